@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/core/log.h"
+
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <ctime>
+#include <utility>
+
+namespace smp::log {
+namespace {
+
+struct Settings {
+  std::string name = "smp";
+  std::string prefix;
+};
+
+// Written by configure() before threads start, read-only afterwards.
+Settings& settings() {
+  static Settings value;
+  return value;
+}
+
+std::atomic<int> threshold_value{static_cast<int>(Level::kInfo)};
+
+std::string_view level_name(Level level) {
+  switch (level) {
+    case Level::kDebug:
+      return "DEBUG";
+    case Level::kInfo:
+      return "INFO";
+    case Level::kWarning:
+      return "WARNING";
+    case Level::kError:
+      return "ERROR";
+  }
+  return "INFO";
+}
+
+std::string timestamp() {
+  timeval now{};
+  gettimeofday(&now, nullptr);
+  std::tm parts{};
+  localtime_r(&now.tv_sec, &parts);
+  std::array<char, 32> text{};
+  const size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  return fmt::format("{},{:03}", std::string_view(text.data(), length), now.tv_usec / 1000);
+}
+
+}  // namespace
+
+void configure(std::string name, Level threshold, std::string prefix) {
+  settings() = Settings{.name = std::move(name), .prefix = std::move(prefix)};
+  threshold_value = static_cast<int>(threshold);
+}
+
+bool enabled(Level level) { return static_cast<int>(level) >= threshold_value.load(); }
+
+void write(Level level, std::string_view message) noexcept {
+  try {
+    const std::string line = fmt::format("{} {:<12} {:<8} {}{}\n", timestamp(), settings().name,
+                                         level_name(level), settings().prefix, message);
+    size_t done = 0;
+    while (done < line.size()) {
+      const ssize_t count = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+      if (count <= 0) return;  // nobody listens; a log line must not end the job
+      done += static_cast<size_t>(count);
+    }
+  } catch (...) {
+    // Out of memory while formatting: a log line is not worth an abort.
+  }
+}
+
+}  // namespace smp::log

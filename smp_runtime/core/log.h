@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// One line per event on stderr: `2026-11-21 01:55:15,423 NAME LEVEL message`.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+namespace smp::log {
+
+/// Values are those of Python's logging module, which `SM_LOG_LEVEL` carries.
+enum class Level { kDebug = 10, kInfo = 20, kWarning = 30, kError = 40 };
+
+/// Who speaks (padded to 12) and from which level on. Call once, before other threads start.
+/// `prefix` is put before each message, e.g. "[rank 3, algo-2] ".
+void configure(std::string name, Level threshold, std::string prefix = "");
+
+bool enabled(Level level);
+
+/// Writes one line with one write(2), so that lines of several threads never mix. Never throws.
+void write(Level level, std::string_view message) noexcept;
+
+}  // namespace smp::log
+
+/// SMP_LOG(info, "{} hosts", n): formats only when the level is on.
+#define SMP_LOG(level, ...)                                                       \
+  do {                                                                            \
+    if (::smp::log::enabled(::smp::log::detail::level)) {                         \
+      ::smp::log::write(::smp::log::detail::level, ::fmt::format(__VA_ARGS__));   \
+    }                                                                             \
+  } while (false)
+
+namespace smp::log::detail {
+inline constexpr Level debug = Level::kDebug;      // NOLINT(readability-identifier-naming)
+inline constexpr Level info = Level::kInfo;        // NOLINT(readability-identifier-naming)
+inline constexpr Level warning = Level::kWarning;  // NOLINT(readability-identifier-naming)
+inline constexpr Level error = Level::kError;      // NOLINT(readability-identifier-naming)
+}  // namespace smp::log::detail
