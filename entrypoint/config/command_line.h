@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of `train`. As the image's ENTRYPOINT it is also called with somebody else's
+// command, which it then runs.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "opt_ml_layout/tree_maker.h"
+
+namespace entrypoint {
+
+enum class Action {
+  kTrain,     ///< run the job of the tree
+  kPlan,      ///< print what kTrain would do
+  kDoctor,    ///< check the machine and say what is wrong with it
+  kRankExec,  ///< be the parent of one rank: `--rank-exec -- CMD…`
+  kMakeTree,  ///< write a mock job tree
+  kHelp,
+  kVersion,
+  kExecOther,  ///< the first argument is another program: execute `command`
+};
+
+struct CommandLine {
+  Action action = Action::kTrain;
+  bool json = false;                 ///< kPlan: one JSON object in place of text
+  std::vector<std::string> command;  ///< kRankExec, kExecOther: what to execute; never empty there
+  opt_ml::TreeRequest tree;          ///< kMakeTree
+};
+
+/// Reads the arguments after the program's own name. A first argument `train` is dropped, so that
+/// `train train` (how the service calls an image) is `train`; a first argument that neither is
+/// `train` nor starts with a dash makes the whole line kExecOther. Throws ConfigError for options
+/// that are unknown, incomplete or contradict each other, with a hint to --help.
+CommandLine parse_command_line(std::span<const std::string> arguments);
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+/// What --help prints: usage, options, examples and the table of knobs. Ends in a newline.
+std::string help_text();
+
+}  // namespace entrypoint
