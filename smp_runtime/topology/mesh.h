@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is who: the grid of ranks over the axes rdp, pp and tp, and the groups along them.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/topology/parallel_config.h"
+
+namespace smp::topology {
+
+struct Coordinates {
+  int rdp = 0;
+  int pp = 0;
+  int tp = 0;
+
+  bool operator==(const Coordinates&) const = default;
+};
+
+/// Which ranks a group gathers: those that share the coordinates on the right.
+enum class Group {
+  kWorld,  ///< all ranks
+  kMp,     ///< same rdp: one whole copy of the model
+  kDp,     ///< same pp: tensor- and reduced-data-parallel directions together
+  kPp,     ///< same tp and rdp
+  kTp,     ///< same pp and rdp
+  kRdp,    ///< same pp and tp
+};
+
+inline constexpr std::array kGroups{Group::kWorld, Group::kMp, Group::kDp,
+                                    Group::kPp,    Group::kTp, Group::kRdp};
+
+/// An immutable grid of rdp × pp × tp ranks. Ranks in every list ascend, and a rank's number within
+/// a group is its index in that list.
+class Mesh {
+ public:
+  /// `placement` is a permutation of "DPT", or "cluster" (DPT) or "spread" (TPD); its right-most
+  /// letter varies fastest with the global rank.
+  /// Throws ConfigError for another text, a degree below 1, or degrees that do not divide.
+  static Mesh make(int world_size, int pp_size, int tp_size, std::string_view placement);
+  static Mesh make(const ParallelConfig& config, int world_size);
+
+  [[nodiscard]] int size() const { return rdp_size_ * pp_size_ * tp_size_; }
+  [[nodiscard]] int size(Group group) const;
+  [[nodiscard]] bool contains(int rank) const { return rank >= 0 && rank < size(); }
+
+  /// The three below throw InternalError for a rank or coordinates outside the mesh.
+  [[nodiscard]] Coordinates coordinates(int rank) const;
+  [[nodiscard]] int rank_at(const Coordinates& at) const;
+  [[nodiscard]] std::vector<int> group(Group group, int rank) const;
+
+  /// Index of `rank` in its group.
+  [[nodiscard]] int rank_in(Group group, int rank) const;
+
+  /// All groups of a kind, ordered by their lowest rank: together they hold every rank once.
+  [[nodiscard]] std::vector<std::vector<int>> groups(Group group) const;
+
+ private:
+  Mesh(int rdp_size, int pp_size, int tp_size, std::string_view placement);
+
+  int rdp_size_;
+  int pp_size_;
+  int tp_size_;
+  Coordinates strides_;  ///< distance in global rank between neighbours along each axis
+};
+
+}  // namespace smp::topology

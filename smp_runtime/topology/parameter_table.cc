@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/topology/parameter_table.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+namespace smp::topology {
+namespace {
+
+using Config = ParallelConfig;
+
+constexpr double kMaxDegree = 1 << 20;
+constexpr double kMaxCount = 1 << 30;
+constexpr double kMaxSize = 1e15;
+
+constexpr std::array<std::string_view, 3> kPipelines{"interleaved", "simple", "_only_forward"};
+constexpr std::array<std::string_view, 2> kOptimize{"memory", "speed"};
+constexpr std::array<std::string_view, 8> kPlacements{"cluster", "spread", "DPT", "DTP",
+                                                      "PDT",     "PTD",    "TDP", "TPD"};
+constexpr std::array<std::string_view, 2> kTraceDevices{"gpu", "cpu"};
+constexpr std::array<std::string_view, 4> kBackends{"auto", "nccl", "gloo", "smddp"};
+
+using enum Availability;
+
+const std::array kTable{
+    Parameter{.name = "partitions",
+              .field = &Config::pipeline_parallel_degree,
+              .help = "pipeline stages; partitions x tensor_parallel_degree divides the world size",
+              .alias = "pipeline_parallel_degree",
+              .least = 1,
+              .most = kMaxDegree},
+    Parameter{.name = "tensor_parallel_degree",
+              .field = &Config::tensor_parallel_degree,
+              .help = "ranks over which a distributed layer is split; above 1 needs ddp",
+              .least = 1,
+              .most = kMaxDegree,
+              .availability = kNotYet,
+              .feature = "tensor parallelism"},
+    Parameter{.name = "microbatches",
+              .field = &Config::microbatches,
+              .help = "equal parts of the batch given to a step",
+              .least = 1,
+              .most = kMaxCount},
+    Parameter{.name = "active_microbatches",
+              .field = &Config::active_microbatches,
+              .help = "microbatches in flight at once",
+              .least = 1,
+              .most = kMaxCount,
+              .derived_default = "partitions + 2"},
+    Parameter{.name = "pipeline",
+              .field = &Config::pipeline,
+              .help = "interleaved: backward work first; simple: all forwards, then all backwards",
+              .choices = kPipelines,
+              .availability = kNotYet,
+              .feature = "the forward-only schedule",
+              .asking_choice = "_only_forward"},
+    Parameter{.name = "optimize",
+              .field = &Config::optimize,
+              .help = "what tensor parallelism and the partitioner favour",
+              .choices = kOptimize},
+    Parameter{.name = "memory_weight",
+              .field = &Config::memory_weight,
+              .help = "share of memory, against time, in the partitioner's cost",
+              .least = 0,
+              .most = 1,
+              .derived_default = "0.8 with optimize=memory, 0.2 with speed"},
+    Parameter{
+        .name = "placement_strategy",
+        .field = &Config::placement_strategy,
+        .help = "order of the axes, the right-most varies fastest: cluster is DPT, spread TPD",
+        .choices = kPlacements},
+    Parameter{.name = "auto_partition",
+              .field = &Config::auto_partition,
+              .help = "false: modules go where smp.partition and default_partition say"},
+    Parameter{.name = "default_partition",
+              .field = &Config::default_partition,
+              .help = "partition of modules without a mark; below partitions",
+              .least = 0,
+              .most = kMaxDegree},
+    Parameter{.name = "partition_file",
+              .field = &Config::partition_file,
+              .help = "file for the partition decision: written, or read with load_partition"},
+    Parameter{.name = "load_partition",
+              .field = &Config::load_partition,
+              .help = "take the partition decision from partition_file"},
+    Parameter{.name = "trace_device",
+              .field = &Config::trace_device,
+              .help = "default of DistributedModel's argument of this name",
+              .choices = kTraceDevices},
+    Parameter{.name = "skip_tracing",
+              .field = &Config::skip_tracing,
+              .help = "partition without a traced forward"},
+    Parameter{.name = "deterministic_server",
+              .field = &Config::deterministic_server,
+              .help = "serve requests in one fixed order"},
+    Parameter{.name = "ddp",
+              .field = &Config::ddp,
+              .help = "data parallelism over the replicas, and process groups"},
+    Parameter{.name = "ddp_port",
+              .field = &Config::ddp_port,
+              .help = "port of the rendezvous; needs ddp",
+              .least = 1,
+              .most = 65535},
+    Parameter{.name = "ddp_dist_backend",
+              .field = &Config::ddp_dist_backend,
+              .help = "backend of the process groups; auto: nccl with CUDA, else gloo; needs ddp",
+              .choices = kBackends,
+              .availability = kNotYet,
+              .feature = "the smddp backend",
+              .asking_choice = "smddp"},
+    Parameter{.name = "overlapping_allreduce",
+              .field = &Config::overlapping_allreduce,
+              .help = "default of DistributedModel's argument of this name"},
+    Parameter{
+        .name = "horovod", .field = &Config::horovod, .help = "not offered with PyTorch: use ddp"},
+    Parameter{.name = "herring",
+              .field = &Config::herring,
+              .help = "old name of SMDDP: not offered, use ddp_dist_backend"},
+    Parameter{.name = "contiguous",
+              .field = &Config::contiguous,
+              .help = "a TensorFlow setting",
+              .availability = kNoEffect,
+              .feature = "it concerns TensorFlow only"},
+    Parameter{.name = "prescaled_batch",
+              .field = &Config::prescaled_batch,
+              .help = "all ranks of a tensor-parallel group feed the same batch"},
+    Parameter{.name = "tensor_parallel_seed",
+              .field = &Config::tensor_parallel_seed,
+              .help = "seed of the initial values of distributed parameters",
+              .least = 0,
+              .most = kMaxSize},
+    Parameter{.name = "predefined_hooks",
+              .field = &Config::predefined_hooks,
+              .help = "register the built-in tensor-parallel hooks"},
+    Parameter{.name = "_match_weights",
+              .field = &Config::match_weights,
+              .help = "distributed modules copy the weights of what they replace",
+              .availability = kNotYet,
+              .feature = "tensor parallelism"},
+    Parameter{.name = "checkpoint_attentions",
+              .field = &Config::checkpoint_attentions,
+              .help = "recompute attention inside distributed layers",
+              .availability = kNotYet,
+              .feature = "activation checkpointing"},
+    Parameter{.name = "offload_activations",
+              .field = &Config::offload_activations,
+              .help = "keep checkpointed activations in host memory",
+              .availability = kNotYet,
+              .feature = "activation offloading"},
+    Parameter{.name = "activation_loading_horizon",
+              .field = &Config::activation_loading_horizon,
+              .help = "pipeline tasks ahead of which offloaded activations are fetched",
+              .least = 1,
+              .most = kMaxCount},
+    Parameter{.name = "shard_optimizer_state",
+              .field = &Config::shard_optimizer_state,
+              .help = "split the optimizer's state over the replicas",
+              .availability = kNotYet,
+              .feature = "optimizer-state sharding"},
+    Parameter{.name = "fp16",
+              .field = &Config::fp16,
+              .help = "16-bit parameters with 32-bit masters and loss scaling",
+              .availability = kNotYet,
+              .feature = "fp16 training"},
+    Parameter{.name = "bf16",
+              .field = &Config::bf16,
+              .help = "bfloat16 parameters with 32-bit masters; excludes fp16",
+              .availability = kNotYet,
+              .feature = "bf16 training"},
+    Parameter{.name = "fp16_params",
+              .field = &Config::fp16_params,
+              .help = "initialise distributed modules in 16 bits",
+              .availability = kNotYet,
+              .feature = "fp16 training"},
+    Parameter{.name = "_fp32_grad_accumulation",
+              .field = &Config::fp32_grad_accumulation,
+              .help = "accumulate the gradients of 16-bit parameters in 32 bits",
+              .availability = kNotYet,
+              .feature = "fp32 gradient accumulation"},
+    Parameter{.name = "delayed_parameter_initialization",
+              .field = &Config::delayed_parameter_initialization,
+              .help = "create parameters without storage, initialise them on their owner",
+              .availability = kNotYet,
+              .feature = "delayed parameter initialization"},
+    Parameter{.name = "sharded_data_parallel_degree",
+              .field = &Config::sharded_data_parallel_degree,
+              .help = "ranks over which parameters are sharded; divides the replicas; needs ddp",
+              .alias = "hybrid_shard_degree",
+              .least = 1,
+              .most = kMaxDegree,
+              .availability = kNotYet,
+              .feature = "sharded data parallelism"},
+    Parameter{.name = "sdp_reduce_bucket_size",
+              .field = &Config::sdp_reduce_bucket_size,
+              .help = "elements per gradient bucket",
+              .least = 1,
+              .most = kMaxSize},
+    Parameter{.name = "sdp_param_persistence_threshold",
+              .field = &Config::sdp_param_persistence_threshold,
+              .help = "tensors with fewer elements are replicated",
+              .least = 0,
+              .most = kMaxSize},
+    Parameter{.name = "sdp_max_live_parameters",
+              .field = &Config::sdp_max_live_parameters,
+              .help = "gathered elements at once",
+              .least = 1,
+              .most = kMaxSize},
+    Parameter{.name = "sdp_hierarchical_allgather",
+              .field = &Config::sdp_hierarchical_allgather,
+              .help = "gather inside each host first"},
+    Parameter{.name = "sdp_gradient_clipping",
+              .field = &Config::sdp_gradient_clipping,
+              .help = "norm to which sharded gradients are clipped",
+              .least = 0,
+              .most = kMaxSize},
+    Parameter{.name = "static_mode",
+              .field = &Config::static_mode,
+              .help = "skip the exchange of message metadata",
+              .availability = kNoEffect,
+              .feature = "it changes speed only, and is not used"},
+    Parameter{.name = "fast_mode",
+              .field = &Config::fast_mode,
+              .help = "send a child's output to the next child directly",
+              .availability = kNoEffect,
+              .feature = "it changes speed only, and is not used"},
+};
+
+// Edits (insert, delete, replace) that turn one text into the other.
+size_t edit_distance(std::string_view left, std::string_view right) {
+  std::vector<size_t> row(right.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < left.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < right.size(); ++j) {
+      const size_t replaced = diagonal + (left[i] == right[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::span<const Parameter> parameter_table() { return kTable; }
+
+const Parameter* find_parameter(std::string_view name) {
+  const auto found = std::find_if(kTable.begin(), kTable.end(), [&](const Parameter& parameter) {
+    return parameter.name == name || (!parameter.alias.empty() && parameter.alias == name);
+  });
+  return found == kTable.end() ? nullptr : &*found;
+}
+
+std::vector<std::string_view> near_names(std::string_view name) {
+  std::vector<std::pair<size_t, std::string_view>> candidates;
+  const auto consider = [&](std::string_view known) {
+    if (known.empty()) return;
+    const size_t edits = edit_distance(name, known);
+    const bool part = name.size() >= 3 && known.find(name) != std::string_view::npos;
+    if (edits <= std::max<size_t>(2, known.size() / 3) || part)
+      candidates.emplace_back(edits, known);
+  };
+  for (const Parameter& parameter : kTable) {
+    consider(parameter.name);
+    consider(parameter.alias);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string_view> names;
+  for (const auto& [edits, known] : candidates) {
+    if (names.size() < 3) names.push_back(known);
+  }
+  return names;
+}
+
+}  // namespace smp::topology

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every key of `mp_parameters`, once: the source of names, limits, help and availability. Defaults
+// are the initialisers of ParallelConfig.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "smp_runtime/topology/parallel_config.h"
+#include "smp_runtime/topology/setting.h"
+
+namespace smp::topology {
+
+enum class Availability {
+  kAvailable,
+  kNotYet,    ///< a value that asks for the feature is accepted, but no model can be wrapped
+  kNoEffect,  ///< accepted for old scripts; a value other than the default is a warning
+};
+
+using Field =
+    std::variant<std::int64_t ParallelConfig::*, double ParallelConfig::*, bool ParallelConfig::*,
+                 std::string ParallelConfig::*, std::optional<std::int64_t> ParallelConfig::*,
+                 std::optional<std::string> ParallelConfig::*>;
+
+struct Parameter {
+  std::string_view name;
+  Field field;
+  std::string_view help;
+  std::string_view alias = {};
+  double least = 0;                                ///< numbers only, inclusive
+  double most = 0;                                 ///< numbers only, inclusive
+  std::span<const std::string_view> choices = {};  ///< texts only; empty: any text
+  Availability availability = Availability::kAvailable;
+  std::string_view feature = {};        ///< for kNotYet: what is missing; for kNoEffect: why
+  std::string_view asking_choice = {};  ///< the one choice that asks for it; empty: any but default
+  std::string_view derived_default = {};  ///< how the default follows from other keys
+};
+
+std::span<const Parameter> parameter_table();
+
+/// The parameter with this name or alias, or null.
+const Parameter* find_parameter(std::string_view name);
+
+/// Names and aliases close to `name`, best first, at most three: for "did you mean".
+std::vector<std::string_view> near_names(std::string_view name);
+
+/// What a legal value looks like: "an integer >= 1", "one of interleaved, simple".
+std::string expectation(const Parameter& parameter);
+
+Value read_field(const ParallelConfig& config, const Parameter& parameter);
+
+/// Stores `value`, converted where its meaning is plain: booleans written as 0, 1 or text, integral
+/// floats, numbers written as text. Null leaves the field as it is.
+/// Throws ConfigError that starts with `where` for anything else and for values out of range.
+void write_field(ParallelConfig& config, const Parameter& parameter, const Setting& setting,
+                 std::string_view where);
+
+}  // namespace smp::topology
