@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "entrypoint/config/job_config.h"
+#include "entrypoint/plan/host_facts.h"
+
 namespace entrypoint {
 
 /// How the user's program is started.
@@ -19,6 +22,9 @@ enum class Role {
   kWorker,  ///< serves the master's ranks over sshd and follows its outcome
 };
 
+/// What kind of thing the entry point names.
+enum class EntryPointKind { kProgram, kPackage, kCommand };
+
 /// One exported variable. Order matters: it is the order of mpirun's -x flags.
 struct Variable {
   std::string name;
@@ -27,21 +33,45 @@ struct Variable {
   bool operator==(const Variable&) const = default;
 };
 
+/// A file that has to be there before the command starts.
+struct PlannedFile {
+  std::filesystem::path path;
+  std::string content;
+};
+
 struct LaunchPlan {
   Runner runner = Runner::kProcess;
   Role role = Role::kAlone;
-  std::string reason;              ///< why this runner, one line
+  std::string reason;  ///< why this runner, one line
   std::string current_host;
   std::string master;              ///< first distribution host
   std::vector<std::string> hosts;  ///< distribution hosts in rank order; all hosts for kProcess
   int processes_per_host = 1;
-  int total_processes = 1;         ///< mpirun's -np
-  std::string interface_name;      ///< network interface of the job; empty on one host
+  int total_processes = 1;     ///< mpirun's -np
+  std::string interface_name;  ///< network interface of the job; empty on one host
   std::filesystem::path working_directory;
+  EntryPointKind entry_point_kind = EntryPointKind::kProgram;
 
   /// The whole environment of the started command, SM_* and rendezvous variables included, in
   /// table order. Variables of our own environment that are not named here are inherited.
   std::vector<Variable> environment;
+
+  /// Those of `environment` that are this host's own (SM_CURRENT_HOST, SM_NUM_GPUS, …), and
+  /// OMP_NUM_THREADS, the share of the host's CPUs of one rank. mpirun does not carry them to other
+  /// hosts: each host's `train` gives them to the ranks that start there. Empty for kProcess.
+  std::vector<Variable> host_environment;
+
+  /// Inherited variables that must not reach the started command.
+  std::vector<std::string> unset;
+
+  /// Written before the start: values that are too long for an environment variable.
+  std::vector<PlannedFile> files;
+
+  /// Made executable before the start (mode 0777); empty: nothing.
+  std::filesystem::path make_executable;
+
+  /// Run one after the other in the working directory before the start, on every host: pip.
+  std::vector<std::vector<std::string>> install;
 
   /// What is executed on this host; for kMaster the mpirun line; empty for kWorker.
   std::vector<std::string> argv;
@@ -49,9 +79,22 @@ struct LaunchPlan {
   /// What the user's script is called with, for the log and the failure text.
   std::vector<std::string> user_command;
 
+  /// SM_TRAINING_ENV as a value, for the log.
+  opt_ml::Value training_environment;
+
+  /// Coordinates of the ranks, one line each with a heading; empty without model parallelism.
+  std::vector<std::string> rank_table;
+
+  std::vector<std::string> notes;     ///< decisions worth a line in the log
   std::vector<std::string> warnings;  ///< one line each, said once at start
 
   [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1 && runner != Runner::kProcess; }
 };
+
+/// Pure: the same job and facts give the same plan on every host of the job, roles and host
+/// variables aside. Throws ConfigError for a job that cannot run: no or a forbidden entry point, a
+/// runner that is not available, MPI without a Python that the script needs, parallel settings that
+/// contradict each other or the number of processes.
+LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts);
 
 }  // namespace entrypoint

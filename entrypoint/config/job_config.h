@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job is: its tree and its environment, read once, checked and put into one value.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrypoint/config/knobs.h"
+#include "entrypoint/config/process_environment.h"
+#include "opt_ml_layout/data_channels.h"
+#include "opt_ml_layout/hyperparameters.h"
+#include "opt_ml_layout/paths.h"
+#include "opt_ml_layout/resource_config.h"
+#include "opt_ml_layout/value.h"
+
+namespace entrypoint {
+
+/// Which distributed runners the job asks for; the plan picks one. Names as in hyperparameters.
+struct Distribution {
+  bool mpi = false;                       ///< sagemaker_mpi_enabled
+  bool pytorch_ddp = false;               ///< sagemaker_pytorch_ddp_enabled
+  bool torch_distributed = false;         ///< sagemaker_torch_distributed_enabled
+  bool data_parallel = false;             ///< sagemaker_distributed_dataparallel_enabled
+  bool pytorch_xla = false;               ///< sagemaker_pytorch_xla_multi_worker_enabled
+  std::optional<int> processes_per_host;  ///< sagemaker_mpi_num_of_processes_per_host
+  std::optional<int> total_processes;     ///< sagemaker_mpi_num_processes
+  std::string custom_mpi_options;
+
+  std::vector<std::string> groups;  ///< instance groups that take part
+  std::vector<std::string> hosts;   ///< hosts of these groups in rank order; may be empty
+  bool current_group_takes_part = false;
+};
+
+/// What the plan needs to know about <base>/code without looking there again.
+struct CodeFolder {
+  std::vector<std::string> entries;  ///< names at the top level, sorted
+  bool entry_point_exists = false;   ///< as a file, relative to the folder
+  bool entry_point_escapes = false;  ///< its real path lies outside the folder
+
+  [[nodiscard]] bool has(std::string_view name) const;
+};
+
+struct JobConfig {
+  opt_ml::Layout layout;
+  opt_ml::ResourceConfig resources;
+  opt_ml::DataChannels channels;
+  opt_ml::Hyperparameters hyperparameters;
+  EnvironmentMap environment;  ///< this process's, as read
+  Knobs knobs;
+
+  std::string entry_point;                       ///< SM_USER_ENTRY_POINT; empty when none is set
+  std::string module_dir;                        ///< sagemaker_submit_directory, else <base>/code
+  std::string job_name;                          ///< hyperparameter sagemaker_job_name
+  std::optional<std::string> training_job_name;  ///< variable TRAINING_JOB_NAME
+  std::string region;
+  std::optional<std::string> framework_module;  ///< SAGEMAKER_TRAINING_MODULE
+  int log_level = 20;
+  CodeFolder code;
+
+  Distribution distribution;
+  std::vector<std::string> hosts;  ///< all hosts, file order or sorted as the knob says
+  std::string master;              ///< first distribution host, else first host
+  opt_ml::Value mp_parameters;     ///< object; null when the job has none
+
+  std::vector<std::string> warnings;
+
+  [[nodiscard]] const std::string& current_host() const { return resources.current_host; }
+  [[nodiscard]] bool is_master() const { return resources.current_host == master; }
+  /// mp_parameters is there and not empty.
+  [[nodiscard]] bool is_model_parallel() const;
+};
+
+/// The tree that SAGEMAKER_BASE_DIR names, else /opt/ml.
+opt_ml::Layout find_layout(const EnvironmentMap& environment);
+
+/// The files of a tree, as read: what turns into a JobConfig without touching the disk again.
+struct JobFiles {
+  opt_ml::ResourceConfig resources;
+  opt_ml::DataChannels channels;
+  opt_ml::Hyperparameters hyperparameters;
+};
+
+/// Pure, `code` aside. Throws ConfigError for values that make no job, naming the hyperparameter or
+/// variable; settings that look like slips become warnings.
+JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files, EnvironmentMap environment);
+
+/// Reads the tree and looks into its code folder; changes nothing. Throws ConfigError, and
+/// HostError when a file cannot be read.
+JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment);
+
+}  // namespace entrypoint

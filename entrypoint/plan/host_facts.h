@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plan has to know about the machine. Gathered once by launch/, given by tests.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "entrypoint/fabric/efa.h"
+#include "entrypoint/fabric/interfaces.h"
+
+namespace entrypoint {
+
+struct HostFacts {
+  int num_cpus = 1;     ///< the operating system's count
+  int num_gpus = 0;     ///< lines "GPU …" of `nvidia-smi --list-gpus`
+  int num_neurons = 0;  ///< sum of nc_count in `neuron-ls -j`; 64 on trn2.48xlarge
+
+  std::filesystem::path python;  ///< interpreter for the script; empty when there is none
+  bool has_mpi4py = false;       ///< that interpreter can run `-m mpi4py`
+  std::string torch_version;     ///< torch.__version__ of that interpreter; empty without torch
+  bool has_smddprun = false;     ///< a program of that name is on PATH
+  bool has_smddpmprun = false;
+
+  std::vector<Interface> interfaces;
+  std::string route_interface;        ///< leads to the first other host; empty when not known
+  bool current_host_resolves = true;  ///< the host's own name has an address here
+  EfaProbe efa;
+
+  std::filesystem::path hostname_shim;  ///< library to preload; empty: none is installed
+  std::filesystem::path launcher;       ///< this binary, absolute
+};
+
+}  // namespace entrypoint

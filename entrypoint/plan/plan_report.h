@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// `train --plan`: the plan in words, or as one JSON object. Values of secrets are masked.
+#pragma once
+
+#include <string>
+
+#include "entrypoint/plan/launch_plan.h"
+
+namespace entrypoint {
+
+/// For people: hosts, ranks, environment, files, and the command quoted so that it can be pasted.
+/// Ends in a newline.
+std::string plan_text(const LaunchPlan& plan);
+
+/// For programs: one JSON object, indented; keys are the fields of LaunchPlan. Ends in a newline.
+std::string plan_json(const LaunchPlan& plan);
+
+}  // namespace entrypoint
