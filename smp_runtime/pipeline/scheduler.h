@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a rank's tasks one at a time, each on a thread of its own so that it can pause in the
+// middle.
+//
+// Exactly one thread holds the baton: the loop's (whoever calls run_next) or one task's. Only the
+// holder touches the scheduler, so there is no lock: passing the baton orders all accesses.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <semaphore>
+#include <vector>
+
+#include "smp_runtime/pipeline/order_plan.h"
+#include "smp_runtime/pipeline/task_order.h"
+
+namespace smp::pipeline {
+
+/// Thrown inside a paused task to unwind it when its step has failed elsewhere. A std::exception,
+/// since it passes through the autograd engine, which handles no others.
+struct TaskCancelled : std::exception {
+  [[nodiscard]] const char* what() const noexcept override { return "the step has failed"; }
+};
+
+class Scheduler {
+ public:
+  /// What a task waits for: unique among what is awaited at one time.
+  using WaitId = uint64_t;
+
+  /// `thread_setup` runs once at the start of each thread that the scheduler makes.
+  Scheduler(Schedule schedule, std::function<void()> thread_setup);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // --- Called by the loop ---
+
+  /// Makes a task; it first runs when run_next() picks it.
+  void add(TaskKey key, std::function<void()> body);
+
+  /// Makes the task that waits for `id` runnable, as the given visit. False if none waits for it.
+  bool complete(WaitId id, int64_t visit);
+
+  /// Lets the next runnable task run until it pauses or ends. False if there was none to run.
+  /// Rethrows what the task threw; that task is then over.
+  bool run_next();
+
+  /// Unwinds all tasks with TaskCancelled and drops those not begun. Afterwards there are none, and
+  /// no fixed order.
+  void cancel_all();
+
+  /// Fixes the order of run_next() to `order` (microbatches, see order_plan.h).
+  void follow(std::vector<int64_t> order);
+  /// True if there are runnable tasks, but the fixed order waits for another one.
+  [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }
+  /// Returns to the order of runs_before().
+  void drop_order() { order_.reset(); }
+
+  [[nodiscard]] size_t tasks() const { return open_tasks_; }
+  /// Keys of the tasks that wait, for a report on a hang.
+  [[nodiscard]] std::vector<std::pair<WaitId, TaskKey>> waiting() const;
+  /// The key of each run of a task, in order: what an order plan is made from.
+  [[nodiscard]] const std::vector<TaskKey>& trail() const { return trail_; }
+  void clear_trail() { trail_.clear(); }
+
+  // --- Called by the running task ---
+
+  /// Gives the baton back until complete(id). Throws TaskCancelled if the step has failed.
+  void wait(WaitId id);
+
+  /// Becomes one runnable task among the others again, in another phase; its next run is a new
+  /// visit.
+  void yield(Phase phase);
+
+  /// The running task's key. Must be called from a task.
+  [[nodiscard]] const TaskKey& current() const;
+  [[nodiscard]] bool in_task() const;
+
+ private:
+  class Worker;
+
+  void resume(Worker& worker);
+  void give_back(Worker& worker);
+  [[nodiscard]] Worker& running() const;
+  [[nodiscard]] std::vector<Worker*>::iterator pick();
+
+  const Schedule schedule_;
+  const std::function<void()> thread_setup_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<Worker*> idle_;
+  std::vector<Worker*> runnable_;
+  std::map<WaitId, Worker*> waiting_;
+  size_t open_tasks_ = 0;
+  int64_t arrivals_ = 0;
+  bool cancelling_ = false;
+  std::optional<std::vector<int64_t>> order_;
+  size_t next_in_order_ = 0;
+  std::vector<TaskKey> trail_;
+  std::binary_semaphore loop_turn_{0};
+};
+
+}  // namespace smp::pipeline

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The execution server of one rank of a pipeline group: serves calls to the modules placed on it,
+// and on rank 0, the driver, runs the body of the step, once per microbatch.
+//
+// Design: a call to a module of another rank sends a request and pauses its microbatch; the rank
+// goes on with another one (arXiv:2111.05972). Work is opaque here: the Executor knows what it
+// means.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "smp_runtime/pipeline/scheduler.h"
+#include "smp_runtime/pipeline/wire.h"
+#include "smp_runtime/transport/transport.h"
+
+namespace smp::pipeline {
+
+/// What goes into a call and what comes out of it.
+struct Work {
+  std::string body;
+  std::shared_ptr<transport::Payload> payload;
+};
+
+struct CallId {
+  int64_t microbatch = 0;
+  uint64_t call = 0;
+
+  auto operator<=>(const CallId&) const = default;
+};
+
+/// What a rank does for its callers. forward() and backward() run on task threads, one at a time,
+/// and may themselves call() and so pause; release() and describe() run on the loop's thread.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  /// Calls `target`; keeps what backward() of the same id will need.
+  virtual Work forward(const CallId& id, int64_t target, Work request) = 0;
+  /// The gradients of a call's inputs, from those of its outputs.
+  virtual Work backward(const CallId& id, Work gradients) = 0;
+  /// Drops all that is kept for the microbatch.
+  virtual void release(int64_t microbatch) = 0;
+  /// An error as text for the other ranks, e.g. a Python traceback.
+  virtual std::string describe(const std::exception_ptr& error) = 0;
+};
+
+struct ServerOptions {
+  Schedule schedule = Schedule::kInterleaved;
+  int64_t active_microbatches = 1;  ///< begun and unfinished at one time; unbounded under kSimple
+  bool deterministic = false;       ///< order of work independent of arrival times
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< without any progress
+  std::string name = "rank 0";  ///< who speaks, in errors that reach other ranks
+  std::function<void()> thread_setup;
+  std::function<std::string(int64_t)> target_name;  ///< for reports; may be empty
+};
+
+class Server {
+ public:
+  /// `transport` and `executor` must outlive the server.
+  Server(transport::Transport& transport, Executor& executor, ServerOptions options);
+
+  /// Rank 0: runs `body(microbatch)` for each microbatch, then `collect()`, whose result all ranks
+  /// get from their serve(). Blocks until the step is over on this rank.
+  /// Throws what the body threw; UserCodeError with the other rank's text if another rank failed;
+  /// HostError if nothing moved for `timeout` or a peer was lost. After a throw the server can run
+  /// another step if the others can.
+  void drive(int64_t microbatches, const std::function<void(int64_t)>& body,
+             const std::function<Work()>& collect);
+
+  /// Ranks other than 0: serves until the driver ends the step; returns what it collected.
+  /// Throws as drive() does.
+  Work serve();
+
+  struct Reply {
+    uint64_t call = 0;
+    Work work;
+  };
+  /// From a task: has `owner` call `target`, and pauses until it has. Only inside drive or serve.
+  Reply call(int owner, int64_t target, Work request);
+  /// From a task: has `owner` run the backward of a call made before in this microbatch.
+  Work call_backward(int owner, int64_t target, uint64_t call, Work gradients);
+  /// From the body: what follows is backward work. Pauses if the schedule prefers other work.
+  void enter_backward();
+
+  /// The microbatch of the running task, or -1 outside a step.
+  [[nodiscard]] int64_t microbatch() const;
+
+ private:
+  enum class Order : char { kFree, kRecord, kPlanned };
+  struct Awaited {
+    int owner;
+    int64_t target;
+    Phase phase;
+  };
+
+  void begin_step(int64_t microbatches);
+  void run_body(int64_t microbatch, const std::function<void(int64_t)>& body);
+  void handle(Envelope envelope);
+  void handle_step_begin(const Envelope& envelope);
+  void handle_trail(const Envelope& envelope);
+  void start_task(Envelope envelope);
+  void finish_reply(Envelope envelope);
+  /// Runs tasks and handles messages until `over()` and nothing is left to run.
+  template <typename Over>
+  void loop(const Over& over);
+  /// Waits for a message, or for the order to prove wrong. False if the latter happened.
+  void wait_for_message();
+  void drop_order();
+  void make_plan(int64_t microbatches);
+  Work request(Kind kind, int owner, int64_t target, uint64_t call, Work work);
+  void send(int destination, Envelope envelope);
+  void send_to_peers(const Envelope& envelope);
+  /// Runs `step`; on an error tells the others, unless they told us, and unwinds.
+  void guarded(const std::function<void()>& step);
+  void unwind();
+  [[nodiscard]] std::string hang_report() const;
+  [[nodiscard]] std::vector<Visit> visits_of_first_microbatch() const;
+  [[nodiscard]] bool driver() const { return transport_.rank() == 0; }
+
+  transport::Transport& transport_;
+  Executor& executor_;
+  const ServerOptions options_;
+  Scheduler scheduler_;
+
+  // Of the step in progress.
+  int64_t step_ = 0;
+  bool begun_ = false;  ///< its order is known; until then nothing may run
+  Order order_ = Order::kFree;
+  int64_t started_ = 0;
+  int64_t finished_ = 0;
+  int64_t inline_microbatch_ = -1;  ///< of a group of one rank, which needs no tasks
+  uint64_t calls_ = 0;
+  std::map<Scheduler::WaitId, Awaited> awaited_;
+  std::map<Scheduler::WaitId, Work> replies_;
+  std::vector<Envelope> early_;  ///< of steps that this rank has not begun
+  std::unique_ptr<Work> result_;
+
+  // Of the driver under `deterministic`.
+  int64_t planned_microbatches_ = 0;
+  std::vector<std::vector<int64_t>> plan_;  ///< by rank; empty: to be recorded
+  std::map<int64_t, Visit> trail_;          ///< by visit
+  int trails_ = 0;
+  int divergences_ = 0;
+};
+
+}  // namespace smp::pipeline

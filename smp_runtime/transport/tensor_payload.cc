@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/tensor_payload.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::transport {
+
+std::shared_ptr<Payload> TensorPayload::copy() const {
+  std::vector<at::Tensor> copies;
+  copies.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    copies.push_back(tensor.detach().clone(at::MemoryFormat::Contiguous));
+  }
+  return std::make_shared<TensorPayload>(std::move(copies));
+}
+
+std::vector<at::Tensor> take_tensors(std::shared_ptr<Payload> payload) {
+  if (!payload) return {};
+  auto* tensors = dynamic_cast<TensorPayload*>(payload.get());
+  SMP_CHECK(tensors != nullptr, "a payload that holds no tensors");
+  return std::move(tensors->tensors);
+}
+
+}  // namespace smp::transport

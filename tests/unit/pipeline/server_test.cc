@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/pipeline/server.h"
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/loopback.h"
+#include "tests/unit/pipeline/toy_program.h"
+
+namespace smp::pipeline::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A pipeline group whose ranks are threads of this process.
+class Group {
+ public:
+  Group(std::vector<Module> program, int ranks, const ServerOptions& options)
+      : program_(std::move(program)), network_(ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto member = std::make_unique<Member>(program_, rank);
+      member->transport = network_.endpoint(rank);
+      ServerOptions own = options;
+      own.name = fmt::format("rank {}", rank);
+      member->server = std::make_unique<Server>(*member->transport, member->executor, own);
+      member->executor.attach(*member->server);
+      members_.push_back(std::move(member));
+    }
+  }
+
+  ToyExecutor& executor(int rank) { return members_[static_cast<size_t>(rank)]->executor; }
+  transport::LoopbackNetwork& network() { return network_; }
+
+  /// One step on all ranks; the errors by rank.
+  std::vector<std::exception_ptr> step(int64_t microbatches, std::vector<Result>& results) {
+    results.assign(static_cast<size_t>(microbatches), Result{});
+    std::vector<std::exception_ptr> errors(members_.size());
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < members_.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          if (rank == 0) {
+            drive(microbatches, results);
+          } else {
+            served_.at(rank) = members_[rank]->server->serve().body;
+          }
+        } catch (...) {
+          errors[rank] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+  }
+
+  std::vector<int64_t> order_of(int rank) {
+    const std::lock_guard lock(mutex_);
+    return orders_[static_cast<size_t>(rank)];
+  }
+  const std::string& served(size_t rank) { return served_.at(rank); }
+
+ private:
+  struct Member {
+    Member(const std::vector<Module>& program, int rank) : executor(program, rank) {}
+    ToyExecutor executor;
+    std::unique_ptr<transport::Transport> transport;
+    std::unique_ptr<Server> server;
+  };
+
+  void drive(int64_t microbatches, std::vector<Result>& results) {
+    Member& driver = *members_[0];
+    {
+      const std::lock_guard lock(mutex_);
+      orders_[0].clear();
+    }
+    driver.server->drive(
+        microbatches,
+        [&](int64_t microbatch) {
+          ToyExecutor::Tape tape;
+          Result& result = results[static_cast<size_t>(microbatch)];
+          result.value = driver.executor.run(0, microbatch + 1, tape);
+          driver.server->enter_backward();
+          {
+            const std::lock_guard lock(mutex_);
+            orders_[0].push_back(microbatch);
+          }
+          size_t end = tape.size();
+          result.derivative = driver.executor.unrun(tape, end, 1);
+        },
+        [] { return Work{.body = "collected", .payload = nullptr}; });
+  }
+
+  std::vector<Module> program_;
+  transport::LoopbackNetwork network_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::map<size_t, std::string> served_{{1, ""}, {2, ""}, {3, ""}};
+  std::mutex mutex_;  // guards orders_
+  std::map<size_t, std::vector<int64_t>> orders_{{0, {}}};
+};
+
+void expect_same_as_alone(const std::vector<Module>& program, const std::vector<Result>& results) {
+  for (size_t microbatch = 0; microbatch < results.size(); ++microbatch) {
+    const auto input = static_cast<int64_t>(microbatch) + 1;
+    EXPECT_EQ(results[microbatch].value, run_alone(program, 0, input));
+    EXPECT_EQ(results[microbatch].derivative, run_alone(program, 0, 1));
+  }
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  }
+}
+
+struct Case {
+  Schedule schedule;
+  bool deterministic;
+};
+
+class AnyProgram : public ::testing::TestWithParam<Case> {};
+
+TEST_P(AnyProgram, ComputesOnSeveralRanksWhatOneRankComputes) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 40; ++round) {
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    const auto program = random_program(random, ranks, 2 + random() % 9);
+    const auto microbatches = static_cast<int64_t>(1 + random() % 6);
+    Group group(program, ranks,
+                {.schedule = GetParam().schedule,
+                 .active_microbatches = static_cast<int64_t>(1 + random() % 5),
+                 .deterministic = GetParam().deterministic});
+
+    for (int step = 0; step < 3; ++step) {
+      std::vector<Result> results;
+      const auto errors = group.step(microbatches, results);
+
+      for (const auto& error : errors) ASSERT_EQ(text_of(error), "");
+      expect_same_as_alone(program, results);
+      EXPECT_EQ(group.served(1), "collected");
+      for (int rank = 0; rank < ranks; ++rank) EXPECT_TRUE(group.executor(rank).empty());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Server, AnyProgram,
+                         ::testing::Values(Case{Schedule::kInterleaved, false},
+                                           Case{Schedule::kInterleaved, true},
+                                           Case{Schedule::kSimple, false},
+                                           Case{Schedule::kSimple, true}));
+
+// Root on rank 0 with one child on rank 1.
+std::vector<Module> two_modules() {
+  return {{.owner = 0, .weight = 2, .repeats = 1, .children = {1}},
+          {.owner = 1, .weight = 3, .repeats = 1, .children = {}}};
+}
+
+TEST(Server, RunsOneRankWithoutTasks) {
+  auto program = two_modules();
+  program[1].owner = 0;
+  Group group(program, 1, {});
+  std::vector<Result> results;
+
+  const auto errors = group.step(4, results);
+
+  EXPECT_EQ(text_of(errors[0]), "");
+  expect_same_as_alone(program, results);
+}
+
+TEST(Server, SimpleRunsAllForwardsBeforeAnyBackward) {
+  Group group(two_modules(), 2, {.schedule = Schedule::kSimple, .active_microbatches = 1});
+  std::vector<Result> results;
+
+  const auto errors = group.step(5, results);
+
+  EXPECT_EQ(text_of(errors[0]), "");
+  EXPECT_EQ(group.order_of(0), (std::vector<int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Server, FailureOnOneRankReachesAllRanksAndTheNextStepRuns) {
+  const auto program = two_modules();
+  Group group(program, 3, {});
+  group.executor(1).fail_in_module = 1;
+  std::vector<Result> results;
+
+  const auto errors = group.step(4, results);
+
+  EXPECT_EQ(text_of(errors[1]), "module 1 fails on purpose");
+  for (const size_t other : {0U, 2U}) {
+    EXPECT_THAT(text_of(errors[other]), HasSubstr("rank 1 failed in step 1"));
+    EXPECT_THAT(text_of(errors[other]), HasSubstr("module 1 fails on purpose"));
+  }
+  group.executor(1).fail_in_module = SIZE_MAX;
+  for (const auto& error : group.step(4, results)) EXPECT_EQ(text_of(error), "");
+  expect_same_as_alone(program, results);
+}
+
+TEST(Server, FailureInTheBodyReachesAllRanks) {
+  Group group(two_modules(), 2, {});
+  group.executor(0).fail_in_module = 0;
+  std::vector<Result> results;
+
+  const auto errors = group.step(2, results);
+
+  EXPECT_EQ(text_of(errors[0]), "module 0 fails on purpose");
+  EXPECT_THAT(text_of(errors[1]), HasSubstr("rank 0 failed in step 1"));
+}
+
+TEST(Server, SaysWhoWaitsForWhatWhenNothingMoves) {
+  // Rank 1 never enters the step.
+  transport::LoopbackNetwork network(2);
+  const auto endpoint = network.endpoint(0);
+  const auto program = two_modules();
+  ToyExecutor executor(program, 0);
+  Server server(*endpoint, executor,
+                {.timeout = std::chrono::milliseconds(50),
+                 .name = "rank 0",
+                 .target_name = [](int64_t target) { return fmt::format("layer.{}", target); }});
+  executor.attach(server);
+
+  try {
+    server.drive(
+        1,
+        [&](int64_t) {
+          ToyExecutor::Tape tape;
+          executor.run(0, 1, tape);
+        },
+        [] { return Work{}; });
+    FAIL() << "did not throw";
+  } catch (const HostError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("microbatch 0 waits for the forward of layer.1 on rank 1"));
+  }
+}
+
+TEST(Server, NamesTheRankThatIsLost) {
+  transport::LoopbackNetwork network(2);
+  const auto endpoint = network.endpoint(0);
+  const auto program = two_modules();
+  ToyExecutor executor(program, 0);
+  Server server(*endpoint, executor, {});
+  executor.attach(server);
+  network.lose(1);
+
+  EXPECT_THROW(server.drive(
+                   1,
+                   [&](int64_t) {
+                     ToyExecutor::Tape tape;
+                     executor.run(0, 1, tape);
+                   },
+                   [] { return Work{}; }),
+               HostError);
+}
+
+TEST(Server, RefusesACallOutsideAStep) {
+  transport::LoopbackNetwork network(2);
+  const auto endpoint = network.endpoint(0);
+  const auto program = two_modules();
+  ToyExecutor executor(program, 0);
+  Server server(*endpoint, executor, {});
+
+  EXPECT_THROW(server.call(1, 1, work_of(1)), InternalError);
+  EXPECT_EQ(server.microbatch(), -1);
+}
+
+}  // namespace
+}  // namespace smp::pipeline::testing
