@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// hyperparameters.json: values that are JSON inside text, and the names that belong to the
+// framework and not to the user.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "opt_ml_layout/paths.h"
+#include "opt_ml_layout/value.h"
+
+namespace opt_ml {
+
+/// Decoded and split; three objects in file order.
+struct Hyperparameters {
+  Value user = Value::Object{};       ///< the script's own: arguments and SM_HP_*
+  Value framework = Value::Object{};  ///< other sagemaker_* names: SM_FRAMEWORK_PARAMS
+  Value reserved = Value::Object{};   ///< names that the launcher consumes, e.g. sagemaker_program
+};
+
+/// Text that is JSON by Python's rules becomes that value; other text and values that are no text
+/// stay. `007`, `True` and `.5` are not JSON.
+Value decode_hyperparameter(const Value& raw);
+
+/// Whether a name is one of those that the launcher consumes and shows to nobody.
+bool is_reserved_hyperparameter(std::string_view name);
+
+/// Decodes each value of the file's object and splits by name.
+Hyperparameters split_hyperparameters(const Value& document);
+
+/// Reads the tree's file; a missing file means no hyperparameters. Throws ConfigError for broken
+/// JSON and for a document that is no object.
+Hyperparameters read_hyperparameters(const Layout& layout);
+
+/// A switch as people write it: true/false, 1/0, yes/no, on/off, in any case and as text or value;
+/// null and empty text are off. Nothing for anything else.
+std::optional<bool> parse_switch(const Value& value);
+
+}  // namespace opt_ml

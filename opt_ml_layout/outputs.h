@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job leaves behind: folders, and the marker that says how it ended.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "opt_ml_layout/paths.h"
+
+namespace opt_ml {
+
+/// The service shows this much of the failure file.
+inline constexpr std::size_t kFailureShownBytes = 1024;
+
+/// Makes code, model, output and output/data where they are absent. Throws HostError.
+void create_job_folders(const Layout& layout);
+
+/// Writes the empty success marker; one that is there already is fine. Throws HostError.
+void write_success(const Layout& layout);
+
+/// Writes the failure marker whole or not at all, bytes that are not UTF-8 replaced. The first
+/// writer wins, the user's script included: false when there was one already. Throws HostError.
+bool write_failure(const Layout& layout, std::string_view text);
+
+/// The longest prefix of at most `limit_bytes` that ends between two characters.
+std::string_view utf8_prefix(std::string_view text, std::size_t limit_bytes);
+
+}  // namespace opt_ml

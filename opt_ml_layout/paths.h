@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every path of a job tree, as a function of its base folder.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace opt_ml {
+
+/// Where things are under the base folder: /opt/ml, or what SAGEMAKER_BASE_DIR says.
+class Layout {
+ public:
+  static constexpr const char* kDefaultBase = "/opt/ml";
+
+  explicit Layout(std::filesystem::path base = kDefaultBase) : base_(std::move(base)) {}
+
+  [[nodiscard]] const std::filesystem::path& base() const { return base_; }
+
+  // What the service brings.
+  [[nodiscard]] std::filesystem::path input() const { return base_ / "input"; }
+  [[nodiscard]] std::filesystem::path input_config() const { return input() / "config"; }
+  [[nodiscard]] std::filesystem::path hyperparameters() const {
+    return input_config() / "hyperparameters.json";
+  }
+  [[nodiscard]] std::filesystem::path resource_config() const {
+    return input_config() / "resourceconfig.json";
+  }
+  [[nodiscard]] std::filesystem::path input_data_config() const {
+    return input_config() / "inputdataconfig.json";
+  }
+  [[nodiscard]] std::filesystem::path input_data() const { return input() / "data"; }
+  [[nodiscard]] std::filesystem::path channel(std::string_view name) const {
+    return input_data() / name;
+  }
+  /// Processing jobs keep their resource config elsewhere.
+  [[nodiscard]] std::filesystem::path processing_resource_config() const {
+    return base_ / "config" / "resourceconfig.json";
+  }
+
+  /// User code, and the working directory of the user's process.
+  [[nodiscard]] std::filesystem::path code() const { return base_ / "code"; }
+
+  // What the job leaves.
+  [[nodiscard]] std::filesystem::path model() const { return base_ / "model"; }
+  [[nodiscard]] std::filesystem::path checkpoints() const { return base_ / "checkpoints"; }
+  [[nodiscard]] std::filesystem::path output() const { return base_ / "output"; }
+  [[nodiscard]] std::filesystem::path output_data() const { return output() / "data"; }
+  [[nodiscard]] std::filesystem::path output_intermediate() const {
+    return output() / "intermediate";
+  }
+  [[nodiscard]] std::filesystem::path success_marker() const { return output() / "success"; }
+  [[nodiscard]] std::filesystem::path failure_marker() const { return output() / "failure"; }
+
+  /// Values too long for an environment variable, one file each.
+  [[nodiscard]] std::filesystem::path long_variable(std::string_view name) const {
+    return input_config() / "sm_env" / name;
+  }
+
+ private:
+  std::filesystem::path base_;
+};
+
+}  // namespace opt_ml

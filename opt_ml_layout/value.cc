@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "opt_ml_layout/value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+
+namespace opt_ml {
+
+Value Value::list_of(const std::vector<std::string>& texts) {
+  return List(texts.begin(), texts.end());
+}
+
+std::optional<bool> Value::boolean() const {
+  const bool* value = std::get_if<bool>(&data_);
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
+std::optional<std::int64_t> Value::integer() const {
+  const Integer* value = big_integer();
+  if (value == nullptr) return std::nullopt;
+  const char* const end = value->digits.data() + value->digits.size();
+  std::int64_t result = 0;
+  const auto [rest, error] = std::from_chars(value->digits.data(), end, result);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  return result;
+}
+
+const Value* Value::find(std::string_view key) const {
+  const Object* members = object();
+  if (members == nullptr) return nullptr;
+  const auto member = std::ranges::find(*members, key, &Member::key);
+  return member == members->end() ? nullptr : &member->value;
+}
+
+void Value::set(std::string key, Value value) {
+  if (is_null()) data_ = Object{};
+  auto* members = std::get_if<Object>(&data_);
+  SMP_CHECK(members != nullptr, "member \"{}\" set on {}", key, kind_name());
+  const auto member = std::ranges::find(*members, key, &Member::key);
+  if (member == members->end()) {
+    members->push_back({std::move(key), std::move(value)});
+  } else {
+    member->value = std::move(value);
+  }
+}
+
+std::string_view Value::kind_name() const {
+  struct Name {
+    std::string_view operator()(const Null&) const { return "null"; }
+    std::string_view operator()(bool) const { return "a bool"; }
+    std::string_view operator()(const Integer&) const { return "an integer"; }
+    std::string_view operator()(double) const { return "a number"; }
+    std::string_view operator()(const std::string&) const { return "text"; }
+    std::string_view operator()(const List&) const { return "a list"; }
+    std::string_view operator()(const Object&) const { return "an object"; }
+  };
+  return std::visit(Name{}, data_);
+}
+
+}  // namespace opt_ml
