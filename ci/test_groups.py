@@ -1,0 +1,272 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The test groups behind ci/test: what each runs, needs and counts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "test"
+CPUS = len(os.sched_getaffinity(0))
+
+
+class Skipped(Exception):
+    """A group cannot run here; the text says what it lacks."""
+
+
+class Failed(Exception):
+    """A command before the tests themselves failed."""
+
+
+@dataclass
+class Count:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(
+            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+        )
+
+
+@dataclass
+class Group:
+    """One test group while it runs: its commands write to one log."""
+
+    name: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def log(self) -> Path:
+        return LOGS / f"{self.name}.log"
+
+    def run(self, *command: str | Path) -> int:
+        words = [str(word) for word in command]
+        with self.log.open("a") as log:
+            print("$", shlex.join(words), file=log, flush=True)
+            return subprocess.run(
+                words,
+                cwd=ROOT,
+                env=os.environ | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            ).returncode
+
+    def require(self, *command: str | Path) -> None:
+        if self.run(*command) != 0:
+            raise Failed(shlex.join(str(word) for word in command))
+
+    def counted(self, *command: str | Path, report: Path) -> Count:
+        """Runs a test program that writes a JUnit report; counts what it says."""
+        report.unlink(missing_ok=True)
+        code = self.run(*command)
+        count = read_report(report) if report.exists() else Count()
+        # A runner that dies, or fails outside of any test, has failed all the same.
+        if code != 0 and count.failed == 0:
+            count.failed = 1
+        return count
+
+    def ctest(self, preset: str, *options: str) -> Count:
+        report = LOGS / f"{self.name}.xml"
+        selection = ["--preset", preset, "--output-junit", str(report), *options]
+        return self.counted("ctest", *selection, report=report)
+
+    def pytest(self, *options: str) -> Count:
+        report = LOGS / f"{self.name}.xml"
+        program = [".venv/bin/python", "-m", "pytest", "-ra", "--color=no", f"--junit-xml={report}"]
+        return self.counted(*program, *options, report=report)
+
+
+def read_report(path: Path) -> Count:
+    count = Count()
+    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
+        number = {key: int(suite.get(key) or 0) for key in ("tests", "failures", "errors")}
+        skipped = int(suite.get("skipped") or 0) + int(suite.get("disabled") or 0)
+        failed = number["failures"] + number["errors"]
+        count += Count(number["tests"] - failed - skipped, failed, skipped)
+    return count
+
+
+def listed_tests(preset: str, *options: str) -> list[str]:
+    """Names of the tests that ctest would run."""
+    text = subprocess.run(
+        ["ctest", "--preset", preset, "--show-only", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    return [line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("  Test ")]
+
+
+def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
+    """A group that is a ctest label of the release build."""
+
+    def run(group: Group) -> Count:
+        selection = ("--label-regex", f"^{label}$")
+        if not listed_tests("release", *selection):
+            raise Skipped(f"no test is labelled {label}")
+        return group.ctest("release", *selection, "--parallel", str(jobs))
+
+    return run
+
+
+def lint(group: Group) -> Count:
+    return Count(passed=1) if group.run("ci/check") == 0 else Count(failed=1)
+
+
+def sanitized(preset: str, pattern: str) -> Callable[[Group], Count]:
+    """Unit tests whose name matches, built and run with a sanitizer; nothing of it links Torch."""
+
+    def run(group: Group) -> Count:
+        selection = ("--label-regex", "^unit$", "--tests-regex", pattern)
+        group.require("cmake", "--preset", preset)
+        names = listed_tests(preset, *selection)
+        group.require("cmake", "--build", "--preset", preset, "--target", *names)
+        return group.ctest(preset, *selection, "--parallel", str(CPUS))
+
+    return run
+
+
+def use_engine(group: Group) -> None:
+    """Makes the group's commands use a Docker engine, started where none runs."""
+    found = subprocess.run(
+        ["ci/engine", "start"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if found.returncode != 0:
+        reason = (found.stderr.strip() or "no answer").splitlines()[-1]
+        raise Skipped(f"no Docker engine runs or can be started: {reason}")
+    name, _, value = found.stdout.strip().splitlines()[-1].partition("=")
+    group.environment[name] = value
+
+
+def image(group: Group) -> Count:
+    use_engine(group)
+    group.require("ci/image")
+    return group.pytest("tests/image", "-m", "not cluster")
+
+
+def cluster(group: Group) -> Count:
+    use_engine(group)
+    return group.pytest("tests/image", "-m", "cluster")
+
+
+def fuzz(group: Group) -> Count:
+    if not (ROOT / "tests" / "fuzz").is_dir():
+        raise Skipped("there is no fuzz target in tests/fuzz")
+    if not shutil.which("clang++-16"):
+        raise Skipped("libFuzzer needs clang-16 and libclang-rt-16-dev")
+    return Count(passed=1) if group.run("ci/fuzz") == 0 else Count(failed=1)
+
+
+def soak(group: Group) -> Count:
+    selection = ("--label-regex", "^(unit|launcher|mpi)$", "--repeat", "until-fail:20")
+    return group.ctest("release", *selection)
+
+
+def cold(group: Group) -> Count:
+    folder = ROOT / "build" / "cold"
+    shutil.rmtree(folder, ignore_errors=True)
+    group.environment["CCACHE_DISABLE"] = "1"
+    options = ["-DSMP_DEVELOPER_MODE=ON", f"-DSMP_PYTHON={ROOT / '.venv/bin/python'}"]
+    group.require("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
+    group.require("cmake", "--build", folder)
+    shutil.rmtree(folder)
+    return Count(passed=1)
+
+
+def prepared(command: str) -> Callable[[Group], Count]:
+    """A step that no test can do without; it counts only when it fails."""
+
+    def run(group: Group) -> Count:
+        group.require(command)
+        return Count()
+
+    return run
+
+
+PREPARE = {"setup": prepared("ci/setup"), "build": prepared("ci/build")}
+FAST = {
+    "lint": lint,
+    "unit": labelled("unit", CPUS),
+    "golden": labelled("golden", CPUS),
+    "launcher": labelled("launcher"),
+    "mpi": labelled("mpi"),
+    "python": labelled("python"),
+    "asan": sanitized("asan", "."),
+    "tsan": sanitized("tsan", "^(pipeline|transport|collectives|launch|supervise)_"),
+}
+IMAGE = {"image": image, "cluster": cluster}
+LONG = {"fuzz": fuzz, "soak": soak, "cold": cold}
+
+
+def tail(path: Path, lines: int) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def run_group(name: str, body: Callable[[Group], Count], budget: int) -> Count:
+    group = Group(name)
+    group.log.write_text("")
+    print(f"{name:<9} ...", end="", flush=True)
+    start = time.monotonic()
+    try:
+        count = body(group)
+        text = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped"
+    except Skipped as reason:
+        count, text = Count(skipped=1), f"skipped: {reason}"
+    except Failed as command:
+        count, text = Count(failed=1), f"failed: {command}"
+    took = time.monotonic() - start
+    over = ", over its budget" if took > budget else ""
+    print(f"\r{name:<9} {text} ({took:.0f} s of {budget} s{over})", flush=True)
+    if count.failed:
+        print(f"--- the end of {group.log.relative_to(ROOT)}:\n{tail(group.log, 60)}\n---")
+    return count
+
+
+def chosen_groups(arguments: list[str]) -> dict[str, Callable[[Group], Count]]:
+    every = FAST | IMAGE | LONG
+    names = [argument for argument in arguments if not argument.startswith("-")]
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    unknown = [flag for flag in flags if flag not in ("--fast", "--long")]
+    unknown += [name for name in names if name not in every]
+    if unknown or len(flags) > 1:
+        print(f"ci/test: cannot use {' '.join(unknown or flags)}; see --help", file=sys.stderr)
+        sys.exit(2)
+    if names:
+        return {name: every[name] for name in names}
+    return FAST | ({} if flags == ["--fast"] else IMAGE) | (LONG if flags == ["--long"] else {})
+
+
+def main() -> int:
+    groups = chosen_groups(sys.argv[1:])
+    budgets = tomllib.loads((ROOT / "ci" / "budgets.toml").read_text())["seconds"]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    total = Count()
+    for name, body in (PREPARE | groups).items():
+        total += run_group(name, body, budgets[name])
+        if name in PREPARE and total.failed:
+            break
+    print(f"\ntests took {time.monotonic() - start:.0f} s; logs are in {LOGS.relative_to(ROOT)}")
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# prune_os.sh: removes what the Debian packages bring and no job uses. Runs in the layer that
+# installed them; copyright files stay.
+set -euo pipefail
+
+main() {
+  # Link-time optimisation and sanitizers: torch.compile uses neither.
+  rm --force /usr/bin/*-lto-dump-* /usr/lib/gcc/*/*/lto1
+  rm --force /usr/lib/gcc/*/*/lib{asan,hwasan,lsan,tsan,ubsan}.a /usr/lib/*/lib{asan,lsan,tsan,ubsan}.so.*
+  # Static Python: extensions link none.
+  rm --force /usr/lib/python3.11/config-*/libpython3.11*.a
+  # Test suite, editor and graphics of Debian's Python.
+  rm --recursive --force /usr/lib/python3.11/{test,idlelib,lib2to3/tests,turtledemo}
+  # Headers, East Asian encodings and collation tables of Perl, which only packages' scripts run.
+  rm --recursive --force /usr/lib/*/perl/5.36.0/{CORE,auto/Encode/{CN,JP,KR,TW},auto/Unicode} \
+    /usr/share/perl/5.36.0/{CPAN,Unicode/Collate,unicore/Name.pl,pod}
+  find /usr/share/doc -type f ! -name copyright -delete
+  find /usr/share/man /usr/share/locale /usr/share/info -mindepth 1 -delete 2>/dev/null || true
+}
+
+main "$@"
