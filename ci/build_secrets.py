@@ -66,11 +66,11 @@ def is_address(value: str) -> bool:
 def pip_conf(settings: dict[str, str]) -> str:
     lines = ["[global]"]
     for name, value in settings.items():
+        words = value.split()
         if name == "find-links":
-            value = " ".join(link for link in value.split() if is_address(link))
-        if value:
-            # A value over several lines must stay indented to be read back as one.
-            lines.append(f"{name} = " + value.strip().replace("\n", "\n    "))
+            words = [link for link in words if is_address(link)]
+        if words:
+            lines.append(f"{name} = " + " ".join(words))
     return "\n".join(lines) + "\n"
 
 

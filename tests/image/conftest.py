@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Docker engine and the image under test: smp-train:dev, or what SMP_TEST_IMAGE names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.image.engine import ROOT, Docker
+
+
+@pytest.fixture(scope="session")
+def docker() -> Docker:
+    """Calls the docker client with an engine that answers; skips where there is none."""
+    found = subprocess.run([ROOT / "ci/engine", "env"], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        pytest.skip(f"no Docker engine: {found.stderr.strip()}")
+    name, _, value = found.stdout.strip().partition("=")
+    debian = Path("/usr/bin/docker")
+    program = str(debian) if debian.exists() else shutil.which("docker") or "docker"
+    environment = os.environ | {name: value}
+
+    def call(*words: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program, *map(str, words)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def image(docker: Docker) -> str:
+    name = os.environ.get("SMP_TEST_IMAGE", "smp-train:dev")
+    if docker("image", "inspect", name).returncode != 0:
+        pytest.skip(f"there is no image {name}; ci/image builds it")
+    return name
+
+
+@pytest.fixture
+def container_name(docker: Docker) -> Iterator[str]:
+    """A name of its own for a container, which is removed whatever happens."""
+    name = f"smp-test-{uuid.uuid4().hex[:12]}"
+    yield name
+    docker("rm", "--force", "--volumes", name)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs contract.json, which container-structure-test (schema 2.0.0) runs elsewhere as it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+
+from tests.image.engine import ROOT, Docker
+
+CONTRACT = json.loads((Path(__file__).parent / "contract.json").read_text())
+Entry = dict[str, Any]
+
+
+def entries(kind: str) -> list[Any]:
+    return [pytest.param(entry, id=entry["name"]) for entry in CONTRACT[kind]]
+
+
+@pytest.fixture(scope="module")
+def container(docker: Docker, image: str) -> Iterator[str]:
+    """One container for all commands, without any network."""
+    name = f"smp-contract-{uuid.uuid4().hex[:12]}"
+    started = docker(
+        "run", "--detach", "--name", name, "--network", "none", image, "sleep", "infinity"
+    )
+    assert started.returncode == 0, started.stderr
+    yield name
+    docker("rm", "--force", "--volumes", name)
+
+
+@pytest.fixture(scope="module")
+def config(docker: Docker, image: str) -> Entry:
+    inspected = docker("image", "inspect", "--format", "{{json .Config}}", image)
+    loaded: Entry = json.loads(inspected.stdout)
+    return loaded
+
+
+@pytest.mark.parametrize("entry", entries("commandTests"))
+def test_command(docker: Docker, container: str, entry: Entry) -> None:
+    done = docker("exec", container, entry["command"], *entry["args"])
+
+    assert done.returncode == entry.get("exitCode", 0), done.stdout + done.stderr
+    for pattern in entry.get("expectedOutput", []):
+        assert re.search(pattern, done.stdout), done.stdout + done.stderr
+    for pattern in entry.get("excludedOutput", []):
+        assert not re.search(pattern, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("entry", entries("fileExistenceTests"))
+def test_file_exists(docker: Docker, container: str, entry: Entry) -> None:
+    done = docker("exec", container, "test", "-e", entry["path"])
+
+    assert (done.returncode == 0) == entry["shouldExist"]
+
+
+@pytest.mark.parametrize("entry", entries("fileContentTests"))
+def test_file_content(docker: Docker, container: str, entry: Entry) -> None:
+    done = docker("exec", container, "cat", entry["path"])
+
+    for pattern in entry["expectedContents"]:
+        assert re.search(pattern, done.stdout), done.stdout + done.stderr
+
+
+def check_pairs(wanted: list[Entry], found: dict[str, str]) -> None:
+    for entry in wanted:
+        value = found.get(entry["key"], "")
+        pattern = entry["value"] if entry.get("isRegex") else f"^{re.escape(entry['value'])}$"
+        assert re.search(pattern, value), f"{entry['key']} is {value!r}"
+
+
+def test_metadata(config: Entry) -> None:
+    wanted = CONTRACT["metadataTest"]
+
+    check_pairs(wanted["envVars"], dict(text.split("=", 1) for text in config["Env"]))
+    check_pairs(wanted["labels"], config["Labels"])
+    assert config["Entrypoint"] == wanted["entrypoint"]
+    assert (config["Cmd"] or []) == wanted["cmd"]
+    assert config["WorkingDir"] == wanted["workdir"]
+    assert config["User"] == wanted["user"]
+    assert set(config["ExposedPorts"]) == {f"{port}/tcp" for port in wanted["exposedPorts"]}
+
+
+def test_library_path_is_unset_and_health_check_is_off(config: Entry) -> None:
+    assert not [text for text in config["Env"] if text.startswith("LD_LIBRARY_PATH")]
+    assert config["Healthcheck"] == {"Test": ["NONE"]}
+    assert config["StopSignal"] == "SIGTERM"
+
+
+def test_sizes_are_within_budget(docker: Docker, image: str) -> None:
+    budget = tomllib.loads((ROOT / "ci/budgets.toml").read_text())["megabytes"]
+    slim = docker("run", "--rm", image, "python", "-c", "import triton").returncode != 0
+    size = int(docker("image", "inspect", "--format", "{{.Size}}", image).stdout)
+    layers = docker("history", "--human=false", "--format", "{{.Size}} {{.CreatedBy}}", image)
+    ours = [line for line in layers.stdout.splitlines() if "COPY /out/ / " in line + " "]
+
+    assert size <= budget["image_slim" if slim else "image"] * 1e6
+    assert int(ours[0].split()[0]) <= budget["own_layer"] * 1e6
+
+
+def test_history_holds_no_secret(docker: Docker, image: str) -> None:
+    history = docker("history", "--no-trunc", image).stdout
+
+    assert "://" not in re.sub(r"https?://(deb\.debian\.org|github\.com)\S*", "", history)
