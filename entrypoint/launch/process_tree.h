@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes below us, as /proc shows them. As PID 1 or child subreaper we are above everything
+// that the job started, daemons included.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace entrypoint::launch {
+
+struct Process {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  bool zombie = false;
+};
+
+/// All descendants of `root`, without itself, parents before children. A process that ends while
+/// we look may be missing.
+std::vector<Process> descendants(pid_t root);
+
+/// The command line of a process; empty when it is gone.
+std::vector<std::string> command_line_of(pid_t pid);
+
+}  // namespace entrypoint::launch

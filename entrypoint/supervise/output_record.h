@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is worth remembering of a job's output, in bounded memory, for the day it fails.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "entrypoint/supervise/traceback_collector.h"
+
+namespace entrypoint::supervise {
+
+enum class StreamKind { kOut = 0, kErr = 1 };
+
+class OutputRecord {
+ public:
+  static constexpr std::size_t kErrLines = 200;
+  static constexpr std::size_t kOutLines = 50;
+  static constexpr std::size_t kTellingLines = 30;
+  static constexpr std::size_t kLongestLine = 2048;  ///< [bytes]; the rest of a line is dropped
+  static constexpr int kNoRank = -1;
+
+  /// A piece as LineStream emits it, before rank tags are rewritten.
+  void add(StreamKind stream, std::string_view piece);
+
+  /// Lines without rank tags count as rank kNoRank; tags are stripped. Failing rank first: the one
+  /// that mpirun blames; then in order of their tracebacks.
+  struct RankTraceback {
+    int rank = kNoRank;
+    const Traceback* traceback = nullptr;
+  };
+  [[nodiscard]] std::vector<RankTraceback> tracebacks() const;
+
+  /// The rank that mpirun or MPI_Abort names as the first to fail, or kNoRank.
+  [[nodiscard]] int blamed_rank() const { return blamed_rank_; }
+
+  /// The last lines of a stream, oldest first.
+  [[nodiscard]] const std::deque<std::string>& lines(StreamKind stream) const {
+    return streams_[static_cast<std::size_t>(stream)].lines;
+  }
+
+  /// The last lines that look like a cause: NCCL, CUDA, crashes, mpirun's own words.
+  [[nodiscard]] const std::deque<std::string>& telling_lines() const { return telling_; }
+
+ private:
+  struct Stream {
+    std::string unfinished;
+    std::deque<std::string> lines;
+  };
+  struct Rank {
+    TracebackCollector out;
+    TracebackCollector err;
+    long order = 0;  ///< when its last traceback was seen
+  };
+
+  void add_line(StreamKind stream, std::string_view line);
+  void note_blame(std::string_view text);
+
+  std::array<Stream, 2> streams_;
+  std::map<int, Rank> ranks_;
+  std::deque<std::string> telling_;
+  int blamed_rank_ = kNoRank;
+  long lines_seen_ = 0;
+};
+
+}  // namespace entrypoint::supervise

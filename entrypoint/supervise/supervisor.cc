@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/supervise/supervisor.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "entrypoint/launch/process_tree.h"
+#include "entrypoint/launch/spawn.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint::supervise {
+
+using launch::ChildId;
+using launch::Clock;
+using launch::Deadline;
+using launch::ExitStatus;
+using launch::FileDescriptor;
+using launch::Output;
+using launch::Wake;
+
+namespace {
+
+constexpr std::size_t kCollectLimit = 64 * 1024;
+// A process that ended may leave children that hold its pipes open; their last words count, but
+// nobody waits for daemons.
+constexpr std::chrono::milliseconds kDrainAfterExit{300};
+// The same while our own reader is slow and output waits in the pipes.
+constexpr std::chrono::seconds kDrainAfterExitHeldBack{10};
+
+constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGHUP};
+constexpr int kUserSignals[] = {SIGUSR1, SIGUSR2};
+
+sigset_t supervised_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kStopSignals) sigaddset(&set, signal);
+  for (const int signal : kUserSignals) sigaddset(&set, signal);
+  sigaddset(&set, SIGCHLD);
+  return set;
+}
+
+// A job leads a background process group: reading the terminal would stop it.
+FileDescriptor standard_input_for_child() {
+  if (isatty(STDIN_FILENO) == 0) return {};
+  return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+int milliseconds_until(Deadline deadline) {
+  if (deadline == launch::kNever) return -1;
+  const auto left = deadline - Clock::now();
+  if (left <= Clock::duration::zero()) return 0;
+  const auto rounded = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::min<long long>(rounded, 60'000));
+}
+
+[[noreturn]] void run_errand(const launch::Errand& errand, int result_fd) {
+  int code = 0;
+  std::string text;
+  try {
+    text = errand.work();
+  } catch (const std::exception& error) {
+    text = error.what();
+    code = 1;
+  }
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = write(result_fd, text.data() + done, text.size() - done);
+    if (count <= 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  // No destructors and no atexit: all of that is the parent's.
+  _exit(code);
+}
+
+}  // namespace
+
+struct Supervisor::Child {
+  pid_t pid = 0;
+  Output output = Output::kCollect;
+  std::vector<launch::StopStep> on_stop;
+  std::size_t next_step = 0;
+  bool forwards_user_signals = false;
+
+  std::array<FileDescriptor, 2> pipes;  // by StreamKind
+  std::array<std::unique_ptr<LineStream>, 2> lines;
+  std::string collected;
+
+  std::optional<ExitStatus> exited;
+  Clock::time_point exited_at;
+  bool finished = false;
+
+  [[nodiscard]] bool is_running() const { return !exited.has_value(); }
+  [[nodiscard]] bool is_drained() const { return !pipes[0].is_open() && !pipes[1].is_open(); }
+};
+
+Supervisor::Supervisor(Streams streams) : out_(streams.out), err_(streams.err) {
+  const sigset_t set = supervised_signals();
+  sigprocmask(SIG_BLOCK, &set, &previous_mask_);
+  signal(SIGPIPE, SIG_IGN);
+  signals_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_.is_open()) throw smp::HostError("signalfd: {}", std::strerror(errno));
+  if (getpid() != 1) prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+Supervisor::~Supervisor() {
+  for (const launch::Process& process : launch::descendants(getpid())) {
+    kill(process.pid, SIGKILL);
+  }
+  for (const auto& [id, child] : children_) {
+    if (child->is_running()) launch::wait_for(child->pid);
+  }
+  if (getpid() != 1) prctl(PR_SET_CHILD_SUBREAPER, 0);
+  signal(SIGPIPE, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
+}
+
+ChildId Supervisor::add(std::unique_ptr<Child> child) {
+  const ChildId id = next_id_++;
+  for (const FileDescriptor& pipe : child->pipes) {
+    if (pipe.is_open()) fcntl(pipe.get(), F_SETFL, fcntl(pipe.get(), F_GETFL) | O_NONBLOCK);
+  }
+  children_.emplace(id, std::move(child));
+  return id;
+}
+
+void Supervisor::stream_to(Child& child, StreamKind kind) {
+  child.lines[static_cast<std::size_t>(kind)] =
+      std::make_unique<LineStream>([this, kind](std::string_view piece, bool starts_line) {
+        record_.add(kind, piece);
+        OutputSink& sink = kind == StreamKind::kErr && !merge_ ? err_ : out_;
+        sink.write(starts_line ? tags_.rewrite(piece) : std::string(piece));
+      });
+}
+
+ChildId Supervisor::start(const launch::Command& command) {
+  launch::Pipe out = launch::make_pipe();
+  launch::Pipe err = launch::make_pipe();
+  const FileDescriptor in = standard_input_for_child();
+  auto child = std::make_unique<Child>();
+  child->output = command.output;
+  child->on_stop = command.on_stop;
+  child->forwards_user_signals = command.forwards_user_signals;
+  child->pid = launch::spawn({.argv = command.argv,
+                              .environment = command.environment,
+                              .working_directory = command.working_directory,
+                              .in = in.get(),
+                              .out = out.write.get(),
+                              .err = err.write.get()});
+  child->pipes = {std::move(out.read), std::move(err.read)};
+  if (command.output == Output::kStream) {
+    stream_to(*child, StreamKind::kOut);
+    stream_to(*child, StreamKind::kErr);
+  }
+  return add(std::move(child));
+}
+
+ChildId Supervisor::start(const launch::Errand& errand) {
+  launch::Pipe result = launch::make_pipe();
+  auto child = std::make_unique<Child>();
+  const pid_t parent = getpid();
+  child->pid = fork();
+  if (child->pid < 0) {
+    throw smp::HostError("cannot start \"{}\": fork: {}", errand.name, std::strerror(errno));
+  }
+  if (child->pid == 0) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    signals_.close();
+    run_errand(errand, result.write.get());
+  }
+  setpgid(child->pid, child->pid);
+  child->pipes[0] = std::move(result.read);
+  return add(std::move(child));
+}
+
+Wake Supervisor::wait(Deadline deadline) {
+  while (true) {
+    finish_children();
+    if (stop_unreported_) {
+      stop_unreported_ = false;
+      return Wake::kStopRequested;
+    }
+    if (end_unreported_) {
+      end_unreported_ = false;
+      return Wake::kChildEnded;
+    }
+    if (Clock::now() >= deadline) return Wake::kDeadline;
+    pump(deadline);
+  }
+}
+
+std::optional<ExitStatus> Supervisor::ended(ChildId id) const {
+  const Child& child = *children_.at(id);
+  return child.finished ? child.exited : std::nullopt;
+}
+
+std::string Supervisor::collected(ChildId id) const { return children_.at(id)->collected; }
+
+void Supervisor::send(ChildId id, int signal) {
+  const Child& child = *children_.at(id);
+  if (child.is_running()) kill(-child.pid, signal);
+}
+
+Deadline Supervisor::drain_limit(const Child& child) const {
+  if (is_held_back()) return child.exited_at + kDrainAfterExitHeldBack;
+  return child.exited_at + kDrainAfterExit;
+}
+
+Deadline Supervisor::next_event(Deadline deadline) const {
+  for (const auto& [id, child] : children_) {
+    for (const auto& lines : child->lines) {
+      if (lines) deadline = std::min(deadline, lines->due());
+    }
+    if (child->exited && !child->finished) deadline = std::min(deadline, drain_limit(*child));
+    if (child->is_running() && stop_signal_ != 0 && child->next_step < child->on_stop.size()) {
+      deadline = std::min(deadline, stopped_at_ + child->on_stop[child->next_step].after);
+    }
+  }
+  return deadline;
+}
+
+/// One round of the loop. False when nothing happened before `deadline`.
+bool Supervisor::pump(Deadline deadline) {
+  std::vector<pollfd> ready = {{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+  for (const OutputSink* sink : {&out_, &err_}) {
+    ready.push_back({.fd = sink->has_pending() ? sink->fd() : -1, .events = POLLOUT, .revents = 0});
+  }
+  struct Source {
+    Child* child;
+    StreamKind kind;
+  };
+  std::vector<Source> sources;
+  const bool held_back = is_held_back();
+  for (const auto& [id, child] : children_) {
+    for (const StreamKind kind : {StreamKind::kOut, StreamKind::kErr}) {
+      const FileDescriptor& pipe = child->pipes[static_cast<std::size_t>(kind)];
+      if (!pipe.is_open() || (held_back && child->output == Output::kStream)) continue;
+      sources.push_back({.child = child.get(), .kind = kind});
+      ready.push_back({.fd = pipe.get(), .events = POLLIN, .revents = 0});
+    }
+  }
+
+  const int count = poll(ready.data(), ready.size(), milliseconds_until(next_event(deadline)));
+  if (count < 0 && errno != EINTR) throw smp::HostError("poll: {}", std::strerror(errno));
+  // Before the signals: what was written before an end comes out before the end is noticed.
+  for (std::size_t i = 0; i < sources.size() && count > 0; ++i) {
+    if (ready[i + 3].revents != 0) read_from(*sources[i].child, sources[i].kind);
+  }
+  if (count > 0 && ready[0].revents != 0) take_signals();
+  out_.flush();
+  err_.flush();
+  const Clock::time_point now = Clock::now();
+  for (const auto& [id, child] : children_) {
+    for (const auto& lines : child->lines) {
+      if (lines) lines->flush_aged(now);
+    }
+  }
+  run_stop_steps();
+  return count > 0;
+}
+
+void Supervisor::take_signals() {
+  signalfd_siginfo info{};
+  while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    take_signal(static_cast<int>(info.ssi_signo));
+  }
+}
+
+void Supervisor::take_signal(int signal) {
+  if (signal == SIGCHLD) {
+    reap();
+    return;
+  }
+  const bool stops = std::ranges::find(kStopSignals, signal) != std::end(kStopSignals);
+  SMP_LOG(info, "received SIG{}", sigabbrev_np(signal));
+  if (stops) {
+    stop_unreported_ = true;
+    if (stop_signal_ == 0) {
+      stop_signal_ = signal;
+      stopped_at_ = Clock::now();
+      return;
+    }
+  }
+  for (const auto& [id, child] : children_) {
+    if (!child->is_running()) continue;
+    const bool passes = stops ? !child->on_stop.empty() &&
+                                    child->on_stop.front().signal == launch::StopStep::kForward
+                              : child->forwards_user_signals;
+    if (passes) kill(-child->pid, signal);
+  }
+}
+
+void Supervisor::reap() {
+  int status = 0;
+  while (true) {
+    const pid_t pid = waitpid(-1, &status, WNOHANG);
+    if (pid <= 0) return;
+    for (const auto& [id, child] : children_) {
+      if (child->pid != pid || !child->is_running()) continue;
+      child->exited = launch::from_wait_status(status);
+      child->exited_at = Clock::now();
+    }
+  }
+}
+
+void Supervisor::read_from(Child& child, StreamKind kind) {
+  FileDescriptor& pipe = child.pipes[static_cast<std::size_t>(kind)];
+  std::array<char, 64 * 1024> buffer{};
+  const ssize_t count = read(pipe.get(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) {
+    pipe.close();
+    return;
+  }
+  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+  if (const auto& lines = child.lines[static_cast<std::size_t>(kind)]) {
+    lines->append(bytes, Clock::now());
+    return;
+  }
+  child.collected.append(bytes);
+  if (child.collected.size() > kCollectLimit) {
+    child.collected.erase(0, child.collected.size() - kCollectLimit);
+  }
+}
+
+void Supervisor::run_stop_steps() {
+  if (stop_signal_ == 0) return;
+  const Clock::time_point now = Clock::now();
+  for (const auto& [id, child] : children_) {
+    while (child->is_running() && child->next_step < child->on_stop.size() &&
+           now >= stopped_at_ + child->on_stop[child->next_step].after) {
+      const int wanted = child->on_stop[child->next_step++].signal;
+      kill(-child->pid, wanted == launch::StopStep::kForward ? stop_signal_ : wanted);
+    }
+  }
+}
+
+void Supervisor::finish_children() {
+  const Clock::time_point now = Clock::now();
+  for (const auto& [id, child] : children_) {
+    if (child->finished || !child->exited) continue;
+    // No writers left, or they had their time.
+    if (!child->is_drained() && now < drain_limit(*child)) continue;
+    for (FileDescriptor& pipe : child->pipes) pipe.close();
+    for (const auto& lines : child->lines) {
+      if (lines) lines->finish();
+    }
+    child->finished = true;
+    end_unreported_ = true;
+  }
+}
+
+void Supervisor::sweep(std::chrono::milliseconds grace) {
+  const auto signal_all = [](int signal) {
+    bool any = false;
+    for (const launch::Process& process : launch::descendants(getpid())) {
+      if (process.zombie) continue;
+      any = true;
+      kill(process.pid, signal);
+      if (signal == SIGTERM) kill(process.pid, SIGCONT);
+    }
+    return any;
+  };
+  const auto wait_for_all = [this](Deadline deadline) {
+    while (Clock::now() < deadline) {
+      pump(std::min(deadline, Clock::now() + std::chrono::milliseconds(20)));
+      const auto left = launch::descendants(getpid());
+      if (std::ranges::all_of(left, &launch::Process::zombie)) break;
+    }
+    reap();
+  };
+  if (signal_all(SIGTERM)) wait_for_all(Clock::now() + grace);
+  if (signal_all(SIGKILL)) wait_for_all(Clock::now() + std::chrono::seconds(1));
+  reap();
+  finish_children();
+  drain_sinks();
+}
+
+void Supervisor::drain_sinks() {
+  const Deadline deadline = Clock::now() + std::chrono::seconds(1);
+  while ((out_.has_pending() || err_.has_pending()) && Clock::now() < deadline) pump(deadline);
+}
+
+}  // namespace entrypoint::supervise

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The duties of a PID 1: one loop that takes signals, moves output, reaps what ends and ends what
+// was asked to stop.
+#pragma once
+
+#include <csignal>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <sys/types.h>
+
+#include "entrypoint/launch/file_descriptor.h"
+#include "entrypoint/launch/process_runner.h"
+#include "entrypoint/supervise/line_stream.h"
+#include "entrypoint/supervise/output_record.h"
+#include "entrypoint/supervise/output_sink.h"
+#include "entrypoint/supervise/rank_tags.h"
+
+namespace entrypoint::supervise {
+
+/// Make it before the first fork and before any thread: it blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1,
+/// SIGUSR2 and SIGCHLD, which from then on only its loop consumes, ignores SIGPIPE, and adopts
+/// orphans (child subreaper when it is not PID 1). One object per process at a time. Its destructor
+/// kills what still runs and puts signals back.
+class Supervisor final : public launch::ProcessRunner {
+ public:
+  /// Where streamed output goes. The descriptors stay the caller's.
+  struct Streams {
+    int out = STDOUT_FILENO;
+    int err = STDERR_FILENO;
+  };
+
+  Supervisor() : Supervisor(Streams{}) {}
+  explicit Supervisor(Streams streams);
+  ~Supervisor() override;
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// The job's stderr goes to our stdout (SM_LAUNCH_MERGE).
+  void merge_streams(bool merge) { merge_ = merge; }
+  void set_rank_tags(RankTags tags) { tags_ = std::move(tags); }
+
+  launch::ChildId start(const launch::Command& command) override;
+  launch::ChildId start(const launch::Errand& errand) override;
+  launch::Wake wait(launch::Deadline deadline) override;
+  [[nodiscard]] std::optional<launch::ExitStatus> ended(launch::ChildId child) const override;
+  [[nodiscard]] std::string collected(launch::ChildId child) const override;
+  void send(launch::ChildId child, int signal) override;
+  [[nodiscard]] int stop_signal() const override { return stop_signal_; }
+
+  /// Ends every process below us: SIGTERM, after `grace` SIGKILL. Blocks for at most `grace` and
+  /// two seconds.
+  void sweep(std::chrono::milliseconds grace);
+
+  [[nodiscard]] const OutputRecord& record() const { return record_; }
+  [[nodiscard]] const RankTags& rank_tags() const { return tags_; }
+
+ private:
+  struct Child;
+
+  launch::ChildId add(std::unique_ptr<Child> child);
+  void stream_to(Child& child, StreamKind kind);
+  bool pump(launch::Deadline deadline);
+  [[nodiscard]] bool is_held_back() const { return out_.is_full() || err_.is_full(); }
+  [[nodiscard]] launch::Deadline drain_limit(const Child& child) const;
+  [[nodiscard]] launch::Deadline next_event(launch::Deadline deadline) const;
+  void take_signals();
+  void take_signal(int signal);
+  void reap();
+  void read_from(Child& child, StreamKind kind);
+  void run_stop_steps();
+  void finish_children();
+  void drain_sinks();
+
+  OutputSink out_;
+  OutputSink err_;
+  bool merge_ = false;
+  RankTags tags_{{}, 1};
+  OutputRecord record_;
+
+  launch::FileDescriptor signals_;
+  sigset_t previous_mask_{};
+  std::map<launch::ChildId, std::unique_ptr<Child>> children_;
+  launch::ChildId next_id_ = 1;
+
+  int stop_signal_ = 0;
+  launch::Clock::time_point stopped_at_;
+  bool stop_unreported_ = false;
+  bool end_unreported_ = false;
+};
+
+}  // namespace entrypoint::supervise

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/spawn.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using namespace std::chrono_literals;
+
+SpawnRequest shell(std::string script) {
+  return {.argv = {"sh", "-c", std::move(script)}, .environment = {"PATH=/usr/bin:/bin", "A=b c"}};
+}
+
+template <typename Failing>
+std::string message_of(Failing failing) {
+  try {
+    failing();
+  } catch (const smp::ConfigError& error) {
+    return error.what();
+  }
+  return "no ConfigError";
+}
+
+TEST(Spawn, GivesArgumentsAndEnvironmentUntouched) {
+  const Completed done = run_command(shell("printf '%s|' \"$A\" \"$0\"; env | wc -l >&2"), 10s);
+
+  EXPECT_TRUE(done.status.ok());
+  EXPECT_THAT(done.output, StartsWith("b c|sh|"));
+}
+
+TEST(Spawn, FeedsStandardInput) {
+  EXPECT_EQ(run_command(shell("cat"), 10s, "hello\n").output, "hello\n");
+}
+
+TEST(Spawn, TellsExitCodesFromSignals) {
+  EXPECT_EQ(run_command(shell("exit 7"), 10s).status, (ExitStatus{.code = 7, .signal = 0}));
+  const ExitStatus killed = run_command(shell("kill -9 $$"), 10s).status;
+  EXPECT_EQ(killed.failure_code(), -9);
+  EXPECT_EQ(killed.shell_code(), 137);
+}
+
+TEST(Spawn, LeadsItsOwnGroupWithNoSignalBlockedOrIgnored) {
+  sigset_t set;
+  sigset_t before;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, &before);
+  signal(SIGPIPE, SIG_IGN);
+
+  const Completed done = run_command(
+      shell("grep -E 'SigBlk|SigIgn' /proc/$$/status; cut -d' ' -f5 /proc/$$/stat; echo $$"), 10s);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+
+  EXPECT_THAT(done.output, HasSubstr("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"));
+  const std::string ids = done.output.substr(done.output.rfind("SigIgn") + 25);
+  const std::size_t line_end = ids.find('\n');
+  EXPECT_EQ(ids.substr(0, line_end) + "\n", ids.substr(line_end + 1));
+}
+
+TEST(Spawn, ReportsAMissingProgramWithItsPath) {
+  EXPECT_EQ(
+      message_of([] { spawn({.argv = {"no-such-program"}, .environment = {"PATH=/usr/bin"}}); }),
+      "program \"no-such-program\" is not on PATH (/usr/bin); install it or correct PATH");
+}
+
+TEST(Spawn, ReportsAFolderThatIsMissing) {
+  EXPECT_THAT(message_of([] {
+                SpawnRequest request = shell("true");
+                request.working_directory = "/no/such/folder";
+                spawn(request);
+              }),
+              HasSubstr("in /no/such/folder: No such file or directory"));
+}
+
+TEST(Spawn, KillsWhatOutlivesItsLimit) {
+  // The output is closed, so only the limit can end the wait.
+  const Completed done = run_command(shell("exec >&- 2>&-; sleep 1000"), 50ms);
+
+  EXPECT_TRUE(done.timed_out);
+  EXPECT_EQ(done.status.signal, SIGKILL);
+}
+
+TEST(Environment, LooksUpWholeNames) {
+  const std::vector<std::string> environment = {"PATHS=x", "PATH=y=z"};
+
+  EXPECT_EQ(value_of(environment, "PATH"), "y=z");
+  EXPECT_EQ(value_of(environment, "PAT"), "");
+}
+
+}  // namespace
+}  // namespace entrypoint::launch

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/supervise/failure_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace entrypoint::supervise {
+namespace {
+
+using launch::ExitStatus;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+std::string algo_of(int rank) { return rank < 2 ? "algo-1" : "algo-2"; }
+
+OutputRecord record_of(std::initializer_list<const char*> lines) {
+  OutputRecord record;
+  for (const std::string line : lines) record.add(StreamKind::kErr, line + "\n");
+  return record;
+}
+
+TEST(FailureText, StartsWithTheFiveLinesThatToolsParse) {
+  const OutputRecord record =
+      record_of({"Traceback (most recent call last):", "  File \"train.py\", line 3, in <module>",
+                 "    raise ValueError('boom')", "ValueError: boom"});
+
+  const std::string text = failure_text(
+      {.status = {.code = 1, .signal = 0}, .command = "python3 -- train.py"}, record, algo_of);
+
+  EXPECT_THAT(text, StartsWith("ExecuteUserScriptError:\n"
+                               "ExitCode 1\n"
+                               "ErrorMessage \"ValueError: boom\n"
+                               "  File \"train.py\", line 3, in <module>\n"
+                               "    raise ValueError('boom')\"\n"
+                               "Command \"python3 -- train.py\"\n"));
+}
+
+TEST(FailureText, NamesTheFailingRankAndItsHostFirst) {
+  const OutputRecord record = record_of(
+      {"[1,0]<stderr>:Traceback (most recent call last):", "[1,0]<stderr>:OSError: peer gone",
+       "[1,3]<stderr>:Traceback (most recent call last):", "[1,3]<stderr>:ValueError: boom",
+       "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD"});
+
+  const std::string text =
+      failure_text({.status = {.code = 1, .signal = 0}, .command = "mpirun"}, record, algo_of);
+
+  EXPECT_THAT(text, HasSubstr("ErrorMessage \"rank 3 on algo-2: ValueError: boom\"\n"));
+  EXPECT_LT(text.find("Traceback of rank 3 on algo-2:"), text.find("Traceback of rank 0"));
+}
+
+TEST(FailureText, HasTheCommandWithinTheBytesThatAreShown) {
+  OutputRecord record;
+  record.add(StreamKind::kErr, "Traceback (most recent call last):\n");
+  for (int i = 0; i < 50; ++i)
+    record.add(StreamKind::kErr, "  a frame of some forty bytes or so\n");
+  record.add(StreamKind::kErr, "ValueError: " + std::string(1000, 'v') + "\n");
+  const std::string command(5000, 'c');
+
+  const std::string text = failure_text(
+      {.status = {.code = 137, .signal = 0}, .out_of_memory = true, .command = command}, record,
+      algo_of);
+
+  const std::string shown = text.substr(0, 1024);
+  EXPECT_THAT(shown, HasSubstr("ErrorMessage \"ValueError: vvv"));
+  EXPECT_THAT(shown, HasSubstr("ExtraInfo \"OutOfMemory: Process killed by SIGKILL (signal 9)"));
+  EXPECT_THAT(shown, HasSubstr("\nCommand \"ccc"));
+  EXPECT_THAT(shown, HasSubstr("ccc...\"\n"));
+  EXPECT_THAT(text, HasSubstr("The whole command:\n" + command));
+}
+
+TEST(FailureText, SaysOutOfMemoryOnlyWhenThatIsNotRuledOut) {
+  const ExitStatus killed{.code = 0, .signal = SIGKILL};
+  const auto text = [&](std::optional<bool> out_of_memory) {
+    return failure_text({.status = killed, .out_of_memory = out_of_memory, .command = "x"}, {},
+                        algo_of);
+  };
+
+  EXPECT_THAT(text(true), HasSubstr("ExitCode -9\n"));
+  EXPECT_THAT(text(true), HasSubstr("\"OutOfMemory: Process killed by SIGKILL (signal 9); the"));
+  EXPECT_THAT(text(std::nullopt),
+              HasSubstr("\"OutOfMemory: Process killed by SIGKILL (signal 9)\"\n"));
+  EXPECT_THAT(text(false), Not(HasSubstr("OutOfMemory")));
+}
+
+TEST(FailureText, ShowsTheLastWordsWhenNothingBetterIsThere) {
+  const std::string text = failure_text({.status = {.code = 2, .signal = 0}, .command = "sh"},
+                                        record_of({"first", "last"}), algo_of);
+
+  EXPECT_THAT(text, HasSubstr("ErrorMessage \"first\nlast\"\n"));
+}
+
+TEST(FailureText, PrefersTellingLinesToChatter) {
+  const std::string text =
+      failure_text({.status = {.code = 134, .signal = 0}, .command = "sh"},
+                   record_of({"terminate called after throwing 'c10::Error'", "bye"}), algo_of);
+
+  EXPECT_THAT(text, HasSubstr("ErrorMessage \"terminate called after throwing 'c10::Error'\"\n"));
+  EXPECT_THAT(text, HasSubstr("ExtraInfo \"Process killed by SIGABRT (signal 6)\""));
+}
+
+}  // namespace
+}  // namespace entrypoint::supervise

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/supervise/output_record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace entrypoint::supervise {
+namespace {
+
+using testing::ElementsAre;
+
+void feed(OutputRecord& record, StreamKind kind, std::initializer_list<const char*> lines) {
+  for (const std::string line : lines) record.add(kind, line + "\n");
+}
+
+TEST(OutputRecord, KeepsTheLastTracebackFromItsStartToTheException) {
+  OutputRecord record;
+
+  feed(record, StreamKind::kErr,
+       {"Traceback (most recent call last):", "  File \"a.py\", line 1, in <module>", "    f()",
+        "KeyError: 'x'", "", "During handling of the above exception, another exception occurred:",
+        "", "Traceback (most recent call last):", "  File \"a.py\", line 3, in <module>",
+        "ValueError: boom", "goodbye"});
+
+  const auto found = record.tracebacks();
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].rank, OutputRecord::kNoRank);
+  EXPECT_EQ(found[0].traceback->exception(), "ValueError: boom");
+  EXPECT_EQ(found[0].traceback->lines.size(), 3);
+}
+
+TEST(OutputRecord, SeparatesRanksThatSpeakAtOnce) {
+  OutputRecord record;
+
+  feed(record, StreamKind::kErr,
+       {"[1,2]<stderr>:Traceback (most recent call last):",
+        "[1,3]<stderr>:Traceback (most recent call last):", "[1,2]<stderr>:  File \"two.py\"",
+        "[1,3]<stderr>:  File \"three.py\"", "[1,3]<stderr>:ValueError: three",
+        "[1,2]<stderr>:ValueError: two"});
+
+  const auto found = record.tracebacks();
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_EQ(found[0].rank, 2);
+  EXPECT_EQ(found[0].traceback->exception(), "ValueError: two");
+  EXPECT_EQ(found[1].traceback->lines[1], "  File \"three.py\"");
+}
+
+TEST(OutputRecord, PutsTheRankThatMpirunBlamesFirst) {
+  // Rank 0 logged a handled exception long before rank 3 ended the job.
+  const std::string words[] = {
+      "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
+      "  Process name: [[60263,1],3]",
+      "mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 9 (Killed)."};
+  for (const std::string& word : words) {
+    OutputRecord record;
+    feed(record, StreamKind::kErr,
+         {"[1,0]<stderr>:Traceback (most recent call last):", "[1,0]<stderr>:OSError: handled",
+          "[1,3]<stderr>:Traceback (most recent call last):", "[1,3]<stderr>:ValueError: boom"});
+
+    record.add(StreamKind::kErr, word + "\n");
+    record.add(StreamKind::kErr, "  Process name: [[60263,1],1]\n");
+
+    EXPECT_EQ(record.blamed_rank(), 3) << word;
+    EXPECT_EQ(record.tracebacks().front().rank, 3) << word;
+  }
+}
+
+TEST(OutputRecord, JoinsPiecesOfALine) {
+  OutputRecord record;
+
+  record.add(StreamKind::kOut, "ab");
+  record.add(StreamKind::kOut, "cd\n");
+
+  EXPECT_THAT(record.lines(StreamKind::kOut), ElementsAre("abcd"));
+}
+
+TEST(OutputRecord, StaysBoundedWhateverComes) {
+  OutputRecord record;
+  const std::string long_line(100'000, 'x');
+
+  feed(record, StreamKind::kErr, {"Traceback (most recent call last):"});
+  for (int i = 0; i < 5000; ++i) {
+    record.add(StreamKind::kErr, "  NCCL WARN " + long_line + "\n");
+    record.add(StreamKind::kOut, long_line + "\n");
+  }
+  feed(record, StreamKind::kErr, {"RecursionError: deep"});
+
+  EXPECT_EQ(record.lines(StreamKind::kErr).size(), OutputRecord::kErrLines);
+  EXPECT_EQ(record.lines(StreamKind::kOut).size(), OutputRecord::kOutLines);
+  EXPECT_EQ(record.lines(StreamKind::kOut).front().size(), OutputRecord::kLongestLine);
+  EXPECT_EQ(record.telling_lines().size(), OutputRecord::kTellingLines);
+  const auto found = record.tracebacks();
+  EXPECT_EQ(found[0].traceback->lines.size(), TracebackCollector::kLongest);
+  EXPECT_EQ(found[0].traceback->lines.front(), "Traceback (most recent call last):");
+  EXPECT_EQ(found[0].traceback->exception(), "RecursionError: deep");
+}
+
+TEST(OutputRecord, TakesNoMetricForAnError) {
+  OutputRecord record;
+
+  feed(record, StreamKind::kOut, {"RuntimeErrorRate=0", "ValueError: not in a traceback"});
+
+  EXPECT_TRUE(record.tracebacks().empty());
+  EXPECT_TRUE(record.telling_lines().empty());
+}
+
+}  // namespace
+}  // namespace entrypoint::supervise
