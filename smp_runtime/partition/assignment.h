@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decision of a partitioner: which partition runs each module.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/partition/module_tree.h"
+
+namespace smp::partition {
+
+struct Assignment {
+  int partitions = 1;
+  std::map<std::string, int> partition_of;  ///< by module name; the root's is empty
+
+  bool operator==(const Assignment&) const = default;
+
+  /// Throws InternalError for a name that is not in it.
+  [[nodiscard]] int at(const std::string& module) const;
+
+  /// 16 hexadecimal digits; equal on two ranks exactly when they decided alike (FNV-1a over JSON).
+  [[nodiscard]] std::string hash() const;
+
+  /// What `partition_file` holds: {"format": 1, "partitions": 2, "modules": {"": 0, "fc": 1}}.
+  [[nodiscard]] std::string to_json() const;
+
+  /// Throws ConfigError that starts with `where` for broken or foreign text.
+  static Assignment from_json(std::string_view text, const std::string& where);
+};
+
+/// From a partition per node of `tree`.
+Assignment make_assignment(const ModuleTree& tree, const std::vector<int>& partition_of_node,
+                           int partitions);
+
+/// Throws ConfigError unless `assignment` names exactly the modules of `tree`, has `partitions`
+/// partitions, and puts all owners of a shared parameter on one of them (the message names two
+/// modules that disagree).
+void check_fits(const Assignment& assignment, const ModuleTree& tree, int partitions);
+
+/// Parameter bytes on each partition, shared ones once.
+std::vector<std::int64_t> parameter_bytes_of(const Assignment& assignment, const ModuleTree& tree);
+
+/// One line beginning "Partition assignments:" that names every module whose partition is not its
+/// parent's, and the share of parameter bytes of each partition. Users search logs for it.
+std::string assignment_line(const Assignment& assignment, const ModuleTree& tree);
+
+/// The tree, one module a line: indentation, name, partition, parameter bytes of its subtree.
+std::string assignment_tree(const Assignment& assignment, const ModuleTree& tree);
+
+}  // namespace smp::partition

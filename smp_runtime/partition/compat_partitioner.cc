@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/partition/compat_partitioner.h"
+
+#include <deque>
+#include <span>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/partition/placement_tree.h"
+#include "smp_runtime/partition/segments.h"
+
+namespace smp::partition {
+namespace {
+
+// Devices first, first + 1, … of count.
+struct Run {
+  int first = 0;
+  int count = 1;
+};
+
+class LevelByLevel {
+ public:
+  LevelByLevel(std::vector<Placement> placements, int devices)
+      : placements_(std::move(placements)), load_(devices, 0), device_of_(placements_.size(), 0) {}
+
+  std::vector<int> decide() && {
+    offer(0, {.first = 0, .count = static_cast<int>(load_.size())});
+    while (!queue_.empty()) {  // breadth first: parents are placed before their children
+      const auto [node, run] = queue_.front();
+      queue_.pop_front();
+      split(run, placements_[node].children, run.first);
+    }
+    return std::move(device_of_);
+  }
+
+ private:
+  // Puts `node` on the first device of `run`; its children wait if there is a choice left.
+  void offer(int node, Run run) {
+    const Placement& placement = placements_[node];
+    const bool splits = run.count > 1 && !placement.children.empty();
+    load_[run.first] += splits ? placement.own : placement.subtree;
+    device_of_[node] = run.first;
+    for (const int rider : placement.riders) settle(rider, run.first);
+    if (splits) {
+      queue_.emplace_back(node, run);
+    } else {
+      for (const int child : placement.children) settle(child, run.first);
+    }
+  }
+
+  // Puts everything that hangs on `node` on one device whose load is accounted for.
+  void settle(int node, int device) {
+    std::vector<int> open{node};
+    while (!open.empty()) {
+      const Placement& placement = placements_[open.back()];
+      device_of_[open.back()] = device;
+      open.pop_back();
+      open.insert(open.end(), placement.children.begin(), placement.children.end());
+      open.insert(open.end(), placement.riders.begin(), placement.riders.end());
+    }
+  }
+
+  void split(Run run, std::span<const int> siblings, int parent_device) {
+    const int count = std::min(run.count, static_cast<int>(siblings.size()));
+    // The first segment gets the first device and with it what that one carries already.
+    const Cost carried = load_[run.first];
+    std::vector<Cost> costs;
+    for (const int node : siblings) costs.push_back(placements_[node].subtree);
+    const std::vector<int> ends = minmax_segments(costs, count, carried);
+
+    std::vector<Cost> totals(count, 0);
+    std::vector<int> caps(count, 0);
+    totals[0] = carried;
+    for (int i = 0, node = 0; i < count; ++i) {
+      for (; node < ends[i]; ++node) {
+        totals[i] += costs[node];
+        caps[i] += placements_[siblings[node]].leaves;
+      }
+    }
+    const std::vector<int> seats = dhondt_seats(totals, caps, run.count);
+
+    // Contiguous runs in segment order, so that neighbours share devices.
+    Run next{.first = run.first, .count = 0};
+    for (int i = 0, begin = 0; i < count; begin = ends[i++]) {
+      const auto segment = siblings.subspan(begin, ends[i] - begin);
+      next = {.first = next.first + next.count, .count = seats[i]};
+      if (next.count > 1 && segment.size() > 1) {
+        split(next, segment, parent_device);
+        continue;
+      }
+      const Run given = next.count == 0 ? Run{.first = parent_device, .count = 1} : next;
+      for (const int node : segment) offer(node, given);
+    }
+  }
+
+  std::vector<Placement> placements_;
+  std::vector<Cost> load_;      ///< what each device carries so far
+  std::vector<int> device_of_;  ///< by node
+  std::deque<std::pair<int, Run>> queue_;
+};
+
+}  // namespace
+
+Assignment assign_compat(const ModuleTree& tree, int partitions, double memory_weight) {
+  SMP_CHECK(tree.size() > 0 && partitions >= 1, "{} modules for {} partitions", tree.size(),
+            partitions);
+  LevelByLevel partitioner(make_placement_tree(tree, own_costs(tree, memory_weight)), partitions);
+  return make_assignment(tree, std::move(partitioner).decide(), partitions);
+}
+
+}  // namespace smp::partition

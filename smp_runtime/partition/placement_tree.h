@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The module tree reduced to what has to be decided: modules that follow another hang on it, and
+// containers that are never run are gone.
+#pragma once
+
+#include <vector>
+
+#include "smp_runtime/partition/cost_model.h"
+#include "smp_runtime/partition/module_tree.h"
+
+namespace smp::partition {
+
+/// One node of the module tree, under the same number.
+struct Placement {
+  /// Modules below it that can go to a device of their own, in execution order. Children of a
+  /// container that is never run stand where the container stood.
+  std::vector<int> children;
+  /// Modules that run on its device, each with all that hangs below it: followers over shared
+  /// parameters, subtrees without parameters, modules that are never run.
+  std::vector<int> riders;
+  Cost own = 0;      ///< itself and its riders
+  Cost subtree = 0;  ///< own and all children
+  int leaves = 1;    ///< devices that its subtree can fill: childless nodes in it
+};
+
+/// Indexed by node. Every node but the root is in exactly one list of one other node.
+std::vector<Placement> make_placement_tree(const ModuleTree& tree, const std::vector<Cost>& own);
+
+}  // namespace smp::partition

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/partition/assignment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+#include "tests/unit/partition/model_trees.h"
+
+namespace smp::partition {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TreeBuilder a_model() {
+  TreeBuilder model;
+  model.add("embed", 2048).add_list("blocks").add("blocks.0", 1024).add("blocks.1", 512);
+  model.add_sharing("head", "embed");
+  return model;
+}
+
+Assignment an_assignment(const ModuleTree& tree) {
+  return make_assignment(tree, {0, 0, 0, 0, 1, 0}, 2);
+}
+
+template <typename Action>
+std::string refusal(Action action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Assignment, SurvivesItsFile) {
+  const TreeBuilder model = a_model();
+  const Assignment assignment = an_assignment(model.tree());
+
+  const Assignment read = Assignment::from_json(assignment.to_json(), "file");
+
+  EXPECT_EQ(read, assignment);
+  EXPECT_EQ(read.hash(), assignment.hash());
+  EXPECT_EQ(refusal([&] { check_fits(read, model.tree(), 2); }), "accepted");
+}
+
+TEST(Assignment, ItsHashTellsDecisionsApart) {
+  const TreeBuilder model = a_model();
+  const Assignment one = an_assignment(model.tree());
+  Assignment other = one;
+  other.partition_of["blocks.0"] = 1;
+
+  EXPECT_EQ(one.hash().size(), 16U);
+  EXPECT_NE(one.hash(), other.hash());
+  other = one;
+  other.partitions = 3;
+  EXPECT_NE(one.hash(), other.hash());
+}
+
+TEST(Assignment, BrokenFilesAreRefused) {
+  const auto read = [](const char* text) {
+    return refusal([&] { Assignment::from_json(text, "p.json"); });
+  };
+
+  EXPECT_THAT(read("{"), StartsWith("p.json: "));
+  EXPECT_THAT(read("[]"), HasSubstr("expected {\"format\": 1"));
+  EXPECT_THAT(read(R"({"format": 2})"), HasSubstr("this version reads format 1"));
+  EXPECT_THAT(read(R"({"format": 1, "partitions": 2, "modules": {"a": "x"}})"),
+              HasSubstr("expected {\"format\": 1"));
+  EXPECT_THAT(read(R"({"format": 1, "partitions": 2, "modules": {"a": 2}})"),
+              HasSubstr("module \"a\" is on partition 2; expected 0 to 1"));
+}
+
+TEST(Assignment, OneOfAnotherModelIsRefused) {
+  const TreeBuilder model = a_model();
+  const auto fit = [&](const Assignment& assignment, int partitions) {
+    return refusal([&] { check_fits(assignment, model.tree(), partitions); });
+  };
+  const Assignment good = an_assignment(model.tree());
+
+  Assignment extra = good;
+  extra.partition_of["tail"] = 0;
+  Assignment short_of_one = good;
+  short_of_one.partition_of.erase("head");
+  Assignment torn = good;
+  torn.partition_of["head"] = 1;
+
+  EXPECT_THAT(fit(good, 4), HasSubstr("is for 2 partitions, but the job has partitions=4"));
+  EXPECT_THAT(fit(extra, 2), HasSubstr("names module \"tail\", which this model does not have"));
+  EXPECT_THAT(fit(short_of_one, 2), HasSubstr("does not name module \"head\""));
+  EXPECT_THAT(fit(torn, 2),
+              HasSubstr("embed (partition 0) and head (partition 1) share parameter"));
+}
+
+TEST(Assignment, CountsSharedBytesOnce) {
+  const TreeBuilder model = a_model();
+
+  EXPECT_THAT(parameter_bytes_of(an_assignment(model.tree()), model.tree()),
+              ElementsAre(3072, 512));
+}
+
+TEST(Assignment, SaysInOneLineWhereThingsWent) {
+  const TreeBuilder model = a_model();
+
+  EXPECT_EQ(assignment_line(an_assignment(model.tree()), model.tree()),
+            "Partition assignments: (root)=0 blocks.1=1; other modules run with their parent; "
+            "parameters 0:3.0 KiB 1:512 B");
+}
+
+TEST(Assignment, PrintsTheTree) {
+  const TreeBuilder model = a_model();
+
+  const std::string text = assignment_tree(an_assignment(model.tree()), model.tree());
+
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), model.tree().size());
+  EXPECT_THAT(text, StartsWith("(root)"));
+  EXPECT_THAT(text, testing::ContainsRegex("\n    blocks.1 +partition +1 +512 B\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("\n  blocks +partition +0 +1.5 KiB  .not run itself"));
+}
+
+}  // namespace
+}  // namespace smp::partition
