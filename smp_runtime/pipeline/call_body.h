@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine itself says in the body of a call's messages, in front of the caller's stub.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/pipeline/server.h"
+
+namespace smp::pipeline {
+
+/// The modes under which a module is called; they travel with the call, for they are thread-local.
+class CallModes {
+ public:
+  /// Those of the calling thread.
+  [[nodiscard]] static CallModes current();
+
+  /// Sets modes for its lifetime, and drops the autocast cache of the thread at its end.
+  class Guard {
+   public:
+    explicit Guard(const CallModes& modes);
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    std::unique_ptr<CallModes> previous_;
+  };
+
+  bool grad_enabled = true;
+
+ private:
+  void apply() const;
+
+  struct Autocast {
+    bool enabled = false;
+    at::ScalarType type = at::kBFloat16;
+  };
+  Autocast cpu_;
+  Autocast cuda_;
+  bool cache_enabled_ = true;
+};
+
+/// Arguments or results of a module: a tree whose tensors are replaced by their index (`stub`,
+/// opaque here), and the tensors.
+struct TensorTree {
+  std::string stub;
+  std::vector<at::Tensor> tensors;
+};
+
+/// A call's request or reply. `tree.tensors` arrive without gradient; `requires_grad` says which of
+/// them had one.
+struct CallBody {
+  CallModes modes;
+  std::vector<bool> requires_grad;
+  TensorTree tree;
+};
+
+[[nodiscard]] Work pack_call(const CallModes& modes, TensorTree tree);
+[[nodiscard]] CallBody unpack_call(Work work);
+
+/// Gradients, of which some may be undefined.
+[[nodiscard]] Work pack_gradients(const std::vector<at::Tensor>& gradients);
+[[nodiscard]] std::vector<at::Tensor> unpack_gradients(Work work);
+
+}  // namespace smp::pipeline

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipeline engine of one rank over tensors: calls to modules of other ranks, forward and
+// backward, as one differentiable operation each.
+//
+// "Design 1": a remote call is an autograd node whose backward asks the owner for the gradients and
+// waits, on the thread of its microbatch. The autograd engine counts dependencies as in one
+// process, so residual links, shared modules and unused outputs need no code of ours.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/pipeline/call_body.h"
+#include "smp_runtime/pipeline/gradient_ledger.h"
+#include "smp_runtime/pipeline/server.h"
+#include "smp_runtime/transport/transport.h"
+
+namespace smp::pipeline {
+
+/// Calls a module of this rank. Runs on a task thread, under the caller's modes.
+using ModuleRunner = std::function<TensorTree(int64_t module, TensorTree arguments)>;
+
+struct EngineOptions {
+  ServerOptions server;
+  ModuleRunner run_module;
+  /// An error as text for other ranks.
+  std::function<std::string(const std::exception_ptr&)> describe;
+};
+
+/// Members block and may run user code, so none may be called with Python's lock held.
+class Engine : private Executor {
+ public:
+  Engine(std::unique_ptr<transport::Transport> transport, EngineOptions options);
+  ~Engine() override;
+
+  /// The parameters on this rank; under `deterministic` their gradients are added in order.
+  void track_parameters(const std::vector<at::Tensor>& parameters);
+
+  /// Rank 0: see Server::drive. The body runs under the caller's thread-local modes.
+  void drive(int64_t microbatches, const std::function<void(int64_t)>& body,
+             const std::function<TensorTree()>& collect);
+  /// Other ranks: see Server::serve.
+  TensorTree serve();
+
+  /// From the body or a module: calls `module` on rank `owner` of the group. Differentiable in the
+  /// arguments. Throws UserCodeError outside a step.
+  TensorTree call(int owner, int64_t module, TensorTree arguments);
+
+  /// From the body: backpropagates from `tensors`. An undefined gradient stands for 1, times
+  /// `scale`; a given one is multiplied by it. Throws UserCodeError for a tensor that is not a
+  /// scalar and has no gradient, and outside a step.
+  void backward(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& gradients,
+                double scale);
+
+  /// Backwards that ran on this rank since the last call of this function.
+  int64_t take_backwards();
+
+  /// The microbatch that the calling thread works for, -1 for none.
+  [[nodiscard]] int64_t microbatch() const { return server_->microbatch(); }
+
+ private:
+  friend class RemoteCall;
+  /// What the owner of a call keeps between forward and backward.
+  struct Record {
+    std::vector<at::Tensor> inputs;  ///< leaves; undefined where no gradient is wanted
+    std::vector<at::Tensor> outputs;
+  };
+
+  Work forward(const CallId& id, int64_t target, Work request) override;
+  Work backward(const CallId& id, Work gradients) override;
+  void release(int64_t microbatch) override;
+  std::string describe(const std::exception_ptr& error) override;
+  void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients);
+  void require_step(const char* what) const;
+
+  std::unique_ptr<transport::Transport> transport_;
+  const EngineOptions options_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<GradientLedger> ledger_;
+  std::map<CallId, Record> records_;  // touched by the holder of the baton only
+  int64_t backwards_ = 0;
+};
+
+}  // namespace smp::pipeline

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/pipeline/remote_call.h"
+
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/engine.h"
+
+namespace smp::pipeline {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+variable_list RemoteCall::forward(AutogradContext* context, const at::Tensor& /*anchor*/,
+                                  at::TensorList arguments, RemoteInvocation* invocation) {
+  Server& server = *invocation->engine->server_;
+  Server::Reply reply = server.call(
+      invocation->owner, invocation->module,
+      pack_call(invocation->modes, {.stub = invocation->stub, .tensors = arguments.vec()}));
+  CallBody body = unpack_call(std::move(reply.work));
+  invocation->reply_stub = std::move(body.tree.stub);
+
+  context->set_materialize_grads(false);
+  context->saved_data["engine"] = reinterpret_cast<int64_t>(invocation->engine);
+  context->saved_data["owner"] = static_cast<int64_t>(invocation->owner);
+  context->saved_data["module"] = invocation->module;
+  context->saved_data["call"] = static_cast<int64_t>(reply.call);
+  context->saved_data["arguments"] = static_cast<int64_t>(arguments.size());
+  variable_list constants;
+  for (size_t index = 0; index < body.tree.tensors.size(); ++index) {
+    if (!body.requires_grad[index]) constants.push_back(body.tree.tensors[index]);
+  }
+  context->mark_non_differentiable(constants);
+  return std::move(body.tree.tensors);
+}
+
+variable_list RemoteCall::backward(AutogradContext* context, variable_list gradients) {
+  const auto number = [context](const char* name) { return context->saved_data[name].toInt(); };
+  auto* engine = reinterpret_cast<Engine*>(number("engine"));
+  engine->require_step("the backward of a call to a module of another rank");
+  variable_list results = unpack_gradients(engine->server_->call_backward(
+      static_cast<int>(number("owner")), number("module"), static_cast<uint64_t>(number("call")),
+      pack_gradients(gradients)));
+  SMP_CHECK(static_cast<int64_t>(results.size()) == number("arguments"), "{} gradients",
+            results.size());
+  results.insert(results.begin(), at::Tensor());  // the anchor
+  results.emplace_back();                         // the invocation
+  return results;
+}
+
+at::Tensor CallInput::forward(AutogradContext* /*context*/, const at::Tensor& leaf) {
+  // Shares memory, but is no view: autograd refuses in-place changes of a leaf's views.
+  return leaf.variable_data();
+}
+
+variable_list CallInput::backward(AutogradContext* /*context*/, variable_list gradients) {
+  return gradients;
+}
+
+}  // namespace smp::pipeline

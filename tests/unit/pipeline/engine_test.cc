@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/pipeline/engine.h"
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/loopback.h"
+
+namespace smp::pipeline {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kWidth = 5;
+
+/// A module: affine map and activation, then its children one after the other, and a link.
+struct Node {
+  int owner = 0;
+  int repeats = 1;
+  std::vector<size_t> children;
+  at::Tensor weight;
+  at::Tensor bias;
+};
+using Model = std::vector<Node>;
+
+/// Calls child `index` with a tensor, wherever it is.
+using CallChild = std::function<at::Tensor(size_t index, const at::Tensor& input)>;
+
+at::Tensor run_children(const Node& node, at::Tensor value, const CallChild& call) {
+  for (int repeat = 0; repeat < node.repeats; ++repeat) {
+    for (const size_t child : node.children) value = call(child, value);
+  }
+  return value;
+}
+
+/// Whole numbers stay whole: every order and association of additions gives the same bits, so the
+/// link may go around the whole module, and modules may be used any number of times.
+at::Tensor run_whole_node(const Model& model, size_t index, const at::Tensor& input,
+                          const CallChild& call) {
+  const Node& node = model[index];
+  const at::Tensor inner = at::relu(at::linear(input, node.weight, node.bias));
+  return run_children(node, inner, call) + input;
+}
+
+/// Real numbers. The received tensor is used once and a parameter at most twice, so that splitting
+/// the graph there changes no association of additions: results must agree to the bit here too.
+at::Tensor run_real_node(const Model& model, size_t index, const at::Tensor& input,
+                         const CallChild& call) {
+  const Node& node = model[index];
+  const at::Tensor inner = at::tanh(at::linear(input, node.weight, node.bias));
+  return node.children.empty() ? inner : run_children(node, inner, call) + inner;
+}
+
+at::Tensor run_node(const Model& model, size_t index, const at::Tensor& input,
+                    const CallChild& call) {
+  return input.scalar_type() == at::kDouble ? run_whole_node(model, index, input, call)
+                                            : run_real_node(model, index, input, call);
+}
+
+enum class Numbers { kReal, kWhole };
+
+at::Tensor random_tensor(Numbers numbers, at::IntArrayRef sizes) {
+  return numbers == Numbers::kReal ? at::randn(sizes) : at::randint(-1, 2, sizes, at::kDouble);
+}
+
+Model random_model(std::mt19937& random, Numbers numbers, int ranks, size_t nodes) {
+  const auto below = [&random](size_t bound) { return random() % bound; };
+  Model model(nodes);
+  for (size_t index = 0; index < nodes; ++index) {
+    Node& node = model[index];
+    node.owner = index == 0 ? 0 : static_cast<int>(below(static_cast<size_t>(ranks)));
+    node.repeats = numbers == Numbers::kReal ? 1 : 1 + static_cast<int>(below(2));
+    node.weight = random_tensor(numbers, {kWidth, kWidth});
+    node.bias = random_tensor(numbers, {kWidth});
+    if (index > 0) model[below(index)].children.push_back(index);
+  }
+  // A module with two parents.
+  if (nodes > 3) model[below(nodes - 1)].children.push_back(nodes - 1);
+  return model;
+}
+
+Model replica(const Model& model) {
+  Model copy = model;
+  for (Node& node : copy) {
+    node.weight = node.weight.clone().requires_grad_();
+    node.bias = node.bias.clone().requires_grad_();
+  }
+  return copy;
+}
+
+struct StepResult {
+  std::vector<at::Tensor> losses;
+  std::vector<at::Tensor> weight_grads;
+  std::vector<at::Tensor> bias_grads;
+};
+
+at::Tensor microbatch_of(const at::Tensor& batch, int64_t microbatches, int64_t microbatch) {
+  return batch.chunk(microbatches)[static_cast<size_t>(microbatch)];
+}
+
+at::Tensor loss_of(const at::Tensor& output) {
+  return output.scalar_type() == at::kDouble ? output.sum() : output.square().mean();
+}
+
+StepResult run_alone(const Model& original, const at::Tensor& batch, int64_t microbatches) {
+  const Model model = replica(original);
+  StepResult result;
+  const CallChild call = [&](size_t index, const at::Tensor& input) {
+    return run_node(model, index, input, call);
+  };
+  for (int64_t microbatch = 0; microbatch < microbatches; ++microbatch) {
+    const at::Tensor loss = loss_of(call(0, microbatch_of(batch, microbatches, microbatch)));
+    loss.backward(at::full_like(loss, 1.0 / static_cast<double>(microbatches)));
+    result.losses.push_back(loss.detach());
+  }
+  for (const Node& node : model) {
+    result.weight_grads.push_back(node.weight.grad());
+    result.bias_grads.push_back(node.bias.grad());
+  }
+  return result;
+}
+
+/// A pipeline group whose ranks are threads.
+class Ranks {
+ public:
+  Ranks(int size, ServerOptions server, const std::function<ModuleRunner(int, Engine*&)>& runner)
+      : network_(size), engines_(static_cast<size_t>(size)), handles_(static_cast<size_t>(size)) {
+    for (int rank = 0; rank < size; ++rank) {
+      const auto at = static_cast<size_t>(rank);
+      server.name = fmt::format("rank {}", rank);
+      engines_[at] = std::make_unique<Engine>(
+          network_.endpoint(rank),
+          EngineOptions{
+              .server = server, .run_module = runner(rank, handles_[at]), .describe = {}});
+      handles_[at] = engines_[at].get();
+    }
+  }
+
+  Engine& engine(int rank) { return *engines_[static_cast<size_t>(rank)]; }
+
+  /// Errors by rank.
+  std::vector<std::string> step(int64_t microbatches, const std::function<void(int64_t)>& body) {
+    std::vector<std::string> errors(engines_.size());
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < engines_.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          if (rank == 0) {
+            engines_[0]->drive(microbatches, body, [] { return TensorTree{"done", {}}; });
+          } else {
+            engines_[rank]->serve();
+          }
+        } catch (const std::exception& error) {
+          errors[rank] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+  }
+
+ private:
+  transport::LoopbackNetwork network_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<Engine*> handles_;
+};
+
+TensorTree one(const at::Tensor& tensor) { return {.stub = {}, .tensors = {tensor}}; }
+
+/// One step of `original` over `ranks` ranks, by its nodes' owners.
+StepResult run_split(const Model& original, int ranks, const ServerOptions& options,
+                     const at::Tensor& batch, int64_t microbatches, int steps) {
+  std::vector<Model> replicas;
+  for (int rank = 0; rank < ranks; ++rank) replicas.push_back(replica(original));
+  std::vector<CallChild> calls(static_cast<size_t>(ranks));
+  std::vector<Engine*> engines(static_cast<size_t>(ranks));
+  Ranks group(ranks, options, [&](int rank, Engine*&) {
+    const auto at = static_cast<size_t>(rank);
+    calls[at] = [&, at, rank](size_t index, const at::Tensor& input) {
+      const int owner = original[index].owner;
+      if (owner == rank) return run_node(replicas[at], index, input, calls[at]);
+      return engines[at]->call(owner, static_cast<int64_t>(index), one(input)).tensors[0];
+    };
+    return [&, at](int64_t module, TensorTree arguments) {
+      return one(
+          run_node(replicas[at], static_cast<size_t>(module), arguments.tensors[0], calls[at]));
+    };
+  });
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    engines[at] = &group.engine(rank);
+    std::vector<at::Tensor> parameters;
+    for (size_t index = 0; index < original.size(); ++index) {
+      if (original[index].owner != rank) continue;
+      parameters.push_back(replicas[at][index].weight);
+      parameters.push_back(replicas[at][index].bias);
+    }
+    engines[at]->track_parameters(parameters);
+  }
+  StepResult result;
+  for (int step = 0; step < steps; ++step) {
+    for (Model& model : replicas) {
+      for (Node& node : model) {
+        node.weight.mutable_grad().reset();
+        node.bias.mutable_grad().reset();
+      }
+    }
+    result.losses.assign(static_cast<size_t>(microbatches), {});
+    const auto errors = group.step(microbatches, [&](int64_t microbatch) {
+      const at::Tensor input = microbatch_of(batch, microbatches, microbatch);
+      const at::Tensor loss = loss_of(calls[0](0, input));
+      engines[0]->backward({loss}, {at::Tensor()}, 1.0 / static_cast<double>(microbatches));
+      result.losses[static_cast<size_t>(microbatch)] = loss.detach();
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+  }
+  for (size_t index = 0; index < original.size(); ++index) {
+    const Node& node = replicas[static_cast<size_t>(original[index].owner)][index];
+    result.weight_grads.push_back(node.weight.grad());
+    result.bias_grads.push_back(node.bias.grad());
+  }
+  return result;
+}
+
+using Compare = std::function<bool(const at::Tensor&, const at::Tensor&)>;
+
+void expect_same(const StepResult& expected, const StepResult& actual, const Compare& same) {
+  const auto all = [&](const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t index = 0; index < a.size(); ++index) {
+      ASSERT_EQ(a[index].defined(), b[index].defined()) << index;
+      if (a[index].defined()) {
+        EXPECT_TRUE(same(a[index], b[index]))
+            << index << ": " << a[index].abs().max().item<double>() << " differs by "
+            << (a[index] - b[index]).abs().max().item<double>();
+      }
+    }
+  };
+  all(expected.losses, actual.losses);
+  all(expected.weight_grads, actual.weight_grads);
+  all(expected.bias_grads, actual.bias_grads);
+}
+
+class AnyPlacement : public ::testing::TestWithParam<std::tuple<Numbers, Schedule>> {};
+
+TEST_P(AnyPlacement, DeterministicResultsEqualOneProcessToTheBit) {
+  const auto [numbers, schedule] = GetParam();
+  std::mt19937 random(11);
+  at::manual_seed(11);
+  for (int round = 0; round < 20; ++round) {
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    const Model model = random_model(random, numbers, ranks, 2 + random() % 6);
+    const int64_t microbatches = int64_t{1} << (random() % 3);  // exact averages
+    const at::Tensor batch = random_tensor(numbers, {microbatches * 3, kWidth});
+
+    const StepResult split = run_split(
+        model, ranks, {.schedule = schedule, .active_microbatches = 3, .deterministic = true},
+        batch, microbatches, /*steps=*/3);
+
+    const StepResult alone = run_alone(model, batch, microbatches);
+    for (const at::Tensor& loss : alone.losses) {
+      ASSERT_LT(loss.abs().item<double>(), 1e12);  // far from where whole numbers stop being exact
+    }
+    expect_same(alone, split,
+                [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Engine, AnyPlacement,
+                         ::testing::Combine(::testing::Values(Numbers::kReal, Numbers::kWhole),
+                                            ::testing::Values(Schedule::kSimple,
+                                                              Schedule::kInterleaved)));
+
+TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
+  std::mt19937 random(13);
+  at::manual_seed(13);
+  for (int round = 0; round < 20; ++round) {
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    const Model model = random_model(random, Numbers::kReal, ranks, 2 + random() % 7);
+    const at::Tensor batch = at::randn({12, kWidth});
+
+    const StepResult split = run_split(model, ranks, {.active_microbatches = 4}, batch, 4, 2);
+
+    // Four gradients per parameter, summed in another order: a few units in the last place of the
+    // largest one.
+    expect_same(run_alone(model, batch, 4), split, [](const at::Tensor& a, const at::Tensor& b) {
+      return at::allclose(a, b, 1e-5, 1e-6);
+    });
+  }
+}
+
+/// Two ranks; `remote` is the only module and on rank 1.
+void run_remote(const std::function<TensorTree(TensorTree)>& remote,
+                const std::function<void(Engine&)>& body, std::vector<std::string>& errors) {
+  Ranks group(2, {}, [&](int, Engine*&) {
+    return [&](int64_t, TensorTree arguments) { return remote(std::move(arguments)); };
+  });
+  errors = group.step(1, [&](int64_t) { body(group.engine(0)); });
+}
+
+void run_remote(const std::function<TensorTree(TensorTree)>& remote,
+                const std::function<void(Engine&)>& body) {
+  std::vector<std::string> errors;
+  run_remote(remote, body, errors);
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Engine, GivesGradientsToArgumentsAndLeavesOthersAlone) {
+  const at::Tensor wanted = at::ones({3}).requires_grad_();
+  const at::Tensor plain = at::full({3}, 2.0);
+  const at::Tensor numbers = at::arange(3);
+
+  run_remote(
+      [](TensorTree in) { return one(in.tensors[0] * in.tensors[1] + in.tensors[2]); },
+      [&](Engine& engine) {
+        const auto out = engine.call(1, 0, {.stub = {}, .tensors = {wanted, plain, numbers}});
+        engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
+      });
+
+  EXPECT_TRUE(at::equal(wanted.grad(), plain));
+  EXPECT_FALSE(plain.grad().defined());
+}
+
+TEST(Engine, LetsAModuleChangeItsInputInPlace) {
+  const at::Tensor input = at::tensor({-1.0, 2.0}).requires_grad_();
+
+  run_remote([](TensorTree in) { return one(in.tensors[0].relu_()); },
+             [&](Engine& engine) {
+               const auto out = engine.call(1, 0, one(input * 3));
+               engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
+             });
+
+  EXPECT_TRUE(at::equal(input.grad(), at::tensor({0.0, 3.0})));
+}
+
+TEST(Engine, ReturnsAnInputUnchangedWithItsGradient) {
+  const at::Tensor input = at::ones({2}).requires_grad_();
+
+  run_remote([](TensorTree in) { return in; },
+             [&](Engine& engine) {
+               const auto out = engine.call(1, 0, one(input));
+               engine.backward({out.tensors[0].sum() * 5}, {at::Tensor()}, 1.0);
+             });
+
+  EXPECT_TRUE(at::equal(input.grad(), at::full({2}, 5.0)));
+}
+
+TEST(Engine, IgnoresOutputsThatNobodyUses) {
+  const at::Tensor input = at::ones({2}).requires_grad_();
+
+  run_remote(
+      [](TensorTree in) {
+        return TensorTree{{}, {in.tensors[0] * 2, in.tensors[0] * 7, at::arange(4)}};
+      },
+      [&](Engine& engine) {
+        const auto used = engine.call(1, 0, one(input));
+        engine.call(1, 0, one(input));  // a whole call that the loss does not depend on
+        EXPECT_FALSE(used.tensors[2].requires_grad());
+        engine.backward({used.tensors[0].sum()}, {at::Tensor()}, 1.0);
+      });
+
+  EXPECT_TRUE(at::equal(input.grad(), at::full({2}, 2.0)));
+}
+
+TEST(Engine, TrainsARemoteModuleWhoseArgumentsNeedNoGradient) {
+  const at::Tensor weight = at::ones({2}).requires_grad_();
+
+  run_remote(
+      [&](TensorTree in) {
+        EXPECT_FALSE(in.tensors[0].requires_grad());
+        return one(in.tensors[0] * weight);
+      },
+      [&](Engine& engine) {
+        const auto out = engine.call(1, 0, one(at::full({2}, 4.0)));
+        engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 0.5);
+      });
+
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({2}, 2.0)));
+}
+
+TEST(Engine, CarriesNoGradToTheOwner) {
+  run_remote(
+      [](TensorTree in) {
+        EXPECT_FALSE(at::GradMode::is_enabled());
+        return one(in.tensors[0] * 2);
+      },
+      [](Engine& engine) {
+        const at::NoGradGuard no_grad;
+        const auto out = engine.call(1, 0, one(at::ones({2}).requires_grad_()));
+        EXPECT_FALSE(out.tensors[0].requires_grad());
+      });
+}
+
+TEST(Engine, CarriesAutocastToTheOwner) {
+  run_remote(
+      [](TensorTree in) {
+        return one(at::linear(in.tensors[0], at::ones({2, 2})));
+      },
+      [](Engine& engine) {
+        at::autocast::set_autocast_enabled(at::kCPU, true);
+        const auto out = engine.call(1, 0, one(at::ones({2, 2})));
+        at::autocast::set_autocast_enabled(at::kCPU, false);
+        EXPECT_EQ(out.tensors[0].scalar_type(), at::kBFloat16);
+      });
+}
+
+TEST(Engine, KeepsShapesAndTypesOfAllKinds) {
+  run_remote([](TensorTree in) { return in; },
+             [](Engine& engine) {
+               const at::NoGradGuard no_grad;
+               const std::vector<at::Tensor> tensors{
+                   at::scalar_tensor(3.5),          at::empty({0, 4}),
+                   at::arange(6).view({2, 3}).t(),  at::ones({1}).expand({4}),
+                   at::ones({2}, at::kBool),        at::randn({2}, at::kComplexFloat),
+                   at::randn({3}).to(at::kBFloat16)};
+               const auto out = engine.call(1, 0, {.stub = "s", .tensors = tensors});
+               ASSERT_EQ(out.tensors.size(), tensors.size());
+               for (size_t index = 0; index < tensors.size(); ++index) {
+                 EXPECT_EQ(out.tensors[index].dtype(), tensors[index].dtype());
+                 EXPECT_TRUE(at::equal(out.tensors[index], tensors[index])) << index;
+               }
+               EXPECT_EQ(out.stub, "s");
+             });
+}
+
+TEST(Engine, ErrorInARemoteBackwardReachesBothRanks) {
+  std::vector<std::string> errors;
+
+  run_remote(
+      [](TensorTree in) {
+        at::Tensor out = in.tensors[0] * 2;
+        out.register_hook([](const at::Tensor& grad) -> at::Tensor {
+          throw UserCodeError("backward fails on purpose");
+          return grad;
+        });
+        return one(out);
+      },
+      [](Engine& engine) {
+        const auto out = engine.call(1, 0, one(at::ones({2}).requires_grad_()));
+        engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
+      },
+      errors);
+
+  EXPECT_THAT(errors[0], HasSubstr("backward fails on purpose"));
+  EXPECT_THAT(errors[1], HasSubstr("backward fails on purpose"));
+}
+
+TEST(Engine, RefusesRemoteCallsAndBackwardOutsideAStep) {
+  Ranks group(
+      2, {}, [](int, Engine*&) { return [](int64_t, TensorTree arguments) { return arguments; }; });
+
+  EXPECT_THROW(group.engine(0).call(1, 0, one(at::ones({1}))), UserCodeError);
+  EXPECT_THROW(group.engine(0).backward({at::ones({1})}, {at::Tensor()}, 1.0), UserCodeError);
+}
+
+}  // namespace
+}  // namespace smp::pipeline
