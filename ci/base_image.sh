@@ -43,10 +43,12 @@ main() {
   trap 'rm --recursive --force "$scratch"' EXIT
   public_sources >"$scratch/debian.sources"
   # shellcheck disable=SC2016  # the hooks expand "$1" themselves: the root that is made
+  # usrmerge is a Perl script that has done its work; an empty package takes its place.
   # mmdebstrap copies the machine's name and resolver into the root: they would be published.
-  mmdebstrap --quiet --variant=minbase --include=ca-certificates \
+  mmdebstrap --quiet --variant=minbase --include=ca-certificates,usr-is-merged \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+    --customize-hook='chroot "$1" apt-get --quiet=2 --yes purge usrmerge perl-modules-5.36 libperl5.36 >/dev/null 2>&1' \
     --customize-hook='rm -f "$1"/etc/resolv.conf "$1"/etc/apt/sources.list; : >"$1"/etc/hostname' \
     --customize-hook='rm -rf "$1"/etc/apt/sources.list.d/* "$1"/var/log/* "$1"/var/lib/apt/lists/*' \
     --customize-hook="upload '$scratch/debian.sources' /etc/apt/sources.list.d/debian.sources" \

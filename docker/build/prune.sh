@@ -21,6 +21,8 @@ prune_nvidia() {
   rm --force nvidia/cu13/lib/libnvrtc*.alt.so*
   # One process, many GPUs: torch gives each GPU a process.
   rm --force nvidia/cu13/lib/libcusolverMg.so*
+  # BLAS and FFTW under their classic names, for programs that are linked against those.
+  rm --force nvidia/cu13/lib/lib{nvblas,cufftw}.so*
   # Hardware counters of profilers; torch.profiler needs libcupti alone.
   rm --force nvidia/cu13/lib/lib{nvperf_host,nvperf_target,checkpoint,pcsamplingutil}.so*
   # Linked into programs at build time; device bitcode and static libraries likewise.

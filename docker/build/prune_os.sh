@@ -11,9 +11,6 @@ main() {
   rm --force /usr/lib/python3.11/config-*/libpython3.11*.a
   # Test suite, editor and graphics of Debian's Python.
   rm --recursive --force /usr/lib/python3.11/{test,idlelib,lib2to3/tests,turtledemo}
-  # Headers, East Asian encodings and collation tables of Perl, which only packages' scripts run.
-  rm --recursive --force /usr/lib/*/perl/5.36.0/{CORE,auto/Encode/{CN,JP,KR,TW},auto/Unicode} \
-    /usr/share/perl/5.36.0/{CPAN,Unicode/Collate,unicore/Name.pl,pod}
   find /usr/share/doc -type f ! -name copyright -delete
   find /usr/share/man /usr/share/locale /usr/share/info -mindepth 1 -delete 2>/dev/null || true
 }
