@@ -35,9 +35,10 @@ struct Distribution {
 
 /// What the plan needs to know about <base>/code without looking there again.
 struct CodeFolder {
-  std::vector<std::string> entries;  ///< names at the top level, sorted
-  bool entry_point_exists = false;   ///< as a file, relative to the folder
-  bool entry_point_escapes = false;  ///< its real path lies outside the folder
+  std::vector<std::string> entries;     ///< names at the top level, sorted
+  bool entry_point_exists = false;      ///< as a file, relative to the folder
+  bool entry_point_escapes = false;     ///< its real path lies outside the folder
+  bool entry_point_in_package = false;  ///< each folder on its path is a Python package
 
   [[nodiscard]] bool has(std::string_view name) const;
 };

@@ -18,6 +18,7 @@ struct Interface {
 };
 
 struct InterfaceQuestion {
+  std::string current_host;           ///< for messages
   std::string configured;             ///< network_interface_name of resourceconfig.json
   std::vector<Interface> interfaces;  ///< this host's
   std::string route;                  ///< interface that leads to the first other host, or empty

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,20 @@ struct Variable {
 struct PlannedFile {
   std::filesystem::path path;
   std::string content;
+};
+
+/// Where one rank runs, and who it is in the model-parallel grid.
+struct RankPlace {
+  struct Grid {
+    int pp = 0;
+    int tp = 0;
+    int dp = 0;
+    int rdp = 0;
+  };
+  int rank = 0;
+  std::string host;
+  int local_rank = 0;
+  std::optional<Grid> grid;  ///< only for model-parallel jobs
 };
 
 struct LaunchPlan {
@@ -82,8 +97,7 @@ struct LaunchPlan {
   /// SM_TRAINING_ENV as a value, for the log.
   opt_ml::Value training_environment;
 
-  /// Coordinates of the ranks, one line each with a heading; empty without model parallelism.
-  std::vector<std::string> rank_table;
+  std::vector<RankPlace> ranks;  ///< every rank of the job; empty for kProcess
 
   std::vector<std::string> notes;     ///< decisions worth a line in the log
   std::vector<std::string> warnings;  ///< one line each, said once at start
@@ -93,7 +107,7 @@ struct LaunchPlan {
 
 /// Pure: the same job and facts give the same plan on every host of the job, roles and host
 /// variables aside. Throws ConfigError for a job that cannot run: no or a forbidden entry point, a
-/// runner that is not available, MPI without a Python that the script needs, parallel settings that
+/// runner that is not available, no Python where the script needs one, parallel settings that
 /// contradict each other or the number of processes.
 LaunchPlan make_launch_plan(const JobConfig& job, const HostFacts& facts);
 

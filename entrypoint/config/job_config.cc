@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/config/job_config.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrypoint/config/job_distribution.h"
+#include "opt_ml_layout/json_document.h"
+#include "opt_ml_layout/python_text.h"
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint {
+namespace {
+
+namespace fs = std::filesystem;
+using opt_ml::Value;
+
+/// A reserved hyperparameter as text; empty when absent, null or empty.
+std::string reserved_text(const JobConfig& job, std::string_view name) {
+  const Value* value = job.hyperparameters.reserved.find(name);
+  return value == nullptr ? "" : opt_ml::environment_text(*value);
+}
+
+std::string first_of(std::string first, std::string second) {
+  return first.empty() ? std::move(second) : std::move(first);
+}
+
+/// AWS's own example names the script by its absolute path below the code folder.
+std::string relative_to_code(std::string entry_point, const opt_ml::Layout& layout) {
+  const std::string prefix = layout.code().string() + "/";
+  return entry_point.starts_with(prefix) ? entry_point.substr(prefix.size()) : entry_point;
+}
+
+int parse_log_level(const std::string& text, std::vector<std::string>& warnings) {
+  constexpr int kInfo = 20;
+  constexpr std::array<std::pair<std::string_view, int>, 8> kNames = {{{"DEBUG", 10},
+                                                                       {"INFO", kInfo},
+                                                                       {"WARNING", 30},
+                                                                       {"WARN", 30},
+                                                                       {"ERROR", 40},
+                                                                       {"CRITICAL", 50},
+                                                                       {"FATAL", 50},
+                                                                       {"NOTSET", 0}}};
+  if (text.empty()) return kInfo;
+  int level = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, level);
+  if (error == std::errc() && rest == end) return level;
+  std::string name = text;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+  for (const auto& [known, value] : kNames) {
+    if (name == known) return value;
+  }
+  warnings.push_back(fmt::format(
+      "log level \"{}\" is neither a number nor DEBUG, INFO, WARNING or ERROR; INFO is used",
+      text));
+  return kInfo;
+}
+
+/// The hyperparameter, else the variable that image tests set by hand; null when there is neither.
+Value find_mp_parameters(const JobConfig& job) {
+  const Value* value = job.hyperparameters.user.find("mp_parameters");
+  const Value found =
+      value != nullptr
+          ? *value
+          : opt_ml::decode_hyperparameter(value_or(job.environment, "SM_HP_MP_PARAMETERS"));
+  if (found.is_null() || (found.text() != nullptr && found.text()->empty())) return {};
+  if (found.object() == nullptr && found.text() == nullptr) {
+    throw smp::ConfigError(
+        "hyperparameter \"mp_parameters\" is {}, expected an object such as {{\"partitions\": 2}}",
+        found.kind_name());
+  }
+  return found;
+}
+
+bool escapes(const fs::path& code, const fs::path& file) {
+  std::error_code error;
+  const fs::path inside = fs::canonical(file, error).lexically_relative(fs::canonical(code, error));
+  return error || inside.empty() || *inside.begin() == "..";
+}
+
+CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point) {
+  CodeFolder result;
+  std::error_code error;
+  for (fs::directory_iterator entry(layout.code(), error), end; !error && entry != end;
+       entry.increment(error)) {
+    result.entries.push_back(entry->path().filename().string());
+  }
+  std::ranges::sort(result.entries);
+  if (entry_point.empty()) return result;
+  const fs::path file = layout.code() / entry_point;
+  result.entry_point_exists = fs::is_regular_file(file, error);
+  result.entry_point_escapes = result.entry_point_exists && escapes(layout.code(), file);
+  result.entry_point_in_package = true;
+  for (fs::path parent = fs::path(entry_point).parent_path(); parent.has_relative_path();
+       parent = parent.parent_path()) {
+    result.entry_point_in_package &= fs::exists(layout.code() / parent / "__init__.py", error);
+  }
+  return result;
+}
+
+}  // namespace
+
+bool CodeFolder::has(std::string_view name) const {
+  return std::ranges::find(entries, name) != entries.end();
+}
+
+bool JobConfig::is_model_parallel() const {
+  if (const auto* members = mp_parameters.object()) return !members->empty();
+  return mp_parameters.text() != nullptr;
+}
+
+opt_ml::Layout find_layout(const EnvironmentMap& environment) {
+  return opt_ml::Layout(value_or(environment, "SAGEMAKER_BASE_DIR", opt_ml::Layout::kDefaultBase));
+}
+
+JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
+                          EnvironmentMap environment) {
+  JobConfig job;
+  job.layout = layout;
+  job.resources = std::move(files.resources);
+  job.channels = std::move(files.channels);
+  job.hyperparameters = std::move(files.hyperparameters);
+  job.environment = std::move(environment);
+  job.knobs = read_knobs(job.environment);
+
+  job.entry_point = relative_to_code(first_of(value_or(job.environment, "SAGEMAKER_PROGRAM"),
+                                              reserved_text(job, "sagemaker_program")),
+                                     layout);
+  job.module_dir = first_of(first_of(reserved_text(job, "sagemaker_submit_directory"),
+                                     value_or(job.environment, "SAGEMAKER_SUBMIT_DIRECTORY")),
+                            layout.code().string());
+  job.job_name = reserved_text(job, "sagemaker_job_name");
+  if (const auto name = job.environment.find("TRAINING_JOB_NAME"); name != job.environment.end()) {
+    job.training_job_name = name->second;
+  }
+  job.region = first_of(reserved_text(job, "sagemaker_region"),
+                        value_or(job.environment, "AWS_DEFAULT_REGION"));
+  if (const std::string module = value_or(job.environment, "SAGEMAKER_TRAINING_MODULE");
+      !module.empty()) {
+    job.framework_module = module;
+  }
+  job.log_level =
+      parse_log_level(first_of(reserved_text(job, "sagemaker_container_log_level"),
+                               value_or(job.environment, "SAGEMAKER_CONTAINER_LOG_LEVEL")),
+                      job.warnings);
+  job.mp_parameters = find_mp_parameters(job);
+  resolve_distribution(job);
+  return job;
+}
+
+JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment) {
+  JobFiles files{.resources = opt_ml::read_resource_config(layout),
+                 .channels = opt_ml::read_data_channels(layout),
+                 .hyperparameters = opt_ml::read_hyperparameters(layout)};
+  JobConfig job = make_job_config(layout, std::move(files), std::move(environment));
+  job.code = look_into_code(layout, job.entry_point);
+  return job;
+}
+
+}  // namespace entrypoint

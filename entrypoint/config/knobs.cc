@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/config/knobs.h"
+
+#include <array>
+#include <charconv>
+#include <initializer_list>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "opt_ml_layout/hyperparameters.h"
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint {
+namespace {
+
+constexpr std::array kRows = {
+#define KNOB_ROW(type, field, variable, standard, meaning) KnobRow{variable, standard, meaning},
+    ENTRYPOINT_KNOBS(KNOB_ROW)
+#undef KNOB_ROW
+};
+
+struct Setting {
+  std::string_view variable;
+  std::string text;
+
+  [[noreturn]] void fail(std::string_view expected) const {
+    throw smp::ConfigError("environment variable {}=\"{}\": expected {}; correct or unset it",
+                           variable, text, expected);
+  }
+};
+
+template <typename Choice>
+Choice choose(const Setting& setting,
+              std::initializer_list<std::pair<std::string_view, Choice>> choices) {
+  std::string expected;
+  for (const auto& [word, choice] : choices) {
+    if (setting.text == word) return choice;
+    expected += fmt::format("{}{}", expected.empty() ? "" : " or ", word);
+  }
+  setting.fail(expected);
+}
+
+void parse(const Setting& setting, std::string& value) { value = setting.text; }
+
+void parse(const Setting& setting, bool& value) {
+  const auto on = opt_ml::parse_switch(setting.text);
+  if (!on) setting.fail("1 or 0");
+  value = *on;
+}
+
+void parse(const Setting& setting, std::chrono::seconds& value) {
+  constexpr long kMostSeconds = 10L * 24 * 3600;
+  long seconds = 0;
+  const char* const end = setting.text.data() + setting.text.size();
+  const auto [rest, error] = std::from_chars(setting.text.data(), end, seconds);
+  if (error != std::errc() || rest != end || seconds < 0 || seconds > kMostSeconds) {
+    setting.fail(fmt::format("whole seconds, 0 to {}", kMostSeconds));
+  }
+  value = std::chrono::seconds(seconds);
+}
+
+void parse(const Setting& setting, ArgumentStyle& value) {
+  value = choose<ArgumentStyle>(
+      setting, {{"python", ArgumentStyle::kPython}, {"json", ArgumentStyle::kJson}});
+}
+
+void parse(const Setting& setting, ArgumentOrder& value) {
+  value = choose<ArgumentOrder>(
+      setting, {{"sorted", ArgumentOrder::kSorted}, {"file", ArgumentOrder::kFile}});
+}
+
+void parse(const Setting& setting, CodePolicy& value) {
+  value =
+      choose<CodePolicy>(setting, {{"keep", CodePolicy::kKeep}, {"replace", CodePolicy::kReplace}});
+}
+
+void parse(const Setting& setting, EfaPolicy& value) {
+  value = choose<EfaPolicy>(
+      setting, {{"auto", EfaPolicy::kAuto}, {"on", EfaPolicy::kOn}, {"off", EfaPolicy::kOff}});
+}
+
+void parse(const Setting& setting, ExitPolicy& value) {
+  value = choose<ExitPolicy>(setting,
+                             {{"one", ExitPolicy::kOne}, {"propagate", ExitPolicy::kPropagate}});
+}
+
+}  // namespace
+
+std::span<const KnobRow> knob_table() { return kRows; }
+
+Knobs read_knobs(const EnvironmentMap& environment) {
+  Knobs knobs;
+#define KNOB_READ(type, field, variable, standard, meaning) \
+  parse({variable, value_or(environment, variable, standard)}, knobs.field);
+  ENTRYPOINT_KNOBS(KNOB_READ)
+#undef KNOB_READ
+  return knobs;
+}
+
+}  // namespace entrypoint

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/config/make_tree_command.h"
+
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <boost/program_options.hpp>
+
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint {
+namespace {
+
+namespace options = boost::program_options;
+using Texts = std::vector<std::string>;
+
+options::options_description description() {
+  const auto text = [](const char* name) {
+    return options::value<std::string>()->value_name(name);
+  };
+  const auto texts = [](const char* name) {
+    return options::value<Texts>()->composing()->value_name(name);
+  };
+  const auto number = [](const char* name) { return options::value<int>()->value_name(name); };
+  options::options_description result("Options of --make-tree");
+  result.add_options()                                                                  //
+      ("make-tree", text("DIR"), "where; several hosts get DIR/algo-1, DIR/algo-2, …")  //
+      ("hosts", number("N"), "hosts of the job (1)")                                    //
+      ("code", text("DIR"), "folder with the script")                                   //
+      ("program", text("FILE"), "the script, relative to that folder")                  //
+      ("channel", texts("NAME=DIR"), "input data; may be repeated")                     //
+      ("hyperparameter", texts("NAME=VALUE"), "may be repeated; JSON keeps its type")   //
+      ("processes", number("N"), "MPI processes on each host; without it no MPI")       //
+      ("mp-parameters", text("JSON"), "settings of the model-parallel library")         //
+      ("instance-type", text("TYPE"), "e.g. ml.p4d.24xlarge (local)")                   //
+      ("network-interface", text("NAME"), "interface between the hosts (eth0)")         //
+      ("link", "link code and channels in place of copying")                            //
+      ("replace", "remove a job tree that is there already");
+  return result;
+}
+
+std::pair<std::string, std::string> split_pair(const std::string& option, const std::string& text,
+                                               std::string_view form) {
+  const std::size_t mark = text.find('=');
+  if (mark == std::string::npos || mark == 0) {
+    throw smp::ConfigError("--{} \"{}\": expected {}; see `train --help`", option, text, form);
+  }
+  return {text.substr(0, mark), text.substr(mark + 1)};
+}
+
+/// Values of one command line, by option name.
+class Values {
+ public:
+  explicit Values(std::span<const std::string> arguments) {
+    try {
+      const int style =
+          options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
+      const options::positional_options_description no_words;
+      options::store(options::command_line_parser({arguments.begin(), arguments.end()})
+                         .options(description())
+                         .positional(no_words)
+                         .style(style)
+                         .run(),
+                     values_);
+    } catch (const options::error& error) {
+      throw smp::ConfigError("command line: {}; see `train --help`", error.what());
+    }
+  }
+
+  template <typename Type>
+  [[nodiscard]] std::optional<Type> get(const std::string& name) const {
+    if (values_.count(name) == 0) return std::nullopt;
+    return values_[name].as<Type>();
+  }
+  [[nodiscard]] bool has(const std::string& name) const { return values_.count(name) > 0; }
+
+ private:
+  options::variables_map values_;
+};
+
+}  // namespace
+
+opt_ml::TreeRequest parse_make_tree(std::span<const std::string> arguments) {
+  const Values values(arguments);
+  opt_ml::TreeRequest request;
+  request.directory = values.get<std::string>("make-tree").value_or("");
+  request.hosts = values.get<int>("hosts").value_or(request.hosts);
+  if (const auto code = values.get<std::string>("code")) request.code = *code;
+  request.program = values.get<std::string>("program");
+  request.processes_per_host = values.get<int>("processes");
+  request.mp_parameters = values.get<std::string>("mp-parameters");
+  request.instance_type = values.get<std::string>("instance-type").value_or(request.instance_type);
+  request.network_interface =
+      values.get<std::string>("network-interface").value_or(request.network_interface);
+  request.link = values.has("link");
+  request.replace = values.has("replace");
+  for (const std::string& pair : values.get<Texts>("channel").value_or(Texts{})) {
+    request.channels.push_back(split_pair("channel", pair, "NAME=DIR"));
+  }
+  for (const std::string& pair : values.get<Texts>("hyperparameter").value_or(Texts{})) {
+    request.hyperparameters.push_back(split_pair("hyperparameter", pair, "NAME=VALUE"));
+  }
+  return request;
+}
+
+std::string make_tree_help() {
+  std::ostringstream out;
+  out << description();
+  return out.str();
+}
+
+void run_make_tree(const opt_ml::TreeRequest& request, std::ostream& out) {
+  const std::vector<std::filesystem::path> bases = opt_ml::make_tree(request);
+  out << "Made the job tree of " << bases.size() << (bases.size() == 1 ? " host:\n" : " hosts:\n");
+  for (const std::filesystem::path& base : bases) out << "  " << base.string() << '\n';
+  out << "Run it with: SAGEMAKER_BASE_DIR=" << std::filesystem::absolute(bases.front()).string()
+      << " train\n";
+}
+
+}  // namespace entrypoint

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/entry_point.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "entrypoint/plan/shell_text.h"
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint {
+namespace {
+
+using Words = std::vector<std::string>;
+
+void append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+std::string without_py(const std::string& name) {
+  return name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;
+}
+
+/// Segments of letters, digits and ._+-, joined by single slashes, none of them "." or "..", the
+/// first without a leading + or -.
+void check_name(const std::string& name) {
+  constexpr std::string_view kAdvice =
+      "set hyperparameter sagemaker_program to a path inside the code folder, of letters, digits "
+      "and "
+      "._+-/";
+  std::string offending;
+  for (const char c : name) {
+    const bool allowed =
+        std::isalnum(static_cast<unsigned char>(c)) || std::strchr("._+-/", c) != nullptr;
+    if ((!allowed || c == '\0') && offending.find(c) == std::string::npos) offending += c;
+  }
+  if (!offending.empty()) {
+    throw smp::ConfigError("entry point \"{}\": the characters \"{}\" are not allowed; {}", name,
+                           offending, kAdvice);
+  }
+  if (name.front() == '-' || name.front() == '+' || name.front() == '/') {
+    throw smp::ConfigError("entry point \"{}\": must not start with '{}'; {}", name, name.front(),
+                           kAdvice);
+  }
+  std::size_t start = 0;
+  while (start <= name.size()) {
+    const std::size_t end = std::min(name.find('/', start), name.size());
+    const std::string segment = name.substr(start, end - start);
+    if (segment.empty() || segment == "." || segment == "..") {
+      throw smp::ConfigError(
+          "entry point \"{}\": the part \"{}\" between slashes is not allowed; {}", name, segment,
+          kAdvice);
+    }
+    start = end + 1;
+  }
+}
+
+EntryPointKind kind_of(const JobConfig& job) {
+  const std::string& name = job.entry_point;
+  if (name.ends_with(".sh")) return EntryPointKind::kCommand;
+  if (job.code.has("setup.py")) {
+    const bool nested = name.find('/') != std::string::npos;
+    const bool runs_as_file =
+        nested && job.code.entry_point_exists && !job.code.entry_point_in_package;
+    return runs_as_file ? EntryPointKind::kProgram : EntryPointKind::kPackage;
+  }
+  return name.ends_with(".py") ? EntryPointKind::kProgram : EntryPointKind::kCommand;
+}
+
+void check_file(const JobConfig& job, EntryPointKind kind) {
+  const std::string code = job.layout.code().string();
+  const bool may_be_installed = kind == EntryPointKind::kPackage;
+  if (!job.code.entry_point_exists && !may_be_installed) {
+    const std::string there = job.code.entries.empty()
+                                  ? "the folder is empty"
+                                  : fmt::format("there are: {}", fmt::join(job.code.entries, ", "));
+    const std::string advice =
+        job.module_dir == code
+            ? "correct sagemaker_program"
+            : fmt::format(
+                  "sagemaker_submit_directory {} is not fetched by this version: put the code "
+                  "into the folder or the image",
+                  job.module_dir);
+    throw smp::ConfigError("entry point \"{}\": no such file in {}; {}; {}", job.entry_point, code,
+                           there, advice);
+  }
+  if (kind == EntryPointKind::kCommand && job.code.entry_point_escapes) {
+    throw smp::ConfigError(
+        "entry point \"{}\": is a link to a file outside {}; copy the file there", job.entry_point,
+        code);
+  }
+}
+
+}  // namespace
+
+EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path& python) {
+  if (job.entry_point.empty()) {
+    throw smp::ConfigError(
+        "no entry point: neither hyperparameter sagemaker_program nor variable SAGEMAKER_PROGRAM "
+        "is "
+        "set; name the script to run, relative to {}",
+        job.layout.code().string());
+  }
+  check_name(job.entry_point);
+  EntryPoint entry{.kind = kind_of(job), .name = job.entry_point};
+  check_file(job, entry.kind);
+  const bool has_requirements = job.code.has("requirements.txt");
+
+  if (entry.kind == EntryPointKind::kCommand) {
+    entry.make_executable = job.layout.code() / entry.name;
+    if (has_requirements) {
+      entry.notes.push_back("requirements.txt is not installed, for the entry point is a command");
+    }
+    return entry;
+  }
+  if (python.empty()) {
+    throw smp::ConfigError(
+        "entry point \"{}\": needs Python, and neither python3 nor python is on PATH; set "
+        "SM_LAUNCH_PYTHON to an interpreter",
+        entry.name);
+  }
+  Words pip{python.string(), "-m", "pip", "install"};
+  const bool has_setup = job.code.has("setup.py");
+  if (has_setup) pip.push_back(".");
+  if (has_requirements) append(pip, {"-r", "requirements.txt"});
+  if (has_setup || has_requirements) entry.install.push_back(std::move(pip));
+  if (entry.kind == EntryPointKind::kPackage) {
+    entry.module = without_py(entry.name);
+    std::ranges::replace(entry.module, '/', '.');
+    entry.notes.push_back(fmt::format(
+        "setup.py is there: the code is installed and runs as module {}", entry.module));
+  }
+  return entry;
+}
+
+std::vector<std::string> process_command(const EntryPoint& entry,
+                                         const std::filesystem::path& python,
+                                         const std::vector<std::string>& arguments) {
+  Words words;
+  switch (entry.kind) {
+    case EntryPointKind::kProgram:
+      words = {python.string(), "--", entry.name};
+      break;
+    case EntryPointKind::kPackage:
+      words = {python.string(), "-m", entry.module};
+      break;
+    case EntryPointKind::kCommand:
+      // The blank stays without arguments, too: logs and failure texts compare equal.
+      return {"/bin/sh", "-c", shell_quote("./" + entry.name) + " " + shell_join(arguments)};
+  }
+  append(words, arguments);
+  return words;
+}
+
+std::vector<std::string> rank_command(const EntryPoint& entry, const std::filesystem::path& python,
+                                      bool has_mpi4py, const std::vector<std::string>& arguments) {
+  if (entry.kind == EntryPointKind::kCommand) return process_command(entry, python, arguments);
+  Words words{python.string()};
+  if (has_mpi4py) append(words, {"-m", "mpi4py"});
+  if (entry.kind == EntryPointKind::kPackage) {
+    append(words, {"-m", entry.module});
+  } else {
+    words.push_back(entry.name);
+  }
+  append(words, arguments);
+  return words;
+}
+
+}  // namespace entrypoint

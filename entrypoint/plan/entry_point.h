@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kind of thing the user's entry point is, and the command that starts it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "entrypoint/config/job_config.h"
+#include "entrypoint/plan/launch_plan.h"
+
+namespace entrypoint {
+
+struct EntryPoint {
+  EntryPointKind kind = EntryPointKind::kProgram;
+  std::string name;    ///< file relative to the code folder
+  std::string module;  ///< kPackage: for `python -m`
+
+  std::vector<std::vector<std::string>> install;  ///< commands to run before, on every host
+  std::filesystem::path make_executable;          ///< kCommand
+  std::vector<std::string> notes;
+};
+
+/// Pure. Decides by name and by what lies in the code folder: `.sh` is a command; with a setup.py
+/// anything else is a package; `.py` is a program; the rest are commands. Throws ConfigError when
+/// no entry point is set, its name is forbidden, or its file is not there or outside the folder.
+EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path& python);
+
+/// The command of a plain process: `python -- script args`, `python -m module args`, or
+/// `/bin/sh -c './script args'`.
+std::vector<std::string> process_command(const EntryPoint& entry,
+                                         const std::filesystem::path& python,
+                                         const std::vector<std::string>& arguments);
+
+/// The command of one MPI rank: Python under `-m mpi4py` when that is there, so that an uncaught
+/// exception on one rank ends all of them.
+std::vector<std::string> rank_command(const EntryPoint& entry, const std::filesystem::path& python,
+                                      bool has_mpi4py, const std::vector<std::string>& arguments);
+
+}  // namespace entrypoint

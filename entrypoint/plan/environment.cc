@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/environment.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "entrypoint/plan/training_environment.h"
+#include "opt_ml_layout/python_text.h"
+
+namespace entrypoint {
+namespace {
+
+using opt_ml::Value;
+
+constexpr std::string_view kMasterPort = "7777";
+constexpr std::size_t kLongestStringBytes = 131072;  // "NAME=value" and its NUL; Linux' limit
+
+constexpr std::array<std::string_view, 14> kHostVariables = {
+    "SM_CURRENT_HOST", "SM_CURRENT_INSTANCE_TYPE", "SM_CURRENT_INSTANCE_GROUP",
+    "SM_CURRENT_INSTANCE_GROUP_HOSTS", "SM_NUM_CPUS", "SM_NUM_GPUS", "SM_NUM_NEURONS",
+    "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV", "CURRENT_HOST", "SM_CURRENT_HOST_RANK",
+    "OMP_NUM_THREADS",
+    // What an interface is called may differ between hosts.
+    "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"};
+
+bool is_identifier(std::string_view name) {
+  return std::ranges::all_of(name, [](char c) {
+    return std::isupper(static_cast<unsigned char>(c)) ||
+           std::isdigit(static_cast<unsigned char>(c)) || c == '_';
+  });
+}
+
+/// Every character outside [A-Z0-9_] becomes one underscore.
+std::string as_identifier(std::string_view name) {
+  std::string result;
+  for (const char c : name) {
+    const bool continues_character = (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+    if (is_identifier({&c, 1})) {
+      result += c;
+    } else if (!continues_character) {
+      result += '_';
+    }
+  }
+  return result;
+}
+
+class Maker {
+ public:
+  explicit Maker(const EnvironmentInput& input) : input_(input), job_(input.job) {}
+
+  JobEnvironment make() {
+    result_.training_environment = make_training_environment(job_, input_.facts);
+    add_table();
+    add_job_variables();
+    add_rendezvous();
+    add_newer_names();
+    add_identifiers();
+    move_long_values(result_.table);
+    move_long_values(result_.others);
+    return std::move(result_);
+  }
+
+ private:
+  /// A member of SM_TRAINING_ENV under its variable's name.
+  void add(std::string name, std::string_view key) {
+    const Value* value = result_.training_environment.find(key);
+    add_text(std::move(name), opt_ml::environment_text(*value));
+  }
+
+  void add_text(std::string name, std::string value) {
+    if (name.find_first_of(std::string_view("=\0", 2)) != std::string::npos ||
+        value.find('\0') != std::string::npos) {
+      result_.warnings.push_back(
+          fmt::format("variable {} is left out: a name with '=' or a NUL cannot be exported",
+                      name.substr(0, name.find('\0'))));
+      return;
+    }
+    set_variable(result_.table, std::move(name), std::move(value));
+  }
+
+  void add_table() {
+    const opt_ml::Layout& layout = job_.layout;
+    add("SM_HOSTS", "hosts");
+    add("SM_NETWORK_INTERFACE_NAME", "network_interface_name");
+    add("SM_HPS", "hyperparameters");
+    add("SM_USER_ENTRY_POINT", "user_entry_point");
+    add("SM_FRAMEWORK_PARAMS", "additional_framework_parameters");
+    add("SM_RESOURCE_CONFIG", "resource_config");
+    add("SM_INPUT_DATA_CONFIG", "input_data_config");
+    add("SM_OUTPUT_DATA_DIR", "output_data_dir");
+    add_text("SM_CHANNELS", opt_ml::to_json(Value::list_of(job_.channels.sorted_names())));
+    add("SM_CURRENT_HOST", "current_host");
+    add("SM_CURRENT_INSTANCE_TYPE", "current_instance_type");
+    add("SM_CURRENT_INSTANCE_GROUP", "current_instance_group");
+    add("SM_CURRENT_INSTANCE_GROUP_HOSTS", "current_instance_group_hosts");
+    add("SM_INSTANCE_GROUPS", "instance_groups");
+    add("SM_INSTANCE_GROUPS_DICT", "instance_groups_dict");
+    add("SM_DISTRIBUTION_INSTANCE_GROUPS", "distribution_instance_groups");
+    add("SM_IS_HETERO", "is_hetero");
+    add("SM_MODULE_NAME", "module_name");
+    add("SM_LOG_LEVEL", "log_level");
+    add("SM_FRAMEWORK_MODULE", "framework_module");
+    add("SM_INPUT_DIR", "input_dir");
+    add("SM_INPUT_CONFIG_DIR", "input_config_dir");
+    add("SM_OUTPUT_DIR", "output_dir");
+    add("SM_NUM_CPUS", "num_cpus");
+    add("SM_NUM_GPUS", "num_gpus");
+    add("SM_NUM_NEURONS", "num_neurons");
+    add("SM_MODEL_DIR", "model_dir");
+    add("SM_MODULE_DIR", "module_dir");
+    add_text("SM_TRAINING_ENV", opt_ml::to_json(result_.training_environment));
+    add_text("SM_USER_ARGS", opt_ml::to_json(Value::list_of(input_.user_arguments)));
+    add("SM_OUTPUT_INTERMEDIATE_DIR", "output_intermediate_dir");
+    if (const auto* topology = result_.training_environment.find("topology")->list();
+        topology != nullptr && !topology->empty()) {
+      add("SM_TOPOLOGY", "topology");
+    }
+    for (const opt_ml::Channel& channel : job_.channels.channels) {
+      add_text("SM_CHANNEL_" + opt_ml::python_upper(channel.name), channel.folder.string());
+    }
+    for (const Value::Member& member : *job_.hyperparameters.user.object()) {
+      add_text("SM_HP_" + opt_ml::python_upper(member.key), opt_ml::environment_text(member.value));
+    }
+    add_text("PYTHONPATH", python_path(layout));
+  }
+
+  [[nodiscard]] std::string python_path(const opt_ml::Layout& layout) const {
+    std::string path = layout.code().string();
+    for (const std::string& more :
+         {input_.facts.launcher.parent_path().string(), value_or(job_.environment, "PYTHONPATH")}) {
+      if (!more.empty()) path += ":" + more;
+    }
+    return path;
+  }
+
+  void add_other(std::string name, std::string value) {
+    set_variable(result_.others, std::move(name), std::move(value));
+  }
+
+  /// The user's own value wins; it is inherited, so nothing is added.
+  void add_unless_set(const std::string& name, std::string_view value) {
+    const auto own = job_.environment.find(name);
+    if (own == job_.environment.end()) {
+      if (!value.empty()) add_other(name, std::string(value));
+      return;
+    }
+    add_other(name, own->second);
+    if (own->second != value) {
+      result_.notes.push_back(fmt::format(
+          "{}={} is kept as the job's environment sets it; ours is {}", name, own->second, value));
+    }
+  }
+
+  void add_job_variables() {
+    add_other("SAGEMAKER_JOB_NAME", job_.job_name);
+    add_other("CURRENT_HOST", job_.current_host());
+    add_other("SAGEMAKER_REGION", job_.region);
+  }
+
+  void add_rendezvous() {
+    add_unless_set("MASTER_ADDR", input_.master_address);
+    add_unless_set("MASTER_PORT", kMasterPort);
+    add_unless_set("NCCL_SOCKET_IFNAME", input_.interface_name);
+    // EFA is libfabric's, yet a user who reads "IB disabled" beside it is misled.
+    add_unless_set("NCCL_IB_DISABLE", input_.efa ? "" : "1");
+    add_unless_set("NCCL_DEBUG", "WARN");
+    add_unless_set("GLOO_SOCKET_IFNAME", input_.gloo_interface);
+    if (!input_.facts.torch_version.empty()) {
+      add_other("SM_DLC_TORCH_VERSION", input_.facts.torch_version);
+    }
+  }
+
+  /// Variables that scripts written for the third SDK read.
+  void add_newer_names() {
+    std::vector<std::string> sorted = job_.resources.hosts;
+    std::ranges::sort(sorted);
+    const auto rank = std::ranges::find(sorted, job_.current_host()) - sorted.begin();
+    add_other("SM_INPUT_DATA_DIR", job_.layout.input_data().string());
+    add_other("SM_OUTPUT_FAILURE", job_.layout.failure_marker().string());
+    add_other("SM_MASTER_ADDR", *find_variable(result_.others, "MASTER_ADDR"));
+    add_other("SM_MASTER_PORT", *find_variable(result_.others, "MASTER_PORT"));
+    add_other("SM_HOST_COUNT", std::to_string(job_.resources.hosts.size()));
+    add_other("SM_CURRENT_HOST_RANK", std::to_string(rank));
+    add_other("SM_SOURCE_DIR", job_.layout.code().string());
+    add_other("SM_ENTRY_SCRIPT", job_.entry_point);
+  }
+
+  /// `SM_HP_BATCH-SIZE` cannot be read by a shell: a second copy can.
+  void add_identifiers() {
+    for (const Variable& variable : std::vector(result_.table)) {
+      const bool from_user =
+          variable.name.starts_with("SM_HP_") || variable.name.starts_with("SM_CHANNEL_");
+      if (!from_user || is_identifier(variable.name)) continue;
+      std::string name = as_identifier(variable.name);
+      const bool taken = find_variable(result_.table, name) != nullptr ||
+                         find_variable(result_.others, name) != nullptr;
+      if (!taken) add_other(std::move(name), variable.value);
+    }
+  }
+
+  void move_long_values(std::vector<Variable>& variables) {
+    for (Variable& variable : variables) {
+      const std::size_t bytes = variable.name.size() + variable.value.size() + 2;
+      if (bytes <= kLongestStringBytes) continue;
+      std::string file_name = variable.name;
+      std::ranges::replace(file_name, '/', '_');
+      PlannedFile file{job_.layout.long_variable(file_name), std::move(variable.value)};
+      result_.warnings.push_back(fmt::format(
+          "{} has {} bytes, too many for an environment variable: {}_FILE names a file with it",
+          variable.name, file.content.size(), variable.name));
+      variable = {variable.name + "_FILE", file.path.string()};
+      result_.files.push_back(std::move(file));
+    }
+  }
+
+  const EnvironmentInput& input_;
+  const JobConfig& job_;
+  JobEnvironment result_;
+};
+
+}  // namespace
+
+JobEnvironment make_environment(const EnvironmentInput& input) { return Maker(input).make(); }
+
+bool is_host_variable(std::string_view name) {
+  if (name.ends_with("_FILE")) name.remove_suffix(std::string_view("_FILE").size());
+  return std::ranges::find(kHostVariables, name) != kHostVariables.end();
+}
+
+const std::string* find_variable(const std::vector<Variable>& variables, std::string_view name) {
+  const auto variable = std::ranges::find(variables, name, &Variable::name);
+  return variable == variables.end() ? nullptr : &variable->value;
+}
+
+void set_variable(std::vector<Variable>& variables, std::string name, std::string value) {
+  const auto variable = std::ranges::find(variables, name, &Variable::name);
+  if (variable == variables.end()) {
+    variables.push_back({std::move(name), std::move(value)});
+  } else {
+    variable->value = std::move(value);
+  }
+}
+
+}  // namespace entrypoint

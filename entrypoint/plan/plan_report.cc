@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/plan_report.h"
+
+#include <iterator>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "entrypoint/plan/secrets.h"
+#include "entrypoint/plan/shell_text.h"
+#include "opt_ml_layout/python_text.h"
+#include "opt_ml_layout/value.h"
+
+namespace entrypoint {
+namespace {
+
+using opt_ml::Value;
+
+constexpr int kIndent = 2;
+
+std::string_view name_of(Runner runner) { return runner == Runner::kMpi ? "mpi" : "process"; }
+
+std::string_view name_of(Role role) {
+  switch (role) {
+    case Role::kMaster:
+      return "master";
+    case Role::kWorker:
+      return "worker";
+    case Role::kAlone:
+      break;
+  }
+  return "alone";
+}
+
+std::string_view name_of(EntryPointKind kind) {
+  switch (kind) {
+    case EntryPointKind::kPackage:
+      return "package";
+    case EntryPointKind::kCommand:
+      return "command";
+    case EntryPointKind::kProgram:
+      break;
+  }
+  return "program";
+}
+
+class Text {
+ public:
+  template <typename... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
+  }
+  void list(std::string_view title, const std::vector<std::string>& lines) {
+    if (lines.empty()) return;
+    line("\n{}:", title);
+    for (const std::string& entry : lines) line("  {}", entry);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void add_ranks(Text& text, const LaunchPlan& plan) {
+  if (plan.ranks.empty()) return;
+  const bool grid = plan.ranks.front().grid.has_value();
+  text.line("\nRanks:");
+  text.line("  {:>5}  {:>5}{}  host", "rank", "local",
+            grid ? fmt::format("  {:>3}  {:>3}  {:>3}  {:>3}", "pp", "tp", "dp", "rdp") : "");
+  for (const RankPlace& place : plan.ranks) {
+    const auto& at = place.grid;
+    text.line(
+        "  {:>5}  {:>5}{}  {}", place.rank, place.local_rank,
+        at ? fmt::format("  {:>3}  {:>3}  {:>3}  {:>3}", at->pp, at->tp, at->dp, at->rdp) : "",
+        place.host);
+  }
+}
+
+Value pairs(const std::vector<Variable>& variables) {
+  Value result = Value::Object{};
+  for (const Variable& variable : mask_secrets(variables))
+    result.set(variable.name, variable.value);
+  return result;
+}
+
+Value ranks_value(const LaunchPlan& plan) {
+  Value::List result;
+  for (const RankPlace& place : plan.ranks) {
+    Value row = Value::Object{};
+    row.set("rank", place.rank);
+    row.set("host", place.host);
+    row.set("local_rank", place.local_rank);
+    if (place.grid) {
+      row.set("pp_rank", place.grid->pp);
+      row.set("tp_rank", place.grid->tp);
+      row.set("dp_rank", place.grid->dp);
+      row.set("rdp_rank", place.grid->rdp);
+    }
+    result.push_back(std::move(row));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string plan_text(const LaunchPlan& plan) {
+  Text text;
+  text.line("Runner:     {} ({})", name_of(plan.runner), plan.reason);
+  text.line("This host:  {}, {}", plan.current_host, name_of(plan.role));
+  text.line("Hosts:      {} (master {})", fmt::join(plan.hosts, ", "), plan.master);
+  text.line("Processes:  {} per host, {} in all", plan.processes_per_host, plan.total_processes);
+  text.line("Interface:  {}", plan.interface_name.empty() ? "not named" : plan.interface_name);
+  text.line("Directory:  {}", plan.working_directory.string());
+  text.line("Kind:       {}", name_of(plan.entry_point_kind));
+  add_ranks(text, plan);
+  text.list("Warnings", plan.warnings);
+  text.list("Notes", plan.notes);
+
+  text.line("\nEnvironment:");
+  for (const Variable& variable : mask_secrets(plan.environment)) {
+    text.line("  {}={}", variable.name, shell_quote(variable.value));
+  }
+  if (!plan.files.empty()) text.line("\nFiles to write:");
+  for (const PlannedFile& file : plan.files) {
+    text.line("  {} ({} bytes)", file.path.string(), file.content.size());
+  }
+  if (!plan.install.empty()) text.line("\nInstalled first:");
+  for (const auto& command : plan.install) text.line("  {}", shell_join(command));
+
+  if (plan.argv.empty()) {
+    text.line("\nCommand:\n  none: this host serves the ranks that {} starts on it", plan.master);
+    text.line("\nCommand of a rank:\n  {}", shell_join(mask_secrets(plan.user_command)));
+  } else {
+    text.line("\nCommand:\n  {}", shell_join(mask_secrets(plan.argv)));
+  }
+  return text.take();
+}
+
+std::string plan_json(const LaunchPlan& plan) {
+  Value result = Value::Object{};
+  result.set("runner", name_of(plan.runner));
+  result.set("role", name_of(plan.role));
+  result.set("reason", plan.reason);
+  result.set("current_host", plan.current_host);
+  result.set("master", plan.master);
+  result.set("hosts", Value::list_of(plan.hosts));
+  result.set("processes_per_host", plan.processes_per_host);
+  result.set("total_processes", plan.total_processes);
+  result.set("interface_name", plan.interface_name);
+  result.set("working_directory", plan.working_directory.string());
+  result.set("entry_point_kind", name_of(plan.entry_point_kind));
+  result.set("ranks", ranks_value(plan));
+  result.set("environment", pairs(plan.environment));
+  result.set("host_environment", pairs(plan.host_environment));
+  result.set("unset", Value::list_of(plan.unset));
+  Value::List files;
+  for (const PlannedFile& file : plan.files) files.emplace_back(file.path.string());
+  result.set("files", std::move(files));
+  result.set("make_executable", plan.make_executable.string());
+  Value::List install;
+  for (const auto& command : plan.install) install.push_back(Value::list_of(command));
+  result.set("install", std::move(install));
+  result.set("argv", Value::list_of(mask_secrets(plan.argv)));
+  result.set("user_command", Value::list_of(mask_secrets(plan.user_command)));
+  result.set("notes", Value::list_of(plan.notes));
+  result.set("warnings", Value::list_of(plan.warnings));
+  return opt_ml::to_json_indented(result, kIndent) + "\n";
+}
+
+}  // namespace entrypoint

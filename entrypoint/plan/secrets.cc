@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/secrets.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "entrypoint/plan/shell_text.h"
+#include "opt_ml_layout/json_document.h"
+#include "opt_ml_layout/python_text.h"
+
+namespace entrypoint {
+namespace {
+
+using opt_ml::Value;
+
+constexpr std::array<std::string_view, 12> kSecretWords = {
+    "SECRET",     "SECRETS",     "PASSWORD", "PASSWD", "TOKEN",   "PRIVATE",
+    "CREDENTIAL", "CREDENTIALS", "CREDS",    "APIKEY", "API_KEY", "ACCESS_KEY"};
+
+/// "--api-key" and "api.key" become "_API_KEY_", camelCase "apiKey" too.
+std::string normalised(std::string_view name) {
+  std::string result = "_";
+  char previous = '\0';
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool starts_word =
+        std::isupper(byte) && std::islower(static_cast<unsigned char>(previous));
+    if (starts_word) result += '_';
+    result += std::isalnum(byte) ? static_cast<char>(std::toupper(byte)) : '_';
+    previous = c;
+  }
+  return result + "_";
+}
+
+/// NAME=VALUE with the value masked when the name is secret.
+std::string masked_assignment(const std::string& text) {
+  const std::size_t mark = text.find('=');
+  if (mark == std::string::npos || !is_secret_name(text.substr(0, mark))) return text;
+  return text.substr(0, mark + 1) + std::string(kMask);
+}
+
+/// `k=v,k2=v2`, which is how an object reaches the command line.
+std::string masked_pairs(const std::string& text) {
+  std::string result;
+  std::size_t start = 0;
+  while (start <= text.size()) {
+    const std::size_t end = std::min(text.find(',', start), text.size());
+    result += (start > 0 ? "," : "") + masked_assignment(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return result;
+}
+
+/// A value that is JSON with secrets inside, such as SM_HPS.
+std::string masked_text(const std::string& text) {
+  const bool may_be_json = text.starts_with('{') || text.starts_with('[');
+  const auto value = may_be_json ? opt_ml::try_parse_json(text) : std::nullopt;
+  if (!value) return text;
+  const Value masked = mask_secrets(*value);
+  return masked == *value ? text : opt_ml::to_json(masked);
+}
+
+/// A list that alternates names and values, as the user's arguments do.
+bool is_argument_list(const Value::List& list) {
+  return !list.empty() && list.front().text() != nullptr && list.front().text()->starts_with('-');
+}
+
+Value masked_list(const Value::List& list) {
+  Value::List result;
+  if (!is_argument_list(list)) {
+    for (const Value& element : list) result.push_back(mask_secrets(element));
+    return result;
+  }
+  std::vector<std::string> words;
+  for (const Value& element : list) words.push_back(opt_ml::environment_text(element));
+  return Value::list_of(mask_secrets(words));
+}
+
+}  // namespace
+
+bool is_secret_name(std::string_view name) {
+  const std::string text = normalised(name);
+  return std::ranges::any_of(kSecretWords, [&](std::string_view word) {
+    return text.find("_" + std::string(word) + "_") != std::string::npos;
+  });
+}
+
+std::vector<std::string> mask_secrets(std::span<const std::string> argv) {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < argv.size(); ++i) {
+    const std::string& word = argv[i];
+    const bool is_shell_text = i >= 2 && argv[i - 1] == "-c" && argv[i - 2].ends_with("/sh");
+    const bool follows_secret = i > 0 && argv[i - 1].starts_with('-') &&
+                                argv[i - 1].find('=') == std::string::npos &&
+                                is_secret_name(argv[i - 1]);
+    if (follows_secret) {
+      result.emplace_back(kMask);
+    } else if (is_shell_text) {
+      const auto words = shell_split(word, {}, "command");
+      result.push_back(shell_join(mask_secrets(words)));
+    } else {
+      result.push_back(masked_text(masked_pairs(word)));
+    }
+  }
+  return result;
+}
+
+std::vector<Variable> mask_secrets(std::span<const Variable> environment) {
+  std::vector<Variable> result(environment.begin(), environment.end());
+  for (Variable& variable : result) {
+    variable.value =
+        is_secret_name(variable.name) ? std::string(kMask) : masked_text(variable.value);
+  }
+  return result;
+}
+
+Value mask_secrets(const Value& value) {
+  if (const Value::List* list = value.list()) return masked_list(*list);
+  if (value.object() == nullptr) return value;
+  Value result = Value::Object{};
+  for (const Value::Member& member : *value.object()) {
+    const bool secret = is_secret_name(member.key) && !member.value.is_null();
+    result.set(member.key, secret ? Value(kMask) : mask_secrets(member.value));
+  }
+  return result;
+}
+
+}  // namespace entrypoint
