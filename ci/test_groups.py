@@ -167,10 +167,6 @@ def cluster(group: Group) -> Count:
 
 
 def fuzz(group: Group) -> Count:
-    if not (ROOT / "tests" / "fuzz").is_dir():
-        raise Skipped("there is no fuzz target in tests/fuzz")
-    if not shutil.which("clang++-16"):
-        raise Skipped("libFuzzer needs clang-16 and libclang-rt-16-dev")
     return Count(passed=1) if group.run("ci/fuzz") == 0 else Count(failed=1)
 
 
