@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/config/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "entrypoint/config/knobs.h"
+#include "smp_runtime/core/error.h"
+#include "tests/unit/opt_ml_layout/temporary_folder.h"
+
+namespace entrypoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using testing_support::message_of;
+
+CommandLine parse(const std::vector<std::string>& arguments) {
+  return parse_command_line(arguments);
+}
+
+std::string error_of(const std::vector<std::string>& arguments) {
+  return message_of([&] { parse(arguments); });
+}
+
+TEST(CommandLine, NothingAndTrainRunTheJob) {
+  EXPECT_EQ(parse({}).action, Action::kTrain);
+  EXPECT_EQ(parse({"train"}).action, Action::kTrain);
+  const char* const argv[] = {"/usr/bin/train", "train", "--plan"};
+  EXPECT_EQ(parse_command_line(3, argv).action, Action::kPlan);
+  EXPECT_EQ(parse_command_line(0, argv).action, Action::kTrain);
+}
+
+TEST(CommandLine, OptionsChooseTheAction) {
+  EXPECT_EQ(parse({"--plan"}).action, Action::kPlan);
+  EXPECT_FALSE(parse({"--plan"}).json);
+  EXPECT_TRUE(parse({"train", "--json", "--plan"}).json);
+  EXPECT_EQ(parse({"--doctor"}).action, Action::kDoctor);
+  EXPECT_EQ(parse({"-h"}).action, Action::kHelp);
+  EXPECT_EQ(parse({"--version"}).action, Action::kVersion);
+}
+
+TEST(CommandLine, AnotherProgramTakesTheWholeLine) {
+  const CommandLine line = parse({"bash", "-c", "echo $X", "--plan"});
+
+  EXPECT_EQ(line.action, Action::kExecOther);
+  EXPECT_THAT(line.command, ElementsAre("bash", "-c", "echo $X", "--plan"));
+}
+
+TEST(CommandLine, RankExecKeepsItsCommandUntouched) {
+  const CommandLine line = parse({"--rank-exec", "--", "python3", "--", "t.py", "--help"});
+
+  EXPECT_EQ(line.action, Action::kRankExec);
+  EXPECT_THAT(line.command, ElementsAre("python3", "--", "t.py", "--help"));
+  EXPECT_THAT(error_of({"--rank-exec", "python3"}), HasSubstr("--rank-exec -- COMMAND"));
+  EXPECT_THAT(error_of({"--rank-exec", "--"}), HasSubstr("--rank-exec -- COMMAND"));
+}
+
+TEST(CommandLine, MakeTreeReadsItsOptionsInAnyOrder) {
+  const CommandLine line =
+      parse({"train", "--hosts", "2", "--make-tree", "job", "--hyperparameter", "lr=-1e-3",
+             "--hyperparameter=name=a=b", "--channel", "train=/data", "--code", "src", "--program",
+             "train.py", "--processes", "4", "--mp-parameters", R"({"partitions": 2})", "--link"});
+
+  EXPECT_EQ(line.action, Action::kMakeTree);
+  EXPECT_EQ(line.tree.directory, "job");
+  EXPECT_EQ(line.tree.hosts, 2);
+  EXPECT_THAT(line.tree.hyperparameters, ElementsAre(Pair("lr", "-1e-3"), Pair("name", "a=b")));
+  EXPECT_THAT(line.tree.channels, ElementsAre(Pair("train", "/data")));
+  EXPECT_EQ(line.tree.processes_per_host, 4);
+  EXPECT_EQ(line.tree.mp_parameters, R"({"partitions": 2})");
+  EXPECT_TRUE(line.tree.link);
+  EXPECT_FALSE(line.tree.replace);
+}
+
+TEST(CommandLine, MistakesNameTheOption) {
+  EXPECT_THAT(error_of({"--plam"}), HasSubstr("--plam"));
+  EXPECT_THAT(error_of({"--pla"}), HasSubstr("--pla"));  // no guessing
+  EXPECT_THAT(error_of({"--json"}), HasSubstr("--json goes with --plan"));
+  EXPECT_THAT(error_of({"--plan", "--doctor"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(error_of({"train", "bash"}), HasSubstr("positional"));
+  EXPECT_THAT(error_of({"--make-tree"}), HasSubstr("--make-tree"));
+  EXPECT_THAT(error_of({"--make-tree", "d", "--hosts", "two"}), HasSubstr("two"));
+  EXPECT_THAT(error_of({"--make-tree", "d", "--channel", "train"}), HasSubstr("NAME=DIR"));
+  EXPECT_THAT(error_of({"--make-tree", "d", "--plan"}), HasSubstr("--plan"));
+}
+
+TEST(CommandLine, HelpListsOptionsAndEveryKnob) {
+  const std::string help = help_text();
+
+  EXPECT_THAT(help, HasSubstr("--make-tree DIR"));
+  EXPECT_THAT(help, HasSubstr("SAGEMAKER_BASE_DIR=$PWD/job train --plan"));
+  for (const KnobRow& row : knob_table()) EXPECT_THAT(help, HasSubstr(std::string(row.variable)));
+  EXPECT_TRUE(help.ends_with('\n'));
+}
+
+TEST(Knobs, DefaultsAreThoseOfTheTable) {
+  const Knobs knobs = read_knobs({{"SM_LAUNCH_EFA", ""}});
+
+  EXPECT_EQ(knobs.worker_timeout, std::chrono::seconds(900));
+  EXPECT_EQ(knobs.stop_after, std::chrono::seconds(110));
+  EXPECT_EQ(knobs.arguments, ArgumentStyle::kPython);
+  EXPECT_EQ(knobs.efa, EfaPolicy::kAuto);
+  EXPECT_FALSE(knobs.dry_run);
+}
+
+TEST(Knobs, ValuesAreChecked) {
+  EXPECT_TRUE(read_knobs({{"SM_LAUNCH_DRY_RUN", "yes"}}).dry_run);
+  EXPECT_EQ(read_knobs({{"SM_LAUNCH_ARGS", "json"}}).arguments, ArgumentStyle::kJson);
+  EXPECT_THAT(message_of([] {
+                read_knobs({{"SM_LAUNCH_EFA", "maybe"}});
+              }),
+              HasSubstr("SM_LAUNCH_EFA=\"maybe\": expected auto or on or off"));
+  EXPECT_THROW(read_knobs({{"SM_LAUNCH_STOP_SECONDS", "-1"}}), smp::ConfigError);
+  EXPECT_THROW(read_knobs({{"SM_LAUNCH_STOP_SECONDS", "1.5"}}), smp::ConfigError);
+  EXPECT_THROW(read_knobs({{"SM_LAUNCH_MERGE", "2"}}), smp::ConfigError);
+}
+
+}  // namespace
+}  // namespace entrypoint

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "entrypoint/plan/shell_text.h"
+#include "opt_ml_layout/hyperparameters.h"
+#include "opt_ml_layout/json_document.h"
+#include "smp_runtime/core/error.h"
+#include "tests/unit/opt_ml_layout/temporary_folder.h"
+
+namespace entrypoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing_support::message_of;
+
+opt_ml::Value decoded(const char* json) {
+  return opt_ml::split_hyperparameters(opt_ml::parse_json(json)).user;
+}
+
+TEST(Arguments, FollowTheMeasuredExample) {
+  EXPECT_THAT(
+      user_arguments(decoded(
+          R"({"batch-size":"256","d":"{\"b\":true}","lst":"[1, \"x\"]","nul":"null","e":"1E400",
+              "s":"\"a b\""})")),
+      ElementsAre("--batch-size", "256", "-d", "b=True", "-e", "inf", "--lst", "[1, 'x']", "--nul",
+                  "", "-s", "a b"));
+}
+
+TEST(Arguments, ObjectsAreSortedPairsWithPythonTexts) {
+  EXPECT_THAT(user_arguments(decoded(R"({"o": {"b": true, "a": [1, 2], "c": null,
+                                               "d": {"z": 1, "a": "x"}}})")),
+              ElementsAre("-o", "a=[1, 2],b=True,c=None,d={'z': 1, 'a': 'x'}"));
+}
+
+TEST(Arguments, AreSortedByCodePoint) {
+  EXPECT_THAT(user_arguments(decoded(R"({"a": 1, "_": 2, "Z": 3, "ж": 4, "": "5", "--x": 6})")),
+              ElementsAre("", "5", "----x", "6", "-Z", "3", "-_", "2", "-a", "1", "-ж", "4"));
+}
+
+TEST(Arguments, MayBeJsonInFileOrder) {
+  EXPECT_THAT(user_arguments(decoded(R"({"b": [1, "x"], "a": true, "n": null})"),
+                             ArgumentStyle::kJson, ArgumentOrder::kFile),
+              ElementsAre("-b", "[1,\"x\"]", "-a", "true", "-n", ""));
+}
+
+TEST(Arguments, WhatNoProgramCanGetIsRefused) {
+  EXPECT_THAT(message_of([] { user_arguments(decoded(R"({"k": "\"a\\u0000b\""})")); }),
+              HasSubstr("NUL"));
+  const opt_ml::Value longest{opt_ml::Value::Object{{"k", std::string(131071, 'x')}}};
+  const opt_ml::Value longer{opt_ml::Value::Object{{"k", std::string(131072, 'x')}}};
+  EXPECT_NO_THROW(user_arguments(longest));
+  EXPECT_THAT(message_of([&] { user_arguments(longer); }),
+              HasSubstr("\"k\": 131072 bytes, an argument holds at most 131071"));
+}
+
+TEST(ShellText, QuotesAsPythonDoes) {
+  EXPECT_EQ(shell_quote("a-b_c/d.e:f=g,h@i%j+k"), "a-b_c/d.e:f=g,h@i%j+k");
+  EXPECT_EQ(shell_quote(""), "''");
+  EXPECT_EQ(shell_quote("it's $HOME"), "'it'\"'\"'s $HOME'");
+  EXPECT_EQ(shell_quote("ж"), "'ж'");
+}
+
+TEST(ShellText, SplitsAsAShellDoes) {
+  const EnvironmentMap variables{{"HOME", "/root"}, {"TWO", "a b"}};
+  const auto split = [&](const char* text) { return shell_split(text, variables, "here"); };
+
+  EXPECT_THAT(split("  a  b\tc\n"), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(split("-x A='b  c' '' \"\""), ElementsAre("-x", "A=b  c", "", ""));
+  EXPECT_THAT(split("\"$HOME/x\" ${HOME} '$HOME' \\$HOME $NONE-"),
+              ElementsAre("/root/x", "/root", "$HOME", "$HOME", "-"));
+  EXPECT_THAT(split("$TWO $ $1 ${ \"a\\\"b\\c\""), ElementsAre("a b", "$", "$1", "${", "a\"b\\c"));
+  EXPECT_THAT(message_of([&] { split("a 'b"); }), HasSubstr("here: the quote ' at character 3"));
+  EXPECT_THAT(message_of([&] { split("\"b"); }), HasSubstr("does not close"));
+}
+
+TEST(ShellText, SplitUndoesJoin) {
+  const std::vector<std::string> words{"", "a b", "it's", "\"", "$HOME", "\\", "*", "\n", "ж"};
+
+  EXPECT_EQ(shell_split(shell_join(words), {{"HOME", "x"}}, "here"), words);
+}
+
+}  // namespace
+}  // namespace entrypoint

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/entry_point.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+#include "tests/unit/entrypoint/job_builder.h"
+#include "tests/unit/opt_ml_layout/temporary_folder.h"
+
+namespace entrypoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing_support::message_of;
+
+constexpr const char* kPython = "/usr/bin/python3";
+
+EntryPoint resolve(const JobConfig& job) { return resolve_entry_point(job, kPython); }
+std::string error_of(const JobConfig& job) {
+  return message_of([&] { resolve(job); });
+}
+
+CodeFolder folder_with(std::vector<std::string> entries, bool in_package = true) {
+  return {.entries = std::move(entries),
+          .entry_point_exists = true,
+          .entry_point_in_package = in_package};
+}
+
+TEST(EntryPoint, APythonFileIsAProgram) {
+  const EntryPoint entry = resolve(a_job());
+
+  EXPECT_EQ(entry.kind, EntryPointKind::kProgram);
+  EXPECT_THAT(entry.install, IsEmpty());
+  EXPECT_THAT(process_command(entry, kPython, {"--a", "b c"}),
+              ElementsAre(kPython, "--", "train.py", "--a", "b c"));
+  EXPECT_THAT(rank_command(entry, kPython, true, {"-k", ""}),
+              ElementsAre(kPython, "-m", "mpi4py", "train.py", "-k", ""));
+  EXPECT_THAT(rank_command(entry, kPython, false, {}), ElementsAre(kPython, "train.py"));
+}
+
+TEST(EntryPoint, RequirementsAreInstalledBefore) {
+  const EntryPoint entry =
+      resolve(a_job().with_code(folder_with({"requirements.txt", "train.py"})));
+
+  EXPECT_THAT(entry.install,
+              ElementsAre(ElementsAre(kPython, "-m", "pip", "install", "-r", "requirements.txt")));
+}
+
+TEST(EntryPoint, SetupPyMakesAPackage) {
+  const EntryPoint entry =
+      resolve(a_job().with_code(folder_with({"requirements.txt", "setup.py", "train.py"})));
+
+  EXPECT_EQ(entry.kind, EntryPointKind::kPackage);
+  EXPECT_THAT(entry.install, ElementsAre(ElementsAre(kPython, "-m", "pip", "install", ".", "-r",
+                                                     "requirements.txt")));
+  EXPECT_THAT(process_command(entry, kPython, {}), ElementsAre(kPython, "-m", "train"));
+  EXPECT_THAT(rank_command(entry, kPython, true, {}),
+              ElementsAre(kPython, "-m", "mpi4py", "-m", "train"));
+}
+
+TEST(EntryPoint, APackagesNestedFileBecomesADottedModuleOrAProgram) {
+  const JobBuilder job = a_job().with("sagemaker_program", "src/train.py");
+
+  EXPECT_EQ(resolve(JobBuilder(job).with_code(folder_with({"setup.py", "src"}))).module,
+            "src.train");
+  EXPECT_EQ(resolve(JobBuilder(job).with_code(folder_with({"setup.py", "src"}, false))).kind,
+            EntryPointKind::kProgram);
+}
+
+TEST(EntryPoint, ShellScriptsAreCommandsEvenInPackages) {
+  const EntryPoint entry = resolve(
+      a_job().with("sagemaker_program", "run.sh").with_code(folder_with({"run.sh", "setup.py"})));
+
+  EXPECT_EQ(entry.kind, EntryPointKind::kCommand);
+  EXPECT_EQ(entry.make_executable, "/opt/ml/code/run.sh");
+  EXPECT_THAT(process_command(entry, kPython, {"--a", "b $c", ""}),
+              ElementsAre("/bin/sh", "-c", "./run.sh --a 'b $c' ''"));
+  EXPECT_THAT(process_command(entry, kPython, {}), ElementsAre("/bin/sh", "-c", "./run.sh "));
+}
+
+TEST(EntryPoint, CommandsDoNotInstallRequirementsAndSaySo) {
+  const EntryPoint entry = resolve(a_job()
+                                       .with("sagemaker_program", "binary")
+                                       .with_code(folder_with({"binary", "requirements.txt"})));
+
+  EXPECT_THAT(entry.install, IsEmpty());
+  EXPECT_THAT(entry.notes, ElementsAre(HasSubstr("requirements.txt is not installed")));
+}
+
+TEST(EntryPoint, CommandsNeedNoPython) {
+  EXPECT_NO_THROW(resolve_entry_point(a_job().with_entry_point("run.sh"), ""));
+  EXPECT_THAT(message_of([] { resolve_entry_point(a_job(), ""); }), HasSubstr("SM_LAUNCH_PYTHON"));
+}
+
+TEST(EntryPoint, NamesAreChecked) {
+  for (const char* name : {"train.py", "src/train.py", "_x.sh", ".hidden", "a+b-c", "1.py"}) {
+    EXPECT_EQ(error_of(a_job().with_entry_point(name)), "") << name;
+  }
+  for (const char* name : {"../x", "-x", "a b.py", "a/../b.py", "/etc/passwd", "a//b", "a/",
+                           "./a.py", "train.py\n", "a;b.sh", "~/x", "ж.py", "+a"}) {
+    EXPECT_THAT(error_of(a_job().with_entry_point(name)), HasSubstr("sagemaker_program")) << name;
+  }
+  EXPECT_THAT(error_of(a_job().with_entry_point("a b;c.py")), HasSubstr("the characters \" ;\""));
+}
+
+TEST(EntryPoint, AMissingOneIsNamedWithWhatIsThere) {
+  EXPECT_THAT(error_of(a_job().with_code({.entries = {"main.py", "util.py"}})),
+              HasSubstr("\"train.py\": no such file in /opt/ml/code; there are: main.py, util.py"));
+  EXPECT_THAT(error_of(a_job().with("sagemaker_submit_directory", "s3://b/k").with_code({})),
+              HasSubstr("s3://b/k is not fetched by this version"));
+  EXPECT_THAT(error_of(a_job().with("sagemaker_program", "")), HasSubstr("no entry point"));
+}
+
+TEST(EntryPoint, ACommandOutsideTheFolderIsRefused) {
+  CodeFolder code = folder_with({"run.sh"});
+  code.entry_point_escapes = true;
+
+  EXPECT_THAT(error_of(a_job().with("sagemaker_program", "run.sh").with_code(code)),
+              HasSubstr("outside /opt/ml/code"));
+}
+
+}  // namespace
+}  // namespace entrypoint

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/launch_plan.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "entrypoint/plan/environment.h"
+#include "smp_runtime/core/error.h"
+#include "tests/unit/entrypoint/job_builder.h"
+#include "tests/unit/opt_ml_layout/temporary_folder.h"
+
+namespace entrypoint {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing_support::message_of;
+
+using Words = std::vector<std::string>;
+
+LaunchPlan plan_of(const JobConfig& job, const HostFacts& facts = a_machine()) {
+  return make_launch_plan(job, facts);
+}
+std::string error_of(const JobConfig& job, const HostFacts& facts = a_machine()) {
+  return message_of([&] { plan_of(job, facts); });
+}
+std::string value_of(const std::vector<Variable>& variables, std::string_view name) {
+  const std::string* value = find_variable(variables, name);
+  return value == nullptr ? "(absent)" : *value;
+}
+
+/// Whether `words` stand in `argv` one after the other.
+bool has_sequence(const Words& argv, const Words& words) {
+  return std::search(argv.begin(), argv.end(), words.begin(), words.end()) != argv.end();
+}
+
+std::ptrdiff_t count_of(const Words& argv, const std::string& word) {
+  return std::ranges::count(argv, word);
+}
+
+TEST(LaunchPlan, WithoutADistributionEveryHostRunsAPlainProcess) {
+  const LaunchPlan plan = plan_of(a_job().with_hosts({"algo-1", "algo-2"}).with("lr", "0.1"));
+
+  EXPECT_EQ(plan.runner, Runner::kProcess);
+  EXPECT_EQ(plan.role, Role::kAlone);
+  EXPECT_FALSE(plan.spans_hosts());
+  EXPECT_THAT(plan.argv, ElementsAre("/usr/bin/python3", "--", "train.py", "--lr", "0.1"));
+  EXPECT_EQ(plan.argv, plan.user_command);
+  EXPECT_EQ(plan.working_directory, "/opt/ml/code");
+  EXPECT_EQ(value_of(plan.environment, "OMP_NUM_THREADS"), "(absent)");
+  EXPECT_THAT(plan.ranks, IsEmpty());
+}
+
+TEST(LaunchPlan, TwoHostsWithEightGpusGiveSixteenSlots) {
+  HostFacts facts = a_machine();
+  facts.num_gpus = 8;
+  const LaunchPlan plan =
+      plan_of(a_job().with_hosts({"algo-1", "algo-2"}).with("sagemaker_mpi_enabled", true), facts);
+
+  EXPECT_EQ(plan.total_processes, 16);
+  EXPECT_TRUE(has_sequence(plan.argv, {"--host", "algo-1:8,algo-2:8", "-np", "16"}));
+  EXPECT_EQ(plan.role, Role::kMaster);
+  EXPECT_TRUE(plan.spans_hosts());
+  EXPECT_EQ(plan.ranks.size(), 16);
+  EXPECT_EQ(plan.ranks[9].host, "algo-2");
+  EXPECT_EQ(plan.ranks[9].local_rank, 1);
+}
+
+TEST(LaunchPlan, OneProcessAHostNamesNoSlots) {
+  const LaunchPlan plan = plan_of(a_job().with_hosts({"algo-1", "algo-2"}).with_mpi(1));
+
+  EXPECT_TRUE(has_sequence(plan.argv, {"--host", "algo-1,algo-2", "-np", "2"}));
+}
+
+TEST(LaunchPlan, AWorkerServesAndRunsNothing) {
+  const LaunchPlan plan =
+      plan_of(a_job().with_hosts({"algo-1", "algo-2"}).on_host("algo-2").with_mpi(2));
+
+  EXPECT_EQ(plan.role, Role::kWorker);
+  EXPECT_THAT(plan.argv, IsEmpty());
+  EXPECT_THAT(plan.user_command, ElementsAre("/usr/bin/python3", "-m", "mpi4py", "train.py"));
+  EXPECT_EQ(value_of(plan.host_environment, "SM_CURRENT_HOST"), "algo-2");
+  EXPECT_EQ(value_of(plan.host_environment, "OMP_NUM_THREADS"), "2");
+}
+
+TEST(LaunchPlan, RanksRunUnderTheLaunchersShim) {
+  const LaunchPlan plan = plan_of(a_job().with_mpi(2).with("a", "x y"));
+
+  EXPECT_TRUE(
+      has_sequence(plan.argv, {"/opt/smp/bin/train", "--rank-exec", "--", "/usr/bin/python3", "-m",
+                               "mpi4py", "train.py", "-a", "x y"}));
+}
+
+TEST(LaunchPlan, VariablesThatTellHostsApartAreNotExportedByTheMaster) {
+  const LaunchPlan plan = plan_of(a_job().with_mpi(2).with("lr", 1));
+
+  for (const char* name :
+       {"SM_CURRENT_HOST", "SM_NUM_GPUS", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV",
+        "SM_CURRENT_INSTANCE_GROUP_HOSTS", "OMP_NUM_THREADS"}) {
+    EXPECT_FALSE(has_sequence(plan.argv, {"-x", name})) << name;
+    EXPECT_NE(value_of(plan.host_environment, name), "(absent)") << name;
+  }
+  for (const char* name : {"SM_HOSTS", "SM_HP_LR", "PYTHONPATH", "MASTER_ADDR", "MASTER_PORT"}) {
+    EXPECT_TRUE(has_sequence(plan.argv, {"-x", name})) << name;
+  }
+}
+
+TEST(LaunchPlan, CredentialsGoByNameOnly) {
+  const LaunchPlan plan =
+      plan_of(a_job()
+                  .with_mpi(1)
+                  .with_variable("AWS_SECRET_ACCESS_KEY", "hidden")
+                  .with_variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2"));
+
+  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "AWS_SECRET_ACCESS_KEY"}));
+  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"}));
+  EXPECT_FALSE(has_sequence(plan.argv, {"-x", "AWS_ACCESS_KEY_ID"}));
+  EXPECT_THAT(plan.argv, Each(Not(HasSubstr("hidden"))));
+}
+
+TEST(LaunchPlan, EveryMcaParameterAndVariableComesOnce) {
+  const LaunchPlan plan = plan_of(
+      a_job()
+          .with_mpi(2)
+          .on_instance("ml.p4d.24xlarge")
+          .with("mp_parameters", R"({"partitions": 2})")
+          .with("sagemaker_mpi_custom_mpi_options",
+                "--mca btl_vader_single_copy_mechanism none -x NCCL_PROTO=LL -x NCCL_DEBUG=TRACE"));
+
+  EXPECT_EQ(count_of(plan.argv, "btl_vader_single_copy_mechanism"), 1);
+  EXPECT_EQ(std::ranges::count_if(
+                plan.argv, [](const std::string& word) { return word.starts_with("NCCL_PROTO"); }),
+            1);
+  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "NCCL_PROTO=LL"}));
+  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "NCCL_DEBUG=TRACE"}));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("-x NCCL_PROTO=LL replaces the launcher's")));
+}
+
+TEST(LaunchPlan, EfaFlagsFollowTheInstanceType) {
+  const Words p4d = plan_of(a_job().with_mpi(1).on_instance("ml.p4d.24xlarge")).argv;
+  EXPECT_TRUE(has_sequence(
+      p4d, {"-x", "FI_PROVIDER=efa", "-x", "NCCL_PROTO=simple", "-x", "FI_EFA_USE_DEVICE_RDMA=1"}));
+  EXPECT_TRUE(has_sequence(p4d, {"-x", "RDMAV_FORK_SAFE=1"}));
+
+  const Words g5 = plan_of(a_job().with_mpi(1).on_instance("ml.g5.48xlarge")).argv;
+  EXPECT_TRUE(has_sequence(g5, {"-x", "FI_PROVIDER=efa"}));
+  EXPECT_FALSE(has_sequence(g5, {"-x", "FI_EFA_USE_DEVICE_RDMA=1"}));
+
+  const Words off =
+      plan_of(
+          a_job().with_mpi(1).on_instance("ml.p4d.24xlarge").with_variable("SM_LAUNCH_EFA", "off"))
+          .argv;
+  EXPECT_FALSE(has_sequence(off, {"-x", "FI_PROVIDER=efa"}));
+}
+
+TEST(LaunchPlan, CustomOptionsStandBeforeTheFabrics) {
+  const Words argv =
+      plan_of(a_job()
+                  .with_mpi(1)
+                  .on_instance("ml.p4d.24xlarge")
+                  .with("sagemaker_mpi_custom_mpi_options", "--verbose --NCCL_DEBUG WARN"))
+          .argv;
+
+  EXPECT_TRUE(has_sequence(argv, {"-x", "NCCL_DEBUG=WARN"}));
+  EXPECT_TRUE(has_sequence(argv, {"--verbose", "-x", "FI_PROVIDER=efa"}));
+}
+
+TEST(LaunchPlan, TheHostnameShimStandsBeforeTheUsersPreload) {
+  const LaunchPlan plan = plan_of(a_job().with_mpi(1).with_variable("LD_PRELOAD", "/mine.so"));
+
+  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "LD_PRELOAD=/opt/smp/libhostname.so:/mine.so"}));
+  EXPECT_EQ(value_of(plan.environment, "LD_PRELOAD"), "/opt/smp/libhostname.so:/mine.so");
+}
+
+TEST(LaunchPlan, CpusAreSharedAmongTheRanksOfAHost) {
+  const LaunchPlan plan = plan_of(a_job().with_mpi(2));
+  EXPECT_EQ(value_of(plan.environment, "OMP_NUM_THREADS"), "2");
+  EXPECT_THAT(plan.notes,
+              Contains(HasSubstr("each rank of this host gets 2 (4 CPUs, 2 processes)")));
+
+  EXPECT_EQ(value_of(plan_of(a_job().with_mpi(64)).environment, "OMP_NUM_THREADS"), "1");
+
+  const LaunchPlan own = plan_of(a_job().with_mpi(2).with_variable("OMP_NUM_THREADS", "7"));
+  EXPECT_EQ(value_of(own.environment, "OMP_NUM_THREADS"), "(absent)");
+  EXPECT_TRUE(has_sequence(own.argv, {"-x", "OMP_NUM_THREADS"}));
+}
+
+TEST(LaunchPlan, MoreProcessesThanGpusIsAWarningWithTheNumbers) {
+  HostFacts facts = a_machine();
+  facts.num_gpus = 4;
+
+  EXPECT_THAT(plan_of(a_job().with_mpi(8), facts).warnings,
+              ElementsAre(HasSubstr("8 processes per host, but host algo-1 has 4 GPUs")));
+  EXPECT_THAT(plan_of(a_job().with_mpi(4), facts).warnings, IsEmpty());
+}
+
+TEST(LaunchPlan, AWorldThatDoesNotDivideIsRefusedWithTheNumbers) {
+  const JobConfig job = a_job().with_mpi(3).with(
+      "mp_parameters",
+      R"({"pipeline_parallel_degree": 2, "tensor_parallel_degree": 1, "ddp": true})");
+
+  const std::string message = error_of(job);
+
+  EXPECT_THAT(message, HasSubstr("3"));
+  EXPECT_THAT(message, HasSubstr("2"));
+}
+
+TEST(LaunchPlan, UnknownAndContradictorySettingsAreRefused) {
+  const auto with = [](const char* parameters) {
+    return error_of(a_job().with_mpi(4).with("mp_parameters", parameters));
+  };
+
+  EXPECT_THAT(with(R"({"partitons": 2})"), HasSubstr("partitons"));
+  EXPECT_THAT(with(R"({"partitions": 2, "pipeline_parallel_degree": 4})"), HasSubstr("partitions"));
+  EXPECT_THAT(with(R"({"partitions": "two"})"), HasSubstr("partitions"));
+  EXPECT_THAT(with(R"({"ddp": true, "horovod": true})"), HasSubstr("horovod"));
+  // A process job, too: the script would fail in the same words.
+  EXPECT_THAT(error_of(a_job().with("mp_parameters", R"({"partitons": 2})")),
+              HasSubstr("partitons"));
+}
+
+TEST(LaunchPlan, RanksKnowTheirCoordinates) {
+  const LaunchPlan plan = plan_of(a_job().with_mpi(4).with(
+      "mp_parameters",
+      R"({"pipeline_parallel_degree": 2, "ddp": true, "placement_strategy": "cluster"})"));
+
+  ASSERT_EQ(plan.ranks.size(), 4);
+  const auto& second = *plan.ranks[1].grid;
+  EXPECT_EQ(second.pp, 1);
+  EXPECT_EQ(second.dp, 0);
+  const auto& third = *plan.ranks[2].grid;
+  EXPECT_EQ(third.pp, 0);
+  EXPECT_EQ(third.dp, 1);
+  EXPECT_EQ(third.rdp, 1);
+}
+
+TEST(LaunchPlan, SettingsWithoutMpiAreAWarning) {
+  EXPECT_THAT(plan_of(a_job().with("mp_parameters", R"({"pipeline_parallel_degree": 2})")).warnings,
+              Contains(HasSubstr("one process per host is started; enable MPI")));
+}
+
+TEST(LaunchPlan, OtherRunnersAreNamedAsNotAvailable) {
+  const auto with = [](const char* flag) { return error_of(a_job().with(flag, true)); };
+
+  EXPECT_THAT(with("sagemaker_torch_distributed_enabled"), HasSubstr("torchrun runner"));
+  EXPECT_THAT(with("sagemaker_distributed_dataparallel_enabled"), HasSubstr("SMDDP runner"));
+  EXPECT_THAT(with("sagemaker_pytorch_ddp_enabled"), HasSubstr("SMDDP runner"));
+  EXPECT_THAT(with("sagemaker_pytorch_xla_multi_worker_enabled"), HasSubstr("PyTorch-XLA runner"));
+  EXPECT_THAT(with("sagemaker_torch_distributed_enabled"), HasSubstr("not available yet"));
+  EXPECT_EQ(with("sagemaker_parameter_server_enabled"), "");
+}
+
+TEST(LaunchPlan, MpiWinsOverDataParallelAndSaysSo) {
+  const LaunchPlan plan = plan_of(a_job()
+                                      .with_mpi(2)
+                                      .with("sagemaker_distributed_dataparallel_enabled", true)
+                                      .with("mp_parameters", R"({"partitions": 2})"));
+
+  EXPECT_EQ(plan.runner, Runner::kMpi);
+  EXPECT_THAT(
+      plan.warnings,
+      Contains(HasSubstr("sagemaker_distributed_dataparallel_enabled=true is not supported")));
+}
+
+TEST(LaunchPlan, AHostOutsideTheDistributionRunsThePlainScript) {
+  const LaunchPlan plan =
+      plan_of(a_job()
+                  .with_hosts({"algo-1", "algo-2"})
+                  .with_group("data", {"algo-1"})
+                  .with_group("train", {"algo-2"})
+                  .in_group("data")
+                  .with_mpi(2)
+                  .with("sagemaker_distribution_instance_groups", "[\"train\"]"));
+
+  EXPECT_EQ(plan.runner, Runner::kProcess);
+  EXPECT_THAT(plan.reason, HasSubstr("group data takes no part"));
+  EXPECT_EQ(plan.master, "algo-2");
+  EXPECT_EQ(value_of(plan.environment, "MASTER_ADDR"), "algo-2");
+}
+
+TEST(LaunchPlan, ProcessCountsOfTheUserWin) {
+  EXPECT_EQ(plan_of(a_job().with_mpi(4).with("sagemaker_mpi_num_processes", 2)).total_processes, 2);
+
+  const LaunchPlan custom =
+      plan_of(a_job().with_mpi(4).with("sagemaker_mpi_custom_mpi_options", "-np 3"));
+  EXPECT_EQ(custom.total_processes, 3);
+  EXPECT_EQ(count_of(custom.argv, "-np"), 1);
+
+  EXPECT_THAT(plan_of(a_job().with_mpi(4).with("sagemaker_mpi_num_processes", 6)).warnings,
+              ElementsAre(HasSubstr("6 processes for 4 slots (1 hosts of 4)")));
+}
+
+TEST(LaunchPlan, WithoutMpi4pyRanksRunPlainPythonWithAWarning) {
+  HostFacts facts = a_machine();
+  facts.has_mpi4py = false;
+
+  const LaunchPlan plan = plan_of(a_job().with_mpi(2), facts);
+
+  EXPECT_THAT(plan.user_command, ElementsAre("/usr/bin/python3", "train.py"));
+  EXPECT_THAT(plan.warnings, Contains(HasSubstr("has no mpi4py")));
+}
+
+TEST(LaunchPlan, OneHostWhoseNameDoesNotResolveMeetsAtTheLoopback) {
+  HostFacts facts = a_machine();
+  facts.current_host_resolves = false;
+  facts.interfaces.pop_back();
+
+  const LaunchPlan plan = plan_of(a_job().with_mpi(2), facts);
+
+  EXPECT_EQ(value_of(plan.environment, "MASTER_ADDR"), "127.0.0.1");
+  EXPECT_EQ(value_of(plan.environment, "GLOO_SOCKET_IFNAME"), "lo");
+  EXPECT_EQ(plan.interface_name, "");
+  EXPECT_EQ(count_of(plan.argv, "btl_tcp_if_include"), 0);
+}
+
+TEST(LaunchPlan, ForeignTrainingModulesAreRefused) {
+  EXPECT_EQ(error_of(a_job().with_variable("SAGEMAKER_TRAINING_MODULE",
+                                           "sagemaker_pytorch_container.training:main")),
+            "");
+  EXPECT_THAT(error_of(a_job().with_variable("SAGEMAKER_TRAINING_MODULE", "mine:main")),
+              HasSubstr("SAGEMAKER_TRAINING_MODULE=mine:main"));
+}
+
+TEST(LaunchPlan, AmazonsOwnWrapperIsUsedWhereItIs) {
+  HostFacts facts = a_machine();
+  facts.has_smddpmprun = true;
+  const JobBuilder job = a_job().with_mpi(2).on_instance("ml.p4d.24xlarge");
+
+  EXPECT_TRUE(has_sequence(
+      plan_of(JobBuilder(job).with("mp_parameters", R"({"partitions": 2})"), facts).argv,
+      {"--rank-exec", "--", "smddpmprun", "-i", "ml.p4d.24xlarge", "--allow-bypass"}));
+  EXPECT_EQ(count_of(plan_of(JobBuilder(job).with(
+                                 "mp_parameters",
+                                 R"({"partitions": 2, "ddp": true, "ddp_dist_backend": "nccl"})"),
+                             facts)
+                         .argv,
+                     "smddpmprun"),
+            0);
+}
+
+}  // namespace
+}  // namespace entrypoint
