@@ -65,9 +65,9 @@ std::string describe_error(const std::exception_ptr& error) {
 
 class PyEngine {
  public:
-  PyEngine(const std::string& group_name, const std::string& schedule, int64_t active_microbatches,
-           bool deterministic, double timeout_seconds, std::string name, py::object run_module,
-           std::vector<std::string> module_names) {
+  PyEngine(const std::string& group_name, int cuda_device, const std::string& schedule,
+           int64_t active_microbatches, bool deterministic, double timeout_seconds,
+           std::string name, py::object run_module, std::vector<std::string> module_names) {
     const auto runner = shared_object(std::move(run_module));
     pipeline::EngineOptions options{
         .server = {.schedule = schedule == "simple" ? pipeline::Schedule::kSimple
@@ -95,7 +95,7 @@ class PyEngine {
       alone_ = std::make_unique<transport::LoopbackNetwork>(1);
       transport = alone_->endpoint(0);
     } else {
-      transport = std::make_unique<transport::C10dTransport>(group_name);
+      transport = std::make_unique<transport::C10dTransport>(group_name, cuda_device);
     }
     engine_ = std::make_unique<pipeline::Engine>(std::move(transport), std::move(options));
   }
@@ -178,9 +178,9 @@ void bind_pipeline(py::module_& module) {
 
   py::class_<PyEngine>(module, "Engine",
                        "The pipeline engine of this rank; an empty group name means one rank.")
-      .def(py::init<const std::string&, const std::string&, int64_t, bool, double, std::string,
+      .def(py::init<const std::string&, int, const std::string&, int64_t, bool, double, std::string,
                     py::object, std::vector<std::string>>(),
-           py::kw_only(), py::arg("group_name"), py::arg("schedule"),
+           py::kw_only(), py::arg("group_name"), py::arg("cuda_device"), py::arg("schedule"),
            py::arg("active_microbatches"), py::arg("deterministic"), py::arg("timeout_seconds"),
            py::arg("name"), py::arg("run_module"), py::arg("module_names"))
       .def("close", &PyEngine::close)

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The four kinds of errors as Python exceptions, and the log.
+#include <exception>
+#include <string>
+
+#include <pybind11/pybind11.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/python/bindings.h"
+
+namespace smp::python {
+namespace {
+
+namespace py = pybind11;
+
+// The classes are Python's, so that users can subclass, document and pickle them; they are looked
+// up when needed, for their package imports this module.
+void raise(const char* module, const char* name, const Error& error) {
+  const py::object type = py::module_::import(module).attr(name);
+  PyErr_SetString(type.ptr(), error.what());
+}
+
+}  // namespace
+
+void bind_errors(py::module_& module) {
+  py::register_local_exception_translator([](std::exception_ptr held) {
+    constexpr const char* kTorch = "smdistributed.modelparallel.torch.exceptions";
+    constexpr const char* kBackend = "smdistributed.modelparallel.backend.exceptions";
+    try {
+      if (held) std::rethrow_exception(held);
+    } catch (const ConfigError& error) {
+      raise(kTorch, "SMPConfigError", error);
+    } catch (const HostError& error) {
+      raise(kBackend, "SMPConnectionError", error);
+    } catch (const UserCodeError& error) {
+      raise(kTorch, "SMPStepError", error);
+    } catch (const Error& error) {
+      raise(kTorch, "SMPInternalError", error);
+    }
+  });
+
+  module.def(
+      "configure_log",
+      [](const std::string& name, int threshold, const std::string& prefix) {
+        log::configure(name, static_cast<log::Level>(threshold), prefix);
+      },
+      py::arg("name"), py::arg("threshold"), py::arg("prefix"));
+  module.def(
+      "write_log",
+      [](int level, const std::string& message) {
+        if (log::enabled(static_cast<log::Level>(level))) {
+          log::write(static_cast<log::Level>(level), message);
+        }
+      },
+      py::arg("level"), py::arg("message"), "Levels are those of Python's logging module.");
+}
+
+}  // namespace smp::python

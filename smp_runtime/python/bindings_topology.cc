@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's view of smp_runtime/topology.
+#include <string>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "smp_runtime/python/bindings.h"
+#include "smp_runtime/topology/mesh.h"
+#include "smp_runtime/topology/parallel_config.h"
+#include "smp_runtime/topology/parameter_table.h"
+
+namespace smp::python {
+namespace {
+
+namespace py = pybind11;
+using topology::Group;
+using topology::Mesh;
+using topology::ParallelConfig;
+
+// Attributes are the names of the table, so that a key added there needs no line here.
+py::object config_attribute(const ParallelConfig& config, const std::string& name) {
+  const topology::Parameter* parameter = topology::find_parameter(name);
+  if (parameter == nullptr) {
+    throw py::attribute_error("ParallelConfig has no setting \"" + name + "\"");
+  }
+  return std::visit(
+      [](auto&& value) -> py::object {
+        using Held = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Held, std::monostate>) {
+          return py::none();
+        } else {
+          return py::cast(value);
+        }
+      },
+      topology::read_field(config, *parameter));
+}
+
+}  // namespace
+
+void bind_topology(py::module_& module) {
+  py::class_<ParallelConfig>(module, "ParallelConfig", "The checked parallel settings of a job.")
+      .def("__getattr__", &config_attribute)
+      .def("as_json", &ParallelConfig::as_json)
+      .def_readonly("warnings", &ParallelConfig::warnings);
+
+  module.def(
+      "make_parallel_config",
+      [](const std::string& job_text, const std::string& job_where, const std::string& dict_json,
+         const std::string& dict_where) {
+        return topology::make_parallel_config(topology::parse_settings(job_text, job_where),
+                                              topology::parse_settings(dict_json, dict_where));
+      },
+      py::arg("job_text"), py::arg("job_where"), py::arg("dict_json"), py::arg("dict_where"));
+  module.def("validate_world", &topology::validate_world, py::arg("config"), py::arg("world_size"),
+             py::arg("ranks_per_host"));
+  module.def("refusal_to_wrap", &topology::refusal_to_wrap, py::arg("config"),
+             py::arg("world_size"));
+  module.def("parameter_names", [] {
+    std::vector<std::string> names;
+    for (const topology::Parameter& parameter : topology::parameter_table()) {
+      names.emplace_back(parameter.name);
+      if (!parameter.alias.empty()) names.emplace_back(parameter.alias);
+    }
+    return names;
+  });
+
+  py::enum_<Group>(module, "Group")
+      .value("WORLD", Group::kWorld)
+      .value("MP", Group::kMp)
+      .value("DP", Group::kDp)
+      .value("PP", Group::kPp)
+      .value("TP", Group::kTp)
+      .value("RDP", Group::kRdp);
+
+  py::class_<Mesh>(module, "Mesh", "The grid of ranks over the axes rdp, pp and tp.")
+      .def(
+          py::init([](const ParallelConfig& config, int size) { return Mesh::make(config, size); }),
+          py::arg("config"), py::arg("world_size"))
+      .def("size", py::overload_cast<Group>(&Mesh::size, py::const_), py::arg("group"))
+      .def("group", &Mesh::group, py::arg("group"), py::arg("rank"))
+      .def("rank_in", &Mesh::rank_in, py::arg("group"), py::arg("rank"))
+      .def("groups", &Mesh::groups, py::arg("group"));
+}
+
+}  // namespace smp::python

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension module smdistributed._runtime: everything that Python calls in C++.
+#include <pybind11/pybind11.h>
+
+#include "smp_runtime/python/bindings.h"
+
+// NOLINTNEXTLINE(readability-identifier-naming)
+PYBIND11_MODULE(_runtime, module) {
+  module.doc() = "The C++ side of smdistributed; its names may change without notice.";
+  smp::python::bind_errors(module);
+  smp::python::bind_topology(module);
+  smp::python::bind_partition(module);
+  smp::python::bind_pipeline(module);
+}

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments and results of modules on their way between ranks.
+
+A tree of objects becomes bytes (its "stub") and the tensors that stood in it. Pickle walks the
+tree, so dict subclasses, namedtuples, dataclasses and None keep their types, and an object that
+appears twice is one object again at the other end.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+#: Finds a parameter by name; names the one that is meant by the other rank.
+ParameterFinder = Callable[[str], nn.Parameter]
+#: The name of a parameter that lives on another rank, or None for any other tensor.
+RemoteName = Callable[[nn.Parameter], "str | None"]
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, remote_name: RemoteName | None) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[torch.Tensor] = []
+        self._index: dict[int, int] = {}
+        self._remote_name = remote_name
+
+    def persistent_id(self, obj: Any) -> int | str | None:
+        if not isinstance(obj, torch.Tensor):
+            return None
+        if self._remote_name is not None and isinstance(obj, nn.Parameter):
+            name = self._remote_name(obj)
+            if name is not None:
+                return name
+        index = self._index.setdefault(id(obj), len(self.tensors))
+        if index == len(self.tensors):
+            self.tensors.append(obj)
+        return index
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(
+        self, file: io.BytesIO, tensors: list[torch.Tensor], find: ParameterFinder | None
+    ) -> None:
+        super().__init__(file)
+        self._tensors = tensors
+        self._find = find
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        if isinstance(pid, int):
+            return self._tensors[pid]
+        if self._find is None:
+            raise pickle.UnpicklingError(f"a reference to parameter {pid} where none is expected")
+        return self._find(pid)
+
+
+def pack(tree: Any, remote_name: RemoteName | None = None) -> tuple[bytes, list[torch.Tensor]]:
+    """Splits ``tree`` into bytes and tensors.
+
+    A parameter for which ``remote_name`` gives a name travels as that name alone. Raises what
+    pickle raises for an object that cannot be pickled.
+
+    >>> stub, tensors = pack({"a": torch.ones(2), "b": None})
+    >>> len(tensors)
+    1
+    >>> unpack(stub, tensors)["b"] is None
+    True
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file, remote_name)
+    pickler.dump(tree)
+    return file.getvalue(), pickler.tensors
+
+
+def unpack(stub: bytes, tensors: list[torch.Tensor], find: ParameterFinder | None = None) -> Any:
+    """The inverse of :func:`pack`; ``find`` resolves the names of parameters.
+
+    Only for bytes that a rank of the same job has packed: unpickling runs code.
+    """
+    return _Unpickler(io.BytesIO(stub), tensors, find).load()

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects between ranks: blocking, over the CPU, for control and not for training data.
+
+Messages between two ranks with one ``RankType`` arrive in the order in which they were sent. Every
+wait ends with the time of ``SMP_TIMEOUT_SECONDS``, with an error that names the absent ranks.
+
+>>> import smdistributed.modelparallel.torch as smp
+>>> smp.init()
+>>> smp.allgather({"loss": 0.5}, smp.DP_GROUP)
+[{'loss': 0.5}]
+>>> smp.broadcast("nobody listens", smp.WORLD)
+>>> smp.barrier()
+>>> smp.shutdown()
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.groups import CommGroup, RankType
+from smdistributed.modelparallel.torch.object_codec import decode, encode
+from smdistributed.modelparallel.torch.session import Session
+from smdistributed.modelparallel.torch.state_mod import state
+
+__all__ = [
+    "CommGroup",
+    "RankType",
+    "allgather",
+    "barrier",
+    "broadcast",
+    "broadcast_from_rank0",
+    "dp_barrier",
+    "mp_barrier",
+    "pp_barrier",
+    "rdp_barrier",
+    "recv_from",
+    "send",
+    "tp_barrier",
+]
+
+# Messages of this rank to itself, by rank type.
+_to_self: defaultdict[str, deque[bytes]] = defaultdict(deque)
+
+
+def broadcast(obj: Any, group: CommGroup) -> None:
+    """Sends ``obj`` to the others of ``group``, who call ``recv_from``. Returns when they have."""
+    session = state.require_initialized("smp.broadcast")
+    kind = _kind("smp.broadcast", group, CommGroup)
+    me = session.identity.rank
+    others = [rank for rank in session.groups.ranks(kind) if rank != me]
+    _send("smp.broadcast", session, kind, encode(obj), others)
+
+
+def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
+    """Sends ``obj`` to a member of this rank's group of ``rank_type``. Returns when it has it."""
+    session = state.require_initialized("smp.send")
+    kind = _kind("smp.send", rank_type, RankType)
+    destination = _member("smp.send", session, kind, dest_rank)
+    if destination == session.identity.rank:
+        _to_self[kind].append(encode(obj))
+    else:
+        _send("smp.send", session, kind, encode(obj), [destination])
+
+
+def recv_from(src_rank: int, rank_type: RankType) -> Any:
+    """Returns what a member of this rank's group of ``rank_type`` sent, or broadcast over it."""
+    session = state.require_initialized("smp.recv_from")
+    kind = _kind("smp.recv_from", rank_type, RankType)
+    source = _member("smp.recv_from", session, kind, src_rank)
+    if source == session.identity.rank:
+        if not _to_self[kind]:
+            raise SMPValidationError(
+                f"smp.recv_from({src_rank}, {rank_type}) is this rank itself, which sent nothing"
+            )
+        return decode(_to_self[kind].popleft())
+    size = int(session.meetings.await_sender("smp.recv_from", kind, source))
+    buffer = torch.empty(size, dtype=torch.uint8)
+    try:
+        dist.recv(buffer, source, group=session.groups.object_group("WORLD"))
+    except RuntimeError as error:
+        raise _lost("smp.recv_from", session, [source], error) from error
+    return decode(_to_bytes(buffer))
+
+
+def allgather(obj: Any, group: CommGroup) -> list[Any]:
+    """The objects of all members of ``group``, by their rank in it. All members call it."""
+    session = state.require_initialized("smp.allgather")
+    kind = _kind("smp.allgather", group, CommGroup)
+    data = _to_tensor(encode(obj))
+    ranks = session.groups.ranks(kind)
+    if len(ranks) == 1:
+        return [decode(_to_bytes(data))]
+    session.meetings.all(f"smp.allgather over {kind}", f"allgather/{kind}", ranks)
+    channel = session.groups.object_group(kind)
+    try:
+        size = torch.tensor([data.numel()])
+        sizes = [torch.empty_like(size) for _ in ranks]
+        dist.all_gather(sizes, size, group=channel)
+        # Gloo gathers equal sizes only.
+        widest = max(int(s) for s in sizes)
+        padded = torch.nn.functional.pad(data, (0, widest - data.numel()))
+        parts = [torch.empty_like(padded) for _ in ranks]
+        dist.all_gather(parts, padded, group=channel)
+    except RuntimeError as error:
+        raise _lost("smp.allgather", session, ranks, error) from error
+    return [decode(_to_bytes(p[: int(s)])) for p, s in zip(parts, sizes, strict=True)]
+
+
+def broadcast_from_rank0(obj: Any) -> Any:
+    """What global rank 0 gave, on all ranks. All ranks call it."""
+    if state.require_initialized("smp.broadcast").identity.size == 1:
+        return obj
+    if state.require_initialized("smp.broadcast").identity.rank == 0:
+        broadcast(obj, CommGroup.WORLD)
+        return obj
+    return recv_from(0, RankType.WORLD_RANK)
+
+
+def barrier(group: CommGroup = CommGroup.WORLD) -> None:
+    """Returns when all members of ``group`` have called it."""
+    _barrier("smp.barrier", group)
+
+
+def mp_barrier() -> None:
+    """Barrier over the ranks of one copy of the model."""
+    _barrier("smp.mp_barrier", CommGroup.MP_GROUP)
+
+
+def dp_barrier() -> None:
+    """Barrier over the ranks with the same partition."""
+    _barrier("smp.dp_barrier", CommGroup.DP_GROUP)
+
+
+def pp_barrier() -> None:
+    """Barrier over the ranks of a pipeline."""
+    _barrier("smp.pp_barrier", CommGroup.PP_GROUP)
+
+
+def tp_barrier() -> None:
+    """Barrier over the ranks that split a layer."""
+    _barrier("smp.tp_barrier", CommGroup.TP_GROUP)
+
+
+def rdp_barrier() -> None:
+    """Barrier over the ranks that hold the same parameters."""
+    _barrier("smp.rdp_barrier", CommGroup.RDP_GROUP)
+
+
+def _barrier(what: str, group: CommGroup) -> None:
+    session = state.require_initialized(what)
+    kind = _kind(what, group, CommGroup)
+    session.meetings.all(f"{what} over {kind}", f"barrier/{kind}", session.groups.ranks(kind))
+
+
+def _kind(what: str, given: Any, expected: type[CommGroup] | type[RankType]) -> str:
+    if not isinstance(given, expected):
+        names = ", ".join(f"smp.{expected.__name__}.{member.name}" for member in expected)
+        raise SMPValidationError(f"{what} got {given!r}; expected one of {names}")
+    return str(given.value)
+
+
+def _member(what: str, session: Session, kind: str, index: int) -> int:
+    ranks = session.groups.ranks(kind)
+    if not isinstance(index, int) or not 0 <= index < len(ranks):
+        raise SMPValidationError(
+            f"{what} names rank {index!r} of its {kind} group, which has ranks 0 to "
+            f"{len(ranks) - 1} (global {ranks})"
+        )
+    return ranks[index]
+
+
+def _send(what: str, session: Session, kind: str, data: bytes, receivers: list[int]) -> None:
+    # Receivers come to the store first, so that an absent one is named before any byte moves.
+    keys = [session.meetings.announce(kind, rank, str(len(data))) for rank in receivers]
+    for key, receiver in zip(keys, receivers, strict=True):
+        session.meetings.await_receiver(what, key, receiver)
+    channel, tensor = session.groups.object_group("WORLD"), _to_tensor(data)
+    try:
+        works = [dist.isend(tensor, rank, group=channel) for rank in receivers]
+        for work in works:
+            if work is not None:
+                work.wait()
+    except RuntimeError as error:
+        raise _lost(what, session, receivers, error) from error
+
+
+def _lost(what: str, session: Session, peers: list[int], error: RuntimeError) -> SMPConnectionError:
+    others = sorted(set(peers) - {session.identity.rank})
+    return SMPConnectionError(
+        f"{what}: rank {session.identity.rank} lost the connection to "
+        f"{'rank' if len(others) == 1 else 'one of ranks'} {', '.join(map(str, others))}: "
+        f"{str(error).splitlines()[0]}"
+    )
+
+
+def _to_tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _to_bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.numpy().tobytes()

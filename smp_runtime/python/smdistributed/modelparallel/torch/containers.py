@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rebuilds containers around other contents: named tuples, ``BatchEncoding``, ``ModelOutput``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether ``value`` is a list or a tuple, or of a subclass."""
+    return isinstance(value, (list, tuple))
+
+
+def like_sequence(original: Any, items: Iterable[Any]) -> Any:
+    """A list, tuple or named tuple of the type of ``original``.
+
+    >>> like_sequence((1, 2), [3, 4])
+    (3, 4)
+    """
+    if hasattr(original, "_fields"):
+        return type(original)(*items)
+    return type(original)(items)
+
+
+def like_mapping(original: Mapping[Any, Any], items: Mapping[Any, Any]) -> Any:
+    """A mapping of the type of ``original``, with its other attributes and the same keys.
+
+    >>> like_mapping({"a": 1}, {"a": 2})
+    {'a': 2}
+    """
+    try:
+        rebuilt = copy.copy(original)
+        for key, value in items.items():
+            rebuilt[key] = value  # type: ignore[index]
+    except TypeError:  # it cannot be written to
+        return dict(items)
+    return rebuilt

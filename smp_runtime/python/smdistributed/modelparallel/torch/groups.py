@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of ranks by name, and the c10d groups that belong to them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import Enum
+
+import torch
+import torch.distributed as dist
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
+
+
+class CommGroup(Enum):
+    """Which ranks a communication reaches."""
+
+    WORLD = "WORLD"
+    MP_GROUP = "MP"
+    DP_GROUP = "DP"
+    PP_GROUP = "PP"
+    TP_GROUP = "TP"
+    RDP_GROUP = "RDP"
+
+
+class RankType(Enum):
+    """How a rank number is meant: within which of the caller's groups."""
+
+    WORLD_RANK = "WORLD"
+    MP_RANK = "MP"
+    DP_RANK = "DP"
+    PP_RANK = "PP"
+    TP_RANK = "TP"
+    RDP_RANK = "RDP"
+
+
+def backend_for(requested: str) -> str:
+    """The c10d backends of user-visible groups: NCCL where CUDA is, Gloo for the CPU.
+
+    Raises SMPDeviceError when NCCL is asked for without a GPU.
+    """
+    if requested == "nccl" and not torch.cuda.is_available():
+        raise SMPDeviceError(
+            "ddp_dist_backend=nccl needs a CUDA device, and this process sees none; use auto"
+        )
+    if requested == "gloo" or not torch.cuda.is_available():
+        return "gloo"
+    return "cpu:gloo,cuda:nccl"
+
+
+class Groups:
+    """The groups of one rank. Groups with the same ranks and purpose share one c10d group."""
+
+    def __init__(self, mesh: _runtime.Mesh, rank: int, backend: str, timeout: timedelta) -> None:
+        self._rank = rank
+        self._backend = backend
+        self._timeout = timeout
+        self._ranks = {
+            kind: mesh.group(getattr(_runtime.Group, kind), rank)
+            for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP")
+        }
+        self._made: dict[tuple[str, tuple[int, ...]], dist.ProcessGroup] = {}
+
+    def ranks(self, kind: str) -> list[int]:
+        """Global ranks of this rank's group, ascending."""
+        return self._ranks[kind]
+
+    def index(self, kind: str) -> int:
+        """This rank's number within its group."""
+        return self._ranks[kind].index(self._rank)
+
+    def user_group(self, kind: str) -> dist.ProcessGroup:
+        """The group that scripts get; only they put operations on it."""
+        return self._group("user", kind, self._backend)
+
+    def internal_group(self, kind: str) -> dist.ProcessGroup:
+        """A group for tensors of the model, on its device."""
+        return self._group("internal", kind, self._backend)
+
+    def object_group(self, kind: str) -> dist.ProcessGroup:
+        """A CPU group for pickled objects."""
+        return self._group("object", kind, "gloo")
+
+    def new_cpu_group(self, kind: str, timeout: timedelta) -> dist.ProcessGroup:
+        """A fresh Gloo group of the caller's own. Collective over the group."""
+        return _new_group(self._ranks[kind], "gloo", timeout)
+
+    def _group(self, purpose: str, kind: str, backend: str) -> dist.ProcessGroup:
+        # Made on first use by its members, who come here in the same order on every rank: what
+        # asks for a group is collective over it.
+        key = (purpose, tuple(self._ranks[kind]))
+        if key not in self._made:
+            self._made[key] = _new_group(self._ranks[kind], backend, self._timeout)
+        return self._made[key]
+
+
+def _new_group(ranks: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup:
+    group = dist.new_group(ranks, timeout=timeout, backend=backend, use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)  # this rank is a member
+    return group

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the launcher tells this process: the only place of the library that reads variables."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError
+
+#: How long ranks wait for each other; long, because ranks may save or evaluate meanwhile.
+_TIMEOUT_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class LaunchEnvironment:
+    """``variables`` is what rank discovery and the rendezvous look at."""
+
+    parameters: str = ""
+    """``SM_HP_MP_PARAMETERS``: the job's settings as text."""
+    hosts: tuple[str, ...] = ()
+    """``SM_HOSTS``, empty outside a job."""
+    timeout_seconds: float = _TIMEOUT_SECONDS
+    """``SMP_TIMEOUT_SECONDS``: for barriers and objects."""
+    step_timeout_seconds: float = _TIMEOUT_SECONDS
+    """``SMP_STEP_TIMEOUT_SECONDS``: for a step in which nothing moves."""
+    log_level: int = logging.INFO
+    """``SM_LOG_LEVEL``."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_launch_environment(variables: Mapping[str, str]) -> LaunchEnvironment:
+    """Raises SMPConfigError for a variable whose text cannot be meant.
+
+    >>> read_launch_environment({"SM_HOSTS": '["algo-1"]', "SMP_TIMEOUT_SECONDS": "60"}).hosts
+    ('algo-1',)
+    """
+    return LaunchEnvironment(
+        parameters=variables.get("SM_HP_MP_PARAMETERS", ""),
+        hosts=_hosts(variables.get("SM_HOSTS", "")),
+        timeout_seconds=_positive("SMP_TIMEOUT_SECONDS", variables, _TIMEOUT_SECONDS),
+        step_timeout_seconds=_positive("SMP_STEP_TIMEOUT_SECONDS", variables, _TIMEOUT_SECONDS),
+        log_level=int(_positive("SM_LOG_LEVEL", variables, logging.INFO)),
+        variables=dict(variables),
+    )
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    if not text:
+        return ()
+    try:
+        hosts = json.loads(text)
+    except ValueError as error:
+        raise SMPConfigError(
+            f"SM_HOSTS is {text!r}; expected a JSON list of names: {error}"
+        ) from error
+    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+        raise SMPConfigError(f"SM_HOSTS is {text!r}; expected a JSON list of names")
+    return tuple(hosts)
+
+
+def _positive(name: str, variables: Mapping[str, str], default: float) -> float:
+    text = variables.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise SMPConfigError(f"{name} is {text!r}; expected a number above 0")
+    return value

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's lines on stderr, in the form of the launcher's. Rank 0 speaks for the job."""
+
+from __future__ import annotations
+
+import logging
+
+from smdistributed import _runtime
+
+_rank = 0
+
+
+def configure(rank: int, size: int, threshold: int) -> None:
+    global _rank  # noqa: PLW0603 - one process has one rank
+    _rank = rank
+    _runtime.configure_log("smp", threshold, f"[rank {rank}] " if size > 1 else "")
+
+
+def info(text: str) -> None:
+    """Says something once per job."""
+    if _rank == 0:
+        _runtime.write_log(logging.INFO, text)
+
+
+def warning(text: str) -> None:
+    """Warns once per job."""
+    if _rank == 0:
+        _runtime.write_log(logging.WARNING, text)
+
+
+def warning_here(text: str) -> None:
+    """Warns of something that concerns this rank alone."""
+    _runtime.write_log(logging.WARNING, text)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks wait for each other over the job's store, with a deadline, and name who did not come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
+from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError
+from smdistributed.modelparallel.torch.stores import Store
+
+
+class Meetings:
+    """One rank's view. Calls are numbered: the n-th call of one rank meets the n-th of another."""
+
+    def __init__(self, store: Store, rank: int, timeout: timedelta) -> None:
+        self._store = store
+        self._rank = rank
+        self._timeout = timeout
+        self._calls: Counter[str] = Counter()
+
+    def _next(self, label: str) -> str:
+        self._calls[label] += 1
+        return f"{label}/{self._calls[label]}"
+
+    def all(self, what: str, label: str, ranks: list[int]) -> None:
+        """Returns when all ``ranks``, this one among them, have called it.
+
+        Raises SMPCommTimeoutError that begins with ``what`` and names the absent ranks.
+        """
+        if len(ranks) == 1:
+            return
+        key = self._next(f"all/{label}/{ranks[0]}")
+        store = self._store
+        with self._connection():
+            store.set(f"{key}/{self._rank}", "")
+            if store.add(f"{key}/came", 1) == len(ranks):
+                store.set(f"{key}/complete", "")
+            if not self._appears(f"{key}/complete"):
+                absent = [rank for rank in ranks if not store.check([f"{key}/{rank}"])]
+                raise self._timed_out(what, absent, ranks)
+            if store.add(f"{key}/left", 1) == len(ranks):
+                for name in [*map(str, ranks), "came", "complete", "left"]:
+                    store.delete_key(f"{key}/{name}")
+
+    def announce(self, label: str, receiver: int, note: str) -> str:
+        """First half of a sender's call: leaves ``note`` for ``receiver``. Never waits."""
+        key = self._next(f"pair/{label}/{self._rank}/{receiver}")
+        with self._connection():
+            self._store.set(f"{key}/sender", note)
+        return key
+
+    def await_receiver(self, what: str, key: str, receiver: int) -> None:
+        """Second half: returns when the receiver has come for it."""
+        with self._connection():
+            self._await(what, f"{key}/receiver", receiver)
+
+    def await_sender(self, what: str, label: str, sender: int) -> str:
+        """A receiver's call: returns the note of the matching call of ``sender``."""
+        key = self._next(f"pair/{label}/{sender}/{self._rank}")
+        with self._connection():
+            self._store.set(f"{key}/receiver", "")
+            return self._await(what, f"{key}/sender", sender)
+
+    @contextmanager
+    def _connection(self) -> Iterator[None]:
+        try:
+            yield
+        except dist.DistError as error:
+            raise SMPConnectionError(
+                f"rank {self._rank} lost the job's store, which rank 0 or its launcher serves: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+
+    def _await(self, what: str, key: str, peer: int) -> str:
+        if not self._appears(key):
+            raise self._timed_out(what, [peer], [peer, self._rank])
+        note = self._store.get(key).decode()
+        self._store.delete_key(key)
+        return note
+
+    def _appears(self, key: str) -> bool:
+        try:
+            self._store.wait([key], self._timeout)
+        except dist.DistNetworkError:
+            raise
+        except (dist.DistStoreError, RuntimeError):
+            # What a deadline looks like depends on the kind of store.
+            return self._store.check([key])
+        return True
+
+    def _timed_out(self, what: str, absent: list[int], ranks: list[int]) -> SMPCommTimeoutError:
+        seconds = self._timeout.total_seconds()
+        return SMPCommTimeoutError(
+            f"{what}: rank {self._rank} waited {seconds:g} s for "
+            f"{'ranks' if len(absent) != 1 else 'rank'} {', '.join(map(str, absent))} of "
+            f"{sorted(ranks)}; they ended, hang, or do not make the matching call "
+            "(SMP_TIMEOUT_SECONDS sets the time)"
+        )

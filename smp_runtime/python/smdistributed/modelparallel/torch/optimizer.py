@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizer of a partitioned model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+import torch
+
+from smdistributed.modelparallel.torch import comm, ranks
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
+from smdistributed.modelparallel.torch.model import PARTIAL_KEY
+from smdistributed.modelparallel.torch.state_mod import state
+
+
+class DistributedOptimizer(torch.optim.Optimizer):
+    """Wraps ``optimizer``, made from all parameters of the model on every rank.
+
+    Each rank steps the parameters that live there: those of other partitions never have a
+    gradient. A rank that owns no parameter steps nothing.
+
+    Args:
+        optimizer: any ``torch.optim.Optimizer``; also reachable as ``.optimizer``.
+        static_loss_scale, dynamic_loss_scale, dynamic_loss_args: ignored without ``fp16``.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        static_loss_scale: float = 1.0,
+        dynamic_loss_scale: bool = False,
+        **dynamic_loss_args: Any,
+    ) -> None:
+        state.require_initialized("smp.DistributedOptimizer")
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise SMPValidationError(
+                f"smp.DistributedOptimizer got {type(optimizer).__name__}; it wraps a "
+                "torch.optim.Optimizer"
+            )
+        # Not super().__init__: state and hooks are the wrapped optimizer's, see __getattr__.
+        self.optimizer = optimizer
+        state.optimizer = self
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":  # not there yet, or being unpickled
+            raise AttributeError(name)
+        return getattr(self.optimizer, name)
+
+    def __repr__(self) -> str:
+        return f"DistributedOptimizer({self.optimizer!r})"
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.optimizer.param_groups = groups
+
+    @property
+    def state(self) -> Any:
+        return self.optimizer.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self.optimizer.state = value
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return self.optimizer.defaults
+
+    @defaults.setter
+    def defaults(self, value: dict[str, Any]) -> None:
+        self.optimizer.defaults = value
+
+    @property
+    def overflow(self) -> bool:
+        """Whether the last step was skipped for an overflow: never without ``fp16``."""
+        return False
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+
+    def zero_grad(self, set_to_none: bool = True, set_grads_to_None: bool | None = None) -> None:
+        """As PyTorch's; ``set_grads_to_None`` is the name that old scripts use."""
+        clear = set_to_none if set_grads_to_None is None else set_grads_to_None
+        self.optimizer.zero_grad(set_to_none=clear)
+
+    def clip_master_grads(self, max_norm: float, norm_type: float = 2) -> NoReturn:
+        raise SMPUnsupportedError(
+            "clip_master_grads clips the master gradients of fp16 training, which is not "
+            "available yet"
+        )
+
+    # --- State dicts ---
+
+    def orig_state_dict(self) -> dict[str, Any]:
+        """What the wrapped optimizer says of this rank."""
+        return self.optimizer.state_dict()
+
+    def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
+        """The state of this partition's parameters, and the key ``_smp_is_partial``."""
+        return {**self.optimizer.state_dict(), PARTIAL_KEY: True}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all parameters. Collective over the pipeline group."""
+        own = self.optimizer.state_dict()
+        if ranks.pp_size() == 1:
+            return own
+        return _merged(comm.allgather(own, comm.CommGroup.PP_GROUP))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+        """Loads a full or partial state dict.
+
+        Partial ones of another partition of the model are gathered first, over the pipeline group.
+        """
+        given = {key: value for key, value in state_dict.items() if key != PARTIAL_KEY}
+        if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
+            given = _merged(comm.allgather(given, comm.CommGroup.PP_GROUP))
+        if state.model is not None and state.model.partitioned:
+            given["state"] = {
+                index: value
+                for index, value in given["state"].items()
+                if index in self._local_indices()
+            }
+        self.optimizer.load_state_dict(given)
+
+    def _local_indices(self) -> set[int]:
+        """The numbers of this partition's parameters in a state dict of the optimizer."""
+        local = set(state.model.local_parameters())
+        parameters = (p for group in self.param_groups for p in group["params"])
+        return {index for index, parameter in enumerate(parameters) if parameter in local}
+
+
+def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    parts = list(parts)
+    merged = {**parts[0], "state": {}}
+    for part in parts:
+        merged["state"].update(part["state"])
+    return merged

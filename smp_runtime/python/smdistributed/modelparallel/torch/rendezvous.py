@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the ranks of a job find each other: one key-value store that all of them reach."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
+from smdistributed.modelparallel.torch.discovery import Identity
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError
+from smdistributed.modelparallel.torch.launch_environment import LaunchEnvironment
+from smdistributed.modelparallel.torch.stores import HashStore, Store, TCPStore
+
+_LOOPBACK = "127.0.0.1"
+# Below the range from which Linux takes ports for outgoing connections.
+_DERIVED_PORTS = range(10000, 30000)
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Address of the store; ``port`` 0 lets rank 0 pick one and tell the others over MPI."""
+
+    host: str
+    port: int
+    foreign: bool = False
+    """Somebody else serves it: torchrun's agent."""
+
+
+def plan_rendezvous(
+    identity: Identity, environment: LaunchEnvironment, ddp_port: int | None, have_mpi: bool
+) -> Rendezvous:
+    """Decides from what the launcher said; pure.
+
+    ``MASTER_ADDR`` and ``MASTER_PORT`` count, ``ddp_port`` before the latter. Without an address:
+    what rank 0 tells over MPI (host "" here), else the first of the job's hosts, else loopback when
+    all ranks are on this host. Without a port: one that rank 0 picks, told over MPI; else one
+    derived from the launcher's job number.
+    """
+    variables = environment.variables
+    foreign = variables.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
+    port = _port(variables.get("MASTER_PORT"))
+    if foreign and port is not None and "MASTER_ADDR" in variables:
+        return Rendezvous(variables["MASTER_ADDR"], port, foreign=True)
+    if ddp_port is not None:
+        port = ddp_port
+    if port is None:
+        port = 0 if have_mpi else _derived_port(variables)
+    if "MASTER_ADDR" in variables:
+        return Rendezvous(variables["MASTER_ADDR"], port)
+    if identity.local_size == identity.size:
+        return Rendezvous(_LOOPBACK, port)
+    if have_mpi:
+        return Rendezvous("", port)
+    if environment.hosts:
+        return Rendezvous(environment.hosts[0], port)
+    raise SMPConfigError(
+        f"{identity.source} started {identity.size} ranks on several hosts, but nothing says where "
+        "rank 0 is; export MASTER_ADDR and MASTER_PORT"
+    )
+
+
+def _port(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text.isdigit() and 0 < int(text) < 65536:
+        return int(text)
+    raise SMPConfigError(f"MASTER_PORT is {text!r}; expected a port from 1 to 65535")
+
+
+def _derived_port(variables: Any) -> int:
+    for name in ("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"):
+        if name in variables:
+            digest = hashlib.sha256(variables[name].encode()).digest()
+            return _DERIVED_PORTS[int.from_bytes(digest[:4], "big") % len(_DERIVED_PORTS)]
+    raise SMPConfigError(
+        "the launcher gave ranks but neither MASTER_PORT nor a job number; export MASTER_PORT"
+    )
+
+
+def world_of_mpi(identity: Identity) -> Any | None:
+    """MPI's world if this process is in one that fits ``identity``; importing it starts MPI."""
+    try:
+        from mpi4py import MPI  # noqa: PLC0415 - only a job without an address needs it
+    except (ImportError, RuntimeError):
+        return None
+    world = MPI.COMM_WORLD
+    fits = world.Get_rank() == identity.rank and world.Get_size() == identity.size
+    return world if fits else None
+
+
+def open_store(identity: Identity, environment: LaunchEnvironment, ddp_port: int | None) -> Store:
+    """Opens the store; collective. Waits at most the job's timeout for rank 0.
+
+    Raises SMPConnectionError when it is not reached, or its port is taken.
+    """
+    if identity.size == 1:
+        return HashStore()
+    variables = environment.variables
+    told = "MASTER_ADDR" in variables and (ddp_port is not None or "MASTER_PORT" in variables)
+    mpi = None if told else world_of_mpi(identity)
+    place = plan_rendezvous(identity, environment, ddp_port, mpi is not None)
+    serves = identity.rank == 0 and not place.foreign
+    timeout = timedelta(seconds=environment.timeout_seconds)
+    host, port = place.host, place.port
+    if mpi is None:
+        return _connect(host, port, identity, serves, timeout)
+    if serves:
+        host = host or _own_address()
+        store = _connect(host, port, identity, True, timeout)
+        mpi.bcast((host, store.port), root=0)
+        return store
+    host, port = mpi.bcast(None, root=0)
+    return _connect(host, port, identity, False, timeout)
+
+
+def _connect(
+    host: str, port: int, identity: Identity, serves: bool, timeout: timedelta
+) -> TCPStore:
+    try:
+        return TCPStore(
+            host, port, None, serves, timeout, wait_for_workers=False, multi_tenant=False
+        )
+    except RuntimeError as error:  # the base of torch.distributed's errors
+        deed = "serve" if serves else "reach"
+        raise SMPConnectionError(
+            f"rank {identity.rank} cannot {deed} the job's store at {host}:{port}: "
+            f"{str(error).splitlines()[0]}; check MASTER_ADDR and MASTER_PORT"
+        ) from error
+
+
+def _own_address() -> str:
+    """An address of this host that others can reach; its name if it resolves to loopback only."""
+    name = socket.gethostname()
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return name
+    addresses = [str(entry[4][0]) for entry in found]
+    return next((a for a in addresses if not a.startswith(("127.", "::1", "fe80"))), name)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of one object per rank: ``smp.save`` and ``smp.load``."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smdistributed.modelparallel.torch import ranks
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.state_mod import state
+
+
+def save(
+    obj: Any,
+    f: str,
+    partial: bool = True,
+    pickle_module: Any = pickle,
+    pickle_protocol: int = 2,
+    v3: bool = False,
+) -> None:
+    """Writes ``obj`` with ``torch.save``, whole or not at all.
+
+    The file is ``f`` with ``partial=False``; else ``f_<mp_rank>``, with tensor parallelism
+    ``f_<pp_rank>_<tp_rank>``, and with ``v3`` always ``f_<pp_rank>_<tp_rank>_<rdp_rank>``.
+
+    >>> import tempfile
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     smp.save({"epoch": 3}, folder + "/state.pt")
+    ...     os.listdir(folder), smp.load(folder + "/state.pt")
+    (['state.pt_0'], {'epoch': 3})
+    >>> smp.shutdown()
+    """
+    path = Path(_path("smp.save", f) + (_suffix(v3) if partial else ""))
+    # A name that no pattern for finished files finds, in the folder to which it will belong.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    try:
+        torch.save(obj, temporary, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:
+        temporary.unlink(missing_ok=True)
+        raise SMPCheckpointError(f"smp.save cannot write {path}: {error}") from error
+
+
+def load(
+    f: str,
+    map_location: Any = None,
+    pickle_module: Any = pickle,
+    partial: bool = True,
+    back_compat: bool = False,
+    **pickle_load_args: Any,
+) -> Any:
+    """Reads what ``save`` wrote for this rank, under any of its names.
+
+    ``back_compat=True`` means the one-part name of versions before 1.10. Files are trusted: objects
+    in them are unpickled, unless ``weights_only=True`` is given.
+    """
+    path = _path("smp.load", f)
+    candidates = [path + suffix for suffix in _suffixes(back_compat)] if partial else [path]
+    found = next((name for name in candidates if os.path.isfile(name)), None)
+    if found is None:
+        raise SMPCheckpointError(_missing(path, candidates))
+    pickle_load_args.setdefault("weights_only", False)
+    if not pickle_load_args["weights_only"]:
+        pickle_load_args["pickle_module"] = pickle_module
+    try:
+        return torch.load(found, map_location=map_location, **pickle_load_args)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise SMPCheckpointError(f"smp.load cannot read {found}: {error}") from error
+
+
+def _path(what: str, f: Any) -> str:
+    state.require_initialized(what)
+    if not isinstance(f, (str, os.PathLike)):
+        raise SMPCheckpointError(f"{what} got {type(f).__name__}; expected a file name")
+    return os.fspath(f)
+
+
+def _suffix(v3: bool) -> str:
+    if v3:
+        return f"_{ranks.pp_rank()}_{ranks.tp_rank()}_{ranks.rdp_rank()}"
+    if ranks.tp_size() > 1:
+        return f"_{ranks.pp_rank()}_{ranks.tp_rank()}"
+    return f"_{ranks.mp_rank()}"
+
+
+def _suffixes(back_compat: bool) -> list[str]:
+    one = f"_{ranks.mp_rank()}"
+    if back_compat:
+        return [one]
+    two = f"_{ranks.pp_rank()}_{ranks.tp_rank()}"
+    return [_suffix(v3=True), two, one]
+
+
+def _missing(path: str, candidates: list[str]) -> str:
+    folder, stem = os.path.split(path)
+    try:
+        names = sorted(
+            n for n in os.listdir(folder or ".") if n == stem or n.startswith(stem + "_")
+        )
+    except OSError as error:
+        return f"smp.load cannot read {path}: {error.strerror or error}"
+    wanted = " or ".join(os.path.basename(name) for name in candidates)
+    if not names:
+        return f"smp.load finds no {wanted} in {folder or '.'}, nor any other file of that name"
+    numbers = [_numbers(name[len(stem) :]) for name in names]
+    kinds = {
+        0: "whole files, of partial=False",
+        1: "<mp_rank>",
+        2: "<pp_rank>_<tp_rank>",
+        3: "<pp_rank>_<tp_rank>_<rdp_rank>",
+    }
+    written = " and ".join(
+        kinds[n] for n in sorted({len(parts) for parts in numbers}) if n in kinds
+    )
+    here = ", ".join(
+        f"{axis}_rank {rank} of {size}"
+        for axis, rank, size in (
+            ("pp", ranks.pp_rank(), ranks.pp_size()),
+            ("tp", ranks.tp_rank(), ranks.tp_size()),
+            ("rdp", ranks.rdp_rank(), ranks.rdp_size()),
+        )
+    )
+    return (
+        f"smp.load finds no {wanted} in {folder or '.'}; this rank is {here}. There are "
+        f"{', '.join(names[:8])}{' and more' if len(names) > 8 else ''}: {written}. They belong to "
+        "a job with other degrees, or were saved with another value of partial"
+    )
+
+
+def _numbers(suffix: str) -> list[int]:
+    parts = suffix.split("_")[1:]
+    return [int(part) for part in parts] if all(part.isdigit() for part in parts) else []

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start and end of the library in a process: ``init``, ``is_initialized``, ``shutdown``."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import torch.distributed as dist
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch import log
+from smdistributed.modelparallel.torch.discovery import Identity, discover, locality
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPValidationError
+from smdistributed.modelparallel.torch.groups import Groups, backend_for
+from smdistributed.modelparallel.torch.launch_environment import (
+    LaunchEnvironment,
+    read_launch_environment,
+)
+from smdistributed.modelparallel.torch.meeting import Meetings
+from smdistributed.modelparallel.torch.rendezvous import open_store
+from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.stores import PrefixStore, Store
+
+_inits = 0  # sets the keys of one init apart from those of an earlier one in the same store
+
+
+@dataclass
+class Session:
+    """What one ``init`` made."""
+
+    config: _runtime.ParallelConfig
+    identity: Identity
+    mesh: _runtime.Mesh
+    groups: Groups
+    store: Store
+    meetings: Meetings
+    timeout: timedelta
+    step_timeout: timedelta
+    owns_torch: bool
+    """Whether ``init`` initialised torch.distributed, and shutdown has to end it."""
+
+
+def init(config: Mapping[str, Any] | None = None) -> None:
+    """Joins the job: settings, ranks, groups. Call once, on all ranks, before anything else.
+
+    Args:
+        config: settings; those of the job (``SM_HP_MP_PARAMETERS``) win over them.
+
+    Raises:
+        SMPConfigError: settings that are unknown, contradict each other, differ between ranks or do
+            not fit the number of processes.
+        SMPConnectionError: the other ranks are not reached.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init({"microbatches": 4})
+    >>> smp.rank(), smp.size(), smp.state.cfg.microbatches
+    (0, 1, 4)
+    >>> smp.shutdown()
+    """
+    environment = read_launch_environment(os.environ)
+    parallel = _settings(environment, config)
+    if state.initialized:
+        _accept_second_init(parallel)
+        return
+    session = _start(parallel, environment)
+    state.begin(session, SimpleNamespace(**json.loads(parallel.as_json())))
+    for line in parallel.warnings:
+        log.warning(line)
+
+
+def is_initialized() -> bool:
+    """Whether ``init`` has been called; may be asked before.
+
+    >>> is_initialized()
+    False
+    """
+    return state.initialized
+
+
+def is_tracing() -> bool:
+    """Whether this is the run of a step that only watches the model.
+
+    >>> is_tracing()
+    False
+    """
+    return state.is_tracing
+
+
+def shutdown() -> None:
+    """Leaves the job. Called by itself when the process ends; without effect before ``init``.
+
+    >>> shutdown()
+    """
+    if not state.initialized:
+        return
+    session = state.require_initialized("smp.shutdown")
+    atexit.unregister(shutdown)
+    state.close_engine()
+    _leave(session)
+    state.clear()
+    if session.owns_torch and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _settings(
+    environment: LaunchEnvironment, config: Mapping[str, Any] | None
+) -> _runtime.ParallelConfig:
+    if config is not None and not isinstance(config, Mapping):
+        raise SMPValidationError(
+            f"smp.init got {type(config).__name__}; expected a dict of settings or nothing"
+        )
+    try:
+        # NumPy's and torch's scalars have item().
+        text = json.dumps(dict(config or {}), default=lambda value: value.item())
+    except (TypeError, AttributeError, ValueError) as error:
+        raise SMPConfigError(
+            f"smp.init(config): {config!r} holds something other than numbers, texts and booleans"
+        ) from error
+    return _runtime.make_parallel_config(
+        environment.parameters, "SM_HP_MP_PARAMETERS", text, "smp.init(config)"
+    )
+
+
+def _accept_second_init(parallel: _runtime.ParallelConfig) -> None:
+    current = state.require_initialized("smp.init").config
+    if parallel.as_json() != current.as_json():
+        raise SMPConfigError(
+            f"smp.init was called a second time with other settings: first {current.as_json()}, "
+            f"now {parallel.as_json()}"
+        )
+    log.warning("smp.init was called a second time with the same settings; nothing to do")
+
+
+def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) -> Session:
+    global _inits  # noqa: PLW0603 - counts calls of this process
+    timeout = timedelta(seconds=environment.timeout_seconds)
+    owns_torch = not dist.is_initialized()
+    if owns_torch:
+        identity = discover(environment.variables)
+        _runtime.validate_world(parallel, identity.size, identity.local_size or identity.size)
+        root = open_store(identity, environment, parallel.ddp_port)
+    else:
+        local_rank, local_size = locality(environment.variables)
+        identity = Identity(
+            dist.get_rank(), dist.get_world_size(), local_rank, local_size, "torch.distributed"
+        )
+        _runtime.validate_world(parallel, identity.size, identity.local_size or identity.size)
+        root = dist.distributed_c10d._get_default_store()
+    log.configure(identity.rank, identity.size, environment.log_level)
+    _inits += 1
+    store = PrefixStore(f"smp/{_inits}", root)
+    store.set_timeout(timeout)
+    identity = _complete_locality(identity, store)
+    _compare_settings(parallel, identity, store)
+    for line in _runtime.validate_world(parallel, identity.size, identity.local_size or 1):
+        log.warning(line)
+
+    backend = backend_for(parallel.ddp_dist_backend)
+    if owns_torch:
+        dist.init_process_group(
+            backend,
+            store=PrefixStore(f"c10d/{_inits}", root),
+            rank=identity.rank,
+            world_size=identity.size,
+            timeout=timeout,
+        )
+    mesh = _runtime.Mesh(parallel, identity.size)
+    groups = Groups(mesh, identity.rank, backend, timeout)
+    groups.object_group("WORLD")
+    if parallel.ddp:
+        for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP"):
+            groups.user_group(kind)
+    atexit.register(shutdown)
+    return Session(
+        parallel,
+        identity,
+        mesh,
+        groups,
+        store,
+        Meetings(store, identity.rank, timeout),
+        timeout,
+        timedelta(seconds=environment.step_timeout_seconds),
+        owns_torch,
+    )
+
+
+def _complete_locality(identity: Identity, store: Store) -> Identity:
+    """Counts ranks by host where the launcher did not say who shares one."""
+    if identity.local_rank is not None and identity.local_size is not None:
+        return identity
+    store.set(f"host/{identity.rank}", os.uname().nodename)
+    hosts = [store.get(f"host/{rank}") for rank in range(identity.size)]
+    mine = [rank for rank, host in enumerate(hosts) if host == hosts[identity.rank]]
+    return replace(identity, local_rank=mine.index(identity.rank), local_size=len(mine))
+
+
+def _compare_settings(parallel: _runtime.ParallelConfig, identity: Identity, store: Store) -> None:
+    """Ranks with different settings would wait for each other for ever."""
+    mine = json.loads(parallel.as_json())
+    if identity.rank == 0:
+        store.set("settings", parallel.as_json())
+        return
+    theirs = json.loads(store.get("settings"))
+    different = [key for key in mine if mine[key] != theirs.get(key)]
+    if different:
+        raise SMPConfigError(
+            f"rank {identity.rank} and rank 0 have different settings: "
+            + ", ".join(
+                f"{key} is {mine[key]} here and {theirs.get(key)} there" for key in different
+            )
+        )
+
+
+def _leave(session: Session) -> None:
+    """Rank 0 serves the store, so it goes last; unless it failed, and the job ends anyway."""
+    identity, store = session.identity, session.store
+    if identity.size == 1:
+        return
+    try:
+        if identity.rank != 0:
+            store.set(f"left/{identity.rank}", "")
+        elif session.owns_torch and getattr(sys, "last_value", None) is None:
+            store.wait([f"left/{rank}" for rank in range(1, identity.size)], session.timeout)
+    except RuntimeError as error:
+        log.warning(f"the job ended before all ranks had left: {str(error).splitlines()[0]}")

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process knows about its job: one object, ``smp.state``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
+
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch.model import DistributedModel
+    from smdistributed.modelparallel.torch.session import Session
+
+# The engine's receives are pending for as long as a rank is idle: longer than any job.
+_ENDLESS = timedelta(days=3650)
+
+
+class State:
+    """``cfg`` holds every setting as an attribute, aliases included. The rest is the library's."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Back to what it is before ``smp.init()``."""
+        self._session: Session | None = None
+        self._engine: _runtime.Engine | None = None
+        self._cfg: SimpleNamespace | None = None
+        self.model: DistributedModel | None = None
+        self.optimizer: Any = None
+        self.in_step = False
+        self.is_tracing = False
+
+    def begin(self, session: Session, cfg: SimpleNamespace) -> None:
+        self._session, self._cfg = session, cfg
+
+    @property
+    def initialized(self) -> bool:
+        return self._session is not None
+
+    def require_initialized(self, what: str) -> Session:
+        """The session; raises SMPNotInitializedError that names ``what`` before ``smp.init()``."""
+        if self._session is None:
+            raise SMPNotInitializedError(
+                f"{what} was used before smp.init(); call smp.init() first"
+            )
+        return self._session
+
+    @property
+    def cfg(self) -> SimpleNamespace:
+        """Effective settings, such as ``smp.state.cfg.microbatches``."""
+        self.require_initialized("smp.state.cfg")
+        assert self._cfg is not None
+        return self._cfg
+
+    def refuse_unavailable_features(self) -> None:
+        """Raises SMPConfigError if the settings ask for what this version cannot do to a model."""
+        session = self.require_initialized("smp.DistributedModel")
+        refusal = _runtime.refusal_to_wrap(session.config, session.identity.size)
+        if refusal is not None:
+            raise SMPConfigError(refusal)
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """``smp.is_tracing()`` is True inside."""
+        self.is_tracing = True
+        try:
+            yield
+        finally:
+            self.is_tracing = False
+
+    @contextlib.contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Inside, this process takes part in a step."""
+        self.in_step = True
+        try:
+            yield
+        finally:
+            self.in_step = False
+
+    # --- What the pipeline runs on ---
+
+    def start_engine(
+        self,
+        run_module: Callable[..., tuple[bytes, list[Any]]],
+        module_names: list[str],
+    ) -> _runtime.Engine:
+        """Makes the engine of this rank. Collective over the pipeline group."""
+        session = self.require_initialized("the pipeline engine")
+        cfg, alone = self.cfg, len(session.groups.ranks("PP")) == 1
+        group = None if alone else session.groups.new_cpu_group("PP", _ENDLESS)
+        self._engine = _runtime.Engine(
+            group_name="" if group is None else group.group_name,
+            cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,
+            schedule=cfg.pipeline,
+            active_microbatches=cfg.active_microbatches,
+            deterministic=cfg.deterministic_server,
+            timeout_seconds=session.step_timeout.total_seconds(),
+            name=f"rank {session.identity.rank}",
+            run_module=run_module,
+            module_names=module_names,
+        )
+        return self._engine
+
+    def require_engine(self) -> _runtime.Engine:
+        if self._engine is None:
+            raise SMPNotInitializedError(
+                "the pipeline engine was used before the model was partitioned"
+            )
+        return self._engine
+
+    def close_engine(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def internal_group_name(self, kind: str) -> str:
+        """Name of a c10d group of our own for tensors on the model's device. Collective over it."""
+        groups = self.require_initialized("a process group").groups
+        return str(groups.internal_group(kind).group_name)
+
+
+state = State()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``smp.step``: one training step over microbatches."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, overload
+
+import torch
+
+from smdistributed.modelparallel.torch import codec, ranks
+from smdistributed.modelparallel.torch.collecting import collect_outputs
+from smdistributed.modelparallel.torch.splitting import Arguments, InputSplitter
+from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.step_output import StepOutput
+
+__all__ = ["StepOutput", "step"]
+
+
+@contextlib.contextmanager
+def _in_step() -> Iterator[None]:
+    state.in_step = True
+    try:
+        yield
+    finally:
+        state.in_step = False
+
+
+class _Step:
+    """A function whose tensor arguments are cut into microbatches."""
+
+    def __init__(
+        self, function: Callable[..., Any], splitter: InputSplitter, detach_outputs: bool
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._splitter = splitter
+        self._detach_outputs = detach_outputs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        state.require_initialized("a function decorated with smp.step")
+        model, driver = state.model, ranks.pp_rank() == 0
+        # Ranks that do not run the function may feed it anything.
+        microbatches = (
+            self._splitter.split(args, kwargs, state.cfg.microbatches, _device()) if driver else []
+        )
+        if model is not None:
+            if not model.partitioned:
+                model.partition(lambda: self._trace(microbatches[0]))
+            model.before_step()
+        outputs, backward_ran = self._drive(microbatches) if driver else self._serve()
+        if model is not None:
+            model.after_step(backward_ran)
+        return collect_outputs(outputs, detach=self._detach_outputs)
+
+    def _run(self, arguments: Arguments) -> Any:
+        return self._function(*arguments[0], **arguments[1])
+
+    def _trace(self, arguments: Arguments) -> None:
+        with _in_step():
+            self._run(arguments)
+
+    def _drive(self, microbatches: list[Arguments]) -> tuple[list[Any], bool]:
+        engine = state.require_engine()
+        contexts = [contextvars.copy_context() for _ in microbatches]
+        outputs: list[Any] = [None] * len(microbatches)
+        backward_ran = False
+
+        def body(microbatch: int) -> None:
+            outputs[microbatch] = contexts[microbatch].run(self._run, microbatches[microbatch])
+
+        def collect() -> tuple[bytes, list[torch.Tensor]]:
+            nonlocal backward_ran
+            backward_ran = engine.take_backwards() > 0
+            return codec.pack((outputs, backward_ran))
+
+        with _in_step():
+            engine.drive(len(microbatches), body, collect)
+        return outputs, backward_ran
+
+    def _serve(self) -> tuple[list[Any], bool]:
+        engine = state.require_engine()
+        with _in_step():
+            stub, tensors = engine.serve()
+        engine.take_backwards()
+        outputs, backward_ran = codec.unpack(stub, tensors)
+        return outputs, backward_ran
+
+
+def _device() -> torch.device | None:
+    """Where this rank computes; scripts may leave batches on the CPU."""
+    if state.model is None:
+        return None
+    return next((p.device for p in state.model.parameters()), None)
+
+
+@overload
+def step(function: Callable[..., Any]) -> _Step: ...
+
+
+@overload
+def step(
+    *,
+    non_split_inputs: Collection[str] = ...,
+    input_split_axes: Mapping[str, int] = ...,
+    detach_outputs: bool = ...,
+) -> Callable[[Callable[..., Any]], _Step]: ...
+
+
+def step(
+    function: Callable[..., Any] | None = None,
+    *,
+    non_split_inputs: Collection[str] = (),
+    input_split_axes: Mapping[str, int] | None = None,
+    detach_outputs: bool = True,
+) -> Any:
+    """Decorates the function of one step: forward, ``model.backward(loss)``, what to return.
+
+    Tensor arguments are split along axis 0 into ``microbatches`` equal parts, also inside
+    containers. The function runs once per microbatch, on rank 0 of each pipeline group; all ranks
+    of the group call it and get what it returns, with a :class:`StepOutput` for each tensor and a
+    list for each other value.
+
+    Args:
+        non_split_inputs: names of parameters to pass on whole.
+        input_split_axes: axes other than 0, by parameter name.
+        detach_outputs: whether returned tensors lose their graph.
+
+    Raises:
+        SMPValidationError: an axis that ``microbatches`` does not divide, or an unknown name.
+        SMPStepError: another rank failed; its traceback is in the text.
+        SMPConnectionError: another rank was lost, or nothing moved for SMP_TIMEOUT_SECONDS.
+    """
+
+    def decorate(decorated: Callable[..., Any]) -> _Step:
+        splitter = InputSplitter(decorated, non_split_inputs, input_split_axes)
+        return _Step(decorated, splitter, detach_outputs)
+
+    return decorate if function is None else decorate(function)

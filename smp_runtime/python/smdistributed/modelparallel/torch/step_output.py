@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tensor that a step returned, once per microbatch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
+
+
+class StepOutput:
+    """``outputs`` lists the tensors by microbatch; the methods combine them.
+
+    >>> losses = StepOutput([torch.tensor(1.0), torch.tensor(3.0)])
+    >>> losses.reduce_mean().item(), losses.reduce_sum().item(), losses.concat().tolist()
+    (2.0, 4.0, [1.0, 3.0])
+    >>> StepOutput([torch.zeros(2, 3), torch.zeros(1, 3)]).concat().shape
+    torch.Size([3, 3])
+    """
+
+    def __init__(self, outputs: Sequence[torch.Tensor]) -> None:
+        self.outputs = list(outputs)
+
+    def reduce_mean(self) -> torch.Tensor:
+        """Mean over the microbatches, element by element; of integers in the default type."""
+        stacked = self.stack()
+        if not (stacked.is_floating_point() or stacked.is_complex()):
+            stacked = stacked.to(torch.get_default_dtype())
+        return stacked.mean(dim=0)
+
+    def reduce_sum(self) -> torch.Tensor:
+        """Sum over the microbatches, element by element."""
+        return self.stack().sum(dim=0)
+
+    def concat(self) -> torch.Tensor:
+        """Joined along the batch, dimension 0; scalars become a vector."""
+        if all(output.dim() == 0 for output in self.outputs):
+            return self.stack()
+        return torch.cat(self.outputs, dim=0)
+
+    def stack(self) -> torch.Tensor:
+        """Along a new dimension 0, the microbatches."""
+        return torch.stack(self.outputs)
+
+    def merge(self) -> NoReturn:
+        """TensorFlow's."""
+        raise SMPUnsupportedError("StepOutput.merge belongs to TensorFlow; use concat()")
+
+    def accumulate(self) -> NoReturn:
+        """TensorFlow's."""
+        raise SMPUnsupportedError("StepOutput.accumulate belongs to TensorFlow; use reduce_sum()")
+
+    def __repr__(self) -> str:
+        return f"StepOutput({self.outputs!r})"
