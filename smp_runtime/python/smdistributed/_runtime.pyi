@@ -83,6 +83,7 @@ class Engine:
         self,
         *,
         group_name: str,
+        cuda_device: int,
         schedule: str,
         active_microbatches: int,
         deterministic: bool,

@@ -23,9 +23,7 @@ class LaunchEnvironment:
     hosts: tuple[str, ...] = ()
     """``SM_HOSTS``, empty outside a job."""
     timeout_seconds: float = _TIMEOUT_SECONDS
-    """``SMP_TIMEOUT_SECONDS``: for barriers and objects."""
-    step_timeout_seconds: float = _TIMEOUT_SECONDS
-    """``SMP_STEP_TIMEOUT_SECONDS``: for a step in which nothing moves."""
+    """``SMP_TIMEOUT_SECONDS``."""
     log_level: int = logging.INFO
     """``SM_LOG_LEVEL``."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +39,6 @@ def read_launch_environment(variables: Mapping[str, str]) -> LaunchEnvironment:
         parameters=variables.get("SM_HP_MP_PARAMETERS", ""),
         hosts=_hosts(variables.get("SM_HOSTS", "")),
         timeout_seconds=_positive("SMP_TIMEOUT_SECONDS", variables, _TIMEOUT_SECONDS),
-        step_timeout_seconds=_positive("SMP_STEP_TIMEOUT_SECONDS", variables, _TIMEOUT_SECONDS),
         log_level=int(_positive("SM_LOG_LEVEL", variables, logging.INFO)),
         variables=dict(variables),
     )

@@ -43,7 +43,6 @@ class Session:
     store: Store
     meetings: Meetings
     timeout: timedelta
-    step_timeout: timedelta
     owns_torch: bool
     """Whether ``init`` initialised torch.distributed, and shutdown has to end it."""
 
@@ -187,7 +186,6 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         store,
         Meetings(store, identity.rank, timeout),
         timeout,
-        timedelta(seconds=environment.step_timeout_seconds),
         owns_torch,
     )
 

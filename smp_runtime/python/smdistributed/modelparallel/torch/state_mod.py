@@ -76,15 +76,6 @@ class State:
         finally:
             self.is_tracing = False
 
-    @contextlib.contextmanager
-    def stepping(self) -> Iterator[None]:
-        """Inside, this process takes part in a step."""
-        self.in_step = True
-        try:
-            yield
-        finally:
-            self.in_step = False
-
     # --- What the pipeline runs on ---
 
     def start_engine(
@@ -102,7 +93,7 @@ class State:
             schedule=cfg.pipeline,
             active_microbatches=cfg.active_microbatches,
             deterministic=cfg.deterministic_server,
-            timeout_seconds=session.step_timeout.total_seconds(),
+            timeout_seconds=session.timeout.total_seconds(),
             name=f"rank {session.identity.rank}",
             run_module=run_module,
             module_names=module_names,
