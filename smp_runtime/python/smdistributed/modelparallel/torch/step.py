@@ -6,14 +6,17 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, overload
 
 import torch
+from torch.utils import _pytree
 
 from smdistributed.modelparallel.torch import codec, ranks
 from smdistributed.modelparallel.torch.collecting import collect_outputs
-from smdistributed.modelparallel.torch.splitting import Arguments, InputSplitter
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.splitting import Arguments, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_output import StepOutput
 
@@ -33,20 +36,36 @@ class _Step:
     """A function whose tensor arguments are cut into microbatches."""
 
     def __init__(
-        self, function: Callable[..., Any], splitter: InputSplitter, detach_outputs: bool
+        self,
+        function: Callable[..., Any],
+        non_split_inputs: Collection[str],
+        input_split_axes: Mapping[str, int],
+        detach_outputs: bool,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
-        self._splitter = splitter
+        self._non_split_inputs = non_split_inputs
+        self._input_split_axes = input_split_axes
         self._detach_outputs = detach_outputs
+        self._refuse_unknown_names()
+
+    def _refuse_unknown_names(self) -> None:
+        parameters = inspect.signature(self._function).parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return
+        known = [p.name for p in parameters]
+        for name in [*self._non_split_inputs, *self._input_split_axes]:
+            if name not in known:
+                raise SMPValidationError(
+                    f"smp.step of {self._function.__qualname__}: non_split_inputs or "
+                    f"input_split_axes names {name!r}, which is none of its parameters {known}"
+                )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state.require_initialized("a function decorated with smp.step")
         model, driver = state.model, ranks.pp_rank() == 0
         # Ranks that do not run the function may feed it anything.
-        microbatches = (
-            self._splitter.split(args, kwargs, state.cfg.microbatches, _device()) if driver else []
-        )
+        microbatches = self._split(args, kwargs) if driver else []
         if model is not None:
             if not model.partitioned:
                 model.partition(lambda: self._trace(microbatches[0]))
@@ -54,7 +73,18 @@ class _Step:
         outputs, backward_ran = self._drive(microbatches) if driver else self._serve()
         if model is not None:
             model.after_step(backward_ran)
-        return collect_outputs(outputs, detach=self._detach_outputs)
+        return collect_outputs(outputs)
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Arguments]:
+        return split_inputs(
+            self._function,
+            args,
+            kwargs,
+            state.cfg.microbatches,
+            self._non_split_inputs,
+            self._input_split_axes,
+            _device(),
+        )
 
     def _run(self, arguments: Arguments) -> Any:
         return self._function(*arguments[0], **arguments[1])
@@ -70,7 +100,8 @@ class _Step:
         backward_ran = False
 
         def body(microbatch: int) -> None:
-            outputs[microbatch] = contexts[microbatch].run(self._run, microbatches[microbatch])
+            output = contexts[microbatch].run(self._run, microbatches[microbatch])
+            outputs[microbatch] = _detached(output) if self._detach_outputs else output
 
         def collect() -> tuple[bytes, list[torch.Tensor]]:
             nonlocal backward_ran
@@ -88,6 +119,10 @@ class _Step:
         engine.take_backwards()
         outputs, backward_ran = codec.unpack(stub, tensors)
         return outputs, backward_ran
+
+
+def _detached(tree: Any) -> Any:
+    return _pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, tree)
 
 
 def _device() -> torch.device | None:
@@ -136,7 +171,6 @@ def step(
     """
 
     def decorate(decorated: Callable[..., Any]) -> _Step:
-        splitter = InputSplitter(decorated, non_split_inputs, input_split_axes)
-        return _Step(decorated, splitter, detach_outputs)
+        return _Step(decorated, non_split_inputs, input_split_axes or {}, detach_outputs)
 
     return decorate if function is None else decorate(function)
