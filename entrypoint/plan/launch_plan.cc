@@ -147,6 +147,7 @@ class Planner {
       plan_.notes.push_back(fmt::format("host name {} has no address here: MASTER_ADDR is {}",
                                         job_.master, master_address_));
     }
+    if (plan_.runner == Runner::kProcess) return;
     efa_ = decide_efa(job_.resources.current_instance_type, facts_.efa, as_switch(job_.knobs.efa));
     plan_.notes.push_back(efa_.reason);
     if (!efa_.warning.empty()) plan_.warnings.push_back(efa_.warning);
