@@ -63,14 +63,14 @@ class _Step:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state.require_initialized("a function decorated with smp.step")
-        model, driver = state.model, ranks.pp_rank() == 0
-        # Ranks that do not run the function may feed it anything.
-        microbatches = self._split(args, kwargs) if driver else []
+        model = state.model
         if model is not None:
             if not model.partitioned:
-                model.partition(lambda: self._trace(microbatches[0]))
+                model.partition(lambda: self._trace(args, kwargs))
             model.before_step()
-        outputs, backward_ran = self._drive(microbatches) if driver else self._serve()
+        # Ranks that do not run the function may be fed anything.
+        driver = ranks.pp_rank() == 0
+        outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
         if model is not None:
             model.after_step(backward_ran)
         return collect_outputs(outputs)
@@ -89,17 +89,20 @@ class _Step:
     def _run(self, arguments: Arguments) -> Any:
         return self._function(*arguments[0], **arguments[1])
 
-    def _trace(self, arguments: Arguments) -> None:
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with _in_step():
-            self._run(arguments)
+            self._run(self._split(args, kwargs)[0])
 
-    def _drive(self, microbatches: list[Arguments]) -> tuple[list[Any], bool]:
-        engine = state.require_engine()
-        contexts = [contextvars.copy_context() for _ in microbatches]
-        outputs: list[Any] = [None] * len(microbatches)
+    def _drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], bool]:
+        engine, count = state.require_engine(), state.cfg.microbatches
+        contexts = [contextvars.copy_context() for _ in range(count)]
+        microbatches: list[Arguments] = []
+        outputs: list[Any] = [None] * count
         backward_ran = False
 
         def body(microbatch: int) -> None:
+            if not microbatches:  # in here, so that other ranks learn of arguments that do not fit
+                microbatches.extend(self._split(args, kwargs))
             output = contexts[microbatch].run(self._run, microbatches[microbatch])
             outputs[microbatch] = _detached(output) if self._detach_outputs else output
 
@@ -109,7 +112,7 @@ class _Step:
             return codec.pack((outputs, backward_ran))
 
         with _in_step():
-            engine.drive(len(microbatches), body, collect)
+            engine.drive(count, body, collect)
         return outputs, backward_ran
 
     def _serve(self) -> tuple[list[Any], bool]:

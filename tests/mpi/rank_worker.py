@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a RankPool: does jobs until the pool closes its end."""
+
+import importlib
+import os
+import sys
+import traceback
+from multiprocessing.connection import Client
+from pathlib import Path
+
+import smdistributed.modelparallel.torch as smp
+
+sys.path.insert(0, str(Path(__file__).parent / "jobs"))
+
+
+def main() -> None:
+    pool = Client(sys.argv[1], "AF_UNIX")
+    pool.send(int(os.environ["OMPI_COMM_WORLD_RANK"]))
+    while True:
+        try:
+            job, config, args, kwargs = pool.recv()
+        except EOFError:
+            return
+        result, error = None, ""
+        try:
+            smp.init(config)
+            module, function = job.split(":")
+            result = getattr(importlib.import_module(module), function)(*args, **kwargs)
+        except Exception:
+            error = traceback.format_exc()
+        smp.shutdown()
+        pool.send((result, error))
+
+
+if __name__ == "__main__":
+    main()
