@@ -38,8 +38,10 @@ TensorTree from_python(const py::object& result) {
 
 PyTree to_python(TensorTree tree) { return {py::bytes(tree.stub), std::move(tree.tensors)}; }
 
-std::string format_traceback(const py::object& exception) {
-  const py::object lines = py::module_::import("traceback").attr("format_exception")(exception);
+std::string format_traceback(const py::error_already_set& error) {
+  const py::object trace = error.trace() ? py::object(error.trace()) : py::none();
+  const py::object lines =
+      py::module_::import("traceback").attr("format_exception")(error.type(), error.value(), trace);
   return py::str("").attr("join")(lines).cast<std::string>();
 }
 
@@ -49,11 +51,11 @@ std::string describe_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const py::error_already_set& exception) {
-    return format_traceback(exception.value());
+    return format_traceback(exception);
   } catch (python_error& exception) {
     exception.restore();
     const py::error_already_set fetched;
-    const std::string text = format_traceback(fetched.value());
+    const std::string text = format_traceback(fetched);
     exception.persist();
     return text;
   } catch (const c10::Error& exception) {

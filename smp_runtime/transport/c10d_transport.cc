@@ -42,10 +42,11 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 /// One peer's two threads and their queues.
 class Link {
  public:
-  Link(c10d::Backend& backend, Inbox& inbox, int peer)
+  Link(c10d::Backend& backend, Inbox& inbox, int peer, int cuda_device)
       : backend_(backend),
         inbox_(inbox),
         peer_(peer),
+        cuda_device_(cuda_device),
         sender_([this] { send_all(); }),
         receiver_([this] { receive_all(); }) {
     pthread_setname_np(sender_.native_handle(), "smp-send");
@@ -186,7 +187,10 @@ class Link {
         std::memcpy(&frame, buffer.data_ptr(), sizeof(frame));
         if (frame.goodbye != 0) {
           const std::lock_guard lock(mutex_);
-          lost_ = fmt::format("rank {} of the pipeline group has ended", peer_);
+          lost_ = fmt::format(
+              "rank {} of the pipeline group has left the job; do all ranks call the step the same "
+              "number of times?",
+              peer_);
           break;
         }
         inbox_.push(receive_message(frame, static_cast<const char*>(buffer.data_ptr())));
@@ -206,12 +210,17 @@ class Link {
       bytes.append(static_cast<const char*>(rest.data_ptr()), total - inside);
     }
     std::string_view metas = std::string_view(bytes).substr(frame.message_bytes);
-    std::vector<at::Tensor> tensors;
+    std::vector<Received> received;
     for (uint32_t index = 0; index < frame.tensors; ++index) {
-      tensors.push_back(allocate_from_meta(metas));
+      received.push_back(allocate_from_meta(metas));
     }
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.numel() > 0) receive_tensor(as_bytes(tensor), kTensorTag);
+    std::vector<at::Tensor> tensors;
+    for (Received& one : received) {
+      if (one.tensor.numel() > 0) receive_tensor(as_bytes(one.tensor), kTensorTag);
+      tensors.push_back(
+          one.device == at::kCPU
+              ? std::move(one.tensor)
+              : one.tensor.to(at::Device(one.device, static_cast<c10::DeviceIndex>(cuda_device_))));
     }
     bytes.resize(frame.message_bytes);
     return {
@@ -233,6 +242,7 @@ class Link {
   c10d::Backend& backend_;
   Inbox& inbox_;
   const int peer_;
+  const int cuda_device_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -252,11 +262,12 @@ class Link {
 
 class C10dTransport::Impl {
  public:
-  explicit Impl(c10::intrusive_ptr<c10d::Backend> group) : backend(std::move(group)) {
+  Impl(c10::intrusive_ptr<c10d::Backend> group, int cuda_device) : backend(std::move(group)) {
     links.resize(static_cast<size_t>(backend->getSize()));
     for (int peer = 0; peer < backend->getSize(); ++peer) {
       if (peer != backend->getRank()) {
-        links[static_cast<size_t>(peer)] = std::make_unique<Link>(*backend, inbox, peer);
+        links[static_cast<size_t>(peer)] =
+            std::make_unique<Link>(*backend, inbox, peer, cuda_device);
       }
     }
   }
@@ -279,10 +290,10 @@ class C10dTransport::Impl {
   std::vector<std::unique_ptr<Link>> links;
 };
 
-C10dTransport::C10dTransport(const std::string& group_name) {
+C10dTransport::C10dTransport(const std::string& group_name, int cuda_device) {
   try {
     impl_ = std::make_unique<Impl>(
-        c10d::resolve_process_group(group_name)->getBackend(c10::DeviceType::CPU));
+        c10d::resolve_process_group(group_name)->getBackend(c10::DeviceType::CPU), cuda_device);
   } catch (const c10::Error& error) {
     throw HostError("the group {} has no CPU backend: {}", group_name,
                     error.what_without_backtrace());

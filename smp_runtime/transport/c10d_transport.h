@@ -19,8 +19,9 @@ class C10dTransport : public Transport {
  public:
   /// `group_name` is a registered c10d group whose CPU backend is Gloo, used by nobody else, with a
   /// timeout longer than the job: its receives are always pending, however long a rank is idle.
-  /// Throws HostError if there is none.
-  explicit C10dTransport(const std::string& group_name);
+  /// Tensors that were sent from a CUDA device arrive on `cuda_device` of this process.
+  /// Throws HostError if there is no such group.
+  C10dTransport(const std::string& group_name, int cuda_device);
   /// Says goodbye to all peers and joins the threads: at most `kCloseTimeout`.
   ~C10dTransport() override;
   C10dTransport(const C10dTransport&) = delete;
@@ -30,7 +31,7 @@ class C10dTransport : public Transport {
 
   [[nodiscard]] int rank() const override;
   [[nodiscard]] int size() const override;
-  /// The payload must be a TensorPayload. Tensors of a device other than the CPU are copied there.
+  /// The payload must be a TensorPayload. Tensors travel through the CPU.
   void send(int destination, Message message) override;
   std::optional<Message> receive(Clock::time_point deadline) override;
 

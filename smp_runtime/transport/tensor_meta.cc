@@ -29,19 +29,23 @@ void append_number(std::string& bytes, int64_t number) {
 
 void append_meta(std::string& bytes, const at::Tensor& tensor) {
   append_number(bytes, static_cast<int64_t>(tensor.scalar_type()));
+  append_number(bytes, static_cast<int64_t>(tensor.device().type()));
   append_number(bytes, tensor.dim());
   for (const int64_t size : tensor.sizes()) append_number(bytes, size);
 }
 
-at::Tensor allocate_from_meta(std::string_view& bytes) {
+Received allocate_from_meta(std::string_view& bytes) {
   const int64_t type = take_number(bytes);
   SMP_CHECK(type >= 0 && type < static_cast<int64_t>(at::ScalarType::NumOptions), "tensor type {}",
             type);
+  const auto device = static_cast<at::DeviceType>(take_number(bytes));
+  SMP_CHECK(device == at::kCPU || device == at::kCUDA, "a tensor on device type {}",
+            static_cast<int>(device));
   const int64_t dims = take_number(bytes);
   SMP_CHECK(dims >= 0 && dims <= static_cast<int64_t>(bytes.size()), "a tensor of {} dims", dims);
   std::vector<int64_t> sizes(static_cast<size_t>(dims));
   for (int64_t& size : sizes) size = take_number(bytes);
-  return at::empty(sizes, static_cast<at::ScalarType>(type));
+  return {.tensor = at::empty(sizes, static_cast<at::ScalarType>(type)), .device = device};
 }
 
 }  // namespace smp::transport

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Type and shape of a tensor as bytes, so that a receiver can allocate it.
+// Type, shape and kind of device of a tensor as bytes, so that a receiver can allocate it.
 #pragma once
 
 #include <string>
@@ -9,11 +9,17 @@
 
 namespace smp::transport {
 
-/// Appends type and sizes of `tensor`.
+/// A tensor to receive into, on the CPU, and where it then belongs.
+struct Received {
+  at::Tensor tensor;
+  at::DeviceType device = at::kCPU;
+};
+
+/// Appends the meta of `tensor`.
 void append_meta(std::string& bytes, const at::Tensor& tensor);
 
-/// Reads one meta from the front of `bytes`, removes it there, and allocates the tensor on the CPU.
+/// Reads one meta from the front of `bytes`, removes it there, and allocates the tensor.
 /// Throws InternalError if the bytes are not a meta.
-[[nodiscard]] at::Tensor allocate_from_meta(std::string_view& bytes);
+[[nodiscard]] Received allocate_from_meta(std::string_view& bytes);
 
 }  // namespace smp::transport

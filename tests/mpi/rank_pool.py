@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -37,7 +38,13 @@ class RankPool:
         self._folder = tempfile.TemporaryDirectory()
         listener = Listener(f"{self._folder.name}/socket", "AF_UNIX", backlog=size)
         command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-        command += ["-np", str(size), sys.executable, str(HERE / "rank_worker.py"), listener.address]
+        command += [
+            "-np",
+            str(size),
+            sys.executable,
+            str(HERE / "rank_worker.py"),
+            listener.address,
+        ]
         own = {"OMP_NUM_THREADS": "1", "SMP_TIMEOUT_SECONDS": str(JOB_SECONDS / 2)}
         self._log = open(f"{self._folder.name}/log", "w+")  # noqa: SIM115 - closed in close()
         self._mpirun = subprocess.Popen(
@@ -97,7 +104,7 @@ class RankPool:
         if not connection.poll(JOB_SECONDS):
             raise RuntimeError(f"rank {rank} gave no answer in {JOB_SECONDS} s: {self.log_text()}")
         try:
-            return Outcome(*connection.recv())
+            return Outcome(*pickle.loads(connection.recv_bytes()))
         except EOFError:
             return Outcome(error=f"rank {rank} died")
 

@@ -3,6 +3,7 @@
 
 import importlib
 import os
+import pickle
 import sys
 import traceback
 from multiprocessing.connection import Client
@@ -29,7 +30,8 @@ def main() -> None:
         except Exception:
             error = traceback.format_exc()
         smp.shutdown()
-        pool.send((result, error))
+        # Not send(): it would share tensors by file descriptor, which needs this process to stay.
+        pool.send_bytes(pickle.dumps((result, error)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_pipeline.py."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.nn.functional as F
+from models import WIDTH, Block, make_batches, make_model, make_optimizer
+from torch import nn
+
+
+@smp.step
+def train_step(model, tokens, labels):
+    loss = F.cross_entropy(model(tokens), labels)
+    model.backward(loss)
+    return loss
+
+
+def _own_share(batch):
+    return tuple(part.chunk(smp.dp_size())[smp.dp_rank()] for part in batch)
+
+
+def train(steps: int, batch_size: int, dtype: torch.dtype, pins: dict[str, int] | None = None):
+    """Losses of this replica and the whole trained model."""
+    module = make_model(dtype=dtype)
+    for name, partition in (pins or {}).items():
+        smp.set_partition(module.get_submodule(name), partition)
+    model = smp.DistributedModel(module)
+    optimizer = smp.DistributedOptimizer(make_optimizer(model))
+    losses = []
+    for batch in make_batches(steps, batch_size):
+        optimizer.zero_grad()
+        loss = train_step(model, *_own_share(batch))
+        optimizer.step()
+        losses.append([one.item() for one in loss.outputs])
+    return losses, model.state_dict(), sorted(name for name, _ in model.local_named_parameters())
+
+
+# --- Arguments, results and hooks ---
+
+
+class Point(NamedTuple):
+    x: torch.Tensor
+    tag: str
+
+
+@dataclass
+class Pair:
+    left: torch.Tensor
+    right: torch.Tensor | None
+
+
+class Talkative(nn.Module):
+    """Takes and returns structures of many kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.calls = 0
+
+    def forward(self, point: Point, *, scale: float, options: dict[str, Any]) -> Any:
+        assert isinstance(point, Point) and point.tag == "p"
+        assert options["none"] is None and options["same"] is options["list"][0]
+        self.calls += 1
+        y = point.x * self.weight * scale
+        return Pair(y, None), {"unused": y * 3, "count": self.calls, "int": torch.arange(3)}
+
+
+class Caller(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.far = Talkative()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        same = [1]
+        pair, more = self.far(
+            Point(x, "p"), scale=2.0, options={"none": None, "same": same, "list": [same]}
+        )
+        assert isinstance(pair, Pair) and pair.right is None
+        assert not more["int"].requires_grad
+        return pair.left
+
+
+@smp.step
+def talk_step(model, x):
+    out = model(x)
+    model.backward(out.sum())
+    return {"out": out, "nothing": None, "number": float(out.sum()), "pair": (out.mean(), "text")}
+
+
+def talk():
+    module = Caller()
+    smp.set_partition(module.far, 1)
+    seen = []
+    module.far.register_forward_hook(lambda *_: seen.append("hook"))
+    model = smp.DistributedModel(module)
+    x = torch.arange(4.0 * WIDTH).view(4, WIDTH).requires_grad_()
+    returned = talk_step(model, x)
+    weight_grads = [p.grad for p in model.local_parameters()]
+    return {
+        "sum": returned["out"].concat().sum().item(),
+        "nothing": returned["nothing"],
+        "number": returned["number"],
+        "text": returned["pair"][1],
+        "mean": returned["pair"][0].reduce_mean().item(),
+        "hooks": len(seen),
+        "x_grad": None if x.grad is None else x.grad,
+        "weight_grads": weight_grads,
+    }
+
+
+class Derived(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 2
+
+
+@smp.step
+def forward_step(model, x):
+    return model(x)
+
+
+def call_super():
+    """`super().forward` in a module of another partition; the result of one rank for comparison."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Derived())
+    expected = module(torch.ones(1, WIDTH)).detach().expand(2, WIDTH)
+    smp.set_partition(module[1], 1)
+    model = smp.DistributedModel(module)
+    with torch.no_grad():
+        out = forward_step(model, torch.ones(2, WIDTH)).concat()
+    assert callable(module[1]._orig_forward)
+    return torch.equal(out, expected), out.requires_grad
+
+
+# --- Failures ---
+
+
+class Breakable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.broken = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.broken:
+            raise ArithmeticError("this module fails on purpose")
+        return x * self.weight
+
+
+def fail_and_go_on():
+    """A failing remote module, then a step that works."""
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Breakable())
+    smp.set_partition(module[1], 1)
+    model = smp.DistributedModel(module)
+    try:
+        forward_step(model, torch.ones(2, WIDTH))
+        error = ""
+    except Exception as caught:
+        error = f"{type(caught).__name__}: {caught}"
+    module[1].broken = False
+    return error, tuple(forward_step(model, torch.ones(2, WIDTH)).concat().shape)
+
+
+def split_badly():
+    model = smp.DistributedModel(nn.Sequential(nn.Linear(WIDTH, WIDTH), Block()))
+    forward_step(model, torch.ones(4, WIDTH))
+    forward_step(model, torch.ones(3, WIDTH))
+
+
+def split_badly_at_once():
+    model = smp.DistributedModel(nn.Sequential(nn.Linear(WIDTH, WIDTH), Block()))
+    forward_step(model, torch.ones(3, WIDTH))
+
+
+def call_outside_a_step():
+    model = smp.DistributedModel(nn.Sequential(nn.Linear(WIDTH, WIDTH), Block()))
+    model(torch.ones(2, WIDTH))
+
+
+def die_in_a_step(victim: int):
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Block())
+    smp.set_partition(module[1], 1)
+    model = smp.DistributedModel(module)
+    forward_step(model, torch.ones(2, WIDTH))
+    if smp.rank() == victim:
+        os.kill(os.getpid(), 9)
+    forward_step(model, torch.ones(2, WIDTH))
+
+
+def leave_a_rank_alone():
+    """Rank 1 does not come to the second step, but stays until rank 0 has given up."""
+    store = torch.distributed.distributed_c10d._get_default_store()
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Block())
+    smp.set_partition(module[1], 1)
+    model = smp.DistributedModel(module)
+    forward_step(model, torch.ones(2, WIDTH))
+    if smp.rank() == 0:
+        try:
+            forward_step(model, torch.ones(2, WIDTH))
+        finally:
+            store.set("gave up", "")
+    else:
+        store.wait(["gave up"], timedelta(seconds=30))
+
+
+# --- State dicts ---
+
+
+def save_and_load(folder: str):
+    """Trains, saves in parts and whole, trains on; then loads both and compares."""
+    model = smp.DistributedModel(make_model())
+    optimizer = smp.DistributedOptimizer(make_optimizer(model))
+    batches = make_batches(3, 8)
+
+    def one_step(batch):
+        optimizer.zero_grad()
+        loss = train_step(model, *_own_share(batch))
+        optimizer.step()
+        return loss.reduce_mean().item()
+
+    one_step(batches[0])
+    smp.save(
+        {"model": model.local_state_dict(), "optimizer": optimizer.local_state_dict()},
+        f"{folder}/part.pt",
+        partial=True,
+    )
+    full = {key: value.clone() for key, value in model.state_dict().items()}
+    full_optimizer = optimizer.state_dict()
+    smp.barrier()
+    after = [one_step(batches[1]), one_step(batches[2])]
+
+    part = smp.load(f"{folder}/part.pt", partial=True)
+    marked = part["model"]["_smp_is_partial"]
+    model.load_state_dict(part["model"])
+    optimizer.load_state_dict(part["optimizer"])
+    from_part = [one_step(batches[1]), one_step(batches[2])]
+
+    model.load_state_dict(full)
+    optimizer.load_state_dict(full_optimizer)
+    from_full = [one_step(batches[1]), one_step(batches[2])]
+    return marked, after, from_part, from_full

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a job of tests/mpi/jobs on this machine and says how it ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+JOBS = Path(__file__).resolve().parent / "jobs"
+_LIMIT_SECONDS = 240
+
+
+@dataclass
+class Outcome:
+    code: int
+    output: str
+
+
+def run_mpi(processes: int, job: str, *args: str, **variables: str) -> Outcome:
+    """Under Open MPI, as root too, with more ranks than CPUs. No rendezvous is exported."""
+    return _run(
+        [
+            *("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"),
+            *("--mca", "btl", "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none"),
+            *("-np", str(processes)),
+            *(sys.executable, str(JOBS / job), *args),
+        ],
+        variables,
+    )
+
+
+def run_torchrun(processes: int, job: str, *args: str, **variables: str) -> Outcome:
+    """Under torchrun, which serves the store itself, on a port of its choice."""
+    return _run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(processes), str(JOBS / job), *args),
+        ],
+        variables,
+    )
+
+
+def run_alone(job: str, *args: str, **variables: str) -> Outcome:
+    """As one bare process."""
+    return _run([sys.executable, str(JOBS / job), *args], variables)
+
+
+def _run(command: list[str], variables: dict[str, str]) -> Outcome:
+    # What another launcher set must not decide who the ranks are.
+    foreign = ("MASTER_", "OMPI_", "PMIX_", "RANK", "WORLD_SIZE", "LOCAL_", "SM_", "SMP_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=_LIMIT_SECONDS,
+        check=False,
+        text=True,
+    )
+    return Outcome(done.returncode, done.stdout)

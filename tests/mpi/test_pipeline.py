@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline over real processes, held against one process."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from jobs.models import make_batches, train_alone
+from rank_pool import RankPool
+
+STEPS, BATCH = 4, 16
+
+
+def config(partitions: int, **others):
+    return {"partitions": partitions, "ddp": True, "microbatches": 4, **others}
+
+
+def manual(**others):
+    return config(2, microbatches=2, auto_partition=False, default_partition=0, **others)
+
+
+@pytest.mark.parametrize("schedule", ["simple", "interleaved"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_deterministic_pipeline_gives_the_bits_of_one_process(pool, ranks, schedule):
+    results = pool(ranks).run(
+        "pipeline_jobs:train",
+        config(ranks, pipeline=schedule, deterministic_server=True),
+        STEPS,
+        BATCH,
+        torch.float32,
+    )
+
+    losses, parameters = train_alone(make_batches(STEPS, BATCH), 4, torch.float32)
+    for own_losses, own_parameters, _ in results:
+        assert own_losses == losses
+        assert own_parameters.keys() == parameters.keys()
+        for name, value in parameters.items():
+            assert torch.equal(own_parameters[name], value), name
+    owned = [name for _, _, local in results for name in local]
+    assert sorted(owned) == sorted(parameters), "each parameter on exactly one partition"
+
+
+@pytest.mark.parametrize("placement", ["cluster", "spread", "PDT"])
+def test_pipeline_times_data_equals_one_process(pool, placement):
+    results = pool(4).run(
+        "pipeline_jobs:train",
+        config(2, microbatches=2, placement_strategy=placement, active_microbatches=1),
+        STEPS,
+        BATCH,
+        torch.float64,
+    )
+
+    _, parameters = train_alone(make_batches(STEPS, BATCH), 4, torch.float64)
+    for _, own_parameters, _ in results:
+        for name, value in parameters.items():
+            # Doubles, four steps, sums of 16 terms in another order: far below 1e-12.
+            torch.testing.assert_close(own_parameters[name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_modules_go_where_set_partition_says(pool):
+    pins = {"blocks.0": 1, "blocks.1": 2, "head": 3, "shared": 3}
+
+    results = pool(4).run(
+        "pipeline_jobs:train",
+        config(4, auto_partition=False, default_partition=0, deterministic_server=True),
+        STEPS,
+        BATCH,
+        torch.float32,
+        pins,
+    )
+
+    losses, _ = train_alone(make_batches(STEPS, BATCH), 4, torch.float32)
+    assert [result[0] for result in results] == [losses] * 4
+    for name, partition in pins.items():
+        assert any(n.startswith(f"{name}.") for n in results[partition][2])
+    assert any(n.startswith("embed.") for n in results[0][2])
+
+
+def test_structures_keep_their_types_on_the_way(pool):
+    first, second = pool(2).run("pipeline_jobs:talk", manual())
+
+    expected = torch.arange(32.0).sum().item() * 2
+    for result in (first, second):
+        assert result["sum"] == expected
+        assert result["nothing"] is None
+        assert sum(result["number"]) == expected
+        assert result["text"] == ["text", "text"]
+        assert math.isclose(result["mean"], expected / 32)
+    assert (first["hooks"], second["hooks"]) == (0, 2), "hooks run where the module runs"
+    assert torch.equal(first["x_grad"], torch.full((4, 8), 1.0)), "2 x, averaged over 2"
+    assert len(first["weight_grads"]) == 0
+    assert second["x_grad"] is None
+
+
+def test_super_forward_works_in_a_remote_module(pool):
+    assert pool(2).run("pipeline_jobs:call_super", manual()) == [(True, False)] * 2
+
+
+def test_failure_of_a_remote_module_reaches_all_ranks_and_the_next_step_works(pool):
+    first, second = pool(2).run("pipeline_jobs:fail_and_go_on", manual())
+
+    assert "ArithmeticError: this module fails on purpose" in second[0]
+    assert first[0].startswith("SMPStepError: rank 1 failed in step 1:")
+    assert "Traceback" in first[0] and "this module fails on purpose" in first[0]
+    assert first[1] == second[1] == (2, 8)
+
+
+@pytest.mark.parametrize("job", ["split_badly", "split_badly_at_once"])
+def test_batch_that_does_not_divide_is_refused_on_all_ranks(pool, job):
+    errors = pool(2).run(f"pipeline_jobs:{job}", manual(), fails=True)
+
+    for error in errors:
+        assert "has 3 entries along axis 0, which microbatches=2 does not divide" in error
+
+
+def test_model_outside_a_step_is_refused(pool):
+    errors = pool(2).run("pipeline_jobs:call_outside_a_step", manual(), fails=True)
+
+    assert all("SMPStepError" in error and "smp.step" in error for error in errors)
+
+
+def test_state_dicts_survive_saving_in_parts_and_whole(pool, tmp_path: Path):
+    results = pool(4).run("pipeline_jobs:save_and_load", config(2, microbatches=2), str(tmp_path))
+
+    for marked, after, from_part, from_full in results:
+        assert marked is True
+        assert from_part == after
+        assert from_full == after
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part.pt_0", "part.pt_1"]
+
+
+def test_rank_that_does_not_come_to_a_step_is_named():
+    with_short_patience = RankPool(2, {"SMP_TIMEOUT_SECONDS": "2"})
+    try:
+        with_short_patience.start("pipeline_jobs:leave_a_rank_alone", manual())
+
+        error = with_short_patience.outcome(0).error
+
+        assert "waited 2 s without progress" in error
+        assert "waits for the forward of 1 on rank 1" in error
+    finally:
+        with_short_patience.close()
+
+
+def test_death_of_a_rank_ends_the_job():
+    ranks = RankPool(2)
+    try:
+        ranks.start("pipeline_jobs:die_in_a_step", manual(), 1)
+
+        assert "died" in ranks.outcome(1).error
+        # Either the engine notices, or mpirun ends this rank first.
+        assert "lost" in (error := ranks.outcome(0).error) or "died" in error
+    finally:
+        ranks.close()
