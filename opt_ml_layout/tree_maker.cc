@@ -165,7 +165,8 @@ void clear_directory(const TreeRequest& request) {
         "choose another folder",
         directory.string());
   }
-  fs::remove_all(directory);
+  // The folder itself may be a mount point.
+  for (const auto& entry : fs::directory_iterator(directory)) fs::remove_all(entry.path());
 }
 
 void place(const fs::path& source, const fs::path& target, bool link) {

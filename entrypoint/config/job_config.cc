@@ -111,6 +111,11 @@ bool CodeFolder::has(std::string_view name) const {
   return std::ranges::find(entries, name) != entries.end();
 }
 
+bool JobConfig::names_code_folder() const {
+  // Local mode names the default place, wherever the tree is.
+  return module_dir == layout.code() || module_dir == opt_ml::Layout().code();
+}
+
 bool JobConfig::is_model_parallel() const {
   if (const auto* members = mp_parameters.object()) return !members->empty();
   return mp_parameters.text() != nullptr;

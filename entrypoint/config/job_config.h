@@ -69,6 +69,8 @@ struct JobConfig {
 
   [[nodiscard]] const std::string& current_host() const { return resources.current_host; }
   [[nodiscard]] bool is_master() const { return resources.current_host == master; }
+  /// The code is to be taken from its folder as it is, not fetched from elsewhere.
+  [[nodiscard]] bool names_code_folder() const;
   /// mp_parameters is there and not empty.
   [[nodiscard]] bool is_model_parallel() const;
 };

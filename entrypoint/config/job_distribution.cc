@@ -158,6 +158,13 @@ void resolve_distribution(JobConfig& job) {
   }
   distribution.current_group_takes_part = contains(distribution.groups, current_group);
   distribution.hosts = hosts_of_groups(job, distribution.groups);
+  if (distribution.current_group_takes_part &&
+      !contains(distribution.hosts, job.resources.current_host)) {
+    throw smp::ConfigError(
+        "resourceconfig.json: current_host \"{}\" is not among the hosts [\"{}\"] of its group "
+        "\"{}\"; correct the file",
+        job.resources.current_host, fmt::join(distribution.hosts, "\", \""), current_group);
+  }
   job.hosts = job.resources.hosts;
   if (job.knobs.sort_hosts) {
     sort_naturally(distribution.hosts);

@@ -116,6 +116,10 @@ void run_make_tree(const opt_ml::TreeRequest& request, std::ostream& out) {
   const std::vector<std::filesystem::path> bases = opt_ml::make_tree(request);
   out << "Made the job tree of " << bases.size() << (bases.size() == 1 ? " host:\n" : " hosts:\n");
   for (const std::filesystem::path& base : bases) out << "  " << base.string() << '\n';
+  if (bases.size() > 1) {
+    out << "Each is the /opt/ml of one host: mount it there in a container of that name.\n";
+    return;
+  }
   out << "Run it with: SAGEMAKER_BASE_DIR=" << std::filesystem::absolute(bases.front()).string()
       << " train\n";
 }

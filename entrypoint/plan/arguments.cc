@@ -14,8 +14,6 @@ namespace {
 using opt_ml::Value;
 using Members = std::vector<const Value::Member*>;
 
-constexpr std::size_t kLongestArgumentBytes = 131071;  // Linux: MAX_ARG_STRLEN less the NUL
-
 Members members_of(const Value& object, ArgumentOrder order) {
   Members members;
   for (const Value::Member& member : *object.object()) members.push_back(&member);

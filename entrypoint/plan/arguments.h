@@ -3,6 +3,7 @@
 // arguments, values as Python's str() prints them.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,8 @@ namespace entrypoint {
 std::vector<std::string> user_arguments(const opt_ml::Value& hyperparameters,
                                         ArgumentStyle style = ArgumentStyle::kPython,
                                         ArgumentOrder order = ArgumentOrder::kSorted);
+
+/// The most bytes that Linux lets one argument hold.
+inline constexpr std::size_t kLongestArgumentBytes = 131071;
 
 }  // namespace entrypoint

@@ -78,11 +78,8 @@ void check_file(const JobConfig& job, EntryPointKind kind) {
     const std::string there = job.code.entries.empty()
                                   ? "the folder is empty"
                                   : fmt::format("there are: {}", fmt::join(job.code.entries, ", "));
-    // Local mode names the default place, wherever the tree is.
-    const bool names_code_folder =
-        job.module_dir == code || job.module_dir == opt_ml::Layout().code();
     const std::string advice =
-        names_code_folder
+        job.names_code_folder()
             ? "correct sagemaker_program"
             : fmt::format(
                   "sagemaker_submit_directory {} is not fetched by this version: put the code "

@@ -36,7 +36,7 @@ class Planner {
   Planner(const JobConfig& job, const HostFacts& facts) : job_(job), facts_(facts) {}
 
   LaunchPlan plan() {
-    check_framework_module();
+    check_available();
     plan_.warnings = job_.warnings;
     plan_.current_host = job_.current_host();
     plan_.master = job_.master;
@@ -50,6 +50,7 @@ class Planner {
     plan_.install = std::move(entry.install);
     plan_.make_executable = std::move(entry.make_executable);
     note(entry.notes);
+    tell_what_is_left_undone();
 
     choose_network();
     const auto parallel = read_parallel_config(job_);
@@ -59,6 +60,7 @@ class Planner {
     } else {
       plan_process(entry, parallel);
     }
+    check_lengths();
     return std::move(plan_);
   }
 
@@ -70,13 +72,44 @@ class Planner {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
-  void check_framework_module() const {
-    if (!job_.framework_module || *job_.framework_module == kPyTorchModule) return;
+  /// What the specification knows and this version does not do is refused by name.
+  void check_available() const {
+    constexpr std::string_view kNotYet = "is not available yet in this version";
+    if (job_.framework_module && *job_.framework_module != kPyTorchModule) {
+      throw smp::ConfigError("SAGEMAKER_TRAINING_MODULE={}: this module {}; unset it, or set {}",
+                             *job_.framework_module, kNotYet, kPyTorchModule);
+    }
+    if (job_.knobs.code == CodePolicy::kReplace) {
+      throw smp::ConfigError("SM_LAUNCH_CODE=replace: fetching code {}; put the code into {}",
+                             kNotYet, job_.layout.code().string());
+    }
+    if (!value_or(job_.environment, "CA_REPOSITORY_ARN").empty()) {
+      throw smp::ConfigError("CA_REPOSITORY_ARN: CodeArtifact as pip's index {}; set PIP_INDEX_URL",
+                             kNotYet);
+    }
+  }
+
+  /// What is harmless to leave undone is said once.
+  void tell_what_is_left_undone() {
+    if (!job_.names_code_folder()) {
+      plan_.notes.push_back(
+          fmt::format("the code folder is used as it is: {} is not fetched", job_.module_dir));
+    }
+    if (job_.hyperparameters.reserved.find("sagemaker_s3_output") != nullptr) {
+      plan_.warnings.push_back(
+          "sagemaker_s3_output: uploading intermediate output is not available yet in this "
+          "version");
+    }
+  }
+
+  /// A shell script gets all its arguments in one.
+  void check_lengths() const {
+    const auto longest = std::ranges::max_element(plan_.user_command, {}, &std::string::size);
+    if (longest->size() <= kLongestArgumentBytes) return;
     throw smp::ConfigError(
-        "SAGEMAKER_TRAINING_MODULE={}: this module is not available yet in this version; unset it, "
-        "or "
-        "set {}",
-        *job_.framework_module, kPyTorchModule);
+        "the command line of \"{}\" has {} bytes in one argument, Linux allows {}; put long "
+        "hyperparameters into a file of a channel",
+        job_.entry_point, longest->size(), kLongestArgumentBytes);
   }
 
   [[noreturn]] static void refuse_runner(std::string_view runner, std::string_view flag) {

@@ -123,6 +123,12 @@ TEST(JobConfig, GroupsThatDoNotExistAreRefused) {
               HasSubstr("names group \"x\", resourceconfig.json has [\"train\"]"));
   EXPECT_THAT(error_of(a_job().with_mpi(1).with_group("homogeneousCluster", {"algo-9"})),
               HasSubstr("host \"algo-9\" of group \"homogeneousCluster\" is not in hosts"));
+  EXPECT_THAT(
+      error_of(a_job()
+                   .with_hosts({"algo-1", "algo-2"})
+                   .with_group("homogeneousCluster", {"algo-2"})
+                   .with_mpi(1)),
+      HasSubstr("current_host \"algo-1\" is not among the hosts [\"algo-2\"] of its group"));
   EXPECT_THAT(error_of(a_job().with("sagemaker_distribution_instance_groups", "3")),
               HasSubstr("expected a list of group names"));
 }

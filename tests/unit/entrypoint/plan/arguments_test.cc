@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/plan/arguments.h"
 
+#include <cstdlib>
+#include <iterator>
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,6 +84,32 @@ TEST(ShellText, SplitsAsAShellDoes) {
 TEST(ShellText, SplitUndoesJoin) {
   const std::vector<std::string> words{"", "a b", "it's", "\"", "$HOME", "\\", "*", "\n", "ж"};
 
+  EXPECT_EQ(shell_split(shell_join(words), {{"HOME", "x"}}, "here"), words);
+}
+
+// Random words, quoted for a real shell and for ourselves: both must give the words back.
+TEST(ShellText, ARealShellReadsWhatWeQuote) {
+  std::mt19937 random(20261121);
+  const std::string_view pieces[] = {"a",  " ", "'", "\"", "\\", "$HOME", "`id`", "*",
+                                     "\n", "ж", "!", "#",  "~",  ";",     "\t"};
+  std::vector<std::string> words;
+  for (int i = 0; i < 500; ++i) {
+    std::string word;
+    for (std::size_t left = random() % 8; left > 0; --left)
+      word += pieces[random() % std::size(pieces)];
+    words.push_back(std::move(word));
+  }
+  const testing_support::TemporaryFolder folder;
+  const auto script = folder.path() / "print.sh";
+  const auto printed = folder.path() / "printed";
+  testing_support::write_file(script, "printf '%s\\0' " + shell_join(words) + " > \"$1\"\n");
+
+  const std::string command = "/bin/sh " + script.string() + " " + printed.string();
+  ASSERT_EQ(std::system(command.c_str()), 0);
+
+  std::string expected;
+  for (const std::string& word : words) expected += word + '\0';
+  EXPECT_EQ(testing_support::read_file(printed), expected);
   EXPECT_EQ(shell_split(shell_join(words), {{"HOME", "x"}}, "here"), words);
 }
 

@@ -327,6 +327,26 @@ TEST(LaunchPlan, ForeignTrainingModulesAreRefused) {
               HasSubstr("SAGEMAKER_TRAINING_MODULE=mine:main"));
 }
 
+TEST(LaunchPlan, WhatIsNotThereYetIsNamed) {
+  EXPECT_THAT(error_of(a_job().with_variable("SM_LAUNCH_CODE", "replace")),
+              HasSubstr("SM_LAUNCH_CODE=replace: fetching code is not available yet"));
+  EXPECT_THAT(error_of(a_job().with_variable("CA_REPOSITORY_ARN", "arn:x")),
+              HasSubstr("CA_REPOSITORY_ARN"));
+  EXPECT_THAT(plan_of(a_job().with("sagemaker_s3_output", "s3://b/k")).warnings,
+              ElementsAre(HasSubstr("sagemaker_s3_output")));
+  EXPECT_THAT(plan_of(a_job().with("sagemaker_submit_directory", "s3://b/k")).notes,
+              ElementsAre(HasSubstr("s3://b/k is not fetched")));
+}
+
+TEST(LaunchPlan, AShellScriptsArgumentsCountTogether) {
+  const JobBuilder job = a_job()
+                             .with_entry_point("run.sh")
+                             .with("a", std::string(70'000, 'x'))
+                             .with("b", std::string(70'000, 'x'));
+
+  EXPECT_THAT(error_of(job), HasSubstr("bytes in one argument, Linux allows 131071"));
+}
+
 TEST(LaunchPlan, AmazonsOwnWrapperIsUsedWhereItIs) {
   HostFacts facts = a_machine();
   facts.has_smddpmprun = true;

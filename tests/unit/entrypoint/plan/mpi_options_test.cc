@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/plan/mpi_options.h"
 
+#include <map>
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -113,6 +116,55 @@ TEST(MpiOptions, ProcessCountIsANumber) {
   EXPECT_EQ(process_count({}), std::nullopt);
   EXPECT_THAT(message_of([] { process_count(parse_custom_mpi_options("-np x", {}).options); }),
               HasSubstr("-np x"));
+}
+
+// Whatever users write: no key comes twice, and each of their keys keeps its last value.
+TEST(MpiOptions, MergingRandomOptionsLeavesEachKeyOnce) {
+  std::mt19937 random(20261121);
+  const auto words = [&] {
+    std::vector<std::string> result;
+    for (std::size_t left = random() % 12; left > 0; --left) {
+      const std::string value = std::to_string(random() % 3);
+      switch (random() % 4) {
+        case 0:
+          result.insert(result.end(), {random() % 2 ? "-mca" : "--mca", "key" + value,
+                                       std::to_string(random() % 3)});
+          break;
+        case 1:
+          result.insert(result.end(), {"-x", "NAME" + value + (random() % 2 ? "=1" : "")});
+          break;
+        case 2:
+          result.insert(result.end(), {random() % 2 ? "-map-by" : "--map-by", value});
+          break;
+        default:
+          result.push_back("--other" + value);
+      }
+    }
+    return result;
+  };
+  for (int round = 0; round < 500; ++round) {
+    std::map<std::string, MpiOption> last;
+    std::vector<MpiOption> ours;
+    for (const MpiOption& option : group_mpi_options(words())) {
+      if (option.key.empty() || last.try_emplace(option.key).second) ours.push_back(option);
+    }
+    last.clear();
+    const auto custom = group_mpi_options(words());
+    for (const MpiOption& option : custom) last[option.key] = option;
+
+    const MergedMpiOptions merged = merge_mpi_options(ours, custom);
+
+    std::map<std::string, int> seen;
+    for (const auto* part : {&merged.ours, &merged.custom}) {
+      for (const MpiOption& option : *part) ++seen[option.key];
+    }
+    seen.erase("");
+    for (const auto& [key, count] : seen) EXPECT_EQ(count, 1) << key;
+    for (const MpiOption& option : merged.custom) {
+      if (option.key.empty()) continue;
+      EXPECT_EQ(option, last[option.key]);
+    }
+  }
 }
 
 }  // namespace
