@@ -49,6 +49,15 @@ void parse(const Setting& setting, bool& value) {
   value = *on;
 }
 
+void parse(const Setting& setting, int& value) {
+  constexpr int kLastPort = 65535;
+  const char* const end = setting.text.data() + setting.text.size();
+  const auto [rest, error] = std::from_chars(setting.text.data(), end, value);
+  if (error != std::errc() || rest != end || value < 0 || value > kLastPort) {
+    setting.fail(fmt::format("a port number, 0 to {}", kLastPort));
+  }
+}
+
 void parse(const Setting& setting, std::chrono::seconds& value) {
   constexpr long kMostSeconds = 10L * 24 * 3600;
   long seconds = 0;

@@ -32,6 +32,10 @@
        "wait after the job's end before hosts leave, in seconds")                            \
   KNOB(std::chrono::seconds, worker_timeout, "SM_LAUNCH_WORKER_TIMEOUT", "900",              \
        "longest wait for the other hosts at start, in seconds")                              \
+  KNOB(int, ssh_port, "SM_LAUNCH_SSH_PORT", "0",                                             \
+       "port of the job's sshd, equal on all hosts; 0: 22, or 2222 for users who may not")   \
+  KNOB(std::string, ssh_key, "SM_LAUNCH_SSH_KEY", "",                                        \
+       "private key file mounted on every host; default: keys are made and exchanged")       \
   KNOB(bool, dry_run, "SM_LAUNCH_DRY_RUN", "0",                                              \
        "1: the same as train --plan --json, where only the environment can be changed")
 

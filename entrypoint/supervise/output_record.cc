@@ -5,8 +5,6 @@
 #include <charconv>
 #include <optional>
 
-#include "entrypoint/supervise/rank_tags.h"
-
 namespace entrypoint::supervise {
 namespace {
 
@@ -37,36 +35,32 @@ std::optional<int> number_after(std::string_view text, std::string_view mark) {
 
 }  // namespace
 
-void OutputRecord::add(StreamKind stream, std::string_view piece) {
-  Stream& record = streams_[static_cast<std::size_t>(stream)];
+void OutputRecord::add(StreamKind stream, const RankTag* tag, std::string_view piece) {
+  auto& all = streams_[static_cast<std::size_t>(stream)].unfinished;
+  std::string& unfinished = all[tag != nullptr ? tag->text() : std::string{}];
   const bool ends = piece.ends_with('\n') || piece.ends_with('\r');
   if (ends) piece.remove_suffix(1);
-  const std::size_t room = kLongestLine - std::min(kLongestLine, record.unfinished.size());
-  record.unfinished.append(piece.substr(0, room));
+  const std::size_t room = kLongestLine - std::min(kLongestLine, unfinished.size());
+  unfinished.append(piece.substr(0, room));
   if (!ends) return;
-  add_line(stream, record.unfinished);
-  record.unfinished.clear();
+  add_line(stream, tag, unfinished);
+  unfinished.clear();
 }
 
-void OutputRecord::add_line(StreamKind stream, std::string_view line) {
+void OutputRecord::add_line(StreamKind stream, const RankTag* tag, std::string_view text) {
   ++lines_seen_;
-  if (line.empty()) return;
+  if (text.empty()) return;
+  const std::string line = (tag != nullptr ? tag->text() : std::string{}) + std::string(text);
   Stream& record = streams_[static_cast<std::size_t>(stream)];
   push_bounded(record.lines, line, stream == StreamKind::kErr ? kErrLines : kOutLines);
-  if (is_telling(line)) push_bounded(telling_, line, kTellingLines);
+  if (is_telling(text)) push_bounded(telling_, line, kTellingLines);
 
-  int rank = kNoRank;
-  std::string_view text = line;
-  std::string_view source = stream == StreamKind::kErr ? "stderr" : "stdout";
-  if (const auto tag = parse_rank_tag(line)) {
-    rank = tag->rank;
-    source = tag->stream;
-    text.remove_prefix(std::min(tag->length + 1, text.size()));
-  }
+  const int rank = tag != nullptr ? tag->rank : kNoRank;
+  const bool is_out = tag != nullptr ? tag->stream == "stdout" : stream == StreamKind::kOut;
   note_blame(text);
 
   Rank& of = ranks_[rank];
-  TracebackCollector& collector = source == "stdout" ? of.out : of.err;
+  TracebackCollector& collector = is_out ? of.out : of.err;
   if (text.find("Traceback (most recent call last):") != std::string_view::npos) {
     of.order = lines_seen_;
   }

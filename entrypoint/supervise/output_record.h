@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "entrypoint/supervise/rank_tags.h"
 #include "entrypoint/supervise/traceback_collector.h"
 
 namespace entrypoint::supervise {
@@ -23,10 +24,10 @@ class OutputRecord {
   static constexpr std::size_t kLongestLine = 2048;  ///< [bytes]; the rest of a line is dropped
   static constexpr int kNoRank = -1;
 
-  /// A piece as LineStream emits it, before rank tags are rewritten.
-  void add(StreamKind stream, std::string_view piece);
+  /// A piece of a line; `tag` says which rank's, none: nobody's in particular.
+  void add(StreamKind stream, const RankTag* tag, std::string_view piece);
 
-  /// Lines without rank tags count as rank kNoRank; tags are stripped. Failing rank first: the one
+  /// Lines without a tag count as rank kNoRank. Failing rank first: the one
   /// that mpirun blames; then in order of their tracebacks.
   struct RankTraceback {
     int rank = kNoRank;
@@ -47,7 +48,7 @@ class OutputRecord {
 
  private:
   struct Stream {
-    std::string unfinished;
+    std::map<std::string, std::string> unfinished;  ///< by tag
     std::deque<std::string> lines;
   };
   struct Rank {
@@ -56,7 +57,7 @@ class OutputRecord {
     long order = 0;  ///< when its last traceback was seen
   };
 
-  void add_line(StreamKind stream, std::string_view line);
+  void add_line(StreamKind stream, const RankTag* tag, std::string_view text);
   void note_blame(std::string_view text);
 
   std::array<Stream, 2> streams_;

@@ -40,24 +40,22 @@ std::optional<RankTag> parse_rank_tag(std::string_view line) {
   if (!rank || !take(rest, "]<")) return std::nullopt;
   for (const std::string_view stream : {"stdout", "stderr", "stddiag"}) {
     if (take(rest, stream)) {
-      if (!take(rest, ">")) return std::nullopt;
-      return RankTag{
-          .job = *job, .rank = *rank, .stream = stream, .length = line.size() - rest.size()};
+      if (!take(rest, ">:")) return std::nullopt;
+      return RankTag{.job = *job,
+                     .rank = *rank,
+                     .stream = std::string(stream),
+                     .length = line.size() - rest.size()};
     }
   }
   return std::nullopt;
 }
 
-std::string RankTags::rewrite(std::string_view line) {
-  const auto tag = parse_rank_tag(line);
-  if (!tag) {
-    learn(line);
-    return std::string(line);
-  }
-  const std::string host = host_of(tag->rank);
-  if (host.empty()) return std::string(line);
-  return fmt::format("[{},mpirank:{},{}]<{}>{}", tag->job, tag->rank, host, tag->stream,
-                     line.substr(tag->length));
+std::string RankTag::text() const { return fmt::format("[{},{}]<{}>:", job, rank, stream); }
+
+std::string RankTags::rewrite(const RankTag& tag) const {
+  const std::string host = host_of(tag.rank);
+  if (host.empty()) return tag.text();
+  return fmt::format("[{},mpirank:{},{}]<{}>:", tag.job, tag.rank, host, tag.stream);
 }
 
 std::string RankTags::host_of(int rank) const {

@@ -13,31 +13,37 @@ namespace entrypoint::supervise {
 struct RankTag {
   int job = 0;
   int rank = 0;
-  std::string_view stream;  ///< "stdout", "stderr" or "stddiag"
-  std::size_t length = 0;   ///< bytes of the tag, without the colon
+  std::string stream;      ///< "stdout", "stderr" or "stddiag"
+  std::size_t length = 0;  ///< bytes of the tag, its colon included
+
+  [[nodiscard]] std::string text() const;  ///< as mpirun writes it, with the colon
 };
 
 /// The tag at the start of `line`, if there is one.
 std::optional<RankTag> parse_rank_tag(std::string_view line);
 
-/// Rewrites tags to `[1,mpirank:R,HOST]<stdout>`, the shape that log filters know. Where a rank
-/// runs is first assumed (block by block, as `-map-by slot` does), then learnt from the map that
-/// mpirun prints (--display-map), for users may map otherwise.
+/// Where the ranks of a job run, and the tags that say so: `[1,mpirank:R,HOST]<stdout>`, the shape
+/// that log filters know. At first ranks are taken to lie block by block, as `-map-by slot` puts
+/// them; the map that mpirun prints (--display-map) then corrects that, for users may map
+/// otherwise.
 class RankTags {
  public:
-  /// `hosts` in rank order, each with the same number of ranks. No hosts: nothing is rewritten.
+  /// `hosts` in rank order, each with the same number of ranks; none where no ranks are run.
   RankTags(std::vector<std::string> hosts, int ranks_per_host)
       : hosts_(std::move(hosts)), ranks_per_host_(ranks_per_host) {}
 
-  /// `line` starts a line of mpirun's output.
-  std::string rewrite(std::string_view line);
+  [[nodiscard]] bool has_ranks() const { return !hosts_.empty(); }
+
+  /// With the host in it; unchanged for ranks of no known host.
+  [[nodiscard]] std::string rewrite(const RankTag& tag) const;
 
   /// Empty for ranks outside the job.
   [[nodiscard]] std::string host_of(int rank) const;
 
- private:
+  /// Takes a line of mpirun's own, of any kind.
   void learn(std::string_view line);
 
+ private:
   std::vector<std::string> hosts_;
   int ranks_per_host_;
   std::string mapped_host_;

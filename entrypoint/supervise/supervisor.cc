@@ -94,6 +94,7 @@ struct Supervisor::Child {
 
   std::array<FileDescriptor, 2> pipes;  // by StreamKind
   std::array<std::unique_ptr<LineStream>, 2> lines;
+  std::array<std::unique_ptr<RankLines>, 2> ranks;  // of an mpirun: what `lines` feeds
   std::string collected;
 
   std::optional<ExitStatus> exited;
@@ -135,12 +136,35 @@ ChildId Supervisor::add(std::unique_ptr<Child> child) {
 }
 
 void Supervisor::stream_to(Child& child, StreamKind kind) {
-  child.lines[static_cast<std::size_t>(kind)] =
-      std::make_unique<LineStream>([this, kind](std::string_view piece, bool starts_line) {
-        record_.add(kind, piece);
-        OutputSink& sink = kind == StreamKind::kErr && !merge_ ? err_ : out_;
-        sink.write(starts_line ? tags_.rewrite(piece) : std::string(piece));
+  const auto index = static_cast<std::size_t>(kind);
+  if (!tags_.has_ranks()) {
+    child.lines[index] =
+        std::make_unique<LineStream>([this, kind](std::string_view piece, bool starts_line) {
+          show(kind, nullptr, piece, starts_line);
+        });
+    return;
+  }
+  child.ranks[index] = std::make_unique<RankLines>(
+      [this, kind](const RankTag* tag, std::string_view piece, bool starts_line) {
+        if (tag == nullptr) tags_.learn(piece);
+        show(kind, tag, piece, starts_line);
       });
+  child.lines[index] = std::make_unique<LineStream>(
+      [ranks = child.ranks[index].get()](std::string_view piece, bool) {
+        ranks->append(piece, Clock::now());
+      });
+}
+
+void Supervisor::show(StreamKind kind, const RankTag* tag, std::string_view piece,
+                      bool starts_line) {
+  record_.add(kind, tag, piece);
+  std::string& open_tag = open_tags_[static_cast<std::size_t>(kind)];
+  OutputSink& sink = kind == StreamKind::kErr && !merge_ ? err_ : out_;
+  const std::string text = tag != nullptr ? tag->text() : std::string{};
+  // Somebody else may have spoken since this line was begun.
+  if (tag != nullptr && (starts_line || open_tag != text)) sink.write(tags_.rewrite(*tag));
+  sink.write(piece);
+  open_tag = piece.ends_with('\n') || piece.ends_with('\r') ? std::string{} : text;
 }
 
 ChildId Supervisor::start(const launch::Command& command) {
@@ -226,6 +250,9 @@ Deadline Supervisor::next_event(Deadline deadline) const {
     for (const auto& lines : child->lines) {
       if (lines) deadline = std::min(deadline, lines->due());
     }
+    for (const auto& ranks : child->ranks) {
+      if (ranks) deadline = std::min(deadline, ranks->due());
+    }
     if (child->exited && !child->finished) deadline = std::min(deadline, drain_limit(*child));
     if (child->is_running() && stop_signal_ != 0 && child->next_step < child->on_stop.size()) {
       deadline = std::min(deadline, stopped_at_ + child->on_stop[child->next_step].after);
@@ -268,6 +295,9 @@ bool Supervisor::pump(Deadline deadline) {
   for (const auto& [id, child] : children_) {
     for (const auto& lines : child->lines) {
       if (lines) lines->flush_aged(now);
+    }
+    for (const auto& ranks : child->ranks) {
+      if (ranks) ranks->flush_aged(now);
     }
   }
   run_stop_steps();
@@ -359,6 +389,9 @@ void Supervisor::finish_children() {
     for (FileDescriptor& pipe : child->pipes) pipe.close();
     for (const auto& lines : child->lines) {
       if (lines) lines->finish();
+    }
+    for (const auto& ranks : child->ranks) {
+      if (ranks) ranks->finish();
     }
     child->finished = true;
     end_unreported_ = true;

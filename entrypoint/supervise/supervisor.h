@@ -3,6 +3,7 @@
 // was asked to stop.
 #pragma once
 
+#include <array>
 #include <csignal>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "entrypoint/supervise/line_stream.h"
 #include "entrypoint/supervise/output_record.h"
 #include "entrypoint/supervise/output_sink.h"
+#include "entrypoint/supervise/rank_lines.h"
 #include "entrypoint/supervise/rank_tags.h"
 
 namespace entrypoint::supervise {
@@ -39,6 +41,7 @@ class Supervisor final : public launch::ProcessRunner {
 
   /// The job's stderr goes to our stdout (SM_LAUNCH_MERGE).
   void merge_streams(bool merge) { merge_ = merge; }
+  /// What is started from now on is an mpirun of these ranks.
   void set_rank_tags(RankTags tags) { tags_ = std::move(tags); }
 
   launch::ChildId start(const launch::Command& command) override;
@@ -61,6 +64,7 @@ class Supervisor final : public launch::ProcessRunner {
 
   launch::ChildId add(std::unique_ptr<Child> child);
   void stream_to(Child& child, StreamKind kind);
+  void show(StreamKind kind, const RankTag* tag, std::string_view piece, bool starts_line);
   bool pump(launch::Deadline deadline);
   [[nodiscard]] bool is_held_back() const { return out_.is_full() || err_.is_full(); }
   [[nodiscard]] launch::Deadline drain_limit(const Child& child) const;
@@ -77,6 +81,7 @@ class Supervisor final : public launch::ProcessRunner {
   OutputSink err_;
   bool merge_ = false;
   RankTags tags_{{}, 1};
+  std::array<std::string, 2> open_tags_;  ///< by StreamKind: whose unfinished line was shown last
   OutputRecord record_;
 
   launch::FileDescriptor signals_;

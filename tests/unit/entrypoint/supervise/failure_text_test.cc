@@ -14,9 +14,15 @@ using testing::StartsWith;
 
 std::string algo_of(int rank) { return rank < 2 ? "algo-1" : "algo-2"; }
 
+// As it comes from RankLines: the tag apart from the text.
+void add(OutputRecord& record, StreamKind kind, std::string_view piece) {
+  const auto tag = parse_rank_tag(piece);
+  record.add(kind, tag ? &*tag : nullptr, piece.substr(tag ? tag->length : 0));
+}
+
 OutputRecord record_of(std::initializer_list<const char*> lines) {
   OutputRecord record;
-  for (const std::string line : lines) record.add(StreamKind::kErr, line + "\n");
+  for (const std::string line : lines) add(record, StreamKind::kErr, line + "\n");
   return record;
 }
 
@@ -51,10 +57,10 @@ TEST(FailureText, NamesTheFailingRankAndItsHostFirst) {
 
 TEST(FailureText, HasTheCommandWithinTheBytesThatAreShown) {
   OutputRecord record;
-  record.add(StreamKind::kErr, "Traceback (most recent call last):\n");
+  add(record, StreamKind::kErr, "Traceback (most recent call last):\n");
   for (int i = 0; i < 50; ++i)
-    record.add(StreamKind::kErr, "  a frame of some forty bytes or so\n");
-  record.add(StreamKind::kErr, "ValueError: " + std::string(1000, 'v') + "\n");
+    add(record, StreamKind::kErr, "  a frame of some forty bytes or so\n");
+  add(record, StreamKind::kErr, "ValueError: " + std::string(1000, 'v') + "\n");
   const std::string command(5000, 'c');
 
   const std::string text = failure_text(

@@ -9,8 +9,14 @@ namespace {
 
 using testing::ElementsAre;
 
+// As it comes from RankLines: the tag apart from the text.
+void add(OutputRecord& record, StreamKind kind, std::string_view piece) {
+  const auto tag = parse_rank_tag(piece);
+  record.add(kind, tag ? &*tag : nullptr, piece.substr(tag ? tag->length : 0));
+}
+
 void feed(OutputRecord& record, StreamKind kind, std::initializer_list<const char*> lines) {
-  for (const std::string line : lines) record.add(kind, line + "\n");
+  for (const std::string line : lines) add(record, kind, line + "\n");
 }
 
 TEST(OutputRecord, KeepsTheLastTracebackFromItsStartToTheException) {
@@ -57,8 +63,8 @@ TEST(OutputRecord, PutsTheRankThatMpirunBlamesFirst) {
          {"[1,0]<stderr>:Traceback (most recent call last):", "[1,0]<stderr>:OSError: handled",
           "[1,3]<stderr>:Traceback (most recent call last):", "[1,3]<stderr>:ValueError: boom"});
 
-    record.add(StreamKind::kErr, word + "\n");
-    record.add(StreamKind::kErr, "  Process name: [[60263,1],1]\n");
+    add(record, StreamKind::kErr, word + "\n");
+    add(record, StreamKind::kErr, "  Process name: [[60263,1],1]\n");
 
     EXPECT_EQ(record.blamed_rank(), 3) << word;
     EXPECT_EQ(record.tracebacks().front().rank, 3) << word;
@@ -68,8 +74,8 @@ TEST(OutputRecord, PutsTheRankThatMpirunBlamesFirst) {
 TEST(OutputRecord, JoinsPiecesOfALine) {
   OutputRecord record;
 
-  record.add(StreamKind::kOut, "ab");
-  record.add(StreamKind::kOut, "cd\n");
+  add(record, StreamKind::kOut, "ab");
+  add(record, StreamKind::kOut, "cd\n");
 
   EXPECT_THAT(record.lines(StreamKind::kOut), ElementsAre("abcd"));
 }
@@ -80,8 +86,8 @@ TEST(OutputRecord, StaysBoundedWhateverComes) {
 
   feed(record, StreamKind::kErr, {"Traceback (most recent call last):"});
   for (int i = 0; i < 5000; ++i) {
-    record.add(StreamKind::kErr, "  NCCL WARN " + long_line + "\n");
-    record.add(StreamKind::kOut, long_line + "\n");
+    add(record, StreamKind::kErr, "  NCCL WARN " + long_line + "\n");
+    add(record, StreamKind::kOut, long_line + "\n");
   }
   feed(record, StreamKind::kErr, {"RecursionError: deep"});
 

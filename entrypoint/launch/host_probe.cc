@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/host_probe.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "entrypoint/launch/python_packages.h"
+#include "entrypoint/launch/spawn.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kTool{30};
+constexpr std::chrono::milliseconds kResolver{300};
+
+// What a tool prints; empty when it is not there or fails.
+std::string output_of(const std::vector<std::string>& argv, const std::string& path) {
+  if (find_program(argv.front(), path).empty()) return {};
+  const Completed done = run_command({.argv = argv, .environment = current_environment()}, kTool);
+  if (done.status.ok()) return done.output;
+  SMP_LOG(warning, "{} failed (exit {}), its devices do not count: {}", argv.front(),
+          done.status.failure_code(), done.output.substr(0, 200));
+  return {};
+}
+
+fs::path find_python(const JobConfig& job, const std::string& path) {
+  if (!job.knobs.python.empty()) {
+    const fs::path python = find_program(job.knobs.python, path);
+    if (python.empty() || access(python.c_str(), X_OK) != 0) {
+      throw smp::ConfigError("SM_LAUNCH_PYTHON={}: no such program; correct or unset it",
+                             job.knobs.python);
+    }
+    return python;
+  }
+  for (const char* name : {"python3", "python"}) {
+    if (fs::path python = find_program(name, path); !python.empty()) return python;
+  }
+  return {};
+}
+
+int probe_neurons(const JobConfig& job, const std::string& path) {
+  constexpr int kTrn2Cores = 64;
+  const std::string& type = job.resources.current_instance_type;
+  if (type.find("trn2.48xlarge") != std::string::npos) return kTrn2Cores;
+  return count_neuron_cores(output_of({"neuron-ls", "-j"}, path));
+}
+
+}  // namespace
+
+int count_gpus(const std::string& list) {
+  std::istringstream lines(list);
+  std::string line;
+  int count = 0;
+  while (std::getline(lines, line)) count += line.starts_with("GPU ") ? 1 : 0;
+  return count;
+}
+
+int count_neuron_cores(const std::string& json) {
+  const auto devices = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!devices.is_array()) return 0;
+  int count = 0;
+  for (const auto& device : devices) {
+    if (device.is_object()) count += device.value("nc_count", 0);
+  }
+  return count;
+}
+
+fs::path launcher_path() { return fs::read_symlink("/proc/self/exe"); }
+
+fs::path find_hostname_shim(const fs::path& launcher) {
+  // Both in an installation (PREFIX/bin, PREFIX/lib/smp) and in a build tree.
+  const fs::path shim = launcher.parent_path().parent_path() / "lib" / "smp" / "libsmp_hostname.so";
+  std::error_code ignored;
+  return fs::exists(shim, ignored) ? shim : fs::path{};
+}
+
+HostFacts probe_host(const JobConfig& job) {
+  const std::string path = value_or(job.environment, "PATH");
+  HostFacts facts;
+  facts.num_cpus = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  facts.num_gpus = count_gpus(output_of({"nvidia-smi", "--list-gpus"}, path));
+  facts.num_neurons = probe_neurons(job, path);
+  facts.python = find_python(job, path);
+  const auto folders = package_folders(facts.python, value_or(job.environment, "PYTHONPATH"));
+  facts.has_mpi4py = has_package(folders, "mpi4py");
+  facts.torch_version = torch_version(folders);
+  facts.has_smddprun = !find_program("smddprun", path).empty();
+  facts.has_smddpmprun = !find_program("smddpmprun", path).empty();
+  facts.interfaces = list_interfaces();
+  facts.efa = probe_efa();
+  facts.launcher = launcher_path();
+  facts.hostname_shim = find_hostname_shim(facts.launcher);
+
+  const bool several_hosts = job.hosts.size() > 1;
+  if (several_hosts) {
+    const auto other = std::ranges::find_if(
+        job.hosts, [&](const std::string& host) { return host != job.current_host(); });
+    if (other != job.hosts.end()) facts.route_interface = route_to_host(*other, kResolver);
+  } else {
+    facts.current_host_resolves = resolves(job.current_host(), kResolver);
+  }
+  return facts;
+}
+
+}  // namespace entrypoint::launch

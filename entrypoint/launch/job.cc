@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/job.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include "entrypoint/launch/mpi_master.h"
+#include "entrypoint/launch/mpi_worker.h"
+#include "entrypoint/launch/process_job.h"
+
+namespace entrypoint::launch {
+
+std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_after) {
+  constexpr std::chrono::milliseconds kForMpirun{5000};
+  using std::chrono::milliseconds;
+  if (runner == Runner::kProcess) {
+    return {{.after = milliseconds(0), .signal = StopStep::kForward},
+            {.after = stop_after, .signal = SIGKILL}};
+  }
+  const milliseconds term = std::max(stop_after / 2, stop_after - kForMpirun);
+  return {{.after = milliseconds(0), .signal = SIGUSR1},
+          {.after = term, .signal = SIGTERM},
+          {.after = stop_after, .signal = SIGKILL}};
+}
+
+ExitStatus run_to_end(ProcessRunner& runner, ChildId child) {
+  while (!runner.ended(child)) runner.wait(kNever);
+  return *runner.ended(child);
+}
+
+ExitStatus stopped_status(const ProcessRunner& runner) {
+  return ExitStatus{.code = 0, .signal = runner.stop_signal()};
+}
+
+std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner) {
+  if (plan.runner == Runner::kMpi && plan.spans_hosts()) {
+    if (plan.role == Role::kMaster) {
+      return std::make_unique<MpiMaster>(plan, std::move(settings), runner);
+    }
+    return std::make_unique<MpiWorker>(plan, std::move(settings), runner);
+  }
+  return std::make_unique<ProcessJob>(plan, std::move(settings), runner);
+}
+
+}  // namespace entrypoint::launch

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the hosts of a job come to trust each other's ssh keys when none were mounted.
+//
+// Every host makes a host key of its own. Until it knows the master's key, a worker listens on the
+// port that its sshd will have; the master connects to each worker. Lines of text, each ending in a
+// newline and at most 1024 bytes long; W is the worker, M the master:
+//
+//     W: SMP-KEYS/1 hello HOST JOB          so M can tell it from an sshd, which says "SSH-…"
+//     M: SMP-KEYS/1 key HOST JOB TYPE KEY   the public half of the job's key pair
+//     W: SMP-KEYS/1 key TYPE KEY            the worker's host key, which M pins
+//        or SMP-KEYS/1 refused REASON
+//     M: SMP-KEYS/1 done
+//
+// After `done` the worker stops listening and starts sshd, which lets in the holder of the master's
+// key and nobody else. JOB is a digest of the job's host list: two jobs that meet by accident tell
+// each other so.
+//
+// What an attacker on the network can do, and what bounds it:
+// - Connect to a worker first and hand in a key: the worker talks only to addresses that the
+//   master's name resolves to, and a TCP connection cannot be opened from a forged address.
+// - Send anything: lengths, types and characters are checked before use, one conversation ends
+//   after five seconds, the listener after the job's worker timeout. A key that is not the first
+//   one that was accepted is refused: one exchange per job.
+// - Answer in a worker's place or sit in between: whoever controls addresses or names inside the
+//   job's own network can. Against that, mount a key pair (SM_LAUNCH_SSH_KEY), which needs no
+//   exchange and proves both sides, or use the service's encryption between containers.
+// - Read along: only public halves are sent.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "entrypoint/launch/tcp.h"
+
+namespace entrypoint::launch {
+
+inline constexpr std::size_t kLongestExchangeLine = 1024;
+inline constexpr std::string_view kExchangeGreeting = "SMP-KEYS/1 hello ";
+
+/// Equal on all hosts of a job, different for another list of hosts or another name.
+std::string job_digest(std::span<const std::string> hosts, std::string_view job_name);
+
+/// Master's side, after the greeting line was read from `connection`. Returns the worker's host
+/// key. Throws HostError with the reason.
+std::string hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,
+                          std::string_view job, std::string_view job_key);
+
+struct ExchangeRequest {
+  std::string host;    ///< our own name
+  std::string master;  ///< its name, for messages
+  std::string job;     ///< job_digest()
+  std::string host_key;
+  /// Where the master may come from; asked anew for each connection, for names appear late.
+  std::function<std::vector<Address>()> master_addresses;
+};
+
+/// Worker's side: serves connections until one exchange is complete, and returns the master's key.
+/// Throws HostError at the deadline, with what happened so far.
+std::string receive_key(Listener& listener, const ExchangeRequest& request, Deadline deadline);
+
+}  // namespace entrypoint::launch

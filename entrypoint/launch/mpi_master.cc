@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/mpi_master.h"
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+
+#include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/host_name.h"
+#include "entrypoint/launch/key_exchange.h"
+#include "entrypoint/launch/peer.h"
+#include "entrypoint/launch/peer_watch.h"
+#include "entrypoint/launch/process_job.h"
+#include "entrypoint/launch/ssh_client.h"
+#include "entrypoint/launch/sshd.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint::launch {
+namespace {
+
+// One try of a peer may be under way when the time is up.
+constexpr std::chrono::seconds kPeerMargin{30};
+constexpr std::chrono::seconds kDelivery{15};
+constexpr std::chrono::seconds kMpirunEnd{5};
+
+}  // namespace
+
+MpiMaster::MpiMaster(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner)
+    : plan_(plan), settings_(std::move(settings)), runner_(runner), keys_(plan_, settings_) {
+  for (const std::string& host : plan_.hosts) {
+    check_host_name(host);
+    if (host != plan_.current_host) workers_.push_back(host);
+  }
+}
+
+Outcome MpiMaster::run() {
+  keys_.authorize(keys_.job_key(), {});
+  save_rank_environment(keys_.folder().path(), plan_,
+                        planned_environment(plan_, settings_.inherited));
+  // Workers look at this port to see that their master lives.
+  const ChildId sshd = start_sshd(runner_, keys_.folder(),
+                                  {.folder = keys_.folder().path(),
+                                   .port = settings_.ssh_port,
+                                   .user = current_user(),
+                                   .listen_addresses = settings_.listen_addresses,
+                                   .session_environment = session_environment(settings_.inherited)},
+                                  settings_.inherited);
+  if (!wait_for_workers(sshd)) {
+    return {.status = stopped_status(runner_), .command = plan_.argv};
+  }
+  return run_ranks(sshd);
+}
+
+// False when a stop came first.
+bool MpiMaster::wait_for_workers(ChildId sshd) {
+  const Deadline deadline = Clock::now() + settings_.worker_timeout;
+  std::map<std::string, ChildId> errands;
+  for (const std::string& host : workers_) {
+    const PeerRequest request{.host = host,
+                              .port = settings_.ssh_port,
+                              .job = job_digest(plan_.hosts, settings_.job_name),
+                              .job_key = keys_.is_mounted() ? "" : keys_.job_key(),
+                              .folder = keys_.folder().path(),
+                              .ssh_config = keys_.ssh_config(),
+                              .environment = settings_.inherited};
+    errands[host] = runner_.start(Errand{.name = "reach " + host, .work = [request, deadline] {
+                                           wait_for_peer(request, deadline);
+                                           return std::string{};
+                                         }});
+  }
+  const auto pending = [&] {
+    return std::ranges::any_of(errands,
+                               [&](const auto& item) { return !runner_.ended(item.second); });
+  };
+  while (pending() && runner_.stop_signal() == 0 && !runner_.ended(sshd)) {
+    if (runner_.wait(deadline + kPeerMargin) == Wake::kDeadline) break;
+  }
+
+  std::string unreachable;
+  for (const auto& [host, errand] : errands) {
+    const auto ended = runner_.ended(errand);
+    if (ended && ended->ok()) {
+      ready_.push_back(host);
+      continue;
+    }
+    runner_.send(errand, SIGKILL);
+    const std::string reason = ended ? runner_.collected(errand) : host + ": no answer";
+    unreachable += (unreachable.empty() ? "" : "; ") + reason;
+  }
+  if (runner_.stop_signal() != 0) return false;
+  if (runner_.ended(sshd)) {
+    throw smp::HostError("sshd ended at its start: {}", runner_.collected(sshd));
+  }
+  if (!unreachable.empty()) {
+    throw smp::HostError(
+        "{} of {} hosts could not be reached within {} s: {}; see that every container of the job "
+        "started and look at its log (SM_LAUNCH_WORKER_TIMEOUT sets the time)",
+        errands.size() - ready_.size(), plan_.hosts.size(),
+        std::chrono::duration_cast<std::chrono::seconds>(settings_.worker_timeout).count(),
+        unreachable);
+  }
+  SMP_LOG(info, "All hosts can be reached over ssh: hosts={} port={}", plan_.hosts.size(),
+          settings_.ssh_port);
+  return true;
+}
+
+std::vector<std::string> MpiMaster::mpirun_environment() const {
+  std::vector<std::string> environment = planned_environment(plan_, settings_.inherited);
+  std::string agent;
+  for (const std::string& word : ssh_command(keys_.ssh_config())) {
+    agent += (agent.empty() ? "" : " ") + word;
+  }
+  // By the environment, so that the command line stays what the documentation shows; an agent of
+  // the user's on the command line wins over this.
+  set_variable(environment, "OMPI_MCA_plm_rsh_agent", agent);
+  set_variable(environment, kFolderVariable, keys_.folder().path().string());
+  return environment;
+}
+
+Outcome MpiMaster::run_ranks(ChildId sshd) {
+  const ChildId mpirun = runner_.start(planned_command(plan_, settings_, mpirun_environment()));
+  const WatchRequest watched{.hosts = workers_, .port = settings_.ssh_port};
+  const ChildId watch = runner_.start(
+      Errand{.name = "watch workers", .work = [watched] { return watch_hosts(watched); }});
+
+  std::string loss;
+  while (!runner_.ended(mpirun) && loss.empty()) {
+    runner_.wait(kNever);
+    if (runner_.ended(watch)) loss = runner_.collected(watch);
+    if (runner_.ended(sshd)) SMP_LOG(debug, "sshd ended: {}", runner_.collected(sshd));
+  }
+  runner_.send(watch, SIGKILL);
+  if (loss.empty()) return {.status = *runner_.ended(mpirun), .command = plan_.argv};
+
+  SMP_LOG(error, "{}", loss);
+  std::erase_if(ready_, [&](const std::string& host) { return loss.starts_with(host + " "); });
+  runner_.send(mpirun, SIGTERM);
+  const Deadline deadline = Clock::now() + kMpirunEnd;
+  while (!runner_.ended(mpirun) && runner_.wait(deadline) != Wake::kDeadline) {
+  }
+  runner_.send(mpirun, SIGKILL);
+  throw smp::HostError("{}; its container was stopped or its machine failed, see its log", loss);
+}
+
+void MpiMaster::announce(const JobStatus& status) {
+  const StatusDelivery delivery{
+      .ssh_config = keys_.ssh_config(), .master = plan_.master, .environment = settings_.inherited};
+  std::map<std::string, ChildId> errands;
+  for (const std::string& host : ready_) {
+    errands[host] = runner_.start(Errand{.name = "tell " + host, .work = [delivery, host, status] {
+                                           deliver_job_status(delivery, host, status, kDelivery);
+                                           return std::string{};
+                                         }});
+  }
+  const Deadline deadline = Clock::now() + kDelivery + std::chrono::seconds(5);
+  for (const auto& [host, errand] : errands) {
+    while (!runner_.ended(errand) && runner_.wait(deadline) != Wake::kDeadline) {
+    }
+    const auto ended = runner_.ended(errand);
+    if (ended && ended->ok()) continue;
+    SMP_LOG(warning, "{}", ended ? runner_.collected(errand) : host + " was not told in time");
+  }
+}
+
+}  // namespace entrypoint::launch

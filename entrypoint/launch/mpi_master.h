@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host that runs mpirun over the others: keys, sshd, peers, ranks, status, in this order.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "entrypoint/launch/cluster_keys.h"
+#include "entrypoint/launch/job.h"
+
+namespace entrypoint::launch {
+
+class MpiMaster final : public Job {
+ public:
+  MpiMaster(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner);
+
+  Outcome run() override;
+  void announce(const JobStatus& status) override;
+
+ private:
+  bool wait_for_workers(ChildId sshd);
+  Outcome run_ranks(ChildId sshd);
+  std::vector<std::string> mpirun_environment() const;
+
+  const LaunchPlan& plan_;
+  JobSettings settings_;
+  ProcessRunner& runner_;
+  ClusterKeys keys_;
+  std::vector<std::string> workers_;
+  std::vector<std::string> ready_;  ///< workers that ssh reaches, and so can be told
+};
+
+}  // namespace entrypoint::launch

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/mpi_worker.h"
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+
+#include <unistd.h>
+
+#include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/host_name.h"
+#include "entrypoint/launch/key_exchange.h"
+#include "entrypoint/launch/peer.h"
+#include "entrypoint/launch/peer_watch.h"
+#include "entrypoint/launch/process_tree.h"
+#include "entrypoint/launch/sshd.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint::launch {
+namespace {
+
+constexpr std::chrono::milliseconds kLookForStatus{200};
+constexpr std::chrono::seconds kExchangeMargin{15};
+// The job is about to end or never began; the master's word may still be on its way.
+constexpr std::chrono::milliseconds kStopWithoutRanks{10'000};
+
+std::vector<std::string> texts(const std::vector<Address>& addresses) {
+  std::vector<std::string> result;
+  for (const Address& address : addresses) {
+    if (std::ranges::find(result, address.text()) == result.end()) result.push_back(address.text());
+  }
+  return result;
+}
+
+}  // namespace
+
+MpiWorker::MpiWorker(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner)
+    : plan_(plan), settings_(std::move(settings)), runner_(runner), keys_(plan_, settings_) {
+  for (const std::string& host : plan_.hosts) check_host_name(host);
+}
+
+Outcome MpiWorker::run() {
+  // Of an earlier run in this container; it would end this one at once.
+  std::error_code ignored;
+  std::filesystem::remove(job_status_path(plan_.master), ignored);
+  save_rank_environment(keys_.folder().path(), plan_,
+                        planned_environment(plan_, settings_.inherited));
+  if (!take_master_key()) return {.status = stopped_status(runner_)};
+
+  const ChildId sshd = start_sshd(runner_, keys_.folder(),
+                                  {.folder = keys_.folder().path(),
+                                   .port = settings_.ssh_port,
+                                   .user = current_user(),
+                                   .listen_addresses = settings_.listen_addresses,
+                                   .session_environment = session_environment(settings_.inherited)},
+                                  settings_.inherited);
+  const WatchRequest watched{.hosts = {plan_.master}, .port = settings_.ssh_port};
+  const Deadline deadline = Clock::now() + settings_.worker_timeout;
+  const ChildId watch =
+      runner_.start(Errand{.name = "watch master", .work = [watched, deadline] {
+                             wait_for_port(watched.hosts.front(), watched.port, deadline);
+                             return watch_hosts(watched);
+                           }});
+  SMP_LOG(info, "Ready for the master's ranks: master={} port={}", plan_.master,
+          settings_.ssh_port);
+  return follow_master(sshd, watch);
+}
+
+// False when a stop came first.
+bool MpiWorker::take_master_key() {
+  if (keys_.is_mounted()) {
+    keys_.authorize(keys_.job_key(), {});
+    return true;
+  }
+  const Deadline deadline = Clock::now() + settings_.worker_timeout;
+  const std::string master = plan_.master;
+  const int port = settings_.ssh_port;
+  const std::vector<std::string> listen_addresses = settings_.listen_addresses;
+  const ExchangeRequest request{
+      .host = plan_.current_host,
+      .master = master,
+      .job = job_digest(plan_.hosts, settings_.job_name),
+      .host_key = keys_.host_key(),
+      .master_addresses = [master, port] { return resolve(master, port); }};
+  const ChildId errand = runner_.start(
+      Errand{.name = "exchange keys", .work = [request, port, listen_addresses, deadline] {
+               Listener listener(listen_addresses, port);
+               std::string key = receive_key(listener, request, deadline);
+               // Right now the name resolves, and to where the key came from.
+               for (const std::string& address : texts(request.master_addresses())) {
+                 key += "\n" + address;
+               }
+               return key;
+             }});
+  while (!runner_.ended(errand)) {
+    const Wake wake = runner_.wait(deadline + kExchangeMargin);
+    if (runner_.stop_signal() != 0 || wake == Wake::kDeadline) break;
+  }
+  if (runner_.stop_signal() != 0) {
+    runner_.send(errand, SIGKILL);
+    return false;
+  }
+  const std::string answer = runner_.collected(errand);
+  if (!runner_.ended(errand) || !runner_.ended(errand)->ok()) {
+    throw smp::HostError("{}", answer.empty() ? "the key exchange hangs" : answer);
+  }
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin <= answer.size();) {
+    const std::size_t end = std::min(answer.find('\n', begin), answer.size());
+    lines.push_back(answer.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  keys_.authorize(lines.front(), {lines.begin() + 1, lines.end()});
+  SMP_LOG(info, "Exchanged keys with {}", plan_.master);
+  return true;
+}
+
+Outcome MpiWorker::follow_master(ChildId sshd, ChildId watch) {
+  const std::filesystem::path path = job_status_path(plan_.master);
+  std::optional<Deadline> stop_deadline;
+  // No deadline of its own: the job takes what it takes. A master that vanishes ends the watch.
+  while (true) {
+    // The file first: the master may be gone because the job is over.
+    const bool master_is_lost = runner_.ended(watch).has_value();
+    if (const auto status = read_job_status(path)) {
+      runner_.send(watch, SIGKILL);
+      SMP_LOG(info, "The master reports exit code {}", status->exit_code);
+      return {.status = {.code = status->exit_code, .signal = 0}, .followed = status};
+    }
+    if (master_is_lost) {
+      throw smp::HostError("the master {}; nothing is known of how the job ended, see its log",
+                           runner_.collected(watch));
+    }
+    if (runner_.ended(sshd)) {
+      throw smp::HostError("sshd ended, so the master cannot reach this host: {}",
+                           runner_.collected(sshd));
+    }
+    if (runner_.stop_signal() != 0 && !stop_deadline) {
+      const std::chrono::milliseconds time =
+          stop_ranks() ? settings_.stop_after : std::min(settings_.stop_after, kStopWithoutRanks);
+      stop_deadline = Clock::now() + time;
+    }
+    if (stop_deadline && Clock::now() >= *stop_deadline) {
+      return {.status = stopped_status(runner_)};
+    }
+    runner_.wait(Clock::now() + kLookForStatus);
+  }
+}
+
+// False when there are none.
+bool MpiWorker::stop_ranks() {
+  bool any = false;
+  // They descend from sshd and orted; as PID 1 or subreaper we are above both.
+  for (const Process& process : descendants(getpid())) {
+    const std::vector<std::string> command = command_line_of(process.pid);
+    if (command.size() < 2 || command[1] != "--rank-exec") continue;
+    kill(process.pid, SIGUSR1);
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace entrypoint::launch

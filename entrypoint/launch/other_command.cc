@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/other_command.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <unistd.h>
+
+#include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/host_probe.h"
+#include "entrypoint/launch/spawn.h"
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::launch {
+
+void become(const std::vector<std::string>& command) {
+  std::vector<std::string> environment = current_environment();
+  const std::string shim = find_hostname_shim(launcher_path()).string();
+  const std::string own(value_of(environment, "LD_PRELOAD"));
+  if (!shim.empty()) {
+    set_variable(environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
+  }
+  const std::string path(value_of(environment, "PATH"));
+  const std::filesystem::path program = find_program(command.front(), path);
+  if (program.empty()) {
+    throw smp::ConfigError(
+        "\"{}\" is neither `train`, nor one of its options, nor a program on "
+        "PATH ({}); see train --help",
+        command.front(), path);
+  }
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  std::vector<char*> variables;
+  for (const std::string& entry : environment) {
+    variables.push_back(const_cast<char*>(entry.c_str()));
+  }
+  variables.push_back(nullptr);
+  execve(program.c_str(), argv.data(), variables.data());
+  throw smp::ConfigError("cannot execute {}: {}", program.string(), std::strerror(errno));
+}
+
+}  // namespace entrypoint::launch

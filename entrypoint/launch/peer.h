@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The master's view of one worker: from "not even a name" to "its ssh lets us in". Blocks, so it
+// runs as one errand for each worker.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "entrypoint/launch/process_runner.h"
+
+namespace entrypoint::launch {
+
+struct PeerRequest {
+  std::string host;
+  int port = 22;
+  std::string job;               ///< job_digest()
+  std::string job_key;           ///< public half; empty: a pair was mounted, no exchange
+  std::filesystem::path folder;  ///< known_hosts/HOST is written there
+  std::filesystem::path ssh_config;
+  std::vector<std::string> environment;
+};
+
+/// Returns once an ssh login to the host works. Throws HostError at the deadline: how far it got
+/// (name, TCP, key exchange, ssh) and what the last answer was.
+void wait_for_peer(const PeerRequest& request, Deadline deadline);
+
+/// Blocks until the name has an address. Throws HostError at the deadline.
+void wait_for_name(const std::string& host, Deadline deadline);
+
+/// Blocks until something accepts connections there. Throws HostError at the deadline.
+void wait_for_port(const std::string& host, int port, Deadline deadline);
+
+}  // namespace entrypoint::launch

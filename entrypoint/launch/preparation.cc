@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/preparation.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+
+#include <sys/stat.h>
+
+#include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/launch_folder.h"
+#include "entrypoint/launch/peer.h"
+#include "entrypoint/plan/secrets.h"
+#include "entrypoint/plan/shell_text.h"
+#include "opt_ml_layout/python_text.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint::launch {
+namespace {
+
+constexpr std::chrono::minutes kNames{15};
+constexpr std::chrono::seconds kOneLookup{30};
+
+void write_files(const LaunchPlan& plan) {
+  for (const PlannedFile& file : plan.files) {
+    std::error_code failed;
+    std::filesystem::create_directories(file.path.parent_path(), failed);
+    if (failed) {
+      throw smp::HostError("{}: {}; a variable that is too long for the environment goes there",
+                           file.path.parent_path().string(), failed.message());
+    }
+    write_private_file(file.path, file.content);
+  }
+  constexpr mode_t kForEverybody = 0777;
+  if (!plan.make_executable.empty() && chmod(plan.make_executable.c_str(), kForEverybody) != 0) {
+    throw smp::ConfigError("{}: cannot be made executable: {}", plan.make_executable.string(),
+                           std::strerror(errno));
+  }
+}
+
+std::string install_error_class(const std::vector<std::string>& argv) {
+  const bool installs_module = std::ranges::find(argv, ".") != argv.end();
+  return installs_module ? "InstallModuleError" : "InstallRequirementsError";
+}
+
+std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settings,
+                               ProcessRunner& runner) {
+  for (const std::vector<std::string>& argv : plan.install) {
+    const std::string error_class = install_error_class(argv);
+    if (error_class == "InstallModuleError") {
+      SMP_LOG(info, "Installing module with the following command:\n{}", shell_join(argv));
+    } else {
+      SMP_LOG(info, "Installing dependencies from requirements.txt");
+    }
+    const ChildId pip =
+        runner.start(Command{.name = "pip",
+                             .argv = argv,
+                             .environment = planned_environment(plan, settings.inherited),
+                             .working_directory = plan.working_directory,
+                             .output = Output::kStream,
+                             .on_stop = stop_steps(Runner::kProcess, settings.stop_after)});
+    const ExitStatus status = run_to_end(runner, pip);
+    if (!status.ok()) return Outcome{.status = status, .error_class = error_class, .command = argv};
+    if (runner.stop_signal() != 0)
+      return Outcome{.status = stopped_status(runner), .command = argv};
+  }
+  return std::nullopt;
+}
+
+std::optional<Outcome> wait_for_names(const LaunchPlan& plan, ProcessRunner& runner) {
+  SMP_LOG(info, "Block until all host DNS lookups succeed.");
+  const Deadline deadline = Clock::now() + kNames;
+  std::map<std::string, ChildId> errands;
+  for (const std::string& host : plan.hosts) {
+    errands[host] = runner.start(Errand{.name = "look up " + host, .work = [host, deadline] {
+                                          wait_for_name(host, deadline);
+                                          return std::string{};
+                                        }});
+  }
+  std::string missing;
+  for (const auto& [host, errand] : errands) {
+    while (!runner.ended(errand) && runner.stop_signal() == 0) {
+      if (runner.wait(deadline + kOneLookup) == Wake::kDeadline) break;
+    }
+    const auto ended = runner.ended(errand);
+    if (!ended) runner.send(errand, SIGKILL);
+    if (!ended || !ended->ok()) missing += (missing.empty() ? "" : ", ") + host;
+  }
+  if (runner.stop_signal() != 0) {
+    return Outcome{.status = stopped_status(runner), .command = plan.argv};
+  }
+  if (!missing.empty()) {
+    throw smp::HostError(
+        "no address for {} after {} minutes; the job's containers must be on one "
+        "network that knows them by the names in resourceconfig.json",
+        missing, kNames.count());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Outcome> prepare(const LaunchPlan& plan, const JobSettings& settings,
+                               ProcessRunner& runner) {
+  write_files(plan);
+  if (auto outcome = install(plan, settings, runner)) return outcome;
+  // The MPI runner waits for names itself, host by host, on its way to ssh.
+  if (plan.hosts.size() > 1 && plan.runner == Runner::kProcess && settings.wait_for_names) {
+    return wait_for_names(plan, runner);
+  }
+  return std::nullopt;
+}
+
+void log_invocation(const LaunchPlan& plan) {
+  if (!smp::log::enabled(smp::log::Level::kInfo)) return;
+  std::string text = "Invoking user script\n\nTraining Env:\n\n";
+  text += opt_ml::to_json_indented(mask_secrets(plan.training_environment), 4);
+  text += "\n\nEnvironment variables:\n\n";
+  for (const Variable& variable : mask_secrets(std::span<const Variable>(plan.environment))) {
+    text += fmt::format("{}={}\n", variable.name, variable.value);
+  }
+  text += "\nInvoking script with the following command:\n\n";
+  const auto& command = plan.argv.empty() ? plan.user_command : plan.argv;
+  text += shell_join(mask_secrets(command)) + "\n\n";
+  smp::log::write(smp::log::Level::kInfo, text);
+}
+
+}  // namespace entrypoint::launch

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/rank_exec.h"
+
+#include <cerrno>
+#include <csignal>
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/sshd.h"
+
+namespace entrypoint::launch {
+namespace {
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+
+// mpirun reports what the shim died of, so it dies of the same.
+[[noreturn]] void die_of(int signal) {
+  const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+  setrlimit(RLIMIT_CORE, &none);  // the rank has dumped its own
+  ::signal(signal, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  kill(getpid(), signal);
+  _exit(128 + signal);  // for signals that do not end a process
+}
+
+}  // namespace
+
+int run_rank(const std::vector<std::string>& command) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kSignals) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  const pid_t daemon = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+
+  const std::vector<std::string> current = current_environment();
+  const std::string folder(value_of(current, kFolderVariable));
+  const pid_t rank = spawn({.argv = command, .environment = rank_environment(folder, current)});
+
+  bool stopped = false;
+  // No deadline: the rank runs as long as it runs, and whoever wants its end sends a signal.
+  while (true) {
+    if (getppid() != daemon) kill(-rank, SIGKILL);
+    siginfo_t info{};
+    const int signal = sigwaitinfo(&set, &info);
+    if (signal < 0) continue;  // interrupted by a debugger
+    if (signal == SIGCHLD) {
+      int status = 0;
+      if (waitpid(rank, &status, WNOHANG) != rank) continue;
+      kill(-rank, SIGKILL);  // what it left behind would hold mpirun's pipes open
+      const ExitStatus ended = from_wait_status(status);
+      if (ended.signal != 0) die_of(ended.signal);
+      return ended.code;
+    }
+    if (signal == SIGUSR1 || signal == SIGTERM) {
+      if (!stopped) kill(-rank, SIGTERM);
+      stopped = true;
+    } else {
+      kill(-rank, signal);
+    }
+  }
+}
+
+}  // namespace entrypoint::launch

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// `train`: read, plan, launch, supervise.
+#include <exception>
+#include <iostream>
+
+#include "entrypoint/config/command_line.h"
+#include "entrypoint/launch/host_probe.h"
+#include "entrypoint/plan/plan_report.h"
+#include "entrypoint/supervise/job_run.h"
+#include "entrypoint/supervise/report.h"
+#include "entrypoint/supervise/side_actions.h"
+
+namespace entrypoint {
+namespace {
+
+int train(const CommandLine& line) {
+  const EnvironmentMap environment = read_process_environment();
+  const opt_ml::Layout layout = find_layout(environment);
+  const bool only_plans = line.action == Action::kPlan;
+  try {
+    supervise::Supervisor supervisor;  // first: it blocks the signals for all that follows
+    const JobConfig job = read_job_config(layout, environment);
+    supervise::speak_as_the_launcher(job.log_level);
+    const LaunchPlan plan = make_launch_plan(job, launch::probe_host(job));
+    if (!only_plans && !job.knobs.dry_run) return supervise::run_job(job, plan, supervisor);
+    std::cout << (only_plans && !line.json ? plan_text(plan) : plan_json(plan));
+    return 0;
+  } catch (const std::exception& error) {
+    if (only_plans) return supervise::complain(error);
+    return supervise::publish(layout, supervise::report_error(error));
+  }
+}
+
+}  // namespace
+}  // namespace entrypoint
+
+int main(int argc, char** argv) {
+  using entrypoint::Action;
+  entrypoint::supervise::speak_as_the_launcher();
+  try {
+    const entrypoint::CommandLine line = entrypoint::parse_command_line(argc, argv);
+    const bool trains = line.action == Action::kTrain || line.action == Action::kPlan;
+    return trains ? entrypoint::train(line) : entrypoint::supervise::run_side_action(line);
+  } catch (const std::exception& error) {
+    return entrypoint::supervise::complain(error);
+  }
+}

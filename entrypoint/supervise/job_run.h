@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries a plan out and reports its end.
+#pragma once
+
+#include "entrypoint/config/job_config.h"
+#include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/supervise/supervisor.h"
+
+namespace entrypoint::supervise {
+
+/// Prepares the host, runs the plan, writes the marker, tells the other hosts, ends what is left.
+/// Returns the exit status of `train`. Errors of the job are part of the report; only what goes
+/// wrong before there is a job to report on is thrown.
+int run_job(const JobConfig& job, const LaunchPlan& plan, Supervisor& supervisor);
+
+}  // namespace entrypoint::supervise

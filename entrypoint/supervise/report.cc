@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/supervise/report.h"
+
+#include <filesystem>
+
+#include "entrypoint/plan/secrets.h"
+#include "entrypoint/supervise/failure_text.h"
+#include "entrypoint/supervise/memory_events.h"
+#include "opt_ml_layout/outputs.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint::supervise {
+namespace {
+
+int exit_code_of(const launch::ExitStatus& status, int stop_signal, ExitPolicy policy) {
+  if (status.ok()) return 0;
+  if (stop_signal != 0) return 128 + stop_signal;
+  return policy == ExitPolicy::kPropagate ? status.shell_code() : 1;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+std::optional<bool> ran_out_of_memory(std::optional<long> before) {
+  const std::optional<long> now = oom_kills();
+  if (!before || !now) return std::nullopt;
+  return *now > *before;
+}
+
+}  // namespace
+
+Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervisor,
+                      ExitPolicy policy, std::optional<long> oom_kills_before) {
+  if (outcome.followed) {
+    return {.exit_code = outcome.followed->exit_code,
+            .failure_text = outcome.followed->failure_text};
+  }
+  const int exit_code = exit_code_of(outcome.status, supervisor.stop_signal(), policy);
+  if (exit_code == 0) return {};
+  SMP_LOG(error, "Encountered exit_code {}", outcome.status.failure_code());
+  const Failure failure{.error_class = outcome.error_class,
+                        .status = outcome.status,
+                        .stop_signal = supervisor.stop_signal(),
+                        .out_of_memory = ran_out_of_memory(oom_kills_before),
+                        .command = joined(mask_secrets(outcome.command))};
+  return {.exit_code = exit_code,
+          .failure_text = failure_text(failure, supervisor.record(), [&](int rank) {
+            return supervisor.rank_tags().host_of(rank);
+          })};
+}
+
+Report report_error(const std::exception& error) {
+  const bool users_own = dynamic_cast<const smp::ConfigError*>(&error) != nullptr ||
+                         dynamic_cast<const smp::UserCodeError*>(&error) != nullptr;
+  return {.exit_code = 1,
+          .failure_text = users_own ? std::string(error.what())
+                                    : fmt::format("Framework Error: \n{}", error.what())};
+}
+
+int publish(const opt_ml::Layout& layout, const Report& report) {
+  try {
+    // A job that ended before its folders were made has a report all the same.
+    std::error_code ignored;
+    if (std::filesystem::is_directory(layout.base(), ignored)) opt_ml::create_job_folders(layout);
+    if (report.exit_code == 0) {
+      if (std::filesystem::exists(layout.failure_marker(), ignored)) {
+        SMP_LOG(warning, "The script wrote {} and ended well: its exit code decides",
+                layout.failure_marker().string());
+      }
+      opt_ml::write_success(layout);
+      SMP_LOG(info, "Reporting training SUCCESS");
+      return 0;
+    }
+    SMP_LOG(error, "Reporting training FAILURE");
+    SMP_LOG(error, "{}", report.failure_text);
+    if (!opt_ml::write_failure(layout, report.failure_text)) {
+      SMP_LOG(info, "{} was there before and is kept", layout.failure_marker().string());
+    }
+    return report.exit_code;
+  } catch (const smp::Error& error) {
+    SMP_LOG(error, "{}", error.what());
+    return report.exit_code == 0 ? 1 : report.exit_code;
+  }
+}
+
+void speak_as_the_launcher(int level) {
+  smp::log::configure("sagemaker-training-toolkit", static_cast<smp::log::Level>(level));
+}
+
+int complain(const std::exception& error) {
+  SMP_LOG(error, "{}", error.what());
+  return 1;
+}
+
+}  // namespace entrypoint::supervise

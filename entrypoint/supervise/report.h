@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// From how a job ended to what the world sees: exit status, marker files, log lines.
+#pragma once
+
+#include <exception>
+#include <optional>
+
+#include "entrypoint/config/knobs.h"
+#include "entrypoint/launch/job.h"
+#include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/supervise/supervisor.h"
+#include "opt_ml_layout/paths.h"
+
+namespace entrypoint::supervise {
+
+struct Report {
+  int exit_code = 0;
+  std::string failure_text;  ///< empty on success
+
+  bool operator==(const Report&) const = default;
+};
+
+/// The report on a job whose program ended. Exit status: 0 when it ended well, stopped or not;
+/// 128 + N after a stop by signal N; else 1, or the program's own where the user wants that. A
+/// worker repeats what the master said. Pure but for the kernel's memory counter, which is compared
+/// with `oom_kills_before`.
+Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervisor,
+                      ExitPolicy policy, std::optional<long> oom_kills_before);
+
+/// The report on a job that an exception ended: the message alone for what the user can correct,
+/// "Framework Error" before everything else.
+Report report_error(const std::exception& error);
+
+/// Writes the marker (a failure text of the user's own stays) and says so in the log. A marker that
+/// cannot be written makes success a failure. Returns the exit status.
+int publish(const opt_ml::Layout& layout, const Report& report);
+
+/// From now on log lines carry the name that users' filters know. `level` as in Python's logging.
+void speak_as_the_launcher(int level = 20);
+
+/// An error outside of a job: one line, no marker. Returns the exit status.
+int complain(const std::exception& error);
+
+}  // namespace entrypoint::supervise

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/supervise/side_actions.h"
+
+#include <iostream>
+
+#include "entrypoint/config/job_config.h"
+#include "entrypoint/config/make_tree_command.h"
+#include "entrypoint/launch/doctor.h"
+#include "entrypoint/launch/other_command.h"
+#include "entrypoint/launch/rank_exec.h"
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::supervise {
+
+int run_side_action(const CommandLine& line) {
+  switch (line.action) {
+    case Action::kDoctor: {
+      const EnvironmentMap environment = read_process_environment();
+      const auto findings = launch::examine(find_layout(environment), environment);
+      std::cout << launch::findings_text(findings);
+      return launch::findings_exit_code(findings);
+    }
+    case Action::kRankExec:
+      return launch::run_rank(line.command);
+    case Action::kMakeTree:
+      run_make_tree(line.tree, std::cout);
+      return 0;
+    case Action::kHelp:
+      std::cout << help_text();
+      return 0;
+    case Action::kVersion:
+      std::cout << "train " << SMP_VERSION << "\n";
+      return 0;
+    case Action::kExecOther:
+      launch::become(line.command);
+    case Action::kTrain:
+    case Action::kPlan:
+      break;
+  }
+  throw smp::InternalError("action {} is not a side action", static_cast<int>(line.action));
+}
+
+}  // namespace entrypoint::supervise

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/job.h"
+
+#include <csignal>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "entrypoint/launch/host_name.h"
+#include "entrypoint/launch/launch_folder.h"
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::launch {
+namespace {
+
+using testing::ElementsAre;
+using namespace std::chrono_literals;
+
+TEST(StopSteps, GiveAProcessOurSignalAndTheKillInTheEnd) {
+  EXPECT_THAT(stop_steps(Runner::kProcess, 110s),
+              ElementsAre(StopStep{.after = 0ms, .signal = StopStep::kForward},
+                          StopStep{.after = 110s, .signal = SIGKILL}));
+}
+
+TEST(StopSteps, StopRanksThroughMpirunBeforeMpirunItself) {
+  EXPECT_THAT(stop_steps(Runner::kMpi, 110s),
+              ElementsAre(StopStep{.after = 0ms, .signal = SIGUSR1},
+                          StopStep{.after = 105s, .signal = SIGTERM},
+                          StopStep{.after = 110s, .signal = SIGKILL}));
+}
+
+TEST(StopSteps, KeepTheirOrderInAShortTime) {
+  EXPECT_THAT(stop_steps(Runner::kMpi, 2s), ElementsAre(StopStep{.after = 0ms, .signal = SIGUSR1},
+                                                        StopStep{.after = 1s, .signal = SIGTERM},
+                                                        StopStep{.after = 2s, .signal = SIGKILL}));
+}
+
+TEST(HostName, TakesWhatTheServiceAndTheSdkWrite) {
+  for (const char* host : {"algo-1", "algo-2-x7k2p", "sagemaker-local", "10.0.0.1", "a_b.c"}) {
+    EXPECT_NO_THROW(check_host_name(host)) << host;
+  }
+}
+
+TEST(HostName, RefusesWhatSshOrAFileNameWouldMisread) {
+  for (const char* host : {"", "-oProxyCommand=x", "a b", "a/b", "..", "a\nb", "a%n", "é"}) {
+    EXPECT_THROW(check_host_name(host), smp::ConfigError) << host;
+  }
+}
+
+TEST(LaunchFolder, IsPrivateAndGoesWithItsOwner) {
+  std::filesystem::path path;
+  {
+    const LaunchFolder folder;
+    path = folder.path();
+    const auto file = folder.write("secret", "x");
+    EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms::owner_all);
+    EXPECT_EQ(std::filesystem::status(file).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+}  // namespace
+}  // namespace entrypoint::launch

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both ends over real sockets; the worker's end runs in a thread.
+#include "entrypoint/launch/key_exchange.h"
+
+#include <future>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using namespace std::chrono_literals;
+
+constexpr const char* kJobKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJobKey";
+constexpr const char* kHostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHostKey";
+
+// A worker that waits for its master.
+class Worker {
+ public:
+  explicit Worker(std::chrono::milliseconds limit = 20s, const char* master_address = "127.0.0.1")
+      : listener_({"127.0.0.1"}, 0) {
+    const ExchangeRequest request{
+        .host = "algo-2",
+        .master = "algo-1",
+        .job = "job",
+        .host_key = kHostKey,
+        .master_addresses = [master_address] { return resolve(master_address, 0); }};
+    result_ = std::async(std::launch::async, [this, request, limit] {
+      return receive_key(listener_, request, Clock::now() + limit);
+    });
+  }
+
+  [[nodiscard]] Connection connect() const {
+    return Connection::open(resolve("127.0.0.1", listener_.port()), 5s);
+  }
+  std::string result() { return result_.get(); }
+  std::string failure() {
+    try {
+      return "no failure but " + result_.get();
+    } catch (const smp::HostError& error) {
+      return error.what();
+    }
+  }
+
+ private:
+  Listener listener_;
+  std::future<std::string> result_;
+};
+
+std::string greeting_of(Connection& connection) {
+  return connection.read_line(kLongestExchangeLine, Clock::now() + 5s);
+}
+
+std::string answer_to(const Worker& worker, const std::string& line) {
+  Connection connection = worker.connect();
+  greeting_of(connection);
+  connection.write(line, Clock::now() + 5s);
+  return connection.read_line(kLongestExchangeLine, Clock::now() + 5s);
+}
+
+TEST(KeyExchange, GivesEachSideTheOthersKey) {
+  Worker worker;
+  Connection connection = worker.connect();
+
+  const std::string host_key =
+      hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+
+  EXPECT_EQ(host_key, kHostKey);
+  EXPECT_EQ(worker.result(), kJobKey);
+}
+
+TEST(KeyExchange, GreetsSoThatTheMasterCanTellItFromSshd) {
+  Worker worker(1s);
+  Connection connection = worker.connect();
+
+  EXPECT_EQ(greeting_of(connection), "SMP-KEYS/1 hello algo-2 job");
+  EXPECT_THAT(worker.failure(), HasSubstr("did not hand over its key in time"));
+}
+
+TEST(KeyExchange, TalksToTheMastersAddressesOnly) {
+  // We come from 127.0.0.1; the master's name leads elsewhere.
+  Worker worker(300ms, "127.0.0.2");
+  Connection connection = worker.connect();
+
+  EXPECT_THROW(greeting_of(connection), smp::HostError);
+  EXPECT_THAT(worker.failure(), HasSubstr("127.0.0.1 connected, which is no address of algo-1"));
+}
+
+TEST(KeyExchange, RefusesWhatIsNoKeyAndGoesOn) {
+  Worker worker;
+  const std::string attempts[] = {
+      "GET / HTTP/1.1\n",
+      "SMP-KEYS/1 key algo-2 job ssh-ed25519 AAAA\" command=\"sh\n",
+      "SMP-KEYS/1 key algo-2 job ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJobKey comment\n",
+      "SMP-KEYS/1 key algo-2 job command=\"x\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJobKey\n",
+      "SMP-KEYS/1 key algo-2 job ssh-dss AAAAC3NzaC1lZDI1NTE5AAAAIJobKey\n",
+      "SMP-KEYS/1 key algo-3 job " + std::string(kJobKey) + "\n",
+      "SMP-KEYS/1 key algo-2 other " + std::string(kJobKey) + "\n"};
+
+  for (const std::string& attempt : attempts) {
+    EXPECT_THAT(answer_to(worker, attempt), StartsWith("SMP-KEYS/1 refused ")) << attempt;
+  }
+  Connection connection = worker.connect();
+  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+  EXPECT_EQ(worker.result(), kJobKey);
+}
+
+TEST(KeyExchange, EndsAtALineThatIsTooLong) {
+  Worker worker;
+  Connection attacker = worker.connect();
+  greeting_of(attacker);
+  attacker.write(std::string(kLongestExchangeLine + 2, 'x'), Clock::now() + 5s);
+  EXPECT_THROW(greeting_of(attacker), smp::HostError);
+
+  Connection connection = worker.connect();
+  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+  EXPECT_EQ(worker.result(), kJobKey);
+}
+
+TEST(KeyExchange, TakesOneKeyForAJob) {
+  Worker worker;
+  // A first master gets as far as the answer and breaks off before `done`.
+  EXPECT_THAT(answer_to(worker, std::string("SMP-KEYS/1 key algo-2 job ") + kJobKey + "\n"),
+              StartsWith("SMP-KEYS/1 key "));
+
+  EXPECT_THAT(answer_to(worker, "SMP-KEYS/1 key algo-2 job ssh-ed25519 AAAAAnotherKeyAltogether\n"),
+              HasSubstr("another key was accepted before"));
+  Connection connection = worker.connect();
+  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+
+  EXPECT_EQ(worker.result(), kJobKey);
+}
+
+TEST(KeyExchange, TellsTheMasterWhyItWasRefused) {
+  Worker worker(2s);
+  Connection connection = worker.connect();
+
+  try {
+    hand_over_key(connection, greeting_of(connection), "algo-2", "another", kJobKey);
+    FAIL() << "it was accepted";
+  } catch (const smp::HostError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("belongs to a job with another list of hosts"));
+  }
+}
+
+TEST(JobDigest, TellsJobsApart) {
+  const std::vector<std::string> hosts = {"algo-1", "algo-2"};
+
+  EXPECT_EQ(job_digest(hosts, "j"), job_digest(hosts, "j"));
+  EXPECT_NE(job_digest(hosts, "j"), job_digest(hosts, "k"));
+  EXPECT_NE(job_digest(hosts, "j"), job_digest({{"algo-1a", "lgo-2"}}, "j"));
+}
+
+}  // namespace
+}  // namespace entrypoint::launch

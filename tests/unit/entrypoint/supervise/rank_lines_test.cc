@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/supervise/rank_lines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace entrypoint::supervise {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using namespace std::chrono_literals;
+
+struct Collected {
+  std::vector<std::string> pieces;
+  RankLines lines{[this](const RankTag* tag, std::string_view piece, bool starts_line) {
+    pieces.push_back((starts_line ? "+" : "") + (tag ? std::to_string(tag->rank) : "mpirun") + " " +
+                     std::string(piece));
+  }};
+  LineStream::Clock::time_point now{};
+};
+
+TEST(RankLines, PutsTheWordsOfInterleavedPrintsTogether) {
+  // print("loss", 1) and print("loss", 2) of two unbuffered ranks, as Open MPI 4.1.4 shows them.
+  Collected c;
+
+  c.lines.append("[1,0]<stdout>:loss[1,1]<stdout>:loss[1,0]<stdout>: [1,1]<stdout>: 2\n", c.now);
+  c.lines.append("[1,0]<stdout>:1\n", c.now);
+
+  EXPECT_THAT(c.pieces, ElementsAre("+1 loss 2\n", "+0 loss 1\n"));
+}
+
+TEST(RankLines, KeepsMpirunsOwnWordsApart) {
+  Collected c;
+
+  c.lines.append("[1,0]<stderr>:x\n", c.now);
+  c.lines.append("mpirun noticed [1,0] <stderr>\n", c.now);
+
+  EXPECT_THAT(c.pieces, ElementsAre("+0 x\n", "+mpirun mpirun noticed [1,0] <stderr>\n"));
+}
+
+TEST(RankLines, PassesAPartialLineOnWithItsRank) {
+  Collected c;
+  c.lines.append("[1,0]<stdout>:a[1,1]<stdout>:b", c.now);  // aged already when it comes here
+  EXPECT_THAT(c.pieces, ElementsAre("+1 b"));
+
+  c.lines.flush_aged(c.now + 1s);
+  c.lines.append("c\n", c.now + 1s);
+  c.lines.append("[1,0]<stdout>:d\n", c.now + 1s);
+
+  EXPECT_THAT(c.pieces, ElementsAre("+1 b", "+0 a", "1 c\n", "0 d\n"));
+  EXPECT_EQ(c.lines.due(), LineStream::Clock::time_point::max());
+}
+
+TEST(RankLines, LosesNothingAtTheEnd) {
+  Collected c;
+  c.lines.append("[1,0]<stdout>:a[1,1]<stdout>:\n", c.now);
+  EXPECT_THAT(c.pieces, ElementsAre("+1 \n"));
+
+  c.lines.finish();
+
+  EXPECT_THAT(c.pieces, ElementsAre("+1 \n", "+0 a"));
+}
+
+}  // namespace
+}  // namespace entrypoint::supervise

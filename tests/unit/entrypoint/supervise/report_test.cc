@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/supervise/report.h"
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "entrypoint/launch/launch_folder.h"
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::supervise {
+namespace {
+
+using launch::ExitStatus;
+using launch::Outcome;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+int exit_code(const ExitStatus& status, ExitPolicy policy) {
+  const Supervisor supervisor;
+  return report_outcome({.status = status, .command = {"x"}}, supervisor, policy, 0).exit_code;
+}
+
+TEST(Report, MakesOneOfEveryFailureUnlessAskedOtherwise) {
+  const ExitStatus seven{.code = 7, .signal = 0};
+  const ExitStatus killed{.code = 0, .signal = SIGKILL};
+
+  EXPECT_EQ(exit_code({}, ExitPolicy::kOne), 0);
+  EXPECT_EQ(exit_code(seven, ExitPolicy::kOne), 1);
+  EXPECT_EQ(exit_code(killed, ExitPolicy::kOne), 1);
+  EXPECT_EQ(exit_code(seven, ExitPolicy::kPropagate), 7);
+  EXPECT_EQ(exit_code(killed, ExitPolicy::kPropagate), 137);
+}
+
+TEST(Report, OfAStoppedJobDependsOnHowItsProgramTookIt) {
+  Supervisor supervisor;
+  kill(getpid(), SIGTERM);
+  supervisor.wait(launch::kNever);
+
+  const auto report = [&](const ExitStatus& status) {
+    return report_outcome({.status = status, .command = {"x"}}, supervisor, ExitPolicy::kPropagate,
+                          0);
+  };
+
+  EXPECT_EQ(report({}), Report{});
+  EXPECT_EQ(report({.code = 3, .signal = 0}).exit_code, 143);
+  EXPECT_THAT(report({.code = 3, .signal = 0}).failure_text, HasSubstr("ExitCode 3\n"));
+}
+
+TEST(Report, OfAWorkerRepeatsTheMaster) {
+  const Supervisor supervisor;
+  const Outcome outcome{.status = {.code = 1, .signal = 0},
+                        .followed = launch::JobStatus{.exit_code = 1, .failure_text = "as said"}};
+
+  EXPECT_EQ(report_outcome(outcome, supervisor, ExitPolicy::kOne, 0),
+            (Report{.exit_code = 1, .failure_text = "as said"}));
+}
+
+TEST(Report, MasksSecretsOfTheCommand) {
+  const Supervisor supervisor;
+
+  const Report report =
+      report_outcome({.status = {.code = 1, .signal = 0},
+                      .command = {"python3", "--api_key", "hunter2", "--epochs", "3"}},
+                     supervisor, ExitPolicy::kOne, 0);
+
+  EXPECT_THAT(report.failure_text, HasSubstr("Command \"python3 --api_key ****** --epochs 3\""));
+}
+
+TEST(Report, TellsTheUsersErrorsFromOurs) {
+  EXPECT_EQ(report_error(smp::ConfigError("bad name")).failure_text, "bad name");
+  EXPECT_EQ(report_error(smp::HostError("no route")).failure_text, "Framework Error: \nno route");
+  EXPECT_EQ(report_error(std::runtime_error("?")).exit_code, 1);
+}
+
+class Publish : public testing::Test {
+ protected:
+  [[nodiscard]] std::string read(const std::filesystem::path& path) const {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  launch::LaunchFolder folder_;
+  opt_ml::Layout layout_{folder_.path()};
+};
+
+TEST_F(Publish, WritesOneMarker) {
+  EXPECT_EQ(publish(layout_, {}), 0);
+  EXPECT_TRUE(std::filesystem::exists(layout_.success_marker()));
+  EXPECT_FALSE(std::filesystem::exists(layout_.failure_marker()));
+}
+
+TEST_F(Publish, LeavesTheUsersOwnWords) {
+  std::filesystem::create_directories(layout_.output());
+  std::ofstream(layout_.failure_marker()) << "mine";
+
+  EXPECT_EQ(publish(layout_, {.exit_code = 1, .failure_text = "ours"}), 1);
+  EXPECT_EQ(read(layout_.failure_marker()), "mine");
+}
+
+TEST_F(Publish, MakesSuccessAFailureWhenItCannotBeMarked) {
+  std::filesystem::create_directories(layout_.success_marker());  // a folder is in the way
+
+  EXPECT_EQ(publish(layout_, {}), 1);
+}
+
+}  // namespace
+}  // namespace entrypoint::supervise
