@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts on one machine, as like containers as it gets without an engine: each has network, PID,
+mount and name spaces of its own, its own /tmp, and its tree at the path all hosts share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs import LIMIT, Result, Running, Tree, job_environment, train_binary
+
+
+def lacks() -> str:
+    """Why this machine cannot hold such hosts; empty when it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for program in ("ip", "unshare", "mpirun", "ssh"):
+        if subprocess.run(["which", program], capture_output=True, check=False).returncode != 0:
+            return f"no {program} here"
+    if Path("/tmp") in train_binary().resolve().parents:
+        return "the binary lies below /tmp, where the hosts have folders of their own"
+    if not Path("/usr/sbin/sshd").exists():
+        return "no sshd here"
+    probe = subprocess.run(
+        ["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False
+    )
+    return "" if probe.returncode == 0 else f"unshare: {probe.stderr.decode().strip()}"
+
+
+def sh(*command: object, check: bool = True) -> None:
+    subprocess.run([str(word) for word in command], check=check, capture_output=True, timeout=LIMIT)
+
+
+@dataclass
+class Host(Running):
+    name: str = ""
+
+    def pid_of_train(self) -> int:
+        """`train`'s PID outside: unshare is its parent there."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return int(children.split()[0])
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid_of_train(), number)
+
+
+@dataclass
+class Cluster:
+    folder: Path
+    trees: list[Tree]
+    bridge: str = field(default_factory=lambda: f"smp{uuid.uuid4().hex[:8]}")
+    hosts: dict[str, Host] = field(default_factory=dict)
+
+    def __enter__(self) -> Cluster:
+        """A bridge with one interface, named eth0, for each host. Addresses belong to it alone."""
+        self.names = [f"algo-{i + 1}" for i in range(len(self.trees))]
+        sh("ip", "netns", "add", self.bridge)
+        sh("ip", "-n", self.bridge, "link", "add", "br0", "type", "bridge")
+        sh("ip", "-n", self.bridge, "link", "set", "br0", "up")
+        for index, name in enumerate(self.names):
+            self.add_namespace(name, f"10.77.0.{index + 1}")
+        lines = [f"10.77.0.{i + 1} {name}\n" for i, name in enumerate(self.names)]
+        (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
+        self.base.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in self.hosts.values():
+            if host.process.poll() is None:
+                host.process.kill()
+                host.process.wait()
+        for name in self.names:
+            sh("ip", "netns", "del", self.namespace(name), check=False)
+        sh("ip", "netns", "del", self.bridge, check=False)
+
+    @property
+    def base(self) -> Path:
+        """Where every host sees its own tree, as /opt/ml in a container."""
+        return self.folder / "opt_ml"
+
+    def namespace(self, name: str) -> str:
+        return f"{self.bridge}-{name}"
+
+    def add_namespace(self, name: str, address: str) -> None:
+        namespace = self.namespace(name)
+        sh("ip", "netns", "add", namespace)
+        sh("ip", "-n", self.bridge, "link", "add", name, "type", "veth", "peer", "eth0", "netns",
+           namespace)  # fmt: skip
+        sh("ip", "-n", self.bridge, "link", "set", name, "master", "br0", "up")
+        sh("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
+        sh("ip", "-n", namespace, "link", "set", "eth0", "up")
+        sh("ip", "-n", namespace, "link", "set", "lo", "up")
+
+    def start(self, name: str, **environment: str) -> Host:
+        tree = self.trees[self.names.index(name)]
+        tmp = self.folder / f"tmp-{name}"
+        tmp.mkdir(exist_ok=True)
+        tmp.chmod(0o1777)
+        script = (
+            'mount --bind "$1" "$2" && mount --bind "$3" /etc/hosts && mount --bind "$4" /tmp && '
+            'hostname "container-$RANDOM" && shift 4 && exec "$@"'
+        )
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.namespace(name),
+             "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
+             "bash", "-c", script, "host", tree.base, self.base, self.folder / "hosts", tmp,
+             train_binary()],
+            env=job_environment(SAGEMAKER_BASE_DIR=str(self.base), **environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        self.hosts[name] = Host(process, tree, name=name)
+        return self.hosts[name]
+
+    def start_all(self, **environment: str) -> list[Host]:
+        return [self.start(name, **environment) for name in self.names]
+
+    def run(self, **environment: str) -> list[Result]:
+        return [host.finish() for host in self.start_all(**environment)]

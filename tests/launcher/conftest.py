@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the launcher's tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for jobs.py and cluster.py, however pytest imports
+
+from jobs import ROOT, Result, Running, Tree, job_environment, train_binary  # noqa: E402
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Not below /tmp: tests give hosts a /tmp of their own."""
+    parent = Path(os.environ.get("SMP_TEST_FOLDER", ROOT / "build" / "launcher-tests"))
+    parent.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(dir=parent))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Running]]:
+    """start(tree, [arguments], **environment) starts `train`; what a test leaves is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def starter(tree: Tree, *arguments: str, **environment: str) -> Running:
+        process = subprocess.Popen(
+            [train_binary(), *arguments],
+            env=job_environment(SAGEMAKER_BASE_DIR=str(tree.base), **environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return Running(process, tree)
+
+    yield starter
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def run(start: Callable[..., Running]) -> Callable[..., Result]:
+    def runner(tree: Tree, *arguments: str, **environment: str) -> Result:
+        return start(tree, *arguments, **environment).finish()
+
+    return runner
