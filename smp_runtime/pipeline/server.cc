@@ -2,12 +2,9 @@
 #include "smp_runtime/pipeline/server.h"
 
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/log.h"
 
 namespace smp::pipeline {
 namespace {
@@ -23,35 +20,13 @@ class RemoteFailure : public UserCodeError {
 /// whose control flow changed gets there, and then every such wait would be for ever.
 constexpr auto kOrderPatience = std::chrono::seconds(2);
 
-/// So many wrong plans, and the order is kept by running one microbatch after the other.
-constexpr int kMaxDivergences = 3;
+/// How long a wait may go on without a look at signals.
+constexpr auto kInterruptInterval = std::chrono::seconds(1);
 
 /// A call has at most one forward and one backward, awaited at different times.
 Scheduler::WaitId wait_id(uint64_t call, Phase phase) {
   return call * 2 + (phase == Phase::kBackward ? 1 : 0);
 }
-
-template <typename T>
-std::string to_bytes(const std::vector<T>& values) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  std::string bytes(values.size() * sizeof(T), '\0');
-  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-template <typename T>
-std::vector<T> from_bytes(std::string_view bytes) {
-  SMP_CHECK(bytes.size() % sizeof(T) == 0, "{} bytes", bytes.size());
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-struct TrailEntry {
-  int64_t visit;
-  int64_t depth;
-  int64_t phase;
-};
 
 }  // namespace
 
@@ -59,7 +34,9 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
     : transport_(transport),
       executor_(executor),
       options_(std::move(options)),
-      scheduler_(options_.schedule, options_.thread_setup) {
+      scheduler_(options_.schedule, options_.thread_setup),
+      step_order_(options_.schedule, options_.active_microbatches, options_.deterministic,
+                  transport.size()) {
   SMP_CHECK(options_.active_microbatches > 0, "active_microbatches is {}",
             options_.active_microbatches);
 }
@@ -78,20 +55,16 @@ void Server::drive(int64_t microbatches, const std::function<void(int64_t)>& bod
   }
   guarded([&] {
     begin_step(microbatches);
-    const int64_t active = order_ == Order::kRecord                 ? 1
-                           : options_.schedule == Schedule::kSimple ? microbatches
-                                                                    : options_.active_microbatches;
-    const auto over = [&] {
-      while (started_ < microbatches && started_ - finished_ < active) {
+    loop([&] {
+      while (started_ < microbatches && started_ - finished_ < step_order_.active()) {
         const int64_t microbatch = started_++;
         scheduler_.add({.microbatch = microbatch},
                        [this, microbatch, &body] { run_body(microbatch, body); });
       }
-      const bool trails_in = order_ != Order::kRecord || trails_ == transport_.size() - 1;
-      return finished_ == microbatches && trails_in;
-    };
-    loop(over);
-    if (order_ == Order::kRecord) make_plan(microbatches);
+      return finished_ == microbatches && step_order_.trails_complete();
+    });
+    if (order_ == OrderMode::kRecord) step_order_.add_trail(0, encode_trail(scheduler_.trail()));
+    step_order_.finish_step();
     Work result = collect();
     send_to_peers({.kind = Kind::kStepEnd,
                    .step = step_,
@@ -117,21 +90,19 @@ Work Server::serve() {
 void Server::begin_step(int64_t microbatches) {
   ++step_;
   started_ = finished_ = 0;
-  begun_ = true;
-  order_ = Order::kFree;
-  if (options_.deterministic) {
-    const bool planned = !plan_.empty() && planned_microbatches_ == microbatches;
-    order_ = planned ? Order::kPlanned : Order::kRecord;
-    trails_ = 0;
-    trail_.clear();
-    scheduler_.clear_trail();
-    if (planned) scheduler_.follow(plan_[0]);
-  }
+  step_order_.begin_step(microbatches);
   for (int peer = 1; peer < transport_.size(); ++peer) {
-    std::string body(1, static_cast<char>(order_));
-    if (order_ == Order::kPlanned) body += to_bytes(plan_[static_cast<size_t>(peer)]);
-    send(peer, {.kind = Kind::kStepBegin, .step = step_, .body = std::move(body)});
+    send(peer,
+         {.kind = Kind::kStepBegin, .step = step_, .body = step_order_.of_rank(peer).encode()});
   }
+  follow(step_order_.of_rank(0));
+}
+
+void Server::follow(const RankOrder& order) {
+  begun_ = true;
+  order_ = order.mode;
+  scheduler_.clear_trail();
+  if (order_ == OrderMode::kPlanned) scheduler_.follow(order.microbatches);
 }
 
 void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& body) {
@@ -170,9 +141,15 @@ void Server::wait_for_message() {
     }
     return;
   }
-  auto message = transport_.receive(Clock::now() + options_.timeout);
-  if (!message) throw HostError(hang_report());
-  handle(decode(std::move(*message)));
+  const auto deadline = Clock::now() + options_.timeout;
+  while (true) {
+    if (auto message = transport_.receive(std::min(deadline, Clock::now() + kInterruptInterval))) {
+      handle(decode(std::move(*message)));
+      return;
+    }
+    if (Clock::now() >= deadline) throw HostError(hang_report());
+    if (options_.check_interrupt) options_.check_interrupt();
+  }
 }
 
 // --- Messages ---
@@ -185,7 +162,7 @@ void Server::handle(Envelope envelope) {
   }
   switch (envelope.kind) {
     case Kind::kStepBegin:
-      return handle_step_begin(envelope);
+      return follow(RankOrder::decode(envelope.body));
     case Kind::kForward:
     case Kind::kBackward:
       return start_task(std::move(envelope));
@@ -194,34 +171,18 @@ void Server::handle(Envelope envelope) {
       return finish_reply(std::move(envelope));
     case Kind::kMicrobatchDone:
       executor_.release(envelope.microbatch);
-      if (order_ == Order::kRecord && envelope.microbatch == 0) {
-        std::vector<TrailEntry> entries;
-        for (const TaskKey& key : scheduler_.trail()) {
-          if (key.microbatch == 0) {
-            entries.push_back({key.visit, key.depth, static_cast<int64_t>(key.phase)});
-          }
-        }
-        send(0, {.kind = Kind::kTrail, .step = step_, .body = to_bytes(entries)});
+      if (order_ == OrderMode::kRecord && envelope.microbatch == 0) {
+        send(0, {.kind = Kind::kTrail, .step = step_, .body = encode_trail(scheduler_.trail())});
       }
       return;
     case Kind::kTrail:
-      return handle_trail(envelope);
+      return step_order_.add_trail(envelope.source, envelope.body);
     case Kind::kStepEnd:
       result_ = std::make_unique<Work>(
           Work{.body = std::move(envelope.body), .payload = std::move(envelope.payload)});
       return;
     case Kind::kAbort:
       throw RemoteFailure(envelope.body);
-  }
-}
-
-void Server::handle_step_begin(const Envelope& envelope) {
-  SMP_CHECK(!envelope.body.empty(), "an empty step-begin message");
-  begun_ = true;
-  order_ = static_cast<Order>(envelope.body[0]);
-  scheduler_.clear_trail();
-  if (order_ == Order::kPlanned) {
-    scheduler_.follow(from_bytes<int64_t>(std::string_view(envelope.body).substr(1)));
   }
 }
 
@@ -304,59 +265,12 @@ void Server::send_to_peers(const Envelope& envelope) {
   }
 }
 
-// --- The order under `deterministic` ---
-
-std::vector<Visit> Server::visits_of_first_microbatch() const {
-  std::vector<Visit> visits;
-  for (const auto& [index, visit] : trail_) {
-    SMP_CHECK(index == static_cast<int64_t>(visits.size()), "visit {} of microbatch 0 is missing",
-              visits.size());
-    visits.push_back(visit);
-  }
-  return visits;
-}
-
-void Server::handle_trail(const Envelope& envelope) {
-  if (order_ != Order::kRecord) {  // the notice of a rank that had to leave its plan
-    plan_.clear();
-    return;
-  }
-  ++trails_;
-  for (const TrailEntry& entry : from_bytes<TrailEntry>(envelope.body)) {
-    trail_[entry.visit] = {.rank = envelope.source,
-                           .phase = static_cast<Phase>(entry.phase),
-                           .depth = static_cast<int>(entry.depth)};
-  }
-}
-
-void Server::make_plan(int64_t microbatches) {
-  if (divergences_ >= kMaxDivergences) return;
-  for (const TaskKey& key : scheduler_.trail()) {
-    if (key.microbatch == 0) {
-      trail_[key.visit] = {.rank = 0, .phase = key.phase, .depth = key.depth};
-    }
-  }
-  const int64_t active =
-      options_.schedule == Schedule::kSimple ? microbatches : options_.active_microbatches;
-  plan_ = plan_order(visits_of_first_microbatch(), microbatches, active, options_.schedule,
-                     transport_.size());
-  planned_microbatches_ = microbatches;
-}
-
 void Server::drop_order() {
   scheduler_.drop_order();
-  ++divergences_;
-  if (divergences_ <= kMaxDivergences) {
-    SMP_LOG(warning,
-            "deterministic_server: step {} on {} does not call modules as the recorded step did; "
-            "its order is free, the next step is recorded anew{}",
-            step_, options_.name,
-            divergences_ == kMaxDivergences ? "; from now on microbatches run one by one" : "");
-  }
   if (driver()) {
-    plan_.clear();
+    step_order_.diverged();
   } else {
-    send(0, {.kind = Kind::kTrail, .step = step_});
+    send(0, {.kind = Kind::kTrail, .step = step_});  // the driver plans anew
   }
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "smp_runtime/pipeline/scheduler.h"
+#include "smp_runtime/pipeline/step_order.h"
 #include "smp_runtime/pipeline/wire.h"
 #include "smp_runtime/transport/transport.h"
 
@@ -57,6 +58,9 @@ struct ServerOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< without any progress
   std::string name = "rank 0";  ///< who speaks, in errors that reach other ranks
   std::function<void()> thread_setup;
+  /// Called about once a second while the loop's thread waits; may throw to end the step, as a
+  /// signal handler of the user does.
+  std::function<void()> check_interrupt;
   std::function<std::string(int64_t)> target_name;  ///< for reports; may be empty
 };
 
@@ -92,7 +96,6 @@ class Server {
   [[nodiscard]] int64_t microbatch() const;
 
  private:
-  enum class Order : char { kFree, kRecord, kPlanned };
   struct Awaited {
     int owner;
     int64_t target;
@@ -100,19 +103,17 @@ class Server {
   };
 
   void begin_step(int64_t microbatches);
+  void follow(const RankOrder& order);
   void run_body(int64_t microbatch, const std::function<void(int64_t)>& body);
   void handle(Envelope envelope);
-  void handle_step_begin(const Envelope& envelope);
-  void handle_trail(const Envelope& envelope);
   void start_task(Envelope envelope);
   void finish_reply(Envelope envelope);
   /// Runs tasks and handles messages until `over()` and nothing is left to run.
   template <typename Over>
   void loop(const Over& over);
-  /// Waits for a message, or for the order to prove wrong. False if the latter happened.
+  /// Waits for a message and handles it, or for the planned order to prove wrong.
   void wait_for_message();
   void drop_order();
-  void make_plan(int64_t microbatches);
   Work request(Kind kind, int owner, int64_t target, uint64_t call, Work work);
   void send(int destination, Envelope envelope);
   void send_to_peers(const Envelope& envelope);
@@ -120,18 +121,18 @@ class Server {
   void guarded(const std::function<void()>& step);
   void unwind();
   [[nodiscard]] std::string hang_report() const;
-  [[nodiscard]] std::vector<Visit> visits_of_first_microbatch() const;
   [[nodiscard]] bool driver() const { return transport_.rank() == 0; }
 
   transport::Transport& transport_;
   Executor& executor_;
   const ServerOptions options_;
   Scheduler scheduler_;
+  StepOrder step_order_;  ///< the driver's
 
   // Of the step in progress.
   int64_t step_ = 0;
   bool begun_ = false;  ///< its order is known; until then nothing may run
-  Order order_ = Order::kFree;
+  OrderMode order_ = OrderMode::kFree;
   int64_t started_ = 0;
   int64_t finished_ = 0;
   int64_t inline_microbatch_ = -1;  ///< of a group of one rank, which needs no tasks
@@ -140,13 +141,6 @@ class Server {
   std::map<Scheduler::WaitId, Work> replies_;
   std::vector<Envelope> early_;  ///< of steps that this rank has not begun
   std::unique_ptr<Work> result_;
-
-  // Of the driver under `deterministic`.
-  int64_t planned_microbatches_ = 0;
-  std::vector<std::vector<int64_t>> plan_;  ///< by rank; empty: to be recorded
-  std::map<int64_t, Visit> trail_;          ///< by visit
-  int trails_ = 0;
-  int divergences_ = 0;
 };
 
 }  // namespace smp::pipeline

@@ -65,6 +65,12 @@ std::string describe_error(const std::exception_ptr& error) {
   }
 }
 
+/// Runs the handlers of signals that came in the meantime; does nothing off the main thread.
+void check_signals() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 class PyEngine {
  public:
   PyEngine(const std::string& group_name, int cuda_device, const std::string& schedule,
@@ -80,6 +86,7 @@ class PyEngine {
                        std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3)),
                    .name = std::move(name),
                    .thread_setup = {},
+                   .check_interrupt = check_signals,
                    .target_name =
                        [names = std::move(module_names)](int64_t module) {
                          return names.at(static_cast<size_t>(module));

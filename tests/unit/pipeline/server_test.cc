@@ -39,7 +39,7 @@ class Group {
   }
 
   ToyExecutor& executor(int rank) { return members_[static_cast<size_t>(rank)]->executor; }
-  transport::LoopbackNetwork& network() { return network_; }
+  std::vector<Module>& program() { return program_; }
 
   /// One step on all ranks; the errors by rank.
   std::vector<std::exception_ptr> step(int64_t microbatches, std::vector<Result>& results) {
@@ -187,6 +187,19 @@ TEST(Server, SimpleRunsAllForwardsBeforeAnyBackward) {
 
   EXPECT_EQ(text_of(errors[0]), "");
   EXPECT_EQ(group.order_of(0), (std::vector<int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Server, StepUnlikeThePlannedOneStillComputesTheSame) {
+  std::mt19937 random(3);
+  Group group(random_program(random, 3, 6), 3, {.active_microbatches = 3, .deterministic = true});
+  std::vector<Result> results;
+  for (int step = 0; step < 2; ++step) group.step(4, results);  // recorded, then planned
+
+  for (Module& module : group.program()) module.repeats = 3 - module.repeats;
+  for (int step = 0; step < 2; ++step) {
+    for (const auto& error : group.step(4, results)) EXPECT_EQ(text_of(error), "");
+    expect_same_as_alone(group.program(), results);
+  }
 }
 
 TEST(Server, FailureOnOneRankReachesAllRanksAndTheNextStepRuns) {

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/pipeline/step_order.h"
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace smp::pipeline {
+namespace {
+
+/// So many wrong plans, and the order is kept by running one microbatch after the other.
+constexpr int kMaxDivergences = 3;
+
+struct TrailEntry {
+  int64_t visit;
+  int64_t depth;
+  int64_t phase;
+};
+
+template <typename T>
+std::string to_bytes(const std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::string bytes(values.size() * sizeof(T), '\0');
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+template <typename T>
+std::vector<T> from_bytes(std::string_view bytes) {
+  SMP_CHECK(bytes.size() % sizeof(T) == 0, "{} bytes of an order", bytes.size());
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+}  // namespace
+
+std::string RankOrder::encode() const {
+  return std::string(1, static_cast<char>(mode)) + to_bytes(microbatches);
+}
+
+RankOrder RankOrder::decode(std::string_view bytes) {
+  SMP_CHECK(!bytes.empty() && bytes[0] <= static_cast<char>(OrderMode::kPlanned),
+            "{} bytes of an order", bytes.size());
+  return {.mode = static_cast<OrderMode>(bytes[0]),
+          .microbatches = from_bytes<int64_t>(bytes.substr(1))};
+}
+
+std::string encode_trail(std::span<const TaskKey> runs) {
+  std::vector<TrailEntry> entries;
+  for (const TaskKey& key : runs) {
+    if (key.microbatch != 0) continue;
+    entries.push_back({key.visit, key.depth, static_cast<int64_t>(key.phase)});
+  }
+  return to_bytes(entries);
+}
+
+StepOrder::StepOrder(Schedule schedule, int64_t active_microbatches, bool deterministic, int ranks)
+    : schedule_(schedule),
+      active_microbatches_(active_microbatches),
+      deterministic_(deterministic),
+      ranks_(ranks) {}
+
+void StepOrder::begin_step(int64_t microbatches) {
+  microbatches_ = microbatches;
+  trails_ = 0;
+  visits_.clear();
+  if (!deterministic_) return;
+  const bool planned = !plan_.empty() && planned_microbatches_ == microbatches;
+  mode_ = planned ? OrderMode::kPlanned : OrderMode::kRecord;
+}
+
+RankOrder StepOrder::of_rank(int rank) const {
+  if (mode_ != OrderMode::kPlanned) return {.mode = mode_, .microbatches = {}};
+  return {.mode = mode_, .microbatches = plan_[static_cast<size_t>(rank)]};
+}
+
+int64_t StepOrder::active() const {
+  if (mode_ == OrderMode::kRecord) return 1;
+  // All forwards come first: with fewer in flight the first backward would never begin.
+  return schedule_ == Schedule::kSimple ? microbatches_ : active_microbatches_;
+}
+
+void StepOrder::add_trail(int rank, std::string_view trail) {
+  if (mode_ != OrderMode::kRecord) {
+    diverged();
+    return;
+  }
+  ++trails_;
+  for (const TrailEntry& entry : from_bytes<TrailEntry>(trail)) {
+    visits_[entry.visit] = {.rank = rank,
+                            .phase = static_cast<Phase>(entry.phase),
+                            .depth = static_cast<int>(entry.depth)};
+  }
+}
+
+bool StepOrder::trails_complete() const {
+  return mode_ != OrderMode::kRecord || trails_ >= ranks_ - 1;
+}
+
+void StepOrder::finish_step() {
+  if (mode_ != OrderMode::kRecord || divergences_ >= kMaxDivergences) return;
+  std::vector<Visit> visits;
+  for (const auto& [index, visit] : visits_) {
+    SMP_CHECK(index == static_cast<int64_t>(visits.size()), "visit {} of microbatch 0 is missing",
+              visits.size());
+    visits.push_back(visit);
+  }
+  mode_ = OrderMode::kPlanned;  // for active()
+  plan_ = plan_order(visits, microbatches_, active(), schedule_, ranks_);
+  planned_microbatches_ = microbatches_;
+}
+
+void StepOrder::diverged() {
+  plan_.clear();
+  ++divergences_;
+  if (divergences_ > kMaxDivergences) return;
+  SMP_LOG(
+      warning,
+      "deterministic_server: a step does not call modules as the recorded step did; the rest of "
+      "it runs as messages arrive, the next step is recorded anew{}",
+      divergences_ == kMaxDivergences ? "; from now on microbatches run one by one" : "");
+}
+
+}  // namespace smp::pipeline

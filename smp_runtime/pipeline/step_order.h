@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the order of a step's work on the ranks is decided, and under `deterministic` kept the same
+// from run to run: one step is recorded, with its microbatches one by one; from its visits an order
+// is planned; later steps follow it until one proves different.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/pipeline/order_plan.h"
+#include "smp_runtime/pipeline/task_order.h"
+
+namespace smp::pipeline {
+
+enum class OrderMode : char {
+  kFree,     ///< as messages arrive
+  kRecord,   ///< one microbatch at a time; the visits of microbatch 0 are noted
+  kPlanned,  ///< a fixed sequence of microbatches on each rank
+};
+
+/// What a rank is told of the order at the beginning of a step.
+struct RankOrder {
+  OrderMode mode = OrderMode::kFree;
+  std::vector<int64_t> microbatches;  ///< under kPlanned
+
+  [[nodiscard]] std::string encode() const;
+  /// Throws InternalError for bytes of another kind.
+  [[nodiscard]] static RankOrder decode(std::string_view bytes);
+};
+
+/// The visits of microbatch 0 among the runs of a rank, as bytes.
+[[nodiscard]] std::string encode_trail(std::span<const TaskKey> runs);
+
+/// The driver's side.
+class StepOrder {
+ public:
+  StepOrder(Schedule schedule, int64_t active_microbatches, bool deterministic, int ranks);
+
+  /// Decides how the next step runs.
+  void begin_step(int64_t microbatches);
+  [[nodiscard]] OrderMode mode() const { return mode_; }
+  [[nodiscard]] RankOrder of_rank(int rank) const;
+  /// How many microbatches may be begun and unfinished in this step.
+  [[nodiscard]] int64_t active() const;
+
+  /// While recording: what `rank` noted. Later: the rank had to leave its order.
+  void add_trail(int rank, std::string_view trail);
+  /// Whether all that the step's order needs has come from the other ranks.
+  [[nodiscard]] bool trails_complete() const;
+  /// The recorded step is over: plans, once the driver's own trail is there too.
+  void finish_step();
+  /// A rank left the planned order. From the third time on microbatches run one by one.
+  void diverged();
+
+ private:
+  const Schedule schedule_;
+  const int64_t active_microbatches_;
+  const bool deterministic_;
+  const int ranks_;
+
+  OrderMode mode_ = OrderMode::kFree;
+  int64_t microbatches_ = 0;                ///< of this step
+  int64_t planned_microbatches_ = 0;        ///< of the plan
+  std::vector<std::vector<int64_t>> plan_;  ///< by rank; empty: to be recorded
+  std::map<int64_t, Visit> visits_;         ///< recorded so far, by number
+  int trails_ = 0;
+  int divergences_ = 0;
+};
+
+}  // namespace smp::pipeline
