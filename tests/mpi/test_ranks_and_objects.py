@@ -3,57 +3,118 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from launching import Outcome, run_alone, run_mpi, run_torchrun
+from rank_pool import RankPool
 
-from tests.mpi.launching import Outcome, run_alone, run_mpi, run_torchrun
+PLACEMENTS = ["cluster", "spread", *map("".join, itertools.permutations("DPT"))]
+
+
+def layout(pp: int, tp: int, placement: str) -> dict[str, Any]:
+    return {
+        "partitions": pp,
+        "tensor_parallel_degree": tp,
+        "placement_strategy": placement,
+        "ddp": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("processes", "pp", "tp", "placement"),
+    [
+        (1, 1, 1, "cluster"),
+        (4, 1, 1, "cluster"),
+        (4, 2, 1, "spread"),
+        (4, 4, 1, "DPT"),
+        *[(4, 2, 2, placement) for placement in ("cluster", "spread")],
+        (8, 4, 1, "cluster"),
+        *[(8, 2, 2, placement) for placement in PLACEMENTS],
+    ],
+)
+def test_ranks_groups_and_objects(
+    pool: Callable[[int], RankPool], processes: int, pp: int, tp: int, placement: str
+) -> None:
+    settings = layout(pp, tp, placement)
+
+    pool(processes).run("ranks_and_objects:check", settings, settings)
 
 
 def check_all_ranks_are_done(outcome: Outcome, processes: int) -> None:
     assert outcome.code == 0, outcome.output
-    assert outcome.output.count("rank done after") == processes, outcome.output
+    assert outcome.output.count("checked on one rank") == processes, outcome.output
 
 
-@pytest.mark.parametrize("processes", [1, 4, 8])
-def test_ranks_groups_and_objects_under_open_mpi(processes: int) -> None:
-    outcome = run_mpi(processes, "ranks_and_objects.py", str(processes))
+def test_under_open_mpi_without_a_rendezvous_rank_0_picks_one() -> None:
+    outcome = run_mpi(2, "ranks_and_objects.py", json.dumps(layout(2, 1, "cluster")))
 
-    check_all_ranks_are_done(outcome, processes)
+    check_all_ranks_are_done(outcome, 2)
 
 
-def test_ranks_groups_and_objects_under_torchrun() -> None:
-    check_all_ranks_are_done(run_torchrun(2, "ranks_and_objects.py", "2"), 2)
+def test_under_torchrun_its_agent_is_the_rendezvous() -> None:
+    outcome = run_torchrun(2, "ranks_and_objects.py", json.dumps(layout(1, 1, "spread")))
+
+    check_all_ranks_are_done(outcome, 2)
 
 
 def test_a_bare_process_is_a_job_of_one() -> None:
-    check_all_ranks_are_done(run_alone("ranks_and_objects.py", "1"), 1)
+    check_all_ranks_are_done(run_alone("ranks_and_objects.py", json.dumps(layout(1, 1, "DPT"))), 1)
 
 
 def test_an_initialised_torch_distributed_decides_the_ranks(tmp_path: Path) -> None:
     outcome = run_mpi(4, "joins_torch.py", str(tmp_path / "store"))
 
     assert outcome.code == 0, outcome.output
-    assert outcome.output.count("joined in") == 4
+    assert outcome.output.count("joined torch.distributed") == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "waiting", "text"),
+    [
+        ("barrier", 0, "smp.barrier over WORLD: rank 0 waited 1 s for rank 1 of [0, 1]"),
+        ("recv_from", 0, "smp.recv_from: rank 0 waited 1 s for rank 1 of [0, 1]"),
+        ("send", 1, "smp.send: rank 1 waited 1 s for rank 0 of [0, 1]"),
+        ("allgather", 1, "smp.allgather over PP: rank 1 waited 1 s for rank 0 of [0, 1]"),
+    ],
+)
+def test_who_waits_in_vain_learns_for_whom(
+    pool: Callable[[int], RankPool], call: str, waiting: int, text: str
+) -> None:
+    ranks = pool(2)
+
+    ranks.start("misuse:one_rank_alone", {"partitions": 2}, call)
+    outcomes = [ranks.outcome(rank) for rank in range(2)]
+
+    assert f"SMPCommTimeoutError: {text}" in outcomes[waiting].error
+    assert outcomes[1 - waiting].error == ""
+
+
+def test_a_rank_that_is_not_there_is_refused(pool: Callable[[int], RankPool]) -> None:
+    errors = pool(2).run("misuse:name_a_rank_that_is_not_there", {"partitions": 2}, fails=True)
+
+    assert all("names rank 2 of its PP group, which has ranks 0 to 1" in e for e in errors)
+
+
+def test_settings_that_do_not_fit_the_world_end_it_at_once(pool: Callable[[int], RankPool]) -> None:
+    errors = pool(2).run("misuse:nothing", {"partitions": 4}, fails=True)
+
+    assert all("world size 2 is not divisible by partitions 4" in e for e in errors)
 
 
 @pytest.mark.parametrize(
     ("case", "text"),
     [
-        ("absent-from-barrier", "SMPCommTimeoutError: smp.barrier over WORLD: rank 0 waited 2 s for "
-         "rank 1 of [0, 1]"),
-        ("nothing-sent", "smp.recv_from: rank 0 waited 2 s for rank 1 of [0, 1]"),
-        ("nobody-receives", "smp.send: rank 1 waited 2 s for rank 0 of [0, 1]"),
-        ("absent-from-allgather", "smp.allgather over PP: rank 1 waited 2 s for rank 0 of [0, 1]"),
-        ("wrong-rank", "names rank 2 of its PP group, which has ranks 0 to 1"),
-        ("does-not-divide", "world size 2 is not divisible by partitions 4"),
-        ("different-settings", "rank 1 and rank 0 have different settings: microbatches is 3 here "
-         "and 2 there"),
+        ("different-settings", "rank 1 and rank 0 have different settings: microbatches is 3 here"),
         ("failure", "ArithmeticError: the script of rank 0 failed"),
     ],
-)  # fmt: skip
-def test_mistakes_end_the_job_and_name_who_made_them(case: str, text: str) -> None:
-    outcome = run_mpi(2, "misuse.py", case, SMP_TIMEOUT_SECONDS="2" if "-" in case else "600")
+)
+def test_one_rank_that_fails_ends_the_job(case: str, text: str) -> None:
+    outcome = run_mpi(2, "misuse.py", case)
 
     assert outcome.code != 0
-    assert text in outcome.output
+    assert text in outcome.output, outcome.output

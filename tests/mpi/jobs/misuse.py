@@ -1,33 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks of which one does what it should not; the argument says what."""
+"""Two ranks of which one does what it should not."""
 
 from __future__ import annotations
 
 import os
 import sys
+from datetime import timedelta
 
 import smdistributed.modelparallel.torch as smp
+from smdistributed.modelparallel.torch.state_mod import state
 
-CASE = sys.argv[1]
-RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 
-if CASE == "different-settings":
-    smp.init({"microbatches": 2 + RANK})
-elif CASE == "does-not-divide":
-    smp.init({"partitions": 4})
-else:
-    smp.init({"partitions": 2})
-    if CASE == "absent-from-barrier" and RANK == 0:
+def one_rank_alone(call: str) -> None:
+    """One rank makes a call that needs the other, which leaves."""
+    state.require_initialized("this test").meetings.timeout = timedelta(seconds=1)
+    if call == "barrier" and smp.rank() == 0:
         smp.barrier()
-    elif CASE == "nothing-sent" and RANK == 0:
+    elif call == "recv_from" and smp.rank() == 0:
         smp.recv_from(1, smp.RankType.PP_RANK)
-    elif CASE == "nobody-receives" and RANK == 1:
+    elif call == "send" and smp.rank() == 1:
         smp.send("hello", 0, smp.RankType.WORLD_RANK)
-    elif CASE == "absent-from-allgather" and RANK == 1:
+    elif call == "allgather" and smp.rank() == 1:
         smp.allgather(1, smp.PP_GROUP)
-    elif CASE == "wrong-rank":
-        smp.recv_from(2, smp.RankType.PP_RANK)
-    elif CASE == "failure":
-        if RANK == 0:
+
+
+def name_a_rank_that_is_not_there() -> None:
+    smp.recv_from(2, smp.RankType.PP_RANK)
+
+
+def nothing() -> None:
+    """For jobs that end before they begin."""
+
+
+if __name__ == "__main__":
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+    if sys.argv[1] == "different-settings":
+        smp.init({"microbatches": 2 + rank})
+    elif sys.argv[1] == "failure":
+        smp.init({"partitions": 2})
+        if rank == 0:
             raise ArithmeticError("the script of rank 0 failed")
         smp.barrier()

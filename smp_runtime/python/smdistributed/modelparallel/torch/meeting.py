@@ -16,12 +16,15 @@ from smdistributed.modelparallel.torch.stores import Store
 
 
 class Meetings:
-    """One rank's view. Calls are numbered: the n-th call of one rank meets the n-th of another."""
+    """One rank's view. Calls are numbered: the n-th call of one rank meets the n-th of another.
+
+    No call waits longer than ``timeout``.
+    """
 
     def __init__(self, store: Store, rank: int, timeout: timedelta) -> None:
         self._store = store
         self._rank = rank
-        self._timeout = timeout
+        self.timeout = timeout
         self._calls: Counter[str] = Counter()
 
     def _next(self, label: str) -> str:
@@ -86,7 +89,7 @@ class Meetings:
 
     def _appears(self, key: str) -> bool:
         try:
-            self._store.wait([key], self._timeout)
+            self._store.wait([key], self.timeout)
         except dist.DistNetworkError:
             raise
         except (dist.DistStoreError, RuntimeError):
@@ -95,7 +98,7 @@ class Meetings:
         return True
 
     def _timed_out(self, what: str, absent: list[int], ranks: list[int]) -> SMPCommTimeoutError:
-        seconds = self._timeout.total_seconds()
+        seconds = self.timeout.total_seconds()
         return SMPCommTimeoutError(
             f"{what}: rank {self._rank} waited {seconds:g} s for "
             f"{'ranks' if len(absent) != 1 else 'rank'} {', '.join(map(str, absent))} of "

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import os
 import socket
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -83,13 +86,28 @@ def _derived_port(variables: Any) -> int:
 
 def world_of_mpi(identity: Identity) -> Any | None:
     """MPI's world if this process is in one that fits ``identity``; importing it starts MPI."""
+    starts = "mpi4py.MPI" not in sys.modules
     try:
         from mpi4py import MPI  # noqa: PLC0415 - only a job without an address needs it
     except (ImportError, RuntimeError):
         return None
     world = MPI.COMM_WORLD
+    if starts:
+        atexit.register(_skip_exit_of_mpi_after_failure)
     fits = world.Get_rank() == identity.rank and world.Get_size() == identity.size
     return world if fits else None
+
+
+def _skip_exit_of_mpi_after_failure() -> None:
+    """Ends a process that dies of an exception: MPI's exit waits for ranks that wait for this one.
+
+    mpirun then ends the others. ``MPI_Abort`` would too, but it does not wait until mpirun has read
+    the traceback.
+    """
+    if getattr(sys, "last_value", None) is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def open_store(identity: Identity, environment: LaunchEnvironment, ddp_port: int | None) -> Store:

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that published scripts import is there; what is not there yet says so when used."""
+
+import doctest
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+import smdistributed
+import smdistributed.modelparallel.torch as smp
+import torch
+from packaging.version import Version
+from smdistributed.modelparallel.torch.exceptions import SMPError, SMPUnsupportedError
+
+TORCH = "smdistributed.modelparallel.torch"
+ABSENT = {"smdistributed.modelparallel.tensorflow", "smdistributed.dataparallel.torch.torch_smddp"}
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(smdistributed.__path__, "smdistributed.")
+    if module.name not in ABSENT and not module.name.endswith("_runtime")
+)
+
+
+def test_transformers_finds_the_package() -> None:
+    assert importlib.util.find_spec("smdistributed") is not None
+
+
+def test_version_passes_the_comparisons_of_its_callers() -> None:
+    version = Version(importlib.import_module("smdistributed.modelparallel").__version__)
+
+    assert version >= Version("1.10")
+    assert version >= Version("1.15")
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (f"{TORCH}.nn", ["FusedLayerNorm", "DistributedLinear", "FlashAttentionLayer"]),
+        (f"{TORCH}.nn.huggingface.gpt2", ["translate_hf_state_dict_to_smdistributed"]),
+        (f"{TORCH}.nn.huggingface.roberta", ["translate_state_dict_to_smdistributed"]),
+        (f"{TORCH}.nn.huggingface.gptj", ["translate_hf_gptj_state_dict_to_smdistributed_gptj"]),
+        (f"{TORCH}.nn.huggingface.gptneo", ["translate_state_dict_to_hf_gptneo"]),
+        (f"{TORCH}.nn.huggingface.bert", ["translate_state_dict_to_hf_bert"]),
+        (f"{TORCH}.optimizers", ["FusedLAMB", "FusedLamb", "FusedNovoGrad", "FusedAdam"]),
+        (f"{TORCH}.amp", ["GradScaler"]),
+        (f"{TORCH}.patches.checkpoint", ["checkpoint", "checkpoint_sequential"]),
+        (f"{TORCH}.state_mod", ["state"]),
+        (f"{TORCH}.utils", ["rmsg", "get_distribution_axis"]),
+        (f"{TORCH}.model", ["DistributedModel"]),
+        (f"{TORCH}.step", ["StepOutput"]),
+        (f"{TORCH}.sharded_data_parallel_checkpoint", ["get_param_shapes", "get_buffer_names"]),
+        (f"{TORCH}.exceptions", ["SMPNotInitializedError"]),
+        ("smdistributed.modelparallel.backend.exceptions", ["SMPBackendError"]),
+        ("smdistributed.modelparallel.test.torch.utils", ["verify", "dump_model"]),
+    ],
+)
+def test_import_paths_of_published_scripts_exist(module: str, names: list[str]) -> None:
+    loaded = importlib.import_module(module)
+
+    assert [name for name in names if not hasattr(loaded, name)] == []
+
+
+def test_step_stays_the_decorator_when_its_module_is_imported() -> None:
+    module = importlib.import_module(f"{TORCH}.step")
+
+    assert inspect.ismodule(module)
+    assert smp.step is module.step
+    assert callable(smp.step)
+
+
+def test_attributes_that_scripts_reach_without_importing() -> None:
+    assert smp.model.DistributedModel is smp.DistributedModel
+    assert callable(smp.nn.huggingface.gpt2.translate_state_dict_to_hf_gpt2)
+    assert smp.state is smp.state_mod.state
+    assert smp.WORLD is smp.CommGroup.WORLD
+    assert smp.PP_GROUP is smp.CommGroup.PP_GROUP
+    assert issubclass(smp.nn.FusedLayerNorm, torch.nn.Module)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: smp.nn.DistributedLinear(4, 4),
+        lambda: smp.optimizers.FusedLAMB([]),
+        lambda: smp.nn.huggingface.gpt2.translate_state_dict_to_hf_gpt2({}),
+        lambda: smp.set_activation_checkpointing(torch.nn.Linear(1, 1)),
+        lambda: smp.save_checkpoint("path", tag="t"),
+        lambda: smp.resume_from_checkpoint("path"),
+        lambda: smp.delay_param_initialization().__enter__(),
+        lambda: smp.tp_register_with_module(torch.nn.Linear, torch.nn.Linear),
+        lambda: smp.patches.checkpoint.checkpoint(torch.nn.Linear(1, 1)),
+    ],
+)
+def test_what_is_not_there_yet_says_so_when_used(use: object) -> None:
+    with pytest.raises(SMPUnsupportedError, match="is not available yet in this version"):
+        use()  # type: ignore[operator]
+
+
+def test_contexts_that_are_switched_off_do_nothing() -> None:
+    with smp.delay_param_initialization(enabled=False), smp.tensor_parallelism(enabled=False):
+        layer = torch.nn.Linear(2, 2)
+
+    assert layer.weight.shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", sorted(ABSENT))
+def test_absent_packages_raise_an_import_error_that_names_them(name: str) -> None:
+    with pytest.raises(ImportError, match=r"not offered|not available yet") as caught:
+        importlib.import_module(name)
+
+    assert isinstance(caught.value, SMPUnsupportedError)
+
+
+@pytest.mark.parametrize(
+    "name", [f"{TORCH}.exceptions", "smdistributed.modelparallel.backend.exceptions"]
+)
+def test_exception_modules_hold_exceptions_by_name(name: str) -> None:
+    module = importlib.import_module(name)
+
+    classes = [getattr(module, n) for n in dir(module) if inspect.isclass(getattr(module, n))]
+
+    assert classes
+    assert all(issubclass(c, RuntimeError) and c.__name__.startswith("SMP") for c in classes)
+    assert issubclass(smp.exceptions.SMPConfigError, (SMPError, ValueError))
+
+
+def test_importing_starts_nothing() -> None:
+    code = (
+        "import threading, torch.distributed, smdistributed.modelparallel.torch as smp; "
+        "assert not smp.is_initialized() and not torch.distributed.is_initialized(); "
+        "assert threading.active_count() == 1"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SM_HP_MP_PARAMETERS", raising=False)
+
+    outcome = doctest.testmod(importlib.import_module(name))
+
+    assert outcome.failed == 0

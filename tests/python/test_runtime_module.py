@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the extension module carries over from C++."""
+
+import pytest
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPInternalError
+
+
+def tree_of_two() -> _runtime.ModuleTree:
+    tree = _runtime.ModuleTree()
+    weight = tree.add_parameter("fc.weight", 8)
+    tree.add_module("")
+    tree.add_module("fc", parent=0, parameters=[weight], pin=1)
+    return tree
+
+
+def test_kinds_of_errors_are_exceptions_of_the_library() -> None:
+    with pytest.raises(SMPConfigError, match="module fc is put on partition 1"):
+        _runtime.assign_manual(tree_of_two(), 1, 0)
+    with pytest.raises(SMPInternalError, match="please report it"):
+        tree_of_two().add_module("fc", parent=0)
+
+
+def test_assignments_are_values() -> None:
+    tree = tree_of_two()
+
+    assignment = _runtime.assign_manual(tree, 2, 0)
+
+    assert assignment.partition_of == {"": 0, "fc": 1}
+    assert assignment["fc"] == 1
+    assert _runtime.Assignment.from_json(assignment.to_json(), "here") == assignment
+    assert assignment.log_line(tree).startswith("Partition assignments: (root)=0 fc=1")
+    assert assignment.parameter_bytes(tree) == [0, 8]
+
+
+def test_settings_are_attributes() -> None:
+    config = _runtime.make_parallel_config("partitions=2,ddp=1", "env", "{}", "dict")
+
+    assert (config.partitions, config.ddp, config.ddp_port) == (2, True, None)
+    with pytest.raises(AttributeError, match='no setting "partition"'):
+        _ = config.partition
+
+
+def test_the_mesh_lists_groups() -> None:
+    config = _runtime.make_parallel_config("partitions=2,placement_strategy=spread", "", "{}", "")
+
+    mesh = _runtime.Mesh(config, 8)
+
+    assert mesh.groups(_runtime.Group.PP) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert mesh.rank_in(_runtime.Group.DP, 6) == 2
