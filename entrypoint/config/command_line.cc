@@ -25,15 +25,13 @@ constexpr std::pair<const char*, Action> kActions[] = {
 };
 
 options::options_description description() {
-  options::options_description result("Options");
+  constexpr unsigned kColumns = 100;
+  options::options_description result("Options", kColumns, kColumns / 2);
   result.add_options()                                                                     //
       ("plan", "print what would be started, with ranks and environment; change nothing")  //
       ("json", "with --plan: one JSON object in place of text")                            //
       ("doctor", "check this machine and say what is wrong with it")                       //
-      ("make-tree", options::value<std::string>()->value_name("DIR"),
-       "make a mock job tree; its options are below")                        //
-      ("rank-exec", "run the command after -- as one rank; mpirun uses it")  //
-      ("help,h", "print this")                                               //
+      ("help,h", "print this")                                                             //
       ("version", "print the version");
   return result;
 }
@@ -91,6 +89,7 @@ Usage:
   train --doctor                 check the machine
   train --make-tree DIR …        make a mock job tree
   train PROGRAM ARG…             as an image's entry point: run another program
+  train --rank-exec -- CMD…      run one rank; mpirun calls this
 
 )";
 

@@ -122,7 +122,9 @@ bool JobConfig::is_model_parallel() const {
 }
 
 opt_ml::Layout find_layout(const EnvironmentMap& environment) {
-  return opt_ml::Layout(value_or(environment, "SAGEMAKER_BASE_DIR", opt_ml::Layout::kDefaultBase));
+  // The user's process has another working directory, so a relative base would mislead it.
+  return opt_ml::Layout(
+      fs::absolute(value_or(environment, "SAGEMAKER_BASE_DIR", opt_ml::Layout::kDefaultBase)));
 }
 
 JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,

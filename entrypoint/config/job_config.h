@@ -75,7 +75,7 @@ struct JobConfig {
   [[nodiscard]] bool is_model_parallel() const;
 };
 
-/// The tree that SAGEMAKER_BASE_DIR names, else /opt/ml.
+/// The tree that SAGEMAKER_BASE_DIR names, else /opt/ml; always an absolute path.
 opt_ml::Layout find_layout(const EnvironmentMap& environment);
 
 /// The files of a tree, as read: what turns into a JobConfig without touching the disk again.

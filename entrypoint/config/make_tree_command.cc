@@ -25,7 +25,8 @@ options::options_description description() {
     return options::value<Texts>()->composing()->value_name(name);
   };
   const auto number = [](const char* name) { return options::value<int>()->value_name(name); };
-  options::options_description result("Options of --make-tree");
+  constexpr unsigned kColumns = 100;
+  options::options_description result("Options of --make-tree", kColumns, kColumns / 2);
   result.add_options()                                                                  //
       ("make-tree", text("DIR"), "where; several hosts get DIR/algo-1, DIR/algo-2, …")  //
       ("hosts", number("N"), "hosts of the job (1)")                                    //

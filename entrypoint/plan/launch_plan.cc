@@ -212,6 +212,7 @@ class Planner {
                     const std::optional<smp::topology::ParallelConfig>& parallel) {
     plan_.total_processes = static_cast<int>(plan_.hosts.size());
     const JobEnvironment environment = set_environment();
+    if (!facts_.hostname_shim.empty()) set_preload();
     plan_.argv = process_command(entry, facts_.python, arguments_);
     plan_.user_command = plan_.argv;
     if (!parallel) return;
@@ -297,7 +298,7 @@ class Planner {
         facts_.num_cpus, plan_.processes_per_host));
   }
 
-  /// mpirun itself has to see the name that --host gives to this host.
+  /// mpirun has to see the name that --host gives to this host, NCCL that hosts differ.
   void set_preload() {
     const std::string own = value_or(job_.environment, "LD_PRELOAD");
     const std::string shim = facts_.hostname_shim.string();

@@ -180,6 +180,12 @@ TEST(JobConfig, AnEntryPointThatLinksOutOfTheFolderIsSeen) {
   EXPECT_TRUE(job.code.entry_point_escapes);
 }
 
+TEST(JobConfig, TheBaseIsAbsolute) {
+  EXPECT_EQ(find_layout({}).base(), "/opt/ml");
+  EXPECT_EQ(find_layout({{"SAGEMAKER_BASE_DIR", "job"}}).base(),
+            std::filesystem::current_path() / "job");
+}
+
 TEST(ProcessEnvironment, IsReadAsItIs) {
   const EnvironmentMap environment = read_process_environment();
 
