@@ -2,6 +2,8 @@
 #include "entrypoint/launch/host_probe.h"
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -30,6 +32,19 @@ std::string output_of(const std::vector<std::string>& argv, const std::string& p
   return {};
 }
 
+// Version managers put a shell script in an interpreter's place, and nothing lies beside that.
+fs::path behind_script(const fs::path& python) {
+  std::ifstream file(python, std::ios::binary);
+  std::array<char, 2> start{};
+  if (!file.read(start.data(), start.size()) || start[0] != '#' || start[1] != '!') return python;
+  const Completed asked =
+      run_command({.argv = {python.string(), "-c", "import sys; print(sys.executable)"},
+                   .environment = current_environment()},
+                  kTool);
+  const fs::path real = asked.output.substr(0, asked.output.find('\n'));
+  return asked.status.ok() && real.is_absolute() ? real : python;
+}
+
 fs::path find_python(const JobConfig& job, const std::string& path) {
   if (!job.knobs.python.empty()) {
     const fs::path python = find_program(job.knobs.python, path);
@@ -37,10 +52,10 @@ fs::path find_python(const JobConfig& job, const std::string& path) {
       throw smp::ConfigError("SM_LAUNCH_PYTHON={}: no such program; correct or unset it",
                              job.knobs.python);
     }
-    return python;
+    return behind_script(python);
   }
   for (const char* name : {"python3", "python"}) {
-    if (fs::path python = find_program(name, path); !python.empty()) return python;
+    if (fs::path python = find_program(name, path); !python.empty()) return behind_script(python);
   }
   return {};
 }

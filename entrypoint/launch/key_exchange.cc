@@ -40,8 +40,7 @@ std::optional<std::string> parse_exchanged_key(std::string_view text) {
 
 // One conversation. Returns the master's key, or throws.
 std::string converse(Connection& connection, const ExchangeRequest& request,
-                     const std::optional<std::string>& accepted) {
-  const Deadline deadline = Clock::now() + kConversation;
+                     const std::optional<std::string>& accepted, Deadline deadline) {
   connection.write(fmt::format("{}{} {}\n", kExchangeGreeting, request.host, request.job),
                    deadline);
   const std::string line = connection.read_line(kLongestExchangeLine, deadline);
@@ -111,10 +110,10 @@ std::string receive_key(Listener& listener, const ExchangeRequest& request, Dead
       SMP_LOG(warning, "key exchange: {}", last);
       continue;
     }
+    const Deadline end = std::min(deadline, Clock::now() + kConversation);
     try {
-      accepted = converse(*connection, request, accepted);
-      const std::string done =
-          connection->read_line(kLongestExchangeLine, Clock::now() + kConversation);
+      accepted = converse(*connection, request, accepted, end);
+      const std::string done = connection->read_line(kLongestExchangeLine, end);
       if (done == kDoneLine) return *accepted;
       last = "the master broke the exchange off";
     } catch (const smp::HostError& error) {

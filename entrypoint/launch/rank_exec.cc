@@ -38,6 +38,7 @@ int run_rank(const std::vector<std::string>& command) {
   sigemptyset(&set);
   for (const int signal : kSignals) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGCHLD, SIG_DFL);  // inherited as ignored it would let no child be waited for
   const pid_t daemon = getppid();
   prctl(PR_SET_PDEATHSIG, SIGTERM);
 
@@ -50,9 +51,9 @@ int run_rank(const std::vector<std::string>& command) {
   while (true) {
     if (getppid() != daemon) kill(-rank, SIGKILL);
     siginfo_t info{};
-    const int signal = sigwaitinfo(&set, &info);
-    if (signal < 0) continue;  // interrupted by a debugger
-    if (signal == SIGCHLD) {
+    const int number = sigwaitinfo(&set, &info);
+    if (number < 0) continue;  // interrupted by a debugger
+    if (number == SIGCHLD) {
       int status = 0;
       if (waitpid(rank, &status, WNOHANG) != rank) continue;
       kill(-rank, SIGKILL);  // what it left behind would hold mpirun's pipes open
@@ -60,11 +61,11 @@ int run_rank(const std::vector<std::string>& command) {
       if (ended.signal != 0) die_of(ended.signal);
       return ended.code;
     }
-    if (signal == SIGUSR1 || signal == SIGTERM) {
+    if (number == SIGUSR1 || number == SIGTERM) {
       if (!stopped) kill(-rank, SIGTERM);
       stopped = true;
     } else {
-      kill(-rank, signal);
+      kill(-rank, number);
     }
   }
 }

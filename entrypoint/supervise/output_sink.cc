@@ -10,11 +10,6 @@
 
 namespace entrypoint::supervise {
 
-void OutputSink::write(std::string_view bytes) {
-  pending_.append(bytes);
-  flush();
-}
-
 void OutputSink::flush() {
   // The descriptor is shared with whoever started us, so it stays in blocking mode; a pipe that
   // poll() calls writable takes PIPE_BUF bytes without blocking.

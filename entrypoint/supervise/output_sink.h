@@ -16,10 +16,10 @@ class OutputSink {
   /// Does not own `fd`.
   explicit OutputSink(int fd) : fd_(fd) {}
 
-  /// Writes what goes at once, keeps the rest.
-  void write(std::string_view bytes);
+  /// Keeps the bytes for flush(): many short lines then cost one system call.
+  void write(std::string_view bytes) { pending_.append(bytes); }
 
-  /// Goes on with what was kept. Call when poll() says that `fd` takes more.
+  /// Writes as much as `fd` takes without blocking.
   void flush();
 
   [[nodiscard]] int fd() const { return fd_; }

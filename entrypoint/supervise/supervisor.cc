@@ -41,10 +41,18 @@ constexpr std::chrono::seconds kDrainAfterExitHeldBack{10};
 constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGHUP};
 constexpr int kUserSignals[] = {SIGUSR1, SIGUSR2};
 
+// `nohup train` means it: a hangup that was ignored when we started stays ignored.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 sigset_t supervised_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : kStopSignals) sigaddset(&set, signal);
+  for (const int signal : kStopSignals) {
+    if (signal != SIGHUP || !is_ignored(signal)) sigaddset(&set, signal);
+  }
   for (const int signal : kUserSignals) sigaddset(&set, signal);
   sigaddset(&set, SIGCHLD);
   return set;
@@ -109,6 +117,7 @@ Supervisor::Supervisor(Streams streams) : out_(streams.out), err_(streams.err) {
   const sigset_t set = supervised_signals();
   sigprocmask(SIG_BLOCK, &set, &previous_mask_);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // inherited as ignored it would let no child be waited for
   signals_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_.is_open()) throw smp::HostError("signalfd: {}", std::strerror(errno));
   if (getpid() != 1) prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -215,6 +224,9 @@ ChildId Supervisor::start(const launch::Errand& errand) {
 Wake Supervisor::wait(Deadline deadline) {
   while (true) {
     finish_children();
+    // Before the caller logs anything: lines come out in the order in which they were made.
+    out_.flush();
+    err_.flush();
     if (stop_unreported_) {
       stop_unreported_ = false;
       return Wake::kStopRequested;

@@ -22,9 +22,9 @@
 namespace entrypoint::supervise {
 
 /// Make it before the first fork and before any thread: it blocks SIGTERM, SIGINT, SIGHUP, SIGUSR1,
-/// SIGUSR2 and SIGCHLD, which from then on only its loop consumes, ignores SIGPIPE, and adopts
-/// orphans (child subreaper when it is not PID 1). One object per process at a time. Its destructor
-/// kills what still runs and puts signals back.
+/// SIGUSR2 and SIGCHLD, which from then on only its loop consumes (but a SIGHUP that was ignored,
+/// as under nohup), ignores SIGPIPE, and adopts orphans (child subreaper when it is not PID 1). One
+/// object per process at a time. Its destructor kills what still runs and puts signals back.
 class Supervisor final : public launch::ProcessRunner {
  public:
   /// Where streamed output goes. The descriptors stay the caller's.

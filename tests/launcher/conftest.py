@@ -16,7 +16,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for jobs.py and cluster.py, however pytest imports
 
-from jobs import ROOT, Result, Running, Tree, job_environment, train_binary  # noqa: E402
+from jobs import ROOT, Result, Running, Tree, job_environment, train_binary
+
+
+def hang_up_as_usual() -> None:
+    """Whoever runs the tests under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -42,6 +47,7 @@ def start() -> Iterator[Callable[..., Running]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=hang_up_as_usual,  # noqa: PLW1509
         )
         started.append(process)
         return Running(process, tree)

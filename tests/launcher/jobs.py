@@ -91,7 +91,9 @@ class Result:
     tree: Tree
 
 
-def make_trees(directory: Path, script: str, name: str = "train.py", **options: object) -> list[Tree]:
+def make_trees(
+    directory: Path, script: str, name: str = "train.py", **options: object
+) -> list[Tree]:
     """A job tree of each host, made by the launcher itself. `files` adds files to the code."""
     code = directory / "code"
     code.mkdir()

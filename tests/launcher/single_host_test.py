@@ -8,11 +8,13 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from jobs import Result, make_trees
+from jobs import LIMIT, Result, job_environment, make_trees, train_binary
 
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
 
@@ -50,8 +52,10 @@ def test_success_streams_both_outputs_and_marks_the_tree(folder, run):
 
     assert result.code == 0
     assert f"  out é ['--epochs', '3', '--name', 'a b'] {tree.base / 'code'}\n" in result.out
-    assert "err\n" in result.err and "err\n" not in result.out
-    assert tree.succeeded and not tree.failed
+    assert "err\n" in result.err
+    assert "err\n" not in result.out
+    assert tree.succeeded
+    assert not tree.failed
     assert tree.read("output/success") == ""
 
 
@@ -77,10 +81,12 @@ def test_a_traceback_leads_the_failure_text(folder, run):
 
     result = run(tree)
 
-    assert result.code == 1 and not tree.succeeded
+    assert result.code == 1
+    assert not tree.succeeded
     lines = first_lines(result)
     assert lines[:3] == ["ExecuteUserScriptError:", "ExitCode 1", 'ErrorMessage "ValueError: boom']
-    assert "in f" in tree.failure[:1024] and 'Command "' in tree.failure[:1024]
+    assert "in f" in tree.failure[:1024]
+    assert 'Command "' in tree.failure[:1024]
     assert "Traceback (most recent call last):" in tree.failure
     assert "Reporting training FAILURE" in result.err
     assert "Encountered exit_code 1" in result.err
@@ -125,7 +131,9 @@ def test_the_users_own_failure_text_is_kept(folder, run):
 
 
 def test_secrets_are_masked_everywhere(folder, run):
-    [tree] = make_trees(folder, "raise SystemExit(3)", hyperparameter=["api_key=hunter2x", "epochs=3"])
+    [tree] = make_trees(
+        folder, "raise SystemExit(3)", hyperparameter=["api_key=hunter2x", "epochs=3"]
+    )
 
     result = run(tree)
 
@@ -157,6 +165,19 @@ def test_a_shell_entry_point_runs_as_a_command(folder, run):
     assert "-v|a $b 'c'|" in result.out
 
 
+def test_an_interpreter_behind_a_script_is_asked_where_it_is(folder, run):
+    """As pyenv and its like do it: python3 on PATH is a shell script."""
+    [tree] = make_trees(folder, "import sys; print(sys.executable)", processes=1)
+    (folder / "bin").mkdir()
+    shim = folder / "bin" / "python3"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    shim.chmod(0o755)
+
+    plan = run(tree, "--plan", "--json", SM_LAUNCH_PYTHON=str(shim))
+
+    assert json.loads(plan.out)["user_command"][:3] == [sys.executable, "-m", "mpi4py"]
+
+
 # --- bad input -----------------------------------------------------------------------------------
 
 
@@ -176,7 +197,8 @@ def test_broken_json_names_file_line_and_column(folder, run):
 
     assert result.code == 1
     assert "hyperparameters.json" in tree.failure
-    assert "line 3" in tree.failure and "column" in tree.failure
+    assert "line 3" in tree.failure
+    assert "column" in tree.failure
     assert not tree.succeeded
 
 
@@ -193,7 +215,8 @@ def test_plan_changes_nothing(folder, run):
 
     result = run(tree, "--plan", "--json")
 
-    assert result.code == 0 and "never" not in result.out
+    assert result.code == 0
+    assert "never" not in result.out
     assert json.loads(result.out)["current_host"] == "algo-1"
     assert not tree.succeeded
     assert json.loads(run(tree, SM_LAUNCH_DRY_RUN="1").out) == json.loads(result.out)
@@ -206,9 +229,11 @@ def test_doctor_finds_what_is_missing(folder, run):
     (tree.base / "input/config/resourceconfig.json").unlink()
     bad = run(tree, "--doctor")
 
-    assert "ok       config" in good.out and "host algo-1 of 1" in good.out
+    assert "ok       config" in good.out
+    assert "host algo-1 of 1" in good.out
     assert bad.code == 1
-    assert "bad      config" in bad.out and "train --make-tree" in bad.out
+    assert "bad      config" in bad.out
+    assert "train --make-tree" in bad.out
 
 
 # --- signals -------------------------------------------------------------------------------------
@@ -242,8 +267,10 @@ def test_a_script_that_handles_the_stop_succeeds(folder, start):
     running.process.send_signal(signal.SIGTERM)
 
     result = running.finish()
-    assert result.code == 0 and "stopped -" in result.out
-    assert tree.succeeded and not tree.failed
+    assert result.code == 0
+    assert "stopped -" in result.out
+    assert tree.succeeded
+    assert not tree.failed
 
 
 def test_a_script_that_ignores_the_stop_is_killed_in_time(folder, start):
@@ -264,6 +291,24 @@ def test_a_script_that_ignores_the_stop_is_killed_in_time(folder, start):
 
     assert running.finish().code == 143
     assert "ExitCode -9" in tree.failure
+
+
+def test_nohup_is_respected_and_an_ignored_sigchld_does_no_harm(folder):
+    [tree] = make_trees(folder, "import os, signal; os.kill(os.getppid(), signal.SIGHUP); exit(0)")
+
+    process = subprocess.run(
+        [train_binary()],
+        check=False,
+        env=job_environment(SAGEMAKER_BASE_DIR=str(tree.base)),
+        capture_output=True,
+        timeout=LIMIT,
+        preexec_fn=lambda: [
+            signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGCHLD)
+        ],
+    )
+
+    assert process.returncode == 0
+    assert tree.succeeded
 
 
 def test_user_signals_reach_the_script(folder, start):
@@ -306,7 +351,9 @@ def test_what_the_script_left_running_is_ended(folder, run):
 
 
 def test_nothing_survives_the_launchers_own_death(folder, start):
-    [tree] = make_trees(folder, "import os, signal; print('up', os.getpid(), flush=True); signal.pause()")
+    [tree] = make_trees(
+        folder, "import os, signal; print('up', os.getpid(), flush=True); signal.pause()"
+    )
     running = start(tree)
     running.wait_for_line("up")
     pid = int(running.seen[-1].split()[1])
@@ -319,6 +366,12 @@ def test_nothing_survives_the_launchers_own_death(folder, start):
             return
         time.sleep(0.01)
     pytest.fail("the script lives on")
+
+
+def test_a_lot_of_output_comes_through_whole_and_in_order(folder, run):
+    [tree] = make_trees(folder, "for i in range(200_000): print(i)")
+
+    assert run(tree).out == "".join(f"{i}\n" for i in range(200_000))
 
 
 # --- other commands ------------------------------------------------------------------------------
@@ -359,9 +412,13 @@ def test_the_shim_reads_the_top_level_key_only(folder, run):
 def test_the_shim_finds_the_config_of_a_processing_job(folder, run):
     [tree] = make_trees(folder, "")
     (tree.base / "config").mkdir()
-    (tree.base / "input/config/resourceconfig.json").rename(tree.base / "config/resourceconfig.json")
+    (tree.base / "input/config/resourceconfig.json").rename(
+        tree.base / "config/resourceconfig.json"
+    )
 
-    assert run(tree, "python3", "-c", "import socket; print(socket.gethostname())").out == "algo-1\n"
+    assert (
+        run(tree, "python3", "-c", "import socket; print(socket.gethostname())").out == "algo-1\n"
+    )
 
 
 # --- MPI on one host -----------------------------------------------------------------------------

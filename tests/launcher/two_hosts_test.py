@@ -63,7 +63,9 @@ def test_ranks_run_on_both_hosts_each_with_its_own_environment(folder):
 def test_the_worker_may_come_first(folder):
     with two_hosts(folder, TELL) as hosts:
         worker = hosts.start("algo-2")
-        while not (folder / "tmp-algo-2").exists() or not list((folder / "tmp-algo-2").glob("smp-*")):
+        while not (folder / "tmp-algo-2").exists() or not list(
+            (folder / "tmp-algo-2").glob("smp-*")
+        ):
             assert worker.process.poll() is None
         master = hosts.start("algo-1")
 
@@ -132,7 +134,22 @@ def test_a_worker_that_never_comes_is_named_with_the_reason(folder):
         result = hosts.start("algo-1", SM_LAUNCH_WORKER_TIMEOUT="1").finish()
 
     assert result.code == 1
-    assert "1 of 2 hosts could not be reached within 1 s: algo-2: TCP: port 22" in result.tree.failure
+    assert (
+        "1 of 2 hosts could not be reached within 1 s: algo-2: TCP: port 22" in result.tree.failure
+    )
+
+
+def test_a_stop_ends_the_wait_for_a_worker(folder):
+    with two_hosts(folder, TELL) as hosts:
+        master = hosts.start("algo-1")
+        while not list((folder / "tmp-algo-1").glob("smp-*/sshd_config")):
+            assert master.process.poll() is None
+
+        master.signal(signal.SIGTERM)
+
+        result = master.finish()
+    assert result.code == 143
+    assert "asked to stop by SIGTERM" in result.tree.failure
 
 
 def test_a_name_that_does_not_resolve_is_told_apart(folder):
@@ -175,7 +192,9 @@ def test_a_stale_status_file_does_not_end_the_worker(folder):
 def test_a_container_of_another_job_is_refused(folder):
     with two_hosts(folder, TELL) as hosts:
         hosts.start("algo-2", TRAINING_JOB_NAME="other")
-        while not (folder / "tmp-algo-2").exists() or not list((folder / "tmp-algo-2").glob("smp-*")):
+        while not (folder / "tmp-algo-2").exists() or not list(
+            (folder / "tmp-algo-2").glob("smp-*")
+        ):
             pass
         result = hosts.start(
             "algo-1", SM_LAUNCH_WORKER_TIMEOUT="3", TRAINING_JOB_NAME="mine"
