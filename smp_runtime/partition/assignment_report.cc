@@ -32,6 +32,18 @@ std::vector<std::int64_t> subtree_bytes(const ModuleTree& tree) {
   return bytes;
 }
 
+/// Whether a module and all below it are on one partition, by node.
+std::vector<bool> undivided(const Assignment& assignment, const ModuleTree& tree) {
+  std::vector<bool> whole(static_cast<size_t>(tree.size()), true);
+  for (int node = tree.size() - 1; node > 0; --node) {
+    const int parent = tree.parent(node);
+    const bool same =
+        assignment.at(tree.module(node).name) == assignment.at(tree.module(parent).name);
+    if (!same || !whole[static_cast<size_t>(node)]) whole[static_cast<size_t>(parent)] = false;
+  }
+  return whole;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> parameter_bytes_of(const Assignment& assignment, const ModuleTree& tree) {
@@ -61,11 +73,13 @@ std::string assignment_line(const Assignment& assignment, const ModuleTree& tree
 
 std::string assignment_tree(const Assignment& assignment, const ModuleTree& tree) {
   const std::vector<std::int64_t> bytes = subtree_bytes(tree);
+  const std::vector<bool> whole = undivided(assignment, tree);
   std::string text;
   for (const int node : tree.preorder()) {
+    if (node != 0 && whole[static_cast<size_t>(tree.parent(node))]) continue;
     const Module& module = tree.module(node);
     const std::string label = std::string(2 * depth(tree, node), ' ') + display_name(module);
-    text += fmt::format("{:<50} partition {:>3}  {:>12}{}\n", label, assignment.at(module.name),
+    text += fmt::format("\n{:<50} partition {:>3}  {:>12}{}", label, assignment.at(module.name),
                         human(bytes[node]), module.called ? "" : "  (not run itself)");
   }
   return text;

@@ -109,15 +109,17 @@ TEST(Assignment, SaysInOneLineWhereThingsWent) {
             "parameters 0:3.0 KiB 1:512 B");
 }
 
-TEST(Assignment, PrintsTheTree) {
-  const TreeBuilder model = a_model();
+TEST(Assignment, PrintsTheTreeDownToWholeModules) {
+  TreeBuilder model = a_model();
+  model.add("blocks.1.inner", 128);
+  const Assignment assignment = make_assignment(model.tree(), {0, 0, 0, 0, 1, 0, 1}, 2);
 
-  const std::string text = assignment_tree(an_assignment(model.tree()), model.tree());
+  const std::string text = assignment_tree(assignment, model.tree());
 
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), model.tree().size());
-  EXPECT_THAT(text, StartsWith("(root)"));
-  EXPECT_THAT(text, testing::ContainsRegex("\n    blocks.1 +partition +1 +512 B\n"));
-  EXPECT_THAT(text, testing::ContainsRegex("\n  blocks +partition +0 +1.5 KiB  .not run itself"));
+  EXPECT_THAT(text, StartsWith("\n(root)"));
+  EXPECT_THAT(text, testing::ContainsRegex("\n    blocks.1 +partition +1 +640 B"));
+  EXPECT_THAT(text, testing::ContainsRegex("\n  blocks +partition +0 +1.6 KiB  .not run itself"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("inner")));
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ def _decide_here(
     if cfg.partition_file and not cfg.load_partition:
         _write(Path(cfg.partition_file), assignment.to_json())
     info(assignment.log_line(tree))
-    info("Partition tree:\n" + assignment.describe(tree))
+    info("Partition tree:" + assignment.describe(tree))
     return assignment.to_json()
 
 
