@@ -105,8 +105,8 @@ LABEL org.opencontainers.image.title="smp-train" \
       com.amazonaws.ml.engines.sagemaker.dlc.os.debian12="true" \
       com.amazonaws.ml.engines.sagemaker.dlc.python.py311="true"
 
-# Version and commit come last: they change no layer.
-ARG VERSION=0.1.0
+# Version and commit come last: they change no layer. ci/image takes them from the source.
+ARG VERSION=0.0.0
 # Git commit of the source, empty when unknown.
 ARG REVISION=
 LABEL org.opencontainers.image.version="${VERSION}" \
