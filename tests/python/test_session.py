@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """init, settings and ranks in a job of one process."""
 
+import os
 from types import ModuleType
 
 import numpy
@@ -45,6 +46,15 @@ def test_shutdown_undoes_init_and_init_works_again(smp: ModuleType) -> None:
     smp.init()
 
     assert smp.size() == 1
+
+
+def test_the_end_of_a_forked_child_leaves_the_job_alone(smp: ModuleType) -> None:
+    child = os.fork()
+    if child == 0:
+        smp.shutdown()
+        os._exit(0 if torch.distributed.is_initialized() else 1)
+
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_job_level_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:

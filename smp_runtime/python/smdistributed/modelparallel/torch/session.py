@@ -45,6 +45,8 @@ class Session:
     timeout: timedelta
     owns_torch: bool
     """Whether ``init`` initialised torch.distributed, and shutdown has to end it."""
+    process: int
+    """The process that joined; its forked children are no ranks."""
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
@@ -101,6 +103,8 @@ def shutdown() -> None:
     if not state.initialized:
         return
     session = state.require_initialized("smp.shutdown")
+    if session.process != os.getpid():
+        return  # connections belong to the parent, which goes on
     atexit.unregister(shutdown)
     state.close_engine()
     _leave(session)
@@ -187,6 +191,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         Meetings(store, identity.rank, timeout),
         timeout,
         owns_torch,
+        os.getpid(),
     )
 
 
