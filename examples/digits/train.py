@@ -15,11 +15,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import smdistributed.modelparallel.torch as smp
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-import smdistributed.modelparallel.torch as smp
 
 
 class Block(nn.Module):
@@ -123,14 +122,18 @@ def main() -> None:
         torch.cuda.set_device(smp.local_rank())
         device = torch.device("cuda", smp.local_rank())
     if args.batch_size % smp.dp_size():
-        raise SystemExit(f"--batch-size {args.batch_size} is no multiple of {smp.dp_size()} replicas")
+        raise SystemExit(
+            f"--batch-size {args.batch_size} is no multiple of {smp.dp_size()} replicas"
+        )
 
     torch.manual_seed(args.seed)
     generator = torch.Generator().manual_seed(args.seed)
     train_data, test_data = load_digits(os.environ["SM_CHANNEL_TRAIN"], device)
     model = smp.DistributedModel(DigitNet(args.width, args.depth).to(device))
     optimizer = smp.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=args.weight_decay)
+        torch.optim.SGD(
+            model.parameters(), lr=args.lr, momentum=0.9, weight_decay=args.weight_decay
+        )
     )
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs)
 

@@ -3,12 +3,12 @@
 // /opt/ml/output/failure and the row of the README's exit-code table.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace smp {
 
@@ -52,10 +52,10 @@ namespace detail {
 
 /// Throws InternalError with file and line unless `condition` holds. The rest is a format string
 /// and its arguments.
-#define SMP_CHECK(condition, ...)                                                \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
-      ::smp::detail::check_failed(#condition, ::fmt::format(__VA_ARGS__),        \
-                                  ::std::source_location::current());            \
-    }                                                                            \
+#define SMP_CHECK(condition, ...)                                         \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      ::smp::detail::check_failed(#condition, ::fmt::format(__VA_ARGS__), \
+                                  ::std::source_location::current());     \
+    }                                                                     \
   } while (false)

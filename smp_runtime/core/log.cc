@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/core/log.h"
 
-#include <sys/time.h>
-#include <unistd.h>
-
 #include <array>
 #include <atomic>
 #include <ctime>
 #include <utility>
+
+#include <sys/time.h>
+#include <unistd.h>
 
 namespace smp::log {
 namespace {

@@ -2,10 +2,10 @@
 // One line per event on stderr: `2026-11-21 01:55:15,423 NAME LEVEL message`.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <string_view>
+
+#include <fmt/format.h>
 
 namespace smp::log {
 
@@ -24,11 +24,11 @@ void write(Level level, std::string_view message) noexcept;
 }  // namespace smp::log
 
 /// SMP_LOG(info, "{} hosts", n): formats only when the level is on.
-#define SMP_LOG(level, ...)                                                       \
-  do {                                                                            \
-    if (::smp::log::enabled(::smp::log::detail::level)) {                         \
-      ::smp::log::write(::smp::log::detail::level, ::fmt::format(__VA_ARGS__));   \
-    }                                                                             \
+#define SMP_LOG(level, ...)                                                     \
+  do {                                                                          \
+    if (::smp::log::enabled(::smp::log::detail::level)) {                       \
+      ::smp::log::write(::smp::log::detail::level, ::fmt::format(__VA_ARGS__)); \
+    }                                                                           \
   } while (false)
 
 namespace smp::log::detail {

@@ -47,8 +47,8 @@ std::vector<std::int64_t> parameter_bytes_of(const Assignment& assignment, const
 /// parent's, and the share of parameter bytes of each partition. Users search logs for it.
 std::string assignment_line(const Assignment& assignment, const ModuleTree& tree);
 
-/// The tree, one module a line behind a line break: indentation, name, partition, parameter bytes of
-/// its subtree. What is below a module that is whole on one partition is left out.
+/// The tree, one module a line behind a line break: indentation, name, partition, parameter bytes
+/// of its subtree. What is below a module that is whole on one partition is left out.
 std::string assignment_tree(const Assignment& assignment, const ModuleTree& tree);
 
 }  // namespace smp::partition

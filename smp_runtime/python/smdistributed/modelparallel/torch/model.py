@@ -149,9 +149,7 @@ class DistributedModel(nn.Module):
         if state.cfg.ddp:
             self._align_replicas(ownership)
         ownership.free_remote_parameters()
-        engine.track_parameters(
-            [p for _, p in ownership.local_parameters() if p.requires_grad]
-        )
+        engine.track_parameters([p for _, p in ownership.local_parameters() if p.requires_grad])
         for hook in list(self._post_partition_hooks.values()):
             hook(self, state.optimizer)
 
@@ -184,7 +182,7 @@ class DistributedModel(nn.Module):
             hook(self, state.optimizer)
 
     def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
-        """``hook(model, optimizer)`` runs once modules are placed, before the first real forward."""
+        """``hook(model, optimizer)`` runs once, before the first real forward."""
         handle = RemovableHandle(self._post_partition_hooks)
         self._post_partition_hooks[handle.id] = hook
         if self.partitioned:
@@ -244,7 +242,7 @@ class DistributedModel(nn.Module):
     def cuda(self, device: Any = None) -> DistributedModel:
         return super().cuda(device) if ranks.pp_size() == 1 else self
 
-    def cpu(self) -> NoReturn:  # type: ignore[override]
+    def cpu(self) -> NoReturn:
         raise SMPUnsupportedError(
             "DistributedModel.cpu() is not available yet; use model.state_dict() to gather"
         )
@@ -324,7 +322,7 @@ class DistributedModel(nn.Module):
             full = OrderedDict((key, merged[key]) for key in module.state_dict())
         return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
 
-    def load_state_dict(  # type: ignore[override]
+    def load_state_dict(
         self,
         state_dict: Mapping[str, Any],
         strict: bool = True,

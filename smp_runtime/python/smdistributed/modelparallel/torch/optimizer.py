@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 import torch
+from torch import nn
 
 from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
@@ -79,12 +80,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Whether the last step was skipped for an overflow: never without ``fp16``."""
         return False
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         return self.optimizer.step() if closure is None else self.optimizer.step(closure)
 
-    def zero_grad(self, set_to_none: bool = True, set_grads_to_None: bool | None = None) -> None:
-        """As PyTorch's; ``set_grads_to_None`` is the name that old scripts use."""
-        clear = set_to_none if set_grads_to_None is None else set_grads_to_None
+    def zero_grad(self, set_to_none: bool = True, **old_names: bool) -> None:
+        """As PyTorch's; old scripts say ``set_grads_to_None``."""
+        clear = old_names.pop("set_grads_to_None", set_to_none)
+        if old_names:
+            raise TypeError(f"zero_grad() got unexpected arguments {sorted(old_names)}")
         self.optimizer.zero_grad(set_to_none=clear)
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2) -> NoReturn:
@@ -110,7 +113,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             return own
         return _merged(comm.allgather(own, comm.CommGroup.PP_GROUP))
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Loads a full or partial state dict.
 
         Partial ones of another partition of the model are gathered first, over the pipeline group.
@@ -119,16 +122,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
             given = _merged(comm.allgather(given, comm.CommGroup.PP_GROUP))
         if state.model is not None and state.model.partitioned:
-            given["state"] = {
-                index: value
-                for index, value in given["state"].items()
-                if index in self._local_indices()
-            }
+            local = self._local_indices(set(state.model.local_parameters()))
+            given["state"] = {i: value for i, value in given["state"].items() if i in local}
         self.optimizer.load_state_dict(given)
 
-    def _local_indices(self) -> set[int]:
-        """The numbers of this partition's parameters in a state dict of the optimizer."""
-        local = set(state.model.local_parameters())
+    def _local_indices(self, local: set[nn.Parameter]) -> set[int]:
+        """The numbers that parameters have in a state dict of the optimizer."""
         parameters = (p for group in self.param_groups for p in group["params"])
         return {index for index, parameter in enumerate(parameters) if parameter in local}
 

@@ -57,7 +57,7 @@ def _tensor_bytes(tree: Any) -> int:
 def _nothing_changed(model: nn.Module) -> Iterator[None]:
     """Restores random generators and buffers: a trace leaves no traces."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=devices):
         yield
     for name, buffer in model.named_buffers():
@@ -141,9 +141,7 @@ def module_tree(
         called = seen is not None or (trace.empty and not isinstance(module, _CONTAINERS))
         node = tree.add_module(
             name=names[module],
-            parameters=[
-                parameter_ids[p] for p in module._parameters.values() if p is not None
-            ],
+            parameters=[parameter_ids[p] for p in module._parameters.values() if p is not None],
             activation_bytes=max(0, seen.output_bytes - seen.child_output_bytes) if seen else 0,
             time_ns=max(0, seen.time_ns - seen.child_time_ns) if seen and with_times else 0,
             called=called or parent < 0,
