@@ -57,7 +57,7 @@ def _tensor_bytes(tree: Any) -> int:
 def _nothing_changed(model: nn.Module) -> Iterator[None]:
     """Restores random generators and buffers: a trace leaves no traces."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    devices = list(range(torch.cuda.device_count()))
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         yield
     for name, buffer in model.named_buffers():
