@@ -120,6 +120,12 @@ def test_model_outside_a_step_is_refused(pool):
     assert all("SMPStepError" in error and "smp.step" in error for error in errors)
 
 
+def test_step_in_a_step_is_refused_on_all_ranks(pool):
+    errors = pool(2).run("pipeline_jobs:nest_steps", manual(), fails=True)
+
+    assert all("step forward_step was called inside a step" in error for error in errors)
+
+
 def test_state_dicts_survive_saving_in_parts_and_whole(pool, tmp_path: Path):
     results = pool(4).run("pipeline_jobs:save_and_load", config(2, microbatches=2), str(tmp_path))
 

@@ -245,3 +245,14 @@ def save_and_load(folder: str):
     optimizer.load_state_dict(full_optimizer)
     from_full = [one_step(batches[1]), one_step(batches[2])]
     return marked, after, from_part, from_full
+
+
+@smp.step
+def outer_step(model, x):
+    return forward_step(model, x)
+
+
+def nest_steps():
+    model = smp.DistributedModel(nn.Sequential(nn.Linear(WIDTH, WIDTH), Block()))
+    forward_step(model, torch.ones(2, WIDTH))
+    outer_step(model, torch.ones(2, WIDTH))

@@ -103,7 +103,7 @@ class State:
     def require_engine(self) -> _runtime.Engine:
         if self._engine is None:
             raise SMPNotInitializedError(
-                "the pipeline engine was used before the model was partitioned"
+                "a step was run before its model was wrapped; call smp.DistributedModel first"
             )
         return self._engine
 

@@ -15,7 +15,7 @@ from torch.utils import _pytree
 
 from smdistributed.modelparallel.torch import codec, ranks
 from smdistributed.modelparallel.torch.collecting import collect_outputs
-from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.splitting import Arguments, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_output import StepOutput
@@ -63,6 +63,8 @@ class _Step:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state.require_initialized("a function decorated with smp.step")
+        if state.in_step:
+            raise SMPStepError(f"step {self._function.__qualname__} was called inside a step")
         model = state.model
         if model is not None:
             if not model.partitioned:
