@@ -37,9 +37,20 @@ std::vector<bool> take_bits(std::string_view& body) {
   return bits;
 }
 
-std::shared_ptr<transport::Payload> payload_of(std::vector<at::Tensor> tensors) {
+std::shared_ptr<transport::Payload> payload_of(std::vector<at::Tensor> tensors, Memory memory) {
   if (tensors.empty()) return nullptr;
-  for (at::Tensor& tensor : tensors) tensor = tensor.detach();
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.layout() != at::kStrided || tensor.is_quantized() ||
+        !(tensor.is_cpu() || tensor.is_cuda())) {
+      throw UserCodeError(
+          "a tensor that is {} cannot travel to another partition; make it a dense one on the CPU "
+          "or a GPU",
+          tensor.toString());
+    }
+    // Conjugate and negative views are flags on other memory, which is all that travels.
+    tensor = tensor.detach().resolve_conj().resolve_neg();
+    if (memory == Memory::kCopy) tensor = tensor.clone();
+  }
   return std::make_shared<TensorPayload>(std::move(tensors));
 }
 
@@ -75,7 +86,7 @@ CallModes::Guard::~Guard() {
   previous_->apply();
 }
 
-Work pack_call(const CallModes& modes, TensorTree tree) {
+Work pack_call(const CallModes& modes, TensorTree tree, Memory memory) {
   static_assert(std::is_trivially_copyable_v<CallModes>);
   std::string body(sizeof(CallModes), '\0');
   std::memcpy(body.data(), &modes, sizeof(modes));
@@ -83,7 +94,7 @@ Work pack_call(const CallModes& modes, TensorTree tree) {
   for (const at::Tensor& tensor : tree.tensors) requires_grad.push_back(tensor.requires_grad());
   append_bits(body, requires_grad);
   body += tree.stub;
-  return {.body = std::move(body), .payload = payload_of(std::move(tree.tensors))};
+  return {.body = std::move(body), .payload = payload_of(std::move(tree.tensors), memory)};
 }
 
 CallBody unpack_call(Work work) {
@@ -109,7 +120,7 @@ Work pack_gradients(const std::vector<at::Tensor>& gradients) {
   }
   std::string body;
   append_bits(body, defined);
-  return {.body = std::move(body), .payload = payload_of(std::move(present))};
+  return {.body = std::move(body), .payload = payload_of(std::move(present), Memory::kShare)};
 }
 
 std::vector<at::Tensor> unpack_gradients(Work work) {

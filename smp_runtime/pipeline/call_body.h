@@ -58,7 +58,12 @@ struct CallBody {
   TensorTree tree;
 };
 
-[[nodiscard]] Work pack_call(const CallModes& modes, TensorTree tree);
+/// `kShare` for tensors that nobody changes until they have been sent, as those of a caller that
+/// waits for the reply; `kCopy` for all others.
+enum class Memory { kShare, kCopy };
+
+/// Throws UserCodeError for tensors that cannot travel: sparse, quantized, on odd devices.
+[[nodiscard]] Work pack_call(const CallModes& modes, TensorTree tree, Memory memory);
 [[nodiscard]] CallBody unpack_call(Work work);
 
 /// Gradients, of which some may be undefined.

@@ -38,32 +38,35 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
     : transport_(std::move(transport)), options_(std::move(options)) {
   Executor& executor = *this;
   server_ = std::make_unique<Server>(*transport_, executor, options_.server);
-  if (options_.server.deterministic) {
-    ledger_ = std::make_unique<GradientLedger>([this] { return server_->microbatch(); });
-  }
+  ledger_ = std::make_unique<GradientLedger>(
+      options_.server.deterministic, [this] { return server_->microbatch(); },
+      [this] { note_gradient(); });
 }
 
 Engine::~Engine() = default;
 
 void Engine::track_parameters(const std::vector<at::Tensor>& parameters) {
-  if (ledger_) ledger_->track(parameters);
+  ledger_->track(parameters);
 }
 
-void Engine::drive(int64_t microbatches, const std::function<void(int64_t)>& body,
+void Engine::drive(const std::string& kind, int64_t microbatches,
+                   const std::function<void(int64_t)>& body,
                    const std::function<TensorTree()>& collect) {
-  if (ledger_) ledger_->reset();
+  ledger_->reset();
+  backwards_ = 0;
   const at::ThreadLocalState modes;
   server_->drive(
-      microbatches,
+      kind, microbatches,
       [&](int64_t microbatch) {
         const at::ThreadLocalStateGuard guard(modes);
         body(microbatch);
       },
-      [&] { return pack_call(CallModes::current(), collect()); });
+      [&] { return pack_call(CallModes::current(), collect(), Memory::kCopy); });
 }
 
 TensorTree Engine::serve() {
-  if (ledger_) ledger_->reset();
+  ledger_->reset();
+  backwards_ = 0;
   return unpack_call(server_->serve()).tree;
 }
 
@@ -87,7 +90,8 @@ TensorTree Engine::call(int owner, int64_t module, TensorTree arguments) {
     Server::Reply reply = server_->call(
         owner, module,
         pack_call(invocation.modes,
-                  {.stub = std::move(invocation.stub), .tensors = std::move(arguments.tensors)}));
+                  {.stub = std::move(invocation.stub), .tensors = std::move(arguments.tensors)},
+                  Memory::kShare));
     return unpack_call(std::move(reply.work)).tree;
   }
   const at::Tensor anchor = at::zeros({}, at::kFloat).requires_grad_();
@@ -140,6 +144,17 @@ void Engine::run_backward(const std::vector<at::Tensor>& roots,
                                                         /*accumulate_grad=*/true);
 }
 
+void Engine::note_gradient() {
+  if (server_->microbatch() >= 0) {
+    ++backwards_;
+  } else if (options_.after_backward_outside && !std::exchange(backward_outside_, true)) {
+    torch::autograd::Engine::get_default_engine().queue_callback([this] {
+      backward_outside_ = false;
+      options_.after_backward_outside();
+    });
+  }
+}
+
 int64_t Engine::take_backwards() { return std::exchange(backwards_, 0); }
 
 // --- Serving ---
@@ -161,7 +176,7 @@ Work Engine::forward(const CallId& id, int64_t target, Work request) {
     record.outputs = result.tensors;
     records_.insert_or_assign(id, std::move(record));
   }
-  return pack_call(call.modes, std::move(result));
+  return pack_call(call.modes, std::move(result), Memory::kCopy);
 }
 
 Work Engine::backward(const CallId& id, Work gradients) {
@@ -183,7 +198,7 @@ void Engine::release(int64_t microbatch) {
     return;
   }
   std::erase_if(records_, [&](const auto& entry) { return entry.first.microbatch == microbatch; });
-  if (ledger_) ledger_->finish(microbatch);
+  ledger_->finish(microbatch);
 }
 
 std::string Engine::describe(const std::exception_ptr& error) {

@@ -31,6 +31,8 @@ struct EngineOptions {
   ModuleRunner run_module;
   /// An error as text for other ranks.
   std::function<std::string(const std::exception_ptr&)> describe;
+  /// Called at the end of a backward that gave tracked parameters gradients outside a step.
+  std::function<void()> after_backward_outside;
 };
 
 /// Members block and may run user code, so none may be called with Python's lock held.
@@ -43,8 +45,8 @@ class Engine : private Executor {
   void track_parameters(const std::vector<at::Tensor>& parameters);
 
   /// Rank 0: see Server::drive. The body runs under the caller's thread-local modes.
-  void drive(int64_t microbatches, const std::function<void(int64_t)>& body,
-             const std::function<TensorTree()>& collect);
+  void drive(const std::string& kind, int64_t microbatches,
+             const std::function<void(int64_t)>& body, const std::function<TensorTree()>& collect);
   /// Other ranks: see Server::serve.
   TensorTree serve();
 
@@ -58,7 +60,8 @@ class Engine : private Executor {
   void backward(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& gradients,
                 double scale);
 
-  /// Backwards that ran on this rank since the last call of this function.
+  /// More than 0 if any backward ran on this rank since the last call of this function or the
+  /// beginning of the step.
   int64_t take_backwards();
 
   /// The microbatch that the calling thread works for, -1 for none.
@@ -78,6 +81,8 @@ class Engine : private Executor {
   std::string describe(const std::exception_ptr& error) override;
   void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients);
   void require_step(const char* what) const;
+  /// A tracked parameter is about to get a gradient.
+  void note_gradient();
 
   std::unique_ptr<transport::Transport> transport_;
   const EngineOptions options_;
@@ -85,6 +90,7 @@ class Engine : private Executor {
   std::unique_ptr<GradientLedger> ledger_;
   std::map<CallId, Record> records_;  // touched by the holder of the baton only
   int64_t backwards_ = 0;
+  bool backward_outside_ = false;
 };
 
 }  // namespace smp::pipeline

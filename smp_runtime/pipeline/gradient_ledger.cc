@@ -26,8 +26,12 @@ class GradientLedger::Hook : public torch::autograd::FunctionPreHook {
   size_t entry_;
 };
 
-GradientLedger::GradientLedger(std::function<int64_t()> microbatch)
-    : microbatch_(std::move(microbatch)), self_(std::make_shared<GradientLedger*>(this)) {}
+GradientLedger::GradientLedger(bool ordered, std::function<int64_t()> microbatch,
+                               std::function<void()> seen)
+    : ordered_(ordered),
+      microbatch_(std::move(microbatch)),
+      seen_(std::move(seen)),
+      self_(std::make_shared<GradientLedger*>(this)) {}
 
 GradientLedger::~GradientLedger() { *self_ = nullptr; }
 
@@ -39,8 +43,9 @@ void GradientLedger::track(const std::vector<at::Tensor>& parameters) {
 }
 
 at::Tensor GradientLedger::record(size_t entry, const at::Tensor& gradient) {
+  seen_();
   const int64_t microbatch = microbatch_();
-  if (microbatch < 0) return gradient;
+  if (microbatch < 0 || !ordered_) return gradient;
   at::Tensor& sum = entries_[entry]->by_microbatch[microbatch];
   const at::NoGradGuard no_grad;
   // The engine may still use `gradient`: keep it, never change it.
@@ -49,6 +54,7 @@ at::Tensor GradientLedger::record(size_t entry, const at::Tensor& gradient) {
 }
 
 void GradientLedger::finish(int64_t microbatch) {
+  if (!ordered_) return;
   const at::NoGradGuard no_grad;
   if (finished_.size() <= static_cast<size_t>(microbatch)) {
     finished_.resize(static_cast<size_t>(microbatch) + 1, false);

@@ -20,8 +20,9 @@ namespace smp::pipeline {
 
 class GradientLedger {
  public:
-  /// `microbatch` says for which microbatch the calling thread works; -1: gradients pass through.
-  explicit GradientLedger(std::function<int64_t()> microbatch);
+  /// `microbatch` says for which microbatch the calling thread works; -1: gradients pass through,
+  /// as they all do unless `ordered`. `seen` is called for each gradient.
+  GradientLedger(bool ordered, std::function<int64_t()> microbatch, std::function<void()> seen);
   ~GradientLedger();
   GradientLedger(const GradientLedger&) = delete;
   GradientLedger& operator=(const GradientLedger&) = delete;
@@ -44,7 +45,9 @@ class GradientLedger {
   };
   at::Tensor record(size_t entry, const at::Tensor& gradient);
 
+  const bool ordered_;
   const std::function<int64_t()> microbatch_;
+  const std::function<void()> seen_;
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<bool> finished_;
   int64_t next_ = 0;  ///< all microbatches below are in `.grad`

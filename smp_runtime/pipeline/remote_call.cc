@@ -16,7 +16,8 @@ variable_list RemoteCall::forward(AutogradContext* context, const at::Tensor& /*
   Server& server = *invocation->engine->server_;
   Server::Reply reply = server.call(
       invocation->owner, invocation->module,
-      pack_call(invocation->modes, {.stub = invocation->stub, .tensors = arguments.vec()}));
+      pack_call(invocation->modes, {.stub = invocation->stub, .tensors = arguments.vec()},
+                Memory::kShare));
   CallBody body = unpack_call(std::move(reply.work));
   invocation->reply_stub = std::move(body.tree.stub);
 
@@ -38,6 +39,7 @@ variable_list RemoteCall::backward(AutogradContext* context, variable_list gradi
   const auto number = [context](const char* name) { return context->saved_data[name].toInt(); };
   auto* engine = reinterpret_cast<Engine*>(number("engine"));
   engine->require_step("the backward of a call to a module of another rank");
+  ++engine->backwards_;
   variable_list results = unpack_gradients(engine->server_->call_backward(
       static_cast<int>(number("owner")), number("module"), static_cast<uint64_t>(number("call")),
       pack_gradients(gradients)));

@@ -158,6 +158,11 @@ void Scheduler::follow(std::vector<int64_t> order) {
   next_in_order_ = 0;
 }
 
+bool Scheduler::order_is_wrong(int64_t ended_microbatch) const {
+  if (!order_ || open_tasks_ == 0) return false;
+  return next_in_order_ == order_->size() || (*order_)[next_in_order_] == ended_microbatch;
+}
+
 std::vector<std::pair<Scheduler::WaitId, TaskKey>> Scheduler::waiting() const {
   std::vector<std::pair<WaitId, TaskKey>> result;
   for (const auto& [id, worker] : waiting_) result.emplace_back(id, worker->key);

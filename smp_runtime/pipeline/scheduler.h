@@ -57,6 +57,9 @@ class Scheduler {
   void follow(std::vector<int64_t> order);
   /// True if there are runnable tasks, but the fixed order waits for another one.
   [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }
+  /// True if the fixed order is at its end or waits for `microbatch`, which has ended, although
+  /// there are tasks: the step is not like the one it was made from.
+  [[nodiscard]] bool order_is_wrong(int64_t ended_microbatch) const;
   /// Returns to the order of runs_before().
   void drop_order() { order_.reset(); }
 

@@ -16,10 +16,6 @@ class RemoteFailure : public UserCodeError {
   using UserCodeError::UserCodeError;
 };
 
-/// How long a planned order may hold runnable work back before it counts as wrong. Only a step
-/// whose control flow changed gets there, and then every such wait would be for ever.
-constexpr auto kOrderPatience = std::chrono::seconds(2);
-
 /// How long a wait may go on without a look at signals.
 constexpr auto kInterruptInterval = std::chrono::seconds(1);
 
@@ -43,8 +39,8 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
 
 // --- The step ---
 
-void Server::drive(int64_t microbatches, const std::function<void(int64_t)>& body,
-                   const std::function<Work()>& collect) {
+void Server::drive(const std::string& kind, int64_t microbatches,
+                   const std::function<void(int64_t)>& body, const std::function<Work()>& collect) {
   SMP_CHECK(driver(), "rank {} of the pipeline group drives a step", transport_.rank());
   if (transport_.size() == 1) {
     for (int64_t microbatch = 0; microbatch < microbatches; ++microbatch) {
@@ -54,7 +50,8 @@ void Server::drive(int64_t microbatches, const std::function<void(int64_t)>& bod
     return;
   }
   guarded([&] {
-    begin_step(microbatches);
+    const auto begun_at = Clock::now();
+    begin_step(kind, microbatches);
     loop([&] {
       while (started_ < microbatches && started_ - finished_ < step_order_.active()) {
         const int64_t microbatch = started_++;
@@ -64,7 +61,8 @@ void Server::drive(int64_t microbatches, const std::function<void(int64_t)>& bod
       return finished_ == microbatches && step_order_.trails_complete();
     });
     if (order_ == OrderMode::kRecord) step_order_.add_trail(0, encode_trail(scheduler_.trail()));
-    step_order_.finish_step();
+    step_order_.finish_step(
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun_at));
     Work result = collect();
     send_to_peers({.kind = Kind::kStepEnd,
                    .step = step_,
@@ -87,10 +85,10 @@ Work Server::serve() {
   return result;
 }
 
-void Server::begin_step(int64_t microbatches) {
+void Server::begin_step(const std::string& kind, int64_t microbatches) {
   ++step_;
   started_ = finished_ = 0;
-  step_order_.begin_step(microbatches);
+  step_order_.begin_step(kind, microbatches);
   for (int peer = 1; peer < transport_.size(); ++peer) {
     send(peer,
          {.kind = Kind::kStepBegin, .step = step_, .body = step_order_.of_rank(peer).encode()});
@@ -101,6 +99,7 @@ void Server::begin_step(int64_t microbatches) {
 void Server::follow(const RankOrder& order) {
   begun_ = true;
   order_ = order.mode;
+  patience_ = order.patience;
   scheduler_.clear_trail();
   if (order_ == OrderMode::kPlanned) scheduler_.follow(order.microbatches);
 }
@@ -108,7 +107,13 @@ void Server::follow(const RankOrder& order) {
 void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& body) {
   if (transport_.size() == 1) {
     inline_microbatch_ = microbatch;
-    body(microbatch);
+    try {
+      body(microbatch);
+    } catch (...) {
+      inline_microbatch_ = -1;
+      executor_.release(-1);
+      throw;
+    }
     inline_microbatch_ = -1;
     executor_.release(microbatch);
     return;
@@ -117,6 +122,7 @@ void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& bo
   ++finished_;
   executor_.release(microbatch);
   send_to_peers({.kind = Kind::kMicrobatchDone, .step = step_, .microbatch = microbatch});
+  ended_ = microbatch;
 }
 
 template <typename Over>
@@ -126,6 +132,8 @@ void Server::loop(const Over& over) {
       handle(decode(std::move(*message)));
     }
     const bool ended = over();
+    // A body that ended on this rank; its task has, too, by now.
+    if (ended_ >= 0 && scheduler_.order_is_wrong(std::exchange(ended_, -1))) drop_order();
     if (begun_ && scheduler_.run_next()) continue;
     if (ended && scheduler_.tasks() == 0) return;
     wait_for_message();
@@ -134,7 +142,7 @@ void Server::loop(const Over& over) {
 
 void Server::wait_for_message() {
   if (begun_ && scheduler_.held_by_order()) {
-    if (auto message = transport_.receive(Clock::now() + kOrderPatience)) {
+    if (auto message = transport_.receive(Clock::now() + patience_)) {
       handle(decode(std::move(*message)));
     } else {
       drop_order();
@@ -171,6 +179,7 @@ void Server::handle(Envelope envelope) {
       return finish_reply(std::move(envelope));
     case Kind::kMicrobatchDone:
       executor_.release(envelope.microbatch);
+      if (scheduler_.order_is_wrong(envelope.microbatch)) drop_order();
       if (order_ == OrderMode::kRecord && envelope.microbatch == 0) {
         send(0, {.kind = Kind::kTrail, .step = step_, .body = encode_trail(scheduler_.trail())});
       }

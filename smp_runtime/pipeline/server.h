@@ -74,8 +74,9 @@ class Server {
   /// Throws what the body threw; UserCodeError with the other rank's text if another rank failed;
   /// HostError if nothing moved for `timeout` or a peer was lost. After a throw the server can run
   /// another step if the others can.
-  void drive(int64_t microbatches, const std::function<void(int64_t)>& body,
-             const std::function<Work()>& collect);
+  /// `kind` names steps that are expected to call the same modules, for the order of work.
+  void drive(const std::string& kind, int64_t microbatches,
+             const std::function<void(int64_t)>& body, const std::function<Work()>& collect);
 
   /// Ranks other than 0: serves until the driver ends the step; returns what it collected.
   /// Throws as drive() does.
@@ -102,7 +103,7 @@ class Server {
     Phase phase;
   };
 
-  void begin_step(int64_t microbatches);
+  void begin_step(const std::string& kind, int64_t microbatches);
   void follow(const RankOrder& order);
   void run_body(int64_t microbatch, const std::function<void(int64_t)>& body);
   void handle(Envelope envelope);
@@ -133,8 +134,10 @@ class Server {
   int64_t step_ = 0;
   bool begun_ = false;  ///< its order is known; until then nothing may run
   OrderMode order_ = OrderMode::kFree;
+  std::chrono::milliseconds patience_{0};
   int64_t started_ = 0;
   int64_t finished_ = 0;
+  int64_t ended_ = -1;              ///< a microbatch whose body ended since the loop last looked
   int64_t inline_microbatch_ = -1;  ///< of a group of one rank, which needs no tasks
   uint64_t calls_ = 0;
   std::map<Scheduler::WaitId, Awaited> awaited_;

@@ -14,6 +14,9 @@ namespace {
 /// So many wrong plans, and the order is kept by running one microbatch after the other.
 constexpr int kMaxDivergences = 3;
 
+/// For steps of a few milliseconds, in which other things take longer.
+constexpr std::chrono::milliseconds kMinPatience{1000};
+
 struct TrailEntry {
   int64_t visit;
   int64_t depth;
@@ -39,14 +42,21 @@ std::vector<T> from_bytes(std::string_view bytes) {
 }  // namespace
 
 std::string RankOrder::encode() const {
-  return std::string(1, static_cast<char>(mode)) + to_bytes(microbatches);
+  std::vector<int64_t> numbers = microbatches;
+  numbers.push_back(patience.count());
+  return std::string(1, static_cast<char>(mode)) + to_bytes(numbers);
 }
 
 RankOrder RankOrder::decode(std::string_view bytes) {
   SMP_CHECK(!bytes.empty() && bytes[0] <= static_cast<char>(OrderMode::kPlanned),
             "{} bytes of an order", bytes.size());
-  return {.mode = static_cast<OrderMode>(bytes[0]),
-          .microbatches = from_bytes<int64_t>(bytes.substr(1))};
+  RankOrder order{.mode = static_cast<OrderMode>(bytes[0]),
+                  .microbatches = from_bytes<int64_t>(bytes.substr(1)),
+                  .patience = {}};
+  SMP_CHECK(!order.microbatches.empty(), "an order without its patience");
+  order.patience = std::chrono::milliseconds(order.microbatches.back());
+  order.microbatches.pop_back();
+  return order;
 }
 
 std::string encode_trail(std::span<const TaskKey> runs) {
@@ -64,18 +74,20 @@ StepOrder::StepOrder(Schedule schedule, int64_t active_microbatches, bool determ
       deterministic_(deterministic),
       ranks_(ranks) {}
 
-void StepOrder::begin_step(int64_t microbatches) {
+void StepOrder::begin_step(const std::string& kind, int64_t microbatches) {
   microbatches_ = microbatches;
   trails_ = 0;
   visits_.clear();
   if (!deterministic_) return;
-  const bool planned = !plan_.empty() && planned_microbatches_ == microbatches;
-  mode_ = planned ? OrderMode::kPlanned : OrderMode::kRecord;
+  plan_ = &plans_[{kind, microbatches}];
+  mode_ = plan_->orders.empty() ? OrderMode::kRecord : OrderMode::kPlanned;
 }
 
 RankOrder StepOrder::of_rank(int rank) const {
-  if (mode_ != OrderMode::kPlanned) return {.mode = mode_, .microbatches = {}};
-  return {.mode = mode_, .microbatches = plan_[static_cast<size_t>(rank)]};
+  if (mode_ != OrderMode::kPlanned) return {.mode = mode_, .microbatches = {}, .patience = {}};
+  return {.mode = mode_,
+          .microbatches = plan_->orders[static_cast<size_t>(rank)],
+          .patience = plan_->patience};
 }
 
 int64_t StepOrder::active() const {
@@ -101,8 +113,8 @@ bool StepOrder::trails_complete() const {
   return mode_ != OrderMode::kRecord || trails_ >= ranks_ - 1;
 }
 
-void StepOrder::finish_step() {
-  if (mode_ != OrderMode::kRecord || divergences_ >= kMaxDivergences) return;
+void StepOrder::finish_step(std::chrono::milliseconds took) {
+  if (mode_ != OrderMode::kRecord || plan_->divergences >= kMaxDivergences) return;
   std::vector<Visit> visits;
   for (const auto& [index, visit] : visits_) {
     SMP_CHECK(index == static_cast<int64_t>(visits.size()), "visit {} of microbatch 0 is missing",
@@ -110,19 +122,19 @@ void StepOrder::finish_step() {
     visits.push_back(visit);
   }
   mode_ = OrderMode::kPlanned;  // for active()
-  plan_ = plan_order(visits, microbatches_, active(), schedule_, ranks_);
-  planned_microbatches_ = microbatches_;
+  plan_->patience = kMinPatience + 2 * took;
+  plan_->orders = plan_order(visits, microbatches_, active(), schedule_, ranks_);
 }
 
 void StepOrder::diverged() {
-  plan_.clear();
-  ++divergences_;
-  if (divergences_ > kMaxDivergences) return;
+  if (plan_->orders.empty()) return;  // another rank has said so in this step
+  plan_->orders.clear();
+  ++plan_->divergences;
   SMP_LOG(
       warning,
       "deterministic_server: a step does not call modules as the recorded step did; the rest of "
       "it runs as messages arrive, the next step is recorded anew{}",
-      divergences_ == kMaxDivergences ? "; from now on microbatches run one by one" : "");
+      plan_->divergences == kMaxDivergences ? "; from now on its microbatches run one by one" : "");
 }
 
 }  // namespace smp::pipeline

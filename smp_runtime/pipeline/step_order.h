@@ -4,11 +4,13 @@
 // is planned; later steps follow it until one proves different.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "smp_runtime/pipeline/order_plan.h"
@@ -26,6 +28,8 @@ enum class OrderMode : char {
 struct RankOrder {
   OrderMode mode = OrderMode::kFree;
   std::vector<int64_t> microbatches;  ///< under kPlanned
+  /// How long the plan may hold work back without any message before it counts as wrong.
+  std::chrono::milliseconds patience{0};
 
   [[nodiscard]] std::string encode() const;
   /// Throws InternalError for bytes of another kind.
@@ -40,8 +44,8 @@ class StepOrder {
  public:
   StepOrder(Schedule schedule, int64_t active_microbatches, bool deterministic, int ranks);
 
-  /// Decides how the next step runs.
-  void begin_step(int64_t microbatches);
+  /// Decides how the next step runs. Steps of one `kind` are expected to call the same modules.
+  void begin_step(const std::string& kind, int64_t microbatches);
   [[nodiscard]] OrderMode mode() const { return mode_; }
   [[nodiscard]] RankOrder of_rank(int rank) const;
   /// How many microbatches may be begun and unfinished in this step.
@@ -52,7 +56,8 @@ class StepOrder {
   /// Whether all that the step's order needs has come from the other ranks.
   [[nodiscard]] bool trails_complete() const;
   /// The recorded step is over: plans, once the driver's own trail is there too.
-  void finish_step();
+  /// `took` is the time of the whole step: no visit of a step like it takes longer.
+  void finish_step(std::chrono::milliseconds took);
   /// A rank left the planned order. From the third time on microbatches run one by one.
   void diverged();
 
@@ -63,12 +68,16 @@ class StepOrder {
   const int ranks_;
 
   OrderMode mode_ = OrderMode::kFree;
-  int64_t microbatches_ = 0;                ///< of this step
-  int64_t planned_microbatches_ = 0;        ///< of the plan
-  std::vector<std::vector<int64_t>> plan_;  ///< by rank; empty: to be recorded
-  std::map<int64_t, Visit> visits_;         ///< recorded so far, by number
+  struct Plan {
+    std::vector<std::vector<int64_t>> orders;  ///< by rank; empty: to be recorded
+    int divergences = 0;
+    std::chrono::milliseconds patience{0};
+  };
+  int64_t microbatches_ = 0;  ///< of this step
+  std::map<std::pair<std::string, int64_t>, Plan> plans_;
+  Plan* plan_ = nullptr;             ///< of this step
+  std::map<int64_t, Visit> visits_;  ///< recorded so far, by number
   int trails_ = 0;
-  int divergences_ = 0;
 };
 
 }  // namespace smp::pipeline

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/functional.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -71,12 +72,21 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+/// The current device is a thread's own. Works without CUDA's headers, and does nothing for -1.
+void use_cuda_device(int device) {
+  if (device < 0) return;
+  c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA)
+      .setDevice(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
+}
+
 class PyEngine {
  public:
   PyEngine(const std::string& group_name, int cuda_device, const std::string& schedule,
            int64_t active_microbatches, bool deterministic, double timeout_seconds,
-           std::string name, py::object run_module, std::vector<std::string> module_names) {
+           std::string name, py::object run_module, std::vector<std::string> module_names,
+           py::object after_backward_outside) {
     const auto runner = shared_object(std::move(run_module));
+    const auto after_backward = shared_object(std::move(after_backward_outside));
     pipeline::EngineOptions options{
         .server = {.schedule = schedule == "simple" ? pipeline::Schedule::kSimple
                                                     : pipeline::Schedule::kInterleaved,
@@ -85,7 +95,7 @@ class PyEngine {
                    .timeout =
                        std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3)),
                    .name = std::move(name),
-                   .thread_setup = {},
+                   .thread_setup = [cuda_device] { use_cuda_device(cuda_device); },
                    .check_interrupt = check_signals,
                    .target_name =
                        [names = std::move(module_names)](int64_t module) {
@@ -97,7 +107,12 @@ class PyEngine {
               return from_python(
                   (*runner)(module, py::bytes(arguments.stub), std::move(arguments.tensors)));
             },
-        .describe = describe_error};
+        .describe = describe_error,
+        .after_backward_outside =
+            [after_backward] {
+              const py::gil_scoped_acquire gil;
+              (*after_backward)();
+            }};
     const py::gil_scoped_release no_gil;
     std::unique_ptr<transport::Transport> transport;
     if (group_name.empty()) {
@@ -118,10 +133,11 @@ class PyEngine {
     engine_.reset();
   }
 
-  void drive(int64_t microbatches, const py::object& body, const py::object& collect) {
+  void drive(const std::string& kind, int64_t microbatches, const py::object& body,
+             const py::object& collect) {
     const py::gil_scoped_release no_gil;
     engine().drive(
-        microbatches,
+        kind, microbatches,
         [&](int64_t microbatch) {
           const py::gil_scoped_acquire gil;
           body(microbatch);
@@ -188,12 +204,14 @@ void bind_pipeline(py::module_& module) {
   py::class_<PyEngine>(module, "Engine",
                        "The pipeline engine of this rank; an empty group name means one rank.")
       .def(py::init<const std::string&, int, const std::string&, int64_t, bool, double, std::string,
-                    py::object, std::vector<std::string>>(),
+                    py::object, std::vector<std::string>, py::object>(),
            py::kw_only(), py::arg("group_name"), py::arg("cuda_device"), py::arg("schedule"),
            py::arg("active_microbatches"), py::arg("deterministic"), py::arg("timeout_seconds"),
-           py::arg("name"), py::arg("run_module"), py::arg("module_names"))
+           py::arg("name"), py::arg("run_module"), py::arg("module_names"),
+           py::arg("after_backward_outside"))
       .def("close", &PyEngine::close)
-      .def("drive", &PyEngine::drive, py::arg("microbatches"), py::arg("body"), py::arg("collect"))
+      .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
+           py::arg("collect"))
       .def("serve", &PyEngine::serve)
       .def("call", &PyEngine::call, py::arg("owner"), py::arg("module"), py::arg("stub"),
            py::arg("tensors"))

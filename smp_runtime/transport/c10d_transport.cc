@@ -186,11 +186,16 @@ class Link {
         Frame frame{};
         std::memcpy(&frame, buffer.data_ptr(), sizeof(frame));
         if (frame.goodbye != 0) {
-          const std::lock_guard lock(mutex_);
-          lost_ = fmt::format(
-              "rank {} of the pipeline group has left the job; do all ranks call the step the same "
-              "number of times?",
-              peer_);
+          {
+            const std::lock_guard lock(mutex_);
+            lost_ = fmt::format(
+                "rank {} of the pipeline group has left the job; do all ranks call the step the "
+                "same "
+                "number of times?",
+                peer_);
+          }
+          // Without the driver no step can go on, and none that the driver is in without the peer.
+          if (peer_ == 0 || backend_.getRank() == 0) inbox_.fail(lost_);
           break;
         }
         inbox_.push(receive_message(frame, static_cast<const char*>(buffer.data_ptr())));

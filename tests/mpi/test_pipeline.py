@@ -159,3 +159,35 @@ def test_death_of_a_rank_ends_the_job():
         assert "lost" in (error := ranks.outcome(0).error) or "died" in error
     finally:
         ranks.close()
+
+
+def test_optimizer_state_loaded_before_the_first_step_goes_on(pool):
+    for steps in pool(2).run("pipeline_jobs:resume_before_the_first_step", config(2)):
+        assert set(steps) == {4.0}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_plain_backward_is_averaged_over_replicas(pool, inside):
+    settings = {"ddp": True, "microbatches": 1}
+
+    assert pool(2).run("pipeline_jobs:plain_backward", settings, inside) == [6.0, 6.0]
+
+
+def test_conjugate_views_arrive_conjugated(pool):
+    for whole, imaginary in pool(2).run("pipeline_jobs:conjugate", manual()):
+        assert torch.equal(whole, torch.full((2,), 1 - 2j))
+        assert torch.equal(imaginary, torch.full((2,), -2.0))
+
+
+def test_what_a_step_returned_is_the_receivers_own(pool):
+    assert pool(2).run("pipeline_jobs:change_what_was_returned", manual()) == [None, 1.0]
+
+
+def test_trace_puts_buffers_back_and_outputs_lose_their_graph(pool):
+    assert pool(2).run("pipeline_jobs:grow_a_cache", config(2)) == [("Named", False)] * 2
+
+
+def test_tensor_that_cannot_travel_is_refused_by_name(pool):
+    errors = pool(2).run("pipeline_jobs:send_a_sparse_tensor", manual(), fails=True)
+
+    assert all("cannot travel to another partition" in error for error in errors)

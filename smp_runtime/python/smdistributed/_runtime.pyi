@@ -91,10 +91,12 @@ class Engine:
         name: str,
         run_module: Callable[..., tuple[bytes, list[torch.Tensor]]],
         module_names: Sequence[str],
+        after_backward_outside: Callable[[], None],
     ) -> None: ...
     def close(self) -> None: ...
     def drive(
         self,
+        kind: str,
         microbatches: int,
         body: Callable[[int], None],
         collect: Callable[[], tuple[bytes, list[torch.Tensor]]],

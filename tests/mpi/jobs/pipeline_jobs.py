@@ -256,3 +256,124 @@ def nest_steps():
     model = smp.DistributedModel(nn.Sequential(nn.Linear(WIDTH, WIDTH), Block()))
     forward_step(model, torch.ones(2, WIDTH))
     outer_step(model, torch.ones(2, WIDTH))
+
+
+# --- Traps ---
+
+
+def resume_before_the_first_step():
+    """Adam's step counts after loading a state before the partition, then three steps."""
+
+    def wrapped():
+        model = smp.DistributedModel(make_model())
+        return model, smp.DistributedOptimizer(torch.optim.Adam(model.parameters()))
+
+    def one_step(model, optimizer, batch):
+        optimizer.zero_grad()
+        train_step(model, *batch)
+        optimizer.step()
+
+    batches = make_batches(4, 8)
+    model, optimizer = wrapped()
+    one_step(model, optimizer, batches[0])
+    saved = optimizer.state_dict()
+    smp.shutdown()
+    smp.init({"partitions": 2, "ddp": True, "microbatches": 2})
+    model, optimizer = wrapped()
+    optimizer.load_state_dict(saved)
+    for batch in batches[1:]:
+        one_step(model, optimizer, batch)
+    return [entry["step"].item() for entry in optimizer.state_dict()["state"].values()]
+
+
+def plain_backward(inside: bool):
+    """Gradients of two replicas that call loss.backward() themselves."""
+    model = smp.DistributedModel(nn.Linear(1, 1, bias=False))
+    x = torch.full((2, 1), 2.0 * (smp.rank() + 1))
+
+    @smp.step
+    def step(model, x):
+        model(x).sum().backward()
+
+    if inside:
+        step(model, x)
+    else:
+        model(x).sum().backward()
+    return next(model.parameters()).grad.item()
+
+
+class Conjugates(nn.Module):
+    def forward(self, x):
+        return x.conj(), x.conj().imag
+
+
+@smp.step
+def conjugate_step(model, x):
+    return model(x)
+
+
+def conjugate():
+    module = nn.Sequential(Conjugates())
+    smp.set_partition(module[0], 1)
+    model = smp.DistributedModel(module)
+    whole, imaginary = conjugate_step(model, torch.full((2,), 1 + 2j))
+    return whole.concat(), imaginary.concat()
+
+
+@smp.step
+def echo_step(model, x):
+    model(x[:, :WIDTH])
+    return x
+
+
+def change_what_was_returned():
+    """The script changes a tensor that the step returned a view of."""
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Block())
+    smp.set_partition(module[1], 1)
+    model = smp.DistributedModel(module)
+    x = torch.ones(4, 1 << 20)
+    returned = echo_step(model, x)
+    if smp.rank() == 0:
+        x.zero_()
+        return None
+    return returned.concat().min().item()
+
+
+class Named(dict):
+    pass
+
+
+class GrowingCache(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.ones(1, WIDTH), persistent=False)
+
+    def forward(self, x):
+        if self.cache.shape[0] < x.shape[0]:
+            self.register_buffer("cache", torch.ones(x.shape[0], WIDTH), persistent=False)
+        return x * self.cache
+
+
+@smp.step
+def named_step(model, x):
+    loss = model(x).sum()
+    model.backward(loss)
+    return Named(loss=loss)
+
+
+def grow_a_cache():
+    model = smp.DistributedModel(nn.Sequential(nn.Linear(WIDTH, WIDTH), GrowingCache(), Block()))
+    returned = named_step(model, torch.ones(4, WIDTH))
+    return type(returned).__name__, returned["loss"].outputs[0].requires_grad
+
+
+def send_a_sparse_tensor():
+    module = nn.Sequential(nn.Identity())
+    smp.set_partition(module[0], 1)
+    model = smp.DistributedModel(module)
+
+    @smp.step(non_split_inputs=["x"])
+    def step(model, x):
+        return model(x.to_sparse())
+
+    step(model, torch.eye(2))

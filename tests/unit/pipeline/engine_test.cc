@@ -158,7 +158,7 @@ class Ranks {
       threads.emplace_back([&, rank] {
         try {
           if (rank == 0) {
-            engines_[0]->drive(microbatches, body, [] { return TensorTree{"done", {}}; });
+            engines_[0]->drive("step", microbatches, body, [] { return TensorTree{"done", {}}; });
           } else {
             engines_[rank]->serve();
           }

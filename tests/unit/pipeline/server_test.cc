@@ -84,7 +84,7 @@ class Group {
       orders_[0].clear();
     }
     driver.server->drive(
-        microbatches,
+        "step", microbatches,
         [&](int64_t microbatch) {
           ToyExecutor::Tape tape;
           Result& result = results[static_cast<size_t>(microbatch)];
@@ -245,7 +245,7 @@ TEST(Server, SaysWhoWaitsForWhatWhenNothingMoves) {
 
   try {
     server.drive(
-        1,
+        "step", 1,
         [&](int64_t) {
           ToyExecutor::Tape tape;
           executor.run(0, 1, tape);
@@ -267,7 +267,7 @@ TEST(Server, NamesTheRankThatIsLost) {
   network.lose(1);
 
   EXPECT_THROW(server.drive(
-                   1,
+                   "step", 1,
                    [&](int64_t) {
                      ToyExecutor::Tape tape;
                      executor.run(0, 1, tape);

@@ -7,6 +7,8 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
+
 
 def is_sequence(value: Any) -> bool:
     """Whether ``value`` is a list or a tuple, or of a subclass."""
@@ -37,3 +39,18 @@ def like_mapping(original: Mapping[Any, Any], items: Mapping[Any, Any]) -> Any:
     except TypeError:  # it cannot be written to
         return dict(items)
     return rebuilt
+
+
+def detached(tree: Any) -> Any:
+    """The same structure with tensors that have no graph.
+
+    >>> detached({"loss": torch.ones(1, requires_grad=True)})["loss"].requires_grad
+    False
+    """
+    if isinstance(tree, torch.Tensor):
+        return tree.detach()
+    if is_sequence(tree):
+        return like_sequence(tree, [detached(item) for item in tree])
+    if isinstance(tree, Mapping):
+        return like_mapping(tree, {key: detached(value) for key, value in tree.items()})
+    return tree

@@ -143,13 +143,17 @@ class DistributedModel(nn.Module):
         module = self.get_module()
         assignment = partitioning.decide(module, run_step, self._trace_execution_times)
         ownership = Ownership(module, assignment, ranks.pp_rank())
-        engine = state.start_engine(self._remote_modules.run, ownership.module_names)
+        engine = state.start_engine(
+            self._remote_modules.run, ownership.module_names, lambda: self._after_backward(True)
+        )
         self._remote_modules.connect(engine, ownership)
         self._ownership = ownership
+        ownership.free_remote_parameters()
+        if torch.cuda.is_available():
+            ownership.move_local(torch.device("cuda", torch.cuda.current_device()))
         if state.cfg.ddp:
             self._align_replicas(ownership)
-        ownership.free_remote_parameters()
-        engine.track_parameters([p for _, p in ownership.local_parameters() if p.requires_grad])
+        engine.track_parameters([p for _, p in ownership.local_parameters()])
         for hook in list(self._post_partition_hooks.values()):
             hook(self, state.optimizer)
 
@@ -158,9 +162,8 @@ class DistributedModel(nn.Module):
         parameters = [p for _, p in ownership.local_parameters()]
         buffers = [b for _, b in ownership.local_buffers()]
         _runtime.broadcast_tensors(group, [t.detach() for t in parameters + buffers], 0)
-        self._reducer = _runtime.GradientReducer(
-            group, [p for p in parameters if p.requires_grad], self._bucket_bytes
-        )
+        # Frozen ones too: a script may thaw them later.
+        self._reducer = _runtime.GradientReducer(group, parameters, self._bucket_bytes)
 
     def before_step(self) -> None:
         """What each step begins with; the step calls it."""
@@ -169,17 +172,20 @@ class DistributedModel(nn.Module):
             _runtime.broadcast_tensors(state.internal_group_name("DP"), buffers, 0)
 
     def after_step(self, backward_ran: bool) -> None:
-        """Averages gradients over the replicas where it is due; the step calls it."""
-        if backward_ran:
-            self._steps_with_backward += 1
-            if (
-                self._reducer is not None
-                and self._steps_with_backward % self._backward_passes_per_step == 0
-            ):
-                self._reducer.average()
+        """What each step ends with; the step calls it."""
+        self._after_backward(backward_ran)
         hooks, self._post_step_hooks = self._post_step_hooks, OrderedDict()
         for hook in hooks.values():
             hook(self, state.optimizer)
+
+    def _after_backward(self, backward_ran: bool) -> None:
+        """Averages gradients over the replicas where it is due."""
+        if not backward_ran:
+            return
+        self._steps_with_backward += 1
+        due = self._steps_with_backward % self._backward_passes_per_step == 0
+        if self._reducer is not None and due:
+            self._reducer.average()
 
     def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
         """``hook(model, optimizer)`` runs once, before the first real forward."""

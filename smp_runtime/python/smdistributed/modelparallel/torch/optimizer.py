@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 import torch
-from torch import nn
 
 from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
@@ -104,14 +103,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
         """The state of this partition's parameters, and the key ``_smp_is_partial``."""
-        return {**self.optimizer.state_dict(), PARTIAL_KEY: True}
+        return {**self._only_local(self.optimizer.state_dict()), PARTIAL_KEY: True}
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all parameters. Collective over the pipeline group."""
         own = self.optimizer.state_dict()
         if ranks.pp_size() == 1:
             return own
-        return _merged(comm.allgather(own, comm.CommGroup.PP_GROUP))
+        return _merged(comm.allgather(self._only_local(own), comm.CommGroup.PP_GROUP))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Loads a full or partial state dict.
@@ -121,15 +120,20 @@ class DistributedOptimizer(torch.optim.Optimizer):
         given = {key: value for key, value in state_dict.items() if key != PARTIAL_KEY}
         if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
             given = _merged(comm.allgather(given, comm.CommGroup.PP_GROUP))
-        if state.model is not None and state.model.partitioned:
-            local = self._local_indices(set(state.model.local_parameters()))
-            given["state"] = {i: value for i, value in given["state"].items() if i in local}
-        self.optimizer.load_state_dict(given)
+        self.optimizer.load_state_dict(self._only_local(given))
 
-    def _local_indices(self, local: set[nn.Parameter]) -> set[int]:
-        """The numbers that parameters have in a state dict of the optimizer."""
+    def _only_local(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
+        """Without the state of other partitions' parameters, which this rank never steps.
+
+        It is there if an optimizer makes its state at once, or was loaded before the partition.
+        """
+        if state.model is None or not state.model.partitioned:
+            return dict(state_dict)
+        local = set(state.model.local_parameters())
         parameters = (p for group in self.param_groups for p in group["params"])
-        return {index for index, parameter in enumerate(parameters) if parameter in local}
+        numbers = {index for index, parameter in enumerate(parameters) if parameter in local}
+        kept = {index: value for index, value in state_dict["state"].items() if index in numbers}
+        return {**state_dict, "state": kept}
 
 
 def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

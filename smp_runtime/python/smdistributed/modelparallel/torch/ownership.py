@@ -85,6 +85,15 @@ class Ownership:
             module = child
         return self.owns(module)
 
+    def move_local(self, device: torch.device) -> None:
+        """Moves the parameters and buffers of this partition; parameters stay the same objects."""
+        for _, parameter in self.local_parameters():
+            parameter.data = parameter.data.to(device)
+        for _, module in self.local_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = buffer.to(device)
+
     def free_remote_parameters(self) -> None:
         """Gives up the memory of parameters of other partitions; objects and shapes stay.
 

@@ -16,6 +16,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
 from smdistributed.modelparallel.torch.discovery import Identity
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 from smdistributed.modelparallel.torch.launch_environment import LaunchEnvironment
+from smdistributed.modelparallel.torch.process_exit import failure_code
 from smdistributed.modelparallel.torch.stores import HashStore, Store, TCPStore
 
 _LOOPBACK = "127.0.0.1"
@@ -99,15 +100,16 @@ def world_of_mpi(identity: Identity) -> Any | None:
 
 
 def _skip_exit_of_mpi_after_failure() -> None:
-    """Ends a process that dies of an exception: MPI's exit waits for ranks that wait for this one.
+    """Ends a process that failed: MPI's exit waits for ranks that wait for this one.
 
     mpirun then ends the others. ``MPI_Abort`` would too, but it does not wait until mpirun has read
     the traceback.
     """
-    if getattr(sys, "last_value", None) is not None:
+    code = failure_code()
+    if code != 0:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(code)
 
 
 def open_store(identity: Identity, environment: LaunchEnvironment, ddp_port: int | None) -> Store:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,6 +24,7 @@ from smdistributed.modelparallel.torch.launch_environment import (
     read_launch_environment,
 )
 from smdistributed.modelparallel.torch.meeting import Meetings
+from smdistributed.modelparallel.torch.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch.rendezvous import open_store
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.stores import PrefixStore, Store
@@ -182,6 +182,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP"):
             groups.user_group(kind)
     atexit.register(shutdown)
+    watch()
     return Session(
         parallel,
         identity,
@@ -230,7 +231,7 @@ def _leave(session: Session) -> None:
     try:
         if identity.rank != 0:
             store.set(f"left/{identity.rank}", "")
-        elif session.owns_torch and getattr(sys, "last_value", None) is None:
+        elif session.owns_torch and failure_code() == 0:
             store.wait([f"left/{rank}" for rank in range(1, identity.size)], session.timeout)
     except RuntimeError as error:
         log.warning(f"the job ended before all ranks had left: {str(error).splitlines()[0]}")

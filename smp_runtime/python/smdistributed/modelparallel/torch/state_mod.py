@@ -82,8 +82,12 @@ class State:
         self,
         run_module: Callable[..., tuple[bytes, list[Any]]],
         module_names: list[str],
+        after_backward_outside: Callable[[], None],
     ) -> _runtime.Engine:
-        """Makes the engine of this rank. Collective over the pipeline group."""
+        """Makes the engine of this rank. Collective over the pipeline group.
+
+        ``after_backward_outside`` runs at the end of a backward that is part of no step.
+        """
         session = self.require_initialized("the pipeline engine")
         cfg, alone = self.cfg, len(session.groups.ranks("PP")) == 1
         group = None if alone else session.groups.new_cpu_group("PP", _ENDLESS)
@@ -97,6 +101,7 @@ class State:
             name=f"rank {session.identity.rank}",
             run_module=run_module,
             module_names=module_names,
+            after_backward_outside=after_backward_outside,
         )
         return self._engine
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, overload
 
 import torch
-from torch.utils import _pytree
 
 from smdistributed.modelparallel.torch import codec, ranks
 from smdistributed.modelparallel.torch.collecting import collect_outputs
+from smdistributed.modelparallel.torch.containers import detached
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.splitting import Arguments, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
@@ -106,15 +106,16 @@ class _Step:
             if not microbatches:  # in here, so that other ranks learn of arguments that do not fit
                 microbatches.extend(self._split(args, kwargs))
             output = contexts[microbatch].run(self._run, microbatches[microbatch])
-            outputs[microbatch] = _detached(output) if self._detach_outputs else output
+            outputs[microbatch] = detached(output) if self._detach_outputs else output
 
         def collect() -> tuple[bytes, list[torch.Tensor]]:
             nonlocal backward_ran
             backward_ran = engine.take_backwards() > 0
-            return codec.pack((outputs, backward_ran))
+            return codec.pack((outputs, backward_ran)) if ranks.pp_size() > 1 else (b"", [])
 
+        kind = f"{self._function.__qualname__}, gradients {torch.is_grad_enabled()}"
         with _in_step():
-            engine.drive(count, body, collect)
+            engine.drive(kind, count, body, collect)
         return outputs, backward_ran
 
     def _serve(self) -> tuple[list[Any], bool]:
@@ -124,10 +125,6 @@ class _Step:
         engine.take_backwards()
         outputs, backward_ran = codec.unpack(stub, tensors)
         return outputs, backward_ran
-
-
-def _detached(tree: Any) -> Any:
-    return _pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, tree)
 
 
 def _device() -> torch.device | None:

@@ -55,13 +55,26 @@ def _tensor_bytes(tree: Any) -> int:
 
 @contextlib.contextmanager
 def _nothing_changed(model: nn.Module) -> Iterator[None]:
-    """Restores random generators and buffers: a trace leaves no traces."""
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    """Restores random generators and buffers, also those that a forward registers anew."""
+    kept = {
+        module: {name: (buffer, _clone(buffer)) for name, buffer in module._buffers.items()}
+        for module in model.modules()
+    }
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        yield
-    for name, buffer in model.named_buffers():
-        buffer.copy_(buffers[name])
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        for module, buffers in kept.items():
+            module._buffers.clear()
+            for name, (buffer, values) in buffers.items():
+                module._buffers[name] = buffer
+                if buffer is not None and values is not None:
+                    buffer.copy_(values)
+
+
+def _clone(buffer: torch.Tensor | None) -> torch.Tensor | None:
+    return None if buffer is None else buffer.clone()
 
 
 def trace_step(model: nn.Module, run: Callable[[], Any]) -> Trace:
@@ -92,7 +105,7 @@ def trace_step(model: nn.Module, run: Callable[[], Any]) -> Trace:
             caller.child_time_ns += elapsed
             caller.child_output_bytes += size
 
-    with _nothing_changed(model), torch.no_grad():
+    with torch.no_grad(), _nothing_changed(model):
         for module in model.modules():
             handles.append(module.register_forward_pre_hook(enter))
             handles.append(module.register_forward_hook(leave))
