@@ -205,7 +205,7 @@ FAST = {
     "mpi": labelled("mpi"),
     "python": labelled("python"),
     "asan": sanitized("asan", "."),
-    "tsan": sanitized("tsan", "^(pipeline|transport|collectives|launch|supervis)"),
+    "tsan": sanitized("tsan", "^(pipeline|transport|collectives)"),
 }
 IMAGE = {"image": image, "cluster": cluster}
 LONG = {"fuzz": fuzz, "soak": soak, "cold": cold}
