@@ -88,6 +88,7 @@ Work Server::serve() {
 void Server::begin_step(const std::string& kind, int64_t microbatches) {
   ++step_;
   started_ = finished_ = 0;
+  ended_ = -1;
   step_order_.begin_step(kind, microbatches);
   for (int peer = 1; peer < transport_.size(); ++peer) {
     send(peer,
@@ -101,7 +102,11 @@ void Server::follow(const RankOrder& order) {
   order_ = order.mode;
   patience_ = order.patience;
   scheduler_.clear_trail();
-  if (order_ == OrderMode::kPlanned) scheduler_.follow(order.microbatches);
+  if (order_ == OrderMode::kPlanned) {
+    scheduler_.follow(order.microbatches);
+  } else {
+    scheduler_.drop_order();  // of an earlier step
+  }
 }
 
 void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& body) {

@@ -42,7 +42,8 @@ class Group {
   std::vector<Module>& program() { return program_; }
 
   /// One step on all ranks; the errors by rank.
-  std::vector<std::exception_ptr> step(int64_t microbatches, std::vector<Result>& results) {
+  std::vector<std::exception_ptr> step(int64_t microbatches, std::vector<Result>& results,
+                                       const std::string& kind = "step") {
     results.assign(static_cast<size_t>(microbatches), Result{});
     std::vector<std::exception_ptr> errors(members_.size());
     std::vector<std::thread> threads;
@@ -50,7 +51,7 @@ class Group {
       threads.emplace_back([&, rank] {
         try {
           if (rank == 0) {
-            drive(microbatches, results);
+            drive(kind, microbatches, results);
           } else {
             served_.at(rank) = members_[rank]->server->serve().body;
           }
@@ -77,14 +78,14 @@ class Group {
     std::unique_ptr<Server> server;
   };
 
-  void drive(int64_t microbatches, std::vector<Result>& results) {
+  void drive(const std::string& kind, int64_t microbatches, std::vector<Result>& results) {
     Member& driver = *members_[0];
     {
       const std::lock_guard lock(mutex_);
       orders_[0].clear();
     }
     driver.server->drive(
-        "step", microbatches,
+        kind, microbatches,
         [&](int64_t microbatch) {
           ToyExecutor::Tape tape;
           Result& result = results[static_cast<size_t>(microbatch)];
@@ -198,6 +199,17 @@ TEST(Server, StepUnlikeThePlannedOneStillComputesTheSame) {
   for (Module& module : group.program()) module.repeats = 3 - module.repeats;
   for (int step = 0; step < 2; ++step) {
     for (const auto& error : group.step(4, results)) EXPECT_EQ(text_of(error), "");
+    expect_same_as_alone(group.program(), results);
+  }
+}
+
+TEST(Server, KindsOfStepsTakeTurnsEachInItsOwnOrder) {
+  std::mt19937 random(4);
+  Group group(random_program(random, 3, 6), 3, {.active_microbatches = 3, .deterministic = true});
+  std::vector<Result> results;
+
+  for (const char* kind : {"train", "train", "test", "test", "train", "other", "train"}) {
+    for (const auto& error : group.step(4, results, kind)) EXPECT_EQ(text_of(error), "");
     expect_same_as_alone(group.program(), results);
   }
 }
