@@ -2,6 +2,7 @@
 // `train`: read, plan, launch, supervise.
 #include <exception>
 #include <iostream>
+#include <utility>
 
 #include "entrypoint/config/command_line.h"
 #include "entrypoint/launch/host_probe.h"
@@ -19,10 +20,13 @@ int train(const CommandLine& line) {
   const bool only_plans = line.action == Action::kPlan;
   try {
     supervise::Supervisor supervisor;  // first: it blocks the signals for all that follows
-    const JobConfig job = read_job_config(layout, environment);
+    JobConfig job = read_job_config(layout, environment);
     supervise::speak_as_the_launcher(job.log_level);
-    const LaunchPlan plan = make_launch_plan(job, launch::probe_host(job));
-    if (!only_plans && !job.knobs.dry_run) return supervise::run_job(job, plan, supervisor);
+    const HostFacts facts = launch::probe_host(job);
+    const LaunchPlan plan = make_launch_plan(job, facts);
+    if (!only_plans && !job.knobs.dry_run) {
+      return supervise::run_job(std::move(job), facts, plan, supervisor);
+    }
     std::cout << (only_plans && !line.json ? plan_text(plan) : plan_json(plan));
     return 0;
   } catch (const std::exception& error) {

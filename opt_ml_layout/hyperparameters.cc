@@ -6,7 +6,9 @@
 #include <cctype>
 #include <filesystem>
 #include <string>
+#include <utility>
 
+#include "opt_ml_layout/file_reference.h"
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
@@ -44,19 +46,22 @@ Hyperparameters split_hyperparameters(const Value& document) {
     Value& part = is_reserved_hyperparameter(member.key) ? result.reserved
                   : member.key.starts_with("sagemaker_") ? result.framework
                                                          : result.user;
-    part.set(member.key, decode_hyperparameter(member.value));
+    Value decoded = decode_hyperparameter(member.value);
+    // JSON text decodes to what it says, with other text in the outcome: equal means it is none.
+    if (decoded.text() != nullptr && decoded == member.value) result.plain.push_back(member.key);
+    part.set(member.key, std::move(decoded));
   }
   return result;
 }
 
-Hyperparameters read_hyperparameters(const Layout& layout) {
+Hyperparameters read_hyperparameters(const Layout& layout, const DataChannels& channels) {
   const std::filesystem::path file = layout.hyperparameters();
   const Value document = read_json_file(file).value_or(Value::Object{});
   if (document.object() == nullptr) {
     throw smp::ConfigError("{}: is {}, expected an object of names and values; correct the file",
                            file.string(), document.kind_name());
   }
-  return split_hyperparameters(document);
+  return split_hyperparameters(resolve_file_references(document, channels));
 }
 
 std::optional<bool> parse_switch(const Value& value) {

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "opt_ml_layout/data_channels.h"
 #include "opt_ml_layout/paths.h"
 #include "opt_ml_layout/value.h"
 
@@ -16,6 +19,7 @@ struct Hyperparameters {
   Value user = Value::Object{};       ///< the script's own: arguments and SM_HP_*
   Value framework = Value::Object{};  ///< other sagemaker_* names: SM_FRAMEWORK_PARAMS
   Value reserved = Value::Object{};   ///< names that the launcher consumes, e.g. sagemaker_program
+  std::vector<std::string> plain;     ///< names whose value is text that is no JSON, file order
 };
 
 /// Text that is JSON by Python's rules becomes that value; other text and values that are no text
@@ -28,9 +32,10 @@ bool is_reserved_hyperparameter(std::string_view name);
 /// Decodes each value of the file's object and splits by name.
 Hyperparameters split_hyperparameters(const Value& document);
 
-/// Reads the tree's file; a missing file means no hyperparameters. Throws ConfigError for broken
-/// JSON and for a document that is no object.
-Hyperparameters read_hyperparameters(const Layout& layout);
+/// Reads the tree's file, and files of `channels` that its values name; a missing file means no
+/// hyperparameters. Throws ConfigError for broken JSON, for a document that is no object, and as
+/// resolve_file_references().
+Hyperparameters read_hyperparameters(const Layout& layout, const DataChannels& channels = {});
 
 /// A switch as people write it: true/false, 1/0, yes/no, on/off, in any case and as text or value;
 /// null and empty text are off. Nothing for anything else.

@@ -50,6 +50,10 @@ class Layout {
   [[nodiscard]] std::filesystem::path output_intermediate() const {
     return output() / "intermediate";
   }
+  /// Copies on their way to S3; outside of what is watched, gone with the job.
+  [[nodiscard]] std::filesystem::path sync_staging() const {
+    return output() / ".tmp.sagemaker_s3_sync";
+  }
   [[nodiscard]] std::filesystem::path success_marker() const { return output() / "success"; }
   [[nodiscard]] std::filesystem::path failure_marker() const { return output() / "failure"; }
 

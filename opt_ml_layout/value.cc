@@ -9,6 +9,26 @@
 
 namespace opt_ml {
 
+Value::Value() = default;
+Value::Value(const Value& other) = default;
+Value::Value(Value&& other) noexcept = default;
+Value& Value::operator=(const Value& other) = default;
+Value& Value::operator=(Value&& other) noexcept = default;
+Value::~Value() = default;
+
+Value::Value(bool value) : data_(value) {}
+Value::Value(int value) : Value(std::int64_t{value}) {}
+Value::Value(std::int64_t value) : data_(Integer{std::to_string(value)}) {}
+Value::Value(double value) : data_(value) {}
+Value::Value(Integer value) : data_(std::move(value)) {}
+Value::Value(std::string value) : data_(std::move(value)) {}
+Value::Value(std::string_view value) : data_(std::string(value)) {}
+Value::Value(const char* value) : data_(std::string(value)) {}
+Value::Value(List value) : data_(std::move(value)) {}
+Value::Value(Object value) : data_(std::move(value)) {}
+
+bool Value::operator==(const Value& other) const { return data_ == other.data_; }
+
 Value Value::list_of(const std::vector<std::string>& texts) {
   return List(texts.begin(), texts.end());
 }

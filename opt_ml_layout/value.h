@@ -26,17 +26,23 @@ class Value {
   using List = std::vector<Value>;
   using Object = std::vector<Member>;  ///< file order, each key once
 
-  Value() = default;  ///< null
-  Value(bool value) : data_(value) {}
-  Value(int value) : Value(std::int64_t{value}) {}
-  Value(std::int64_t value) : data_(Integer{std::to_string(value)}) {}
-  Value(double value) : data_(value) {}
-  Value(Integer value) : data_(std::move(value)) {}
-  Value(std::string value) : data_(std::move(value)) {}
-  Value(std::string_view value) : data_(std::string(value)) {}
-  Value(const char* value) : data_(std::string(value)) {}
-  Value(List value) : data_(std::move(value)) {}
-  Value(Object value) : data_(std::move(value)) {}
+  Value();  ///< null
+  Value(const Value& other);
+  Value(Value&& other) noexcept;
+  Value& operator=(const Value& other);
+  Value& operator=(Value&& other) noexcept;
+  ~Value();
+
+  Value(bool value);
+  Value(int value);
+  Value(std::int64_t value);
+  Value(double value);
+  Value(Integer value);
+  Value(std::string value);
+  Value(std::string_view value);
+  Value(const char* value);
+  Value(List value);
+  Value(Object value);
 
   /// A list of texts.
   static Value list_of(const std::vector<std::string>& texts);
@@ -62,9 +68,10 @@ class Value {
   /// "null", "a bool", "an integer", "a number", "text", "a list", "an object": for messages.
   [[nodiscard]] std::string_view kind_name() const;
 
-  bool operator==(const Value&) const = default;
+  bool operator==(const Value& other) const;
 
  private:
+  // Nothing that makes or ends one can stand in the class: Member is not complete there.
   std::variant<Null, bool, Integer, double, std::string, List, Object> data_;
 };
 

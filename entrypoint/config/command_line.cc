@@ -5,11 +5,12 @@
 #include <sstream>
 #include <utility>
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/options_description.hpp>
 #include <fmt/format.h>
 
 #include "entrypoint/config/knobs.h"
 #include "entrypoint/config/make_tree_command.h"
+#include "entrypoint/config/option_values.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
@@ -25,13 +26,12 @@ constexpr std::pair<const char*, Action> kActions[] = {
 };
 
 options::options_description description() {
-  constexpr unsigned kColumns = 100;
-  options::options_description result("Options", kColumns, kColumns / 2);
+  options::options_description result = option_list("Options");
   result.add_options()                                                                     //
       ("plan", "print what would be started, with ranks and environment; change nothing")  //
-      ("json", "with --plan: one JSON object in place of text")                            //
-      ("doctor", "check this machine and say what is wrong with it")                       //
-      ("help,h", "print this")                                                             //
+      ("json", "with --plan or --doctor: one JSON object in place of text")(
+          "doctor", "check this machine and say what is wrong with it")  //
+      ("help,h", "print this")                                           //
       ("version", "print the version");
   return result;
 }
@@ -41,32 +41,35 @@ bool names_option(const std::string& argument, std::string_view option) {
 }
 
 CommandLine parse_rank_exec(std::span<const std::string> arguments) {
-  if (arguments.size() < 3 || arguments[1] != "--") {
-    throw smp::ConfigError("--rank-exec: expected `--rank-exec -- COMMAND …`");
+  CommandLine result{.action = Action::kRankExec};
+  arguments = arguments.subspan(1);
+  while (!arguments.empty() && arguments.front() != "--") {
+    if (arguments.front() == "--rank-variables") {
+      result.sets_rank_variables = true;
+    } else if (arguments.front() == "--command-file" && arguments.size() > 1) {
+      arguments = arguments.subspan(1);
+      result.command_file = arguments.front();
+    } else {
+      break;
+    }
+    arguments = arguments.subspan(1);
   }
-  const auto command = arguments.subspan(2);
-  return {.action = Action::kRankExec, .command = {command.begin(), command.end()}};
+  const bool has_mark = !arguments.empty() && arguments.front() == "--";
+  if (has_mark) result.command = {arguments.begin() + 1, arguments.end()};
+  if (!has_mark || (result.command.empty() && result.command_file.empty())) {
+    throw smp::ConfigError(
+        "--rank-exec: expected `--rank-exec [--rank-variables] [--command-file FILE] -- COMMAND "
+        "…`");
+  }
+  return result;
 }
 
 CommandLine parse_options(std::span<const std::string> arguments) {
-  options::variables_map values;
-  try {
-    const int style =
-        options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
-    const options::positional_options_description no_words;
-    options::store(options::command_line_parser({arguments.begin(), arguments.end()})
-                       .options(description())
-                       .positional(no_words)
-                       .style(style)
-                       .run(),
-                   values);
-  } catch (const options::error& error) {
-    throw smp::ConfigError("command line: {}; see `train --help`", error.what());
-  }
-  CommandLine result{.json = values.count("json") > 0};
+  const OptionValues values(description(), arguments);
+  CommandLine result{.json = values.has("json")};
   std::string_view chosen;
   for (const auto& [name, action] : kActions) {
-    if (values.count(name) == 0) continue;
+    if (!values.has(name)) continue;
     if (!chosen.empty()) {
       throw smp::ConfigError("command line: --{} and --{} exclude each other; see `train --help`",
                              chosen, name);
@@ -74,8 +77,8 @@ CommandLine parse_options(std::span<const std::string> arguments) {
     chosen = name;
     result.action = action;
   }
-  if (result.json && result.action != Action::kPlan) {
-    throw smp::ConfigError("command line: --json goes with --plan only; see `train --help`");
+  if (result.json && result.action != Action::kPlan && result.action != Action::kDoctor) {
+    throw smp::ConfigError("command line: --json goes with --plan or --doctor; see `train --help`");
   }
   return result;
 }
@@ -86,7 +89,7 @@ constexpr std::string_view kUsage =
 Usage:
   train                          run the job
   train --plan [--json]          say what would be started, and stop
-  train --doctor                 check the machine
+  train --doctor [--json]        check this machine and this job, with a remedy for each finding
   train --make-tree DIR …        make a mock job tree
   train PROGRAM ARG…             as an image's entry point: run another program
   train --rank-exec -- CMD…      run one rank; mpirun calls this
@@ -95,12 +98,31 @@ Usage:
 
 constexpr std::string_view kExamples = R"(
 Examples:
-  train --make-tree job --code src --program train.py --channel train=data \
-        --hyperparameter epochs=3 --processes 4 \
-        --mp-parameters '{"pipeline_parallel_degree": 2, "ddp": true}'
-  SAGEMAKER_BASE_DIR=$PWD/job train --plan
-  SAGEMAKER_BASE_DIR=$PWD/job train
+  Make a job of four MPI processes, look at it, run it:
+    train --make-tree job --code src --program train.py --channel train=data \
+          --hyperparameter epochs=3 --processes 4 \
+          --mp-parameters '{"pipeline_parallel_degree": 2, "ddp": true}'
+    SAGEMAKER_BASE_DIR=$PWD/job train --plan
+    SAGEMAKER_BASE_DIR=$PWD/job train
+  See what the second of two hosts would do, on any machine:
+    train --make-tree job --code src --program train.py --hosts 2 --processes 8
+    SAGEMAKER_BASE_DIR=$PWD/job/algo-2 train --plan
+  Where only the environment can be changed, ask for the plan in the log:
+    SM_LAUNCH_DRY_RUN=1 train
+  A container that looks at itself, for Kubernetes' probes or by hand:
+    train --doctor
+  Values as JSON in place of Python's texts, in the order of the file:
+    SM_LAUNCH_ARGS=json SM_LAUNCH_ARGS_ORDER=file train
 
+)";
+
+constexpr std::string_view kExitStatus = R"(
+Exit status:
+  0    the job succeeded; --plan, --make-tree: done; --doctor: nothing is bad
+  1    the script failed, the job cannot run, a host or device failed; --doctor: something is bad
+  128+N  signal N asked for the stop and the script did not end with 0 (143: SIGTERM)
+The reason is in output/failure of the tree. SM_LAUNCH_EXIT=propagate passes the script's own on; a
+worker ends as the first host does.
 )";
 
 }  // namespace
@@ -130,9 +152,9 @@ std::string help_text() {
   out << "Environment variables, all optional:\n";
   for (const KnobRow& row : knob_table()) {
     const std::string_view standard = row.standard.empty() ? "-" : row.standard;
-    out << fmt::format("  {:<25} {:<7} {}\n", row.variable, standard, row.meaning);
+    out << fmt::format("  {:<24} {:<7} {}\n", row.variable, standard, row.meaning);
   }
-  out << "\nExit status: 0 success, 1 failure; the reason is in output/failure of the tree.\n";
+  out << kExitStatus;
   return out.str();
 }
 

@@ -3,6 +3,7 @@
 // command, which it then runs.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ enum class Action {
   kTrain,     ///< run the job of the tree
   kPlan,      ///< print what kTrain would do
   kDoctor,    ///< check the machine and say what is wrong with it
-  kRankExec,  ///< be the parent of one rank: `--rank-exec -- CMD…`
+  kRankExec,  ///< be the parent of one rank: `--rank-exec [OPTION…] -- CMD…`
   kMakeTree,  ///< write a mock job tree
   kHelp,
   kVersion,
@@ -24,9 +25,11 @@ enum class Action {
 
 struct CommandLine {
   Action action = Action::kTrain;
-  bool json = false;                 ///< kPlan: one JSON object in place of text
-  std::vector<std::string> command;  ///< kRankExec, kExecOther: what to execute; never empty there
-  opt_ml::TreeRequest tree;          ///< kMakeTree
+  bool json = false;                   ///< kPlan, kDoctor: JSON in place of text
+  std::vector<std::string> command;    ///< kRankExec, kExecOther: what to execute
+  bool sets_rank_variables = false;    ///< kRankExec: RANK and its like for the command
+  std::filesystem::path command_file;  ///< kRankExec: more words of it; not empty if it is empty
+  opt_ml::TreeRequest tree;            ///< kMakeTree
 };
 
 /// Reads the arguments after the program's own name. A first argument `train` is dropped, so that

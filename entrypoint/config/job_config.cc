@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "entrypoint/config/job_distribution.h"
+#include "entrypoint/config/s3_location.h"
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
@@ -85,6 +86,8 @@ bool escapes(const fs::path& code, const fs::path& file) {
   return error || inside.empty() || *inside.begin() == "..";
 }
 
+}  // namespace
+
 CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point) {
   CodeFolder result;
   std::error_code error;
@@ -105,15 +108,15 @@ CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry
   return result;
 }
 
-}  // namespace
-
 bool CodeFolder::has(std::string_view name) const {
   return std::ranges::find(entries, name) != entries.end();
 }
 
 bool JobConfig::names_code_folder() const {
+  std::string named = path_of_file_url(module_dir).value_or(module_dir);
+  while (named.size() > 1 && named.ends_with('/')) named.pop_back();
   // Local mode names the default place, wherever the tree is.
-  return module_dir == layout.code() || module_dir == opt_ml::Layout().code();
+  return named == layout.code() || named == opt_ml::Layout().code();
 }
 
 bool JobConfig::is_model_parallel() const {
@@ -164,10 +167,12 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
 
 JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment) {
   JobFiles files{.resources = opt_ml::read_resource_config(layout),
-                 .channels = opt_ml::read_data_channels(layout),
-                 .hyperparameters = opt_ml::read_hyperparameters(layout)};
+                 .channels = opt_ml::read_data_channels(layout)};
+  files.hyperparameters = opt_ml::read_hyperparameters(layout, files.channels);
   JobConfig job = make_job_config(layout, std::move(files), std::move(environment));
   job.code = look_into_code(layout, job.entry_point);
+  std::error_code ignored;
+  job.intermediate_output_exists = fs::exists(layout.output_intermediate(), ignored);
   return job;
 }
 

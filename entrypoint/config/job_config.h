@@ -26,7 +26,10 @@ struct Distribution {
   bool pytorch_xla = false;               ///< sagemaker_pytorch_xla_multi_worker_enabled
   std::optional<int> processes_per_host;  ///< sagemaker_mpi_num_of_processes_per_host
   std::optional<int> total_processes;     ///< sagemaker_mpi_num_processes
-  std::string custom_mpi_options;
+  std::string custom_mpi_options;         ///< sagemaker_mpi_custom_mpi_options
+  std::string custom_smddp_options;       ///< sagemaker_distributed_dataparallel_custom_mpi_options
+  std::string instance_type;              ///< sagemaker_instance_type; empty when not given
+  bool native_launcher = false;           ///< sagemaker_toolkit_native_launcher_enabled
 
   std::vector<std::string> groups;  ///< instance groups that take part
   std::vector<std::string> hosts;   ///< hosts of these groups in rank order; may be empty
@@ -36,6 +39,7 @@ struct Distribution {
 /// What the plan needs to know about <base>/code without looking there again.
 struct CodeFolder {
   std::vector<std::string> entries;     ///< names at the top level, sorted
+  bool fetched = false;                 ///< this run has put them there
   bool entry_point_exists = false;      ///< as a file, relative to the folder
   bool entry_point_escapes = false;     ///< its real path lies outside the folder
   bool entry_point_in_package = false;  ///< each folder on its path is a Python package
@@ -59,6 +63,7 @@ struct JobConfig {
   std::optional<std::string> framework_module;  ///< SAGEMAKER_TRAINING_MODULE
   int log_level = 20;
   CodeFolder code;
+  bool intermediate_output_exists = false;  ///< <base>/output/intermediate was there
 
   Distribution distribution;
   std::vector<std::string> hosts;  ///< all hosts, file order or sorted as the knob says
@@ -88,6 +93,9 @@ struct JobFiles {
 /// Pure, `code` aside. Throws ConfigError for values that make no job, naming the hyperparameter or
 /// variable; settings that look like slips become warnings.
 JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files, EnvironmentMap environment);
+
+/// What lies in the code folder now; the entry point as JobConfig names it, or empty.
+CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point);
 
 /// Reads the tree and looks into its code folder; changes nothing. Throws ConfigError, and
 /// HostError when a file cannot be read.

@@ -146,6 +146,10 @@ void resolve_distribution(JobConfig& job) {
   distribution.processes_per_host = parameters.count("sagemaker_mpi_num_of_processes_per_host");
   distribution.total_processes = parameters.count("sagemaker_mpi_num_processes");
   distribution.custom_mpi_options = parameters.text("sagemaker_mpi_custom_mpi_options");
+  distribution.custom_smddp_options =
+      parameters.text("sagemaker_distributed_dataparallel_custom_mpi_options");
+  distribution.instance_type = parameters.text("sagemaker_instance_type");
+  distribution.native_launcher = parameters.flag("sagemaker_toolkit_native_launcher_enabled");
 
   const bool any = distribution.mpi || distribution.pytorch_ddp || distribution.torch_distributed ||
                    distribution.data_parallel || distribution.pytorch_xla || tensorflow;

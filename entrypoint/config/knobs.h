@@ -10,33 +10,36 @@
 #include "entrypoint/config/process_environment.h"
 
 // KNOB(type, field, environment variable, default, meaning)
-#define ENTRYPOINT_KNOBS(KNOB)                                                               \
-  KNOB(std::string, python, "SM_LAUNCH_PYTHON", "",                                          \
-       "interpreter of the user's script; default: the first of python3 and python on PATH") \
-  KNOB(ArgumentStyle, arguments, "SM_LAUNCH_ARGS", "python",                                 \
-       "how values reach the script's arguments: python (True, [1, 'x']) or json (true, "    \
-       "[1,\"x\"])")                                                                         \
-  KNOB(ArgumentOrder, argument_order, "SM_LAUNCH_ARGS_ORDER", "sorted",                      \
-       "order of the arguments: sorted by name, or file as in hyperparameters.json")         \
-  KNOB(CodePolicy, code, "SM_LAUNCH_CODE", "keep",                                           \
-       "code that is there already: keep it, or replace it with sagemaker_submit_directory") \
-  KNOB(bool, sort_hosts, "SM_LAUNCH_SORT_HOSTS", "0",                                        \
-       "1: rank hosts by the number in their names; must be equal on all hosts of a job")    \
-  KNOB(EfaPolicy, efa, "SM_LAUNCH_EFA", "auto", "EFA network: on, off, or auto to find out") \
-  KNOB(bool, merge, "SM_LAUNCH_MERGE", "0", "1: the script's stderr goes to stdout")         \
-  KNOB(ExitPolicy, exit, "SM_LAUNCH_EXIT", "one",                                            \
-       "exit status when the script fails: one, or propagate the script's own")              \
-  KNOB(std::chrono::seconds, stop_after, "SM_LAUNCH_STOP_SECONDS", "110",                    \
-       "time between the stop signal and the kill, in seconds")                              \
-  KNOB(std::chrono::seconds, grace, "SM_LAUNCH_GRACE_SECONDS", "0",                          \
-       "wait after the job's end before hosts leave, in seconds")                            \
-  KNOB(std::chrono::seconds, worker_timeout, "SM_LAUNCH_WORKER_TIMEOUT", "900",              \
-       "longest wait for the other hosts at start, in seconds")                              \
-  KNOB(int, ssh_port, "SM_LAUNCH_SSH_PORT", "0",                                             \
-       "port of the job's sshd, equal on all hosts; 0: 22, or 2222 for users who may not")   \
-  KNOB(std::string, ssh_key, "SM_LAUNCH_SSH_KEY", "",                                        \
-       "private key file mounted on every host; default: keys are made and exchanged")       \
-  KNOB(bool, dry_run, "SM_LAUNCH_DRY_RUN", "0",                                              \
+#define ENTRYPOINT_KNOBS(KNOB)                                                                 \
+  KNOB(std::string, python, "SM_LAUNCH_PYTHON", "",                                            \
+       "interpreter of the user's script; default: the first of python3 and python on PATH")   \
+  KNOB(ArgumentStyle, arguments, "SM_LAUNCH_ARGS", "python",                                   \
+       "how values reach the script's arguments: python (True, [1, 'x']) or json (true, "      \
+       "[1,\"x\"])")                                                                           \
+  KNOB(ArgumentOrder, argument_order, "SM_LAUNCH_ARGS_ORDER", "sorted",                        \
+       "order of the arguments: sorted by name, or file as in hyperparameters.json")           \
+  KNOB(CodePolicy, code, "SM_LAUNCH_CODE", "keep",                                             \
+       "code that is there already: keep it, or replace it with sagemaker_submit_directory")   \
+  KNOB(bool, sort_hosts, "SM_LAUNCH_SORT_HOSTS", "0",                                          \
+       "1: rank hosts by the number in their names; must be equal on all hosts of a job")      \
+  KNOB(EfaPolicy, efa, "SM_LAUNCH_EFA", "auto", "EFA network: on, off, or auto to find out")   \
+  KNOB(bool, merge, "SM_LAUNCH_MERGE", "0", "1: the script's stderr goes to stdout")           \
+  KNOB(ExitPolicy, exit, "SM_LAUNCH_EXIT", "one",                                              \
+       "exit status when the script fails: one, or propagate the script's own")                \
+  KNOB(bool, tolerate_gloo_abort, "SM_LAUNCH_TOLERATE_GLOO_ABORT", "1",                        \
+       "0: a script that gloo::EnforceNotMet aborts (status 134) has failed; 1: it counts as " \
+       "ended, as PyTorch's images have it")                                                   \
+  KNOB(std::chrono::seconds, stop_after, "SM_LAUNCH_STOP_SECONDS", "110",                      \
+       "time between the stop signal and the kill, in seconds")                                \
+  KNOB(std::chrono::seconds, grace, "SM_LAUNCH_GRACE_SECONDS", "0",                            \
+       "wait after the job's end before hosts leave, in seconds")                              \
+  KNOB(std::chrono::seconds, worker_timeout, "SM_LAUNCH_WORKER_TIMEOUT", "900",                \
+       "longest wait for the other hosts at start, in seconds")                                \
+  KNOB(int, ssh_port, "SM_LAUNCH_SSH_PORT", "0",                                               \
+       "port of the job's sshd, equal on all hosts; 0: 22, or 2222 for users who may not")     \
+  KNOB(std::string, ssh_key, "SM_LAUNCH_SSH_KEY", "",                                          \
+       "private key file mounted on every host; default: keys are made and exchanged")         \
+  KNOB(bool, dry_run, "SM_LAUNCH_DRY_RUN", "0",                                                \
        "1: the same as train --plan --json, where only the environment can be changed")
 
 namespace entrypoint {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/config/make_tree_command.h"
 
-#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/value_semantic.hpp>
 
+#include "entrypoint/config/option_values.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
@@ -25,8 +25,7 @@ options::options_description description() {
     return options::value<Texts>()->composing()->value_name(name);
   };
   const auto number = [](const char* name) { return options::value<int>()->value_name(name); };
-  constexpr unsigned kColumns = 100;
-  options::options_description result("Options of --make-tree", kColumns, kColumns / 2);
+  options::options_description result = option_list("Options of --make-tree");
   result.add_options()                                                                  //
       ("make-tree", text("DIR"), "where; several hosts get DIR/algo-1, DIR/algo-2, …")  //
       ("hosts", number("N"), "hosts of the job (1)")                                    //
@@ -52,40 +51,10 @@ std::pair<std::string, std::string> split_pair(const std::string& option, const 
   return {text.substr(0, mark), text.substr(mark + 1)};
 }
 
-/// Values of one command line, by option name.
-class Values {
- public:
-  explicit Values(std::span<const std::string> arguments) {
-    try {
-      const int style =
-          options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
-      const options::positional_options_description no_words;
-      options::store(options::command_line_parser({arguments.begin(), arguments.end()})
-                         .options(description())
-                         .positional(no_words)
-                         .style(style)
-                         .run(),
-                     values_);
-    } catch (const options::error& error) {
-      throw smp::ConfigError("command line: {}; see `train --help`", error.what());
-    }
-  }
-
-  template <typename Type>
-  [[nodiscard]] std::optional<Type> get(const std::string& name) const {
-    if (values_.count(name) == 0) return std::nullopt;
-    return values_[name].as<Type>();
-  }
-  [[nodiscard]] bool has(const std::string& name) const { return values_.count(name) > 0; }
-
- private:
-  options::variables_map values_;
-};
-
 }  // namespace
 
 opt_ml::TreeRequest parse_make_tree(std::span<const std::string> arguments) {
-  const Values values(arguments);
+  const OptionValues values(description(), arguments);
   opt_ml::TreeRequest request;
   request.directory = values.get<std::string>("make-tree").value_or("");
   request.hosts = values.get<int>("hosts").value_or(request.hosts);

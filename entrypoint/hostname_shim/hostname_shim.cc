@@ -4,8 +4,9 @@
 // A container's host name has nothing to do with the job ("aws", a container id), and Open MPI and
 // NCCL then take all ranks for neighbours on one machine, or do not find themselves in their list
 // of hosts. gethostname() and uname() answer with the top-level `current_host` of
-// resourceconfig.json; on any problem with that file they answer as always. Never prints, never
-// allocates; no C++ library is linked, for this code is loaded into every process of the job.
+// resourceconfig.json; on any problem with that file they answer as always. Never prints, takes no
+// lock and nothing of malloc's; no C++ library is linked, for this code is loaded into every
+// process of the job.
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -13,6 +14,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -20,7 +23,7 @@
 namespace {
 
 constexpr std::size_t kLongestName = 256;
-constexpr std::size_t kLongestFile = 256 * 1024;
+constexpr std::size_t kLongestFile = 64 * 1024 * 1024;  // thousands of hosts are far below it
 constexpr const char* kPlaces[] = {"/input/config/resourceconfig.json",  // training
                                    "/config/resourceconfig.json"};       // processing
 
@@ -100,43 +103,80 @@ class Scanner {
   const char* end_;
 };
 
-char file_buffer[kLongestFile];
 char cached_name[kLongestName];
-enum State { kUnknown, kBusy, kKnown };
+enum State { kUnknown, kWriting, kKnown };
 std::atomic<int> state{kUnknown};
 
-bool read_name_from(const char* base, const char* place) {
+/// The file's text in memory of its own; a mapping of the file would fault if it shrank.
+class FileText {
+ public:
+  explicit FileText(const char* path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    struct stat about;
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0 &&
+        static_cast<std::size_t>(about.st_size) <= kLongestFile) {
+      read_from(fd, static_cast<std::size_t>(about.st_size));
+    }
+    close(fd);
+  }
+  ~FileText() {
+    if (text_ != nullptr) munmap(text_, capacity_);
+  }
+  FileText(const FileText&) = delete;
+  FileText& operator=(const FileText&) = delete;
+
+  const char* text() const { return static_cast<const char*>(text_); }
+  std::size_t size() const { return size_; }
+
+ private:
+  void read_from(int fd, std::size_t capacity) {
+    void* memory =
+        mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    text_ = memory;
+    capacity_ = capacity;
+    ssize_t count = 0;
+    while (size_ < capacity &&
+           (count = read(fd, static_cast<char*>(memory) + size_, capacity - size_)) > 0) {
+      size_ += static_cast<std::size_t>(count);
+    }
+  }
+
+  void* text_ = nullptr;
+  std::size_t capacity_ = 0;
+  std::size_t size_ = 0;
+};
+
+bool read_name_from(const char* base, const char* place, char* name) {
   char path[4096];
   if (strlen(base) + strlen(place) >= sizeof(path)) return false;
   strcpy(path, base);
   strcat(path, place);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  std::size_t size = 0;
-  ssize_t count = 0;
-  while (size < kLongestFile && (count = read(fd, file_buffer + size, kLongestFile - size)) > 0) {
-    size += static_cast<std::size_t>(count);
-  }
-  close(fd);
-  return count == 0 && Scanner(file_buffer, size).find("current_host", cached_name);
+  const FileText file(path);
+  return Scanner(file.text(), file.size()).find("current_host", name);
 }
 
-// The name, or null. The first caller reads; whoever comes while it does gets the machine's name
-// rather than a wait: this runs in places where nobody may block.
-const char* job_host_name() {
-  int expected = kUnknown;
-  if (state.compare_exchange_strong(expected, kBusy)) {
-    const int error = errno;
-    const char* base = getenv("SAGEMAKER_BASE_DIR");
-    if (base == nullptr || base[0] == '\0') base = "/opt/ml";
-    bool found = false;
-    for (const char* place : kPlaces) found = found || read_name_from(base, place);
-    errno = error;
-    // Not found may change: some processes start before the file is there.
-    expected = found ? kKnown : kUnknown;
-    state.store(expected);
+// False: the machine's own name it is. Threads that ask at once all read, and one of them keeps
+// what it found: nobody waits and nobody gets the wrong name.
+bool find_job_host_name(char* name) {
+  if (state.load(std::memory_order_acquire) == kKnown) {
+    strcpy(name, cached_name);
+    return true;
   }
-  return expected == kKnown ? cached_name : nullptr;
+  const int error = errno;
+  const char* base = getenv("SAGEMAKER_BASE_DIR");
+  if (base == nullptr || base[0] == '\0') base = "/opt/ml";
+  bool found = false;
+  for (const char* place : kPlaces) found = found || read_name_from(base, place, name);
+  errno = error;
+  int expected = kUnknown;
+  // Not found may change: some processes start before the file is there.
+  if (found && state.compare_exchange_strong(expected, kWriting)) {
+    strcpy(cached_name, name);
+    state.store(kKnown, std::memory_order_release);
+  }
+  return found;
 }
 
 }  // namespace
@@ -146,7 +186,8 @@ extern "C" {
 __attribute__((visibility("default"))) int uname(utsname* info) noexcept {
   const long result = syscall(SYS_uname, info);
   if (result != 0) return -1;
-  if (const char* name = job_host_name()) {
+  char name[kLongestName];
+  if (find_job_host_name(name)) {
     const std::size_t size = strnlen(name, sizeof(info->nodename) - 1);
     memcpy(info->nodename, name, size);
     info->nodename[size] = '\0';
@@ -155,11 +196,11 @@ __attribute__((visibility("default"))) int uname(utsname* info) noexcept {
 }
 
 __attribute__((visibility("default"))) int gethostname(char* name, std::size_t length) noexcept {
-  utsname info;
-  const char* source = job_host_name();
-  if (source == nullptr) {
+  char source[kLongestName];
+  if (!find_job_host_name(source)) {
+    utsname info;
     if (syscall(SYS_uname, &info) != 0) return -1;
-    source = info.nodename;
+    strcpy(source, info.nodename);
   }
   if (length == 0) {
     errno = EINVAL;

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/launch/doctor.h"
 
-#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <future>
 #include <optional>
 
 #include <fmt/format.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/fabric/interfaces.h"
 #include "entrypoint/launch/host_probe.h"
+#include "entrypoint/launch/machine_findings.h"
 #include "entrypoint/launch/python_packages.h"
 #include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/sshd.h"
+#include "entrypoint/launch/tcp.h"
+#include "entrypoint/plan/launch_plan.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::launch {
@@ -20,8 +26,49 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kPython{60};
 constexpr std::chrono::milliseconds kName{2000};
+constexpr std::chrono::milliseconds kAnswer{2000};
+
+EfaSwitch as_switch(EfaPolicy policy) {
+  return policy == EfaPolicy::kOn    ? EfaSwitch::kOn
+         : policy == EfaPolicy::kOff ? EfaSwitch::kOff
+                                     : EfaSwitch::kAuto;
+}
+
+Finding examine_own_name(const std::string& host, bool needs_name) {
+  const std::string subject = "host " + host;
+  if (resolves(host, kName)) return {subject, Health::kGood, "this host; its name resolves", {}};
+  constexpr const char* kFinding = "this host; its name does not resolve";
+  if (!needs_name) return {subject, Health::kGood, kFinding, {}};
+  return {subject, Health::kBad, kFinding,
+          "start the container with that name or alias on the job's network"};
+}
+
+/// A host that is up refuses at once while nothing listens there yet, and that is fine.
+Finding examine_peer(const std::string& host, int port) {
+  const std::string subject = "host " + host;
+  const std::vector<Address> addresses =
+      resolves(host, kName) ? resolve(host, port) : std::vector<Address>{};
+  if (addresses.empty()) {
+    return {subject, Health::kBad, "its name does not resolve",
+            "start its container, and put all of them on one network that knows their names"};
+  }
+  try {
+    Connection::open(addresses, kAnswer);
+    return {subject, Health::kGood, fmt::format("listens at port {}", port), {}};
+  } catch (const smp::HostError& error) {
+    const std::string what = error.what();
+    if (what.find(std::strerror(ECONNREFUSED)) != std::string::npos) {
+      return {
+          subject,
+          Health::kGood,
+          fmt::format("{} is up; nothing listens at port {} yet", addresses.front().text(), port),
+          {}};
+    }
+    return {subject, Health::kBad, fmt::format("port {}: {}", port, what),
+            "let the hosts reach each other: security groups, firewalls, one network"};
+  }
+}
 
 class Examination {
  public:
@@ -33,8 +80,8 @@ class Examination {
     look_at_python();
     look_at_programs();
     look_at_hostname_shim();
-    look_at_shared_memory();
-    look_at_output();
+    look_at_machine();
+    look_at_interface();
     look_at_hosts();
     return std::move(findings_);
   }
@@ -43,6 +90,8 @@ class Examination {
   void add(std::string subject, Health health, std::string finding, std::string remedy = {}) {
     findings_.push_back({std::move(subject), health, std::move(finding), std::move(remedy)});
   }
+
+  [[nodiscard]] bool has_several_hosts() const { return job_ && job_->hosts.size() > 1; }
 
   void look_at_config() {
     try {
@@ -53,45 +102,41 @@ class Examination {
     } catch (const smp::Error& error) {
       add("config", Health::kBad, error.what(),
           "run it on a job's tree (SAGEMAKER_BASE_DIR), or make one: train --make-tree DIR");
+      return;
+    }
+    try {
+      plan_ = make_launch_plan(*job_, probe_host(*job_));
+      add("plan", Health::kGood, plan_->reason);
+      for (const std::string& warning : plan_->warnings) {
+        add("plan", Health::kWarning, warning, "train --plan shows what would be started");
+      }
+    } catch (const smp::Error& error) {
+      add("plan", Health::kBad, error.what(), "correct the job's hyperparameters or its code");
     }
   }
 
   void look_at_python() {
-    fs::path python;
     for (const char* name : {"python3", "python"}) {
-      if (python.empty()) python = find_program(name, path_);
+      if (python_.empty()) python_ = find_program(name, path_);
     }
-    if (job_ && !job_->knobs.python.empty()) python = job_->knobs.python;
-    if (python.empty()) {
+    if (job_ && !job_->knobs.python.empty()) python_ = job_->knobs.python;
+    if (python_.empty()) {
       add("python", Health::kBad, "no python3 on PATH (" + path_ + ")",
           "install Python, or set SM_LAUNCH_PYTHON");
       return;
     }
-    add("python", Health::kGood, python.string());
-    const auto folders = package_folders(python, value_or(environment_, "PYTHONPATH"));
-    // A real import: files alone do not show a missing CUDA library.
-    const Completed torch =
-        run_command({.argv = {python.string(), "-c", "import torch; print(torch.__version__)"},
-                     .environment = current_environment()},
-                    kPython);
-    if (torch.status.ok()) {
-      add("torch", Health::kGood, torch.output.substr(0, torch.output.find('\n')));
-    } else {
-      const std::string words = torch.output.substr(0, torch.output.find_last_not_of('\n') + 1);
-      add("torch", Health::kWarning,
-          torch.timed_out ? "the import takes over 60 s" : words.substr(words.rfind('\n') + 1),
-          "install torch for this interpreter if the script needs it");
-    }
-    if (has_package(folders, "mpi4py")) {
+    add("python", Health::kGood, python_.string());
+    packages_ = package_folders(python_, value_or(environment_, "PYTHONPATH"));
+    if (has_package(packages_, "mpi4py")) {
       add("mpi4py", Health::kGood, "installed");
     } else {
-      add("mpi4py", Health::kWarning, "not installed for " + python.string(),
+      add("mpi4py", Health::kWarning, "not installed for " + python_.string(),
           "pip install mpi4py, so that an exception on one rank ends all of them at once");
     }
   }
 
   void look_at_programs() {
-    const bool several = job_ && job_->hosts.size() > 1;
+    const bool several = has_several_hosts();
     const auto look = [&](const char* name, const char* package, bool needed) {
       fs::path program = find_program(name, path_);
       if (program.empty() && access((fs::path("/usr/sbin") / name).c_str(), X_OK) == 0) {
@@ -120,83 +165,76 @@ class Examination {
     }
   }
 
-  void look_at_shared_memory() {
-    constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-    struct statvfs info {};
-    if (statvfs("/dev/shm", &info) != 0) {
-      add("/dev/shm", Health::kBad, "not there", "start the container with --shm-size=2g");
-      return;
+  void look_at_machine() {
+    MachineNeeds needs{.several_hosts = has_several_hosts()};
+    if (job_) {
+      needs.instance_type = job_->resources.current_instance_type;
+      needs.efa = as_switch(job_->knobs.efa);
     }
-    const double size = static_cast<double>(info.f_blocks) * static_cast<double>(info.f_frsize);
-    const bool small = size < kGiB;
-    add("/dev/shm", small ? Health::kWarning : Health::kGood,
-        fmt::format("{:.2f} GiB", size / kGiB),
-        small ? "data loaders and NCCL use it: start the container with --shm-size=2g" : "");
+    if (plan_) needs.processes_per_host = plan_->processes_per_host;
+    std::optional<TorchFacts> torch;
+    if (!python_.empty()) torch = ask_torch(python_);
+    const MachineFacts facts = launch::look_at_machine(environment_, packages_,
+                                                       {layout_.output(), layout_.model(), "/tmp"});
+    const auto findings = judge_machine(facts, torch, needs);
+    findings_.insert(findings_.end(), findings.begin(), findings.end());
   }
 
-  void look_at_output() {
-    fs::path folder = layout_.output();
-    std::error_code ignored;
-    while (!fs::exists(folder, ignored) && folder.has_relative_path())
-      folder = folder.parent_path();
-    const bool writable = access(folder.c_str(), W_OK) == 0;
-    add("output", writable ? Health::kGood : Health::kBad,
-        fmt::format("{} is {}writable", folder.string(), writable ? "" : "not "),
-        writable ? "" : "success and failure files go there: mount it writable");
+  void look_at_interface() {
+    if (!job_) return;
+    try {
+      InterfaceQuestion question{.current_host = job_->current_host(),
+                                 .configured = job_->resources.network_interface_name,
+                                 .interfaces = list_interfaces(),
+                                 .several_hosts = has_several_hosts()};
+      for (const std::string& host : job_->hosts) {
+        const bool other = host != job_->current_host();
+        if (other && question.route.empty()) question.route = route_to_host(host, kName);
+      }
+      const InterfaceChoice choice = choose_interface(question);
+      if (choice.warning.empty()) {
+        add("interface", Health::kGood, choice.name);
+      } else if (!has_several_hosts()) {
+        add("interface", Health::kGood, choice.warning);
+      } else {
+        add("interface", Health::kWarning, choice.warning,
+            "correct network_interface_name in resourceconfig.json");
+      }
+    } catch (const smp::Error& error) {
+      add("interface", Health::kBad, error.what(),
+          "put the container on the job's network, or correct network_interface_name");
+    }
   }
 
+  /// All at once: of many hosts none may answer.
   void look_at_hosts() {
     if (!job_) return;
-    const bool several = job_->hosts.size() > 1;
+    const int port = job_->knobs.ssh_port != 0 ? job_->knobs.ssh_port : default_ssh_port();
+    std::vector<std::future<Finding>> answers;
     for (const std::string& host : job_->hosts) {
-      if (resolves(host, kName)) {
-        add("host " + host, Health::kGood, "its name resolves");
-      } else {
-        add("host " + host, several ? Health::kBad : Health::kWarning, "its name does not resolve",
-            several ? "put all containers of the job on one network that knows their names" : "");
-      }
+      const bool own = host == job_->current_host();
+      const bool needs_name = has_several_hosts();
+      answers.push_back(std::async(std::launch::async, [host, own, needs_name, port] {
+        return own ? examine_own_name(host, needs_name) : examine_peer(host, port);
+      }));
     }
+    for (std::future<Finding>& answer : answers) findings_.push_back(answer.get());
   }
 
   const opt_ml::Layout& layout_;
   const EnvironmentMap& environment_;
   std::string path_;
+  fs::path python_;
+  std::vector<fs::path> packages_;
   std::optional<JobConfig> job_;
+  std::optional<LaunchPlan> plan_;
   std::vector<Finding> findings_;
 };
-
-std::string_view word(Health health) {
-  switch (health) {
-    case Health::kGood:
-      return "ok";
-    case Health::kWarning:
-      return "warning";
-    case Health::kBad:
-      break;
-  }
-  return "bad";
-}
 
 }  // namespace
 
 std::vector<Finding> examine(const opt_ml::Layout& layout, const EnvironmentMap& environment) {
   return Examination(layout, environment).run();
-}
-
-std::string findings_text(const std::vector<Finding>& findings) {
-  std::string text;
-  for (const Finding& finding : findings) {
-    text +=
-        fmt::format("{:<8} {:<16} {}\n", word(finding.health), finding.subject, finding.finding);
-    if (!finding.remedy.empty()) text += fmt::format("{:<25} -> {}\n", "", finding.remedy);
-  }
-  return text;
-}
-
-int findings_exit_code(const std::vector<Finding>& findings) {
-  return std::ranges::any_of(findings, [](const Finding& f) { return f.health == Health::kBad; })
-             ? 1
-             : 0;
 }
 
 }  // namespace entrypoint::launch

@@ -11,6 +11,7 @@
 
 #include "entrypoint/launch/python_packages.h"
 #include "entrypoint/launch/spawn.h"
+#include "entrypoint/plan/job_network.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 
@@ -67,6 +68,22 @@ int probe_neurons(const JobConfig& job, const std::string& path) {
   return count_neuron_cores(output_of({"neuron-ls", "-j"}, path));
 }
 
+/// Starts fi_info only where there is reason to expect EFA.
+EfaProbe look_for_efa(const JobConfig& job, int num_gpus, const std::string& path) {
+  EfaProbe probe = probe_efa();
+  probe.has_gpus = num_gpus > 0;
+  const EfaSwitch wanted = efa_switch(job.knobs.efa);
+  if (!should_ask_libfabric(probe, {job.resources.current_instance_type}, wanted)) return probe;
+  if (!find_program("fi_info", path).empty()) {
+    // It ends with an error where it finds none.
+    const Completed asked = run_command(
+        {.argv = {"fi_info", "-p", "efa"}, .environment = current_environment()}, kTool);
+    probe.provider = asked.status.ok() && lists_efa(asked.output);
+  }
+  probe.nccl_plugin = find_nccl_plugin(value_or(job.environment, "LD_LIBRARY_PATH"));
+  return probe;
+}
+
 }  // namespace
 
 int count_gpus(const std::string& list) {
@@ -108,8 +125,9 @@ HostFacts probe_host(const JobConfig& job) {
   facts.torch_version = torch_version(folders);
   facts.has_smddprun = !find_program("smddprun", path).empty();
   facts.has_smddpmprun = !find_program("smddpmprun", path).empty();
+  facts.has_torchrun = !find_program("torchrun", path).empty();
   facts.interfaces = list_interfaces();
-  facts.efa = probe_efa();
+  facts.efa = look_for_efa(job, facts.num_gpus, path);
   facts.launcher = launcher_path();
   facts.hostname_shim = find_hostname_shim(facts.launcher);
 

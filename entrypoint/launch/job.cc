@@ -7,20 +7,29 @@
 #include "entrypoint/launch/mpi_master.h"
 #include "entrypoint/launch/mpi_worker.h"
 #include "entrypoint/launch/process_job.h"
+#include "entrypoint/launch/torchrun_job.h"
 
 namespace entrypoint::launch {
 
 std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_after) {
-  constexpr std::chrono::milliseconds kForMpirun{5000};
+  constexpr std::chrono::milliseconds kForStarter{5000};
   using std::chrono::milliseconds;
-  if (runner == Runner::kProcess) {
+  if (runner == Runner::kProcess || runner == Runner::kModule) {
     return {{.after = milliseconds(0), .signal = StopStep::kForward},
             {.after = stop_after, .signal = SIGKILL}};
   }
-  const milliseconds term = std::max(stop_after / 2, stop_after - kForMpirun);
-  return {{.after = milliseconds(0), .signal = SIGUSR1},
-          {.after = term, .signal = SIGTERM},
-          {.after = stop_after, .signal = SIGKILL}};
+  const milliseconds term = std::max(stop_after / 2, stop_after - kForStarter);
+  std::vector<StopStep> steps = {{.after = term, .signal = SIGTERM},
+                                 {.after = stop_after, .signal = SIGKILL}};
+  if (runner == Runner::kTorchrun) return steps;
+  // mpirun forwards to the ranks that it knows of: while they start, the stop would be lost. A
+  // shim passes one stop only, so saying it again does no harm.
+  std::vector<StopStep> stops = {{.after = milliseconds(0), .signal = SIGUSR1}};
+  for (milliseconds after(500); after < term; after *= 2) {
+    stops.push_back({.after = after, .signal = SIGUSR1});
+  }
+  steps.insert(steps.begin(), stops.begin(), stops.end());
+  return steps;
 }
 
 ExitStatus run_to_end(ProcessRunner& runner, ChildId child) {
@@ -33,7 +42,10 @@ ExitStatus stopped_status(const ProcessRunner& runner) {
 }
 
 std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner) {
-  if (plan.runner == Runner::kMpi && plan.spans_hosts()) {
+  if (plan.runner == Runner::kTorchrun) {
+    return std::make_unique<TorchrunJob>(plan, std::move(settings), runner);
+  }
+  if (plan.spans_hosts()) {
     if (plan.role == Role::kMaster) {
       return std::make_unique<MpiMaster>(plan, std::move(settings), runner);
     }

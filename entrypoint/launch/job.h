@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "entrypoint/fetch/transfer_module.h"
 #include "entrypoint/launch/job_status.h"
 #include "entrypoint/launch/process_runner.h"
 #include "entrypoint/plan/launch_plan.h"
@@ -24,6 +25,7 @@ struct JobSettings {
   bool wait_for_names = true;     ///< false in Studio's local mode, where names do not resolve
   std::vector<std::string> listen_addresses;  ///< for sshd; empty: all
   std::vector<std::string> inherited;         ///< our own environment
+  fetch::TransferSettings transfer;           ///< for what is fetched and uploaded
 };
 
 struct Outcome {
@@ -50,7 +52,8 @@ class Job {
 std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner);
 
 /// Steps of stopping: a process gets our own signal; mpirun gets SIGUSR1, which its ranks' shims
-/// turn into SIGTERM, and SIGTERM shortly before the end. SIGKILL at `stop_after`. Pure.
+/// turn into SIGTERM, again and again until SIGTERM shortly before the end; torchrun gets only the
+/// latter, for its workers are told directly. SIGKILL at `stop_after`. Pure.
 std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_after);
 
 /// Waits until `child` ends or, after a stop, its stop steps have ended it.

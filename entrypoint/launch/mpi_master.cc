@@ -39,13 +39,7 @@ Outcome MpiMaster::run() {
   save_rank_environment(keys_.folder().path(), plan_,
                         planned_environment(plan_, settings_.inherited));
   // Workers look at this port to see that their master lives.
-  const ChildId sshd = start_sshd(runner_, keys_.folder(),
-                                  {.folder = keys_.folder().path(),
-                                   .port = settings_.ssh_port,
-                                   .user = current_user(),
-                                   .listen_addresses = settings_.listen_addresses,
-                                   .session_environment = session_environment(settings_.inherited)},
-                                  settings_.inherited);
+  const ChildId sshd = start_sshd(runner_, keys_.folder(), settings_);
   if (!wait_for_workers(sshd)) {
     return {.status = stopped_status(runner_), .command = plan_.argv};
   }

@@ -48,13 +48,7 @@ Outcome MpiWorker::run() {
                         planned_environment(plan_, settings_.inherited));
   if (!take_master_key()) return {.status = stopped_status(runner_)};
 
-  const ChildId sshd = start_sshd(runner_, keys_.folder(),
-                                  {.folder = keys_.folder().path(),
-                                   .port = settings_.ssh_port,
-                                   .user = current_user(),
-                                   .listen_addresses = settings_.listen_addresses,
-                                   .session_environment = session_environment(settings_.inherited)},
-                                  settings_.inherited);
+  const ChildId sshd = start_sshd(runner_, keys_.folder(), settings_);
   const WatchRequest watched{.hosts = {plan_.master}, .port = settings_.ssh_port};
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   const ChildId watch =

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 
 #include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/errand_result.h"
+#include "entrypoint/launch/host_probe.h"
 #include "entrypoint/launch/launch_folder.h"
 #include "entrypoint/launch/peer.h"
 #include "entrypoint/plan/secrets.h"
@@ -23,6 +25,7 @@ namespace {
 
 constexpr std::chrono::minutes kNames{15};
 constexpr std::chrono::seconds kOneLookup{30};
+constexpr std::chrono::minutes kTokenLimit{5};
 
 void write_files(const LaunchPlan& plan) {
   for (const PlannedFile& file : plan.files) {
@@ -46,8 +49,34 @@ std::string install_error_class(const std::vector<std::string>& argv) {
   return installs_module ? "InstallModuleError" : "InstallRequirementsError";
 }
 
+/// What pip runs with. The index holds a token: it is in nobody else's environment, in no command
+/// line and in no log.
+std::optional<std::vector<std::string>> pip_environment(const LaunchPlan& plan,
+                                                        const JobSettings& settings,
+                                                        ProcessRunner& runner) {
+  std::vector<std::string> environment = planned_environment(plan, settings.inherited);
+  if (!plan.package_repository) return environment;
+  const PackageRepository& repository = *plan.package_repository;
+  SMP_LOG(info, "pip installs from CodeArtifact repository {} of domain {} in {}", repository.name,
+          repository.domain, repository.region);
+  const auto index = run_errand(
+      runner, "asking CodeArtifact for a token",
+      [&] {
+        return fetch::load_transfer(launcher_path(), settings.transfer)->package_index(repository);
+      },
+      kTokenLimit);
+  if (!index) return std::nullopt;
+  set_variable(environment, "PIP_INDEX_URL", *index);
+  return environment;
+}
+
 std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settings,
                                ProcessRunner& runner) {
+  if (plan.install.empty()) return std::nullopt;
+  const auto environment = pip_environment(plan, settings, runner);
+  if (!environment) {
+    return Outcome{.status = stopped_status(runner), .command = plan.install.front()};
+  }
   for (const std::vector<std::string>& argv : plan.install) {
     const std::string error_class = install_error_class(argv);
     if (error_class == "InstallModuleError") {
@@ -58,7 +87,7 @@ std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settin
     const ChildId pip =
         runner.start(Command{.name = "pip",
                              .argv = argv,
-                             .environment = planned_environment(plan, settings.inherited),
+                             .environment = *environment,
                              .working_directory = plan.working_directory,
                              .output = Output::kStream,
                              .on_stop = stop_steps(Runner::kProcess, settings.stop_after)});
@@ -108,7 +137,7 @@ std::optional<Outcome> prepare(const LaunchPlan& plan, const JobSettings& settin
   write_files(plan);
   if (auto outcome = install(plan, settings, runner)) return outcome;
   // The MPI runner waits for names itself, host by host, on its way to ssh.
-  if (plan.hosts.size() > 1 && plan.runner == Runner::kProcess && settings.wait_for_names) {
+  if (plan.hosts.size() > 1 && !plan.runs_mpirun() && settings.wait_for_names) {
     return wait_for_names(plan, runner);
   }
   return std::nullopt;

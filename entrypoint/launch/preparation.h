@@ -10,7 +10,8 @@ namespace entrypoint::launch {
 
 /// Writes the plan's files, makes the entry point executable, installs what the code asks for, and
 /// waits for the names of all hosts. None: all done. A value: an installation failed or a stop
-/// came, and this is how the job ends. Throws HostError when names do not resolve in time.
+/// came, and this is how the job ends. Throws HostError when names do not resolve in time or
+/// CodeArtifact cannot be reached, ConfigError when it refuses.
 std::optional<Outcome> prepare(const LaunchPlan& plan, const JobSettings& settings,
                                ProcessRunner& runner);
 

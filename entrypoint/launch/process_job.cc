@@ -2,19 +2,40 @@
 #include "entrypoint/launch/process_job.h"
 
 #include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/rank_exec.h"
 
 namespace entrypoint::launch {
 
+namespace {
+
+std::string program_name(Runner runner) {
+  switch (runner) {
+    case Runner::kMpi:
+    case Runner::kSmddp:
+      return "mpirun";
+    case Runner::kTorchrun:
+      return "torchrun";
+    case Runner::kModule:
+      return "the training module";
+    case Runner::kProcess:
+      break;
+  }
+  return "the user's script";
+}
+
+}  // namespace
+
 Command planned_command(const LaunchPlan& plan, const JobSettings& settings,
                         std::vector<std::string> environment) {
-  return Command{.name = plan.runner == Runner::kMpi ? "mpirun" : "the user's script",
-                 .argv = plan.argv,
-                 .environment = std::move(environment),
-                 .working_directory = plan.working_directory,
-                 .output = Output::kStream,
-                 .on_stop = stop_steps(plan.runner, settings.stop_after),
-                 // Under MPI SIGUSR1 is taken: it is how ranks are stopped.
-                 .forwards_user_signals = plan.runner == Runner::kProcess};
+  return Command{
+      .name = program_name(plan.runner),
+      .argv = plan.argv,
+      .environment = std::move(environment),
+      .working_directory = plan.working_directory,
+      .output = Output::kStream,
+      .on_stop = stop_steps(plan.runner, settings.stop_after),
+      .forwards_user_signals = plan.runner != Runner::kTorchrun,  // torchrun would die of them
+      .sigusr1_as = plan.runs_mpirun() ? kUserSignal1OverMpi : SIGUSR1};
 }
 
 Outcome ProcessJob::run() {

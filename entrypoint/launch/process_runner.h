@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -45,6 +46,7 @@ struct Command {
   Output output = Output::kCollect;
   std::vector<StopStep> on_stop;       ///< empty: a stop request is the caller's to act on
   bool forwards_user_signals = false;  ///< SIGUSR1 and SIGUSR2 go to its process group
+  int sigusr1_as = SIGUSR1;            ///< for mpirun, to whose ranks SIGUSR1 means: stop
 };
 
 /// A piece of our own program that may block, run in a forked child so that it can be killed at any
@@ -60,6 +62,7 @@ using ChildId = int;
 enum class Wake {
   kChildEnded,     ///< one child ended: ask ended()
   kStopRequested,  ///< a stop signal came: stop_signal() is set; reported once for each signal
+  kUserSignal,     ///< SIGUSR1 or SIGUSR2 came and no process takes it: user_signal() says which
   kDeadline,
 };
 
@@ -87,6 +90,9 @@ class ProcessRunner {
 
   /// The first stop signal (SIGTERM, SIGINT, SIGHUP) that came, or 0.
   [[nodiscard]] virtual int stop_signal() const = 0;
+
+  /// What Wake::kUserSignal told last.
+  [[nodiscard]] virtual int user_signal() const = 0;
 };
 
 }  // namespace entrypoint::launch

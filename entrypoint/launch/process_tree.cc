@@ -5,16 +5,20 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 namespace entrypoint::launch {
 namespace {
 
+// A process may end between open and read, which then fails: a stream iterator would throw that,
+// while this operator keeps what there is.
 std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
 }
 
 std::optional<Process> read_process(pid_t pid) {

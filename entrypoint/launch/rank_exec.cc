@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -10,13 +11,37 @@
 #include <unistd.h>
 
 #include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/launch_folder.h"
 #include "entrypoint/launch/spawn.h"
 #include "entrypoint/launch/sshd.h"
+#include "smp_runtime/core/error.h"
 
 namespace entrypoint::launch {
 namespace {
 
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+constexpr std::pair<const char*, const char*> kRankVariables[] = {
+    {"RANK", "OMPI_COMM_WORLD_RANK"},
+    {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
+    {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}};
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, kUserSignal1OverMpi,
+                            SIGCHLD};
+
+std::vector<std::string> whole_command(const RankRequest& request) {
+  std::vector<std::string> words = request.command;
+  if (request.command_file.empty()) return words;
+  const std::string text = read_small_file(request.command_file);
+  if (text.empty()) {
+    throw smp::HostError("{}: cannot be read, and holds the command of the ranks of this host",
+                         request.command_file.string());
+  }
+  for (std::size_t begin = 0, end = 0; (end = text.find('\0', begin)) != std::string::npos;
+       begin = end + 1) {
+    words.push_back(text.substr(begin, end - begin));
+  }
+  return words;
+}
 
 // mpirun reports what the shim died of, so it dies of the same.
 [[noreturn]] void die_of(int signal) {
@@ -33,7 +58,14 @@ constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
 
 }  // namespace
 
-int run_rank(const std::vector<std::string>& command) {
+void set_rank_variables(std::vector<std::string>& environment) {
+  for (const auto& [name, source] : kRankVariables) {
+    const std::string value(value_of(environment, source));
+    if (!value.empty()) set_variable(environment, name, value);
+  }
+}
+
+int run_rank(const RankRequest& request) {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : kSignals) sigaddset(&set, signal);
@@ -44,7 +76,9 @@ int run_rank(const std::vector<std::string>& command) {
 
   const std::vector<std::string> current = current_environment();
   const std::string folder(value_of(current, kFolderVariable));
-  const pid_t rank = spawn({.argv = command, .environment = rank_environment(folder, current)});
+  std::vector<std::string> environment = rank_environment(folder, current);
+  if (request.sets_rank_variables) set_rank_variables(environment);
+  const pid_t rank = spawn({.argv = whole_command(request), .environment = std::move(environment)});
 
   bool stopped = false;
   // No deadline: the rank runs as long as it runs, and whoever wants its end sends a signal.
@@ -65,7 +99,7 @@ int run_rank(const std::vector<std::string>& command) {
       if (!stopped) kill(-rank, SIGTERM);
       stopped = true;
     } else {
-      kill(-rank, number);
+      kill(-rank, number == kUserSignal1OverMpi ? SIGUSR1 : number);
     }
   }
 }

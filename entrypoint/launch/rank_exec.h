@@ -2,19 +2,34 @@
 // `train --rank-exec -- CMD…`: the parent of one MPI rank.
 #pragma once
 
+#include <csignal>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 namespace entrypoint::launch {
+
+/// How the user's SIGUSR1 comes through mpirun, which forwards it like SIGUSR1 and SIGUSR2.
+inline constexpr int kUserSignal1OverMpi = SIGALRM;
+
+struct RankRequest {
+  std::vector<std::string> command;
+  std::filesystem::path command_file;  ///< more words of it, each ended by a NUL; empty: none
+  bool sets_rank_variables = false;    ///< the command sees the names that torch reads
+};
 
 /// Starts the command in a process group of its own, with this host's environment, and ends as it
 /// ends: with its exit code, or by its signal.
 ///
 /// SIGUSR1 is the launcher's stop for ranks (mpirun forwards it to all of them; SIGTERM would make
 /// mpirun kill them a second later): the group gets SIGTERM, once, however many stops arrive.
-/// SIGTERM does the same; SIGINT, SIGHUP and SIGUSR2 are passed on. When mpirun's daemon dies, the
-/// group is killed. Blocks signals for good: nothing else may run in this process. Throws as
-/// spawn().
-int run_rank(const std::vector<std::string>& command);
+/// SIGTERM does the same; SIGINT, SIGHUP and SIGUSR2 are passed on, kUserSignal1OverMpi as SIGUSR1.
+/// When mpirun's daemon dies, the group is killed. Blocks signals for good: nothing else may run in
+/// this process. Throws as spawn(), and HostError when the file with the command cannot be read.
+int run_rank(const RankRequest& request);
+
+/// RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE as Open MPI's variables say; those that it did
+/// not set stay as they are. Pure.
+void set_rank_variables(std::vector<std::string>& environment);
 
 }  // namespace entrypoint::launch

@@ -90,12 +90,11 @@ std::string current_user() {
   return entry->pw_name;
 }
 
-ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const SshdSettings& settings,
-                   const std::vector<std::string>& environment) {
+ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobSettings& job) {
   // sshd insists on an absolute path to itself, for it starts itself again for each connection.
   std::filesystem::path program = "/usr/sbin/sshd";
   if (access(program.c_str(), X_OK) != 0) {
-    program = find_program("sshd", value_of(environment, "PATH"));
+    program = find_program("sshd", value_of(job.inherited, "PATH"));
   }
   if (program.empty()) {
     throw smp::ConfigError(
@@ -106,10 +105,15 @@ ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const Sshd
     throw smp::HostError("/run/sshd: {}; sshd needs this folder, mount a tmpfs on /run",
                          std::strerror(errno));
   }
+  const SshdSettings settings{.folder = folder.path(),
+                              .port = job.ssh_port,
+                              .user = current_user(),
+                              .listen_addresses = job.listen_addresses,
+                              .session_environment = session_environment(job.inherited)};
   const auto config = folder.write("sshd_config", sshd_config_text(settings));
   return runner.start(Command{.name = "sshd",
                               .argv = {program.string(), "-D", "-e", "-f", config.string()},
-                              .environment = environment});
+                              .environment = job.inherited});
 }
 
 }  // namespace entrypoint::launch

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "entrypoint/launch/job.h"
 #include "entrypoint/launch/launch_folder.h"
 #include "entrypoint/launch/process_runner.h"
 
@@ -43,8 +44,8 @@ int default_ssh_port();
 /// ssh refuses to work without one.
 std::string current_user();
 
-/// Writes the configuration into the folder and starts sshd. Throws ConfigError when there is none.
-ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const SshdSettings& settings,
-                   const std::vector<std::string>& environment);
+/// Writes this job's configuration into the folder and starts sshd. Throws ConfigError when there
+/// is none.
+ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobSettings& job);
 
 }  // namespace entrypoint::launch

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "entrypoint/plan/code_source.h"
 #include "entrypoint/plan/shell_text.h"
 #include "smp_runtime/core/error.h"
 
@@ -72,6 +73,7 @@ EntryPointKind kind_of(const JobConfig& job) {
 }
 
 void check_file(const JobConfig& job, EntryPointKind kind) {
+  if (choose_code_source(job).is_fetched()) return;  // checked when it is here
   const std::string code = job.layout.code().string();
   const bool may_be_installed = kind == EntryPointKind::kPackage;
   if (!job.code.entry_point_exists && !may_be_installed) {
@@ -79,11 +81,11 @@ void check_file(const JobConfig& job, EntryPointKind kind) {
                                   ? "the folder is empty"
                                   : fmt::format("there are: {}", fmt::join(job.code.entries, ", "));
     const std::string advice =
-        job.names_code_folder()
+        job.names_code_folder() || job.code.fetched
             ? "correct sagemaker_program"
             : fmt::format(
-                  "sagemaker_submit_directory {} is not fetched by this version: put the code "
-                  "into the folder or the image",
+                  "sagemaker_submit_directory {} is not fetched over code that is there: correct "
+                  "sagemaker_program, empty the folder, or set SM_LAUNCH_CODE=replace",
                   job.module_dir);
     throw smp::ConfigError("entry point \"{}\": no such file in {}; {}; {}", job.entry_point, code,
                            there, advice);

@@ -21,6 +21,7 @@ struct HostFacts {
   std::string torch_version;     ///< torch.__version__ of that interpreter; empty without torch
   bool has_smddprun = false;     ///< a program of that name is on PATH
   bool has_smddpmprun = false;
+  bool has_torchrun = false;
 
   std::vector<Interface> interfaces;
   std::string route_interface;        ///< leads to the first other host; empty when not known

@@ -9,62 +9,54 @@
 #include "entrypoint/plan/arguments.h"
 #include "entrypoint/plan/entry_point.h"
 #include "entrypoint/plan/environment.h"
+#include "entrypoint/plan/job_network.h"
+#include "entrypoint/plan/module_command.h"
 #include "entrypoint/plan/mpi_command.h"
 #include "entrypoint/plan/mpi_options.h"
 #include "entrypoint/plan/parallel_check.h"
+#include "entrypoint/plan/runner_choice.h"
+#include "entrypoint/plan/smddp_command.h"
+#include "entrypoint/plan/torchrun_command.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
 namespace {
 
-constexpr std::string_view kPyTorchModule = "sagemaker_pytorch_container.training:main";
-
-EfaSwitch as_switch(EfaPolicy policy) {
-  switch (policy) {
-    case EfaPolicy::kOn:
-      return EfaSwitch::kOn;
-    case EfaPolicy::kOff:
-      return EfaSwitch::kOff;
-    case EfaPolicy::kAuto:
-      break;
-  }
-  return EfaSwitch::kAuto;
-}
+constexpr std::string_view kSmddpOptionsSource =
+    "hyperparameter \"sagemaker_distributed_dataparallel_custom_mpi_options\"";
 
 class Planner {
  public:
   Planner(const JobConfig& job, const HostFacts& facts) : job_(job), facts_(facts) {}
 
   LaunchPlan plan() {
-    check_available();
     plan_.warnings = job_.warnings;
     plan_.current_host = job_.current_host();
     plan_.master = job_.master;
     plan_.working_directory = job_.layout.code();
-    choose_runner();
+    RunnerChoice choice = choose_runner(job_, facts_);
+    network_ = choose_network(job_, facts_, choice);
+    take(std::move(choice));
 
-    EntryPoint entry = resolve_entry_point(job_, facts_.python);
     arguments_ =
         user_arguments(job_.hyperparameters.user, job_.knobs.arguments, job_.knobs.argument_order);
-    plan_.entry_point_kind = entry.kind;
-    plan_.install = std::move(entry.install);
-    plan_.make_executable = std::move(entry.make_executable);
-    note(entry.notes);
-    tell_what_is_left_undone();
+    if (plan_.runner != Runner::kModule) take(resolve_entry_point(job_, facts_.python));
+    plan_transfers();
 
-    choose_network();
-    const auto parallel = read_parallel_config(job_);
-    if (parallel) warn(parallel->warnings);
-    if (plan_.runner == Runner::kMpi) {
-      plan_mpi(entry, parallel);
-    } else {
-      plan_process(entry, parallel);
-    }
+    note(network_.notes);
+    warn(network_.warnings);
+    plan_.interface_name = network_.interface_name;
+    const ParallelSettings parallel = read_parallel_settings(job_, plan_.runner);
+    note(parallel.notes);
+    if (parallel.config) warn(parallel.config->warnings);
+    plan_command(parallel.config);
     check_lengths();
     return std::move(plan_);
   }
 
  private:
+  using ParallelConfig = std::optional<smp::topology::ParallelConfig>;
+
   void note(const std::vector<std::string>& lines) {
     plan_.notes.insert(plan_.notes.end(), lines.begin(), lines.end());
   }
@@ -72,34 +64,46 @@ class Planner {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
-  /// What the specification knows and this version does not do is refused by name.
-  void check_available() const {
-    constexpr std::string_view kNotYet = "is not available yet in this version";
-    if (job_.framework_module && *job_.framework_module != kPyTorchModule) {
-      throw smp::ConfigError("SAGEMAKER_TRAINING_MODULE={}: this module {}; unset it, or set {}",
-                             *job_.framework_module, kNotYet, kPyTorchModule);
-    }
-    if (job_.knobs.code == CodePolicy::kReplace) {
-      throw smp::ConfigError("SM_LAUNCH_CODE=replace: fetching code {}; put the code into {}",
-                             kNotYet, job_.layout.code().string());
-    }
-    if (!value_or(job_.environment, "CA_REPOSITORY_ARN").empty()) {
-      throw smp::ConfigError("CA_REPOSITORY_ARN: CodeArtifact as pip's index {}; set PIP_INDEX_URL",
-                             kNotYet);
-    }
+  void take(RunnerChoice choice) {
+    plan_.runner = choice.runner;
+    plan_.role = choice.role;
+    plan_.reason = std::move(choice.reason);
+    plan_.hosts = std::move(choice.hosts);
+    plan_.processes_per_host = choice.processes_per_host;
+    note(choice.notes);
+    warn(choice.warnings);
   }
 
-  /// What is harmless to leave undone is said once.
-  void tell_what_is_left_undone() {
-    if (!job_.names_code_folder()) {
+  void take(EntryPoint entry) {
+    plan_.entry_point_kind = entry.kind;
+    plan_.install = entry.install;
+    plan_.make_executable = entry.make_executable;
+    note(entry.notes);
+    entry_ = std::move(entry);
+  }
+
+  void plan_transfers() {
+    plan_.code = choose_code_source(job_);
+    if (const auto warning = skipped_fetch_warning(job_)) {
+      plan_.warnings.push_back(*warning);
+    } else if (!plan_.code.is_fetched() && !job_.names_code_folder() && !job_.code.fetched) {
+      plan_.notes.push_back(fmt::format("{} holds code, so {} is not fetched",
+                                        job_.layout.code().string(), job_.module_dir));
+    }
+    if (plan_.code.is_fetched()) {
       plan_.notes.push_back(
-          fmt::format("the code folder is used as it is: {} is not fetched", job_.module_dir));
+          "the code is not here yet: a setup.py or requirements.txt in it will change what is "
+          "installed, a setup.py also how it is run");
     }
-    if (job_.hyperparameters.reserved.find("sagemaker_s3_output") != nullptr) {
-      plan_.warnings.push_back(
-          "sagemaker_s3_output: uploading intermediate output is not available yet in this "
-          "version");
+    if (const std::string arn = value_or(job_.environment, "CA_REPOSITORY_ARN"); !arn.empty()) {
+      plan_.package_repository = parse_package_repository(arn);
     }
+    if (!plan_.install.empty() && job_.hosts.size() > 1) {
+      plan_.notes.push_back(
+          "each host installs packages for itself, so hosts reach the meeting point one after the "
+          "other");
+    }
+    plan_.intermediate_output = choose_output_target(job_);
   }
 
   /// A shell script gets all its arguments in one.
@@ -112,88 +116,28 @@ class Planner {
         job_.entry_point, longest->size(), kLongestArgumentBytes);
   }
 
-  [[noreturn]] static void refuse_runner(std::string_view runner, std::string_view flag) {
-    throw smp::ConfigError(
-        "the {} runner, asked for by {}=true, is not available yet in this version; use MPI "
-        "(sagemaker_mpi_enabled) or a plain process",
-        runner, flag);
-  }
-
-  void choose_runner() {
-    const Distribution& distribution = job_.distribution;
-    plan_.hosts = job_.hosts;
-    if (!distribution.current_group_takes_part) {
-      plan_.reason =
-          distribution.groups.empty()
-              ? "no distribution is asked for: a plain process on every host"
-              : fmt::format("group {} takes no part in the distribution: a plain process",
-                            job_.resources.current_group_name);
-      return;
+  void plan_command(const ParallelConfig& parallel) {
+    switch (plan_.runner) {
+      case Runner::kProcess:
+        return plan_process(parallel);
+      case Runner::kMpi:
+      case Runner::kSmddp:
+        return plan_mpirun(parallel);
+      case Runner::kTorchrun:
+        return plan_torchrun(parallel);
+      case Runner::kModule:
+        return plan_module();
     }
-    if (distribution.mpi) {
-      plan_.runner = Runner::kMpi;
-      plan_.reason = "sagemaker_mpi_enabled is true: MPI";
-      plan_.hosts = distribution.hosts;
-      plan_.role = job_.is_master() ? Role::kMaster : Role::kWorker;
-      plan_.processes_per_host = processes_per_host();
-      return;
-    }
-    if (distribution.pytorch_ddp) refuse_runner("SMDDP", "sagemaker_pytorch_ddp_enabled");
-    if (distribution.torch_distributed) {
-      refuse_runner("torchrun", "sagemaker_torch_distributed_enabled");
-    }
-    if (distribution.data_parallel) {
-      refuse_runner("SMDDP", "sagemaker_distributed_dataparallel_enabled");
-    }
-    if (distribution.pytorch_xla) {
-      refuse_runner("PyTorch-XLA", "sagemaker_pytorch_xla_multi_worker_enabled");
-    }
-    plan_.reason = "the distribution asked for is not PyTorch's: a plain process on every host";
-  }
-
-  [[nodiscard]] int processes_per_host() const {
-    if (job_.distribution.processes_per_host) return *job_.distribution.processes_per_host;
-    if (facts_.num_gpus > 0) return facts_.num_gpus;
-    return std::max(facts_.num_neurons, 1);
-  }
-
-  void choose_network() {
-    const bool several_hosts = plan_.hosts.size() > 1;
-    const InterfaceChoice choice =
-        choose_interface({.current_host = job_.current_host(),
-                          .configured = job_.resources.network_interface_name,
-                          .interfaces = facts_.interfaces,
-                          .route = facts_.route_interface,
-                          .several_hosts = several_hosts});
-    plan_.interface_name = choice.name;
-    if (!choice.warning.empty())
-      (several_hosts ? plan_.warnings : plan_.notes).push_back(choice.warning);
-
-    gloo_interface_ = choice.name;
-    const auto loopback = std::ranges::find(facts_.interfaces, true, &Interface::loopback);
-    if (gloo_interface_.empty() && loopback != facts_.interfaces.end()) {
-      gloo_interface_ = loopback->name;
-    }
-    master_address_ = job_.master;
-    if (!several_hosts && !facts_.current_host_resolves) {
-      master_address_ = "127.0.0.1";
-      plan_.notes.push_back(fmt::format("host name {} has no address here: MASTER_ADDR is {}",
-                                        job_.master, master_address_));
-    }
-    if (plan_.runner == Runner::kProcess) return;
-    efa_ = decide_efa(job_.resources.current_instance_type, facts_.efa, as_switch(job_.knobs.efa));
-    plan_.notes.push_back(efa_.reason);
-    if (!efa_.warning.empty()) plan_.warnings.push_back(efa_.warning);
   }
 
   JobEnvironment set_environment() {
     JobEnvironment environment = make_environment({.job = job_,
                                                    .facts = facts_,
                                                    .user_arguments = arguments_,
-                                                   .master_address = master_address_,
-                                                   .interface_name = plan_.interface_name,
-                                                   .gloo_interface = gloo_interface_,
-                                                   .efa = efa_.enabled});
+                                                   .master_address = network_.master_address,
+                                                   .interface_name = network_.interface_name,
+                                                   .gloo_interface = network_.gloo_interface,
+                                                   .efa = network_.efa.enabled});
     plan_.training_environment = environment.training_environment;
     plan_.environment = environment.table;
     plan_.environment.insert(plan_.environment.end(), environment.others.begin(),
@@ -208,12 +152,11 @@ class Planner {
     return environment;
   }
 
-  void plan_process(const EntryPoint& entry,
-                    const std::optional<smp::topology::ParallelConfig>& parallel) {
+  void plan_process(const ParallelConfig& parallel) {
     plan_.total_processes = static_cast<int>(plan_.hosts.size());
-    const JobEnvironment environment = set_environment();
-    if (!facts_.hostname_shim.empty()) set_preload();
-    plan_.argv = process_command(entry, facts_.python, arguments_);
+    set_environment();
+    set_preload();
+    plan_.argv = process_command(entry_, facts_.python, arguments_);
     plan_.user_command = plan_.argv;
     if (!parallel) return;
     const std::int64_t ranks_per_model =
@@ -228,47 +171,109 @@ class Planner {
     }
   }
 
-  void plan_mpi(const EntryPoint& entry,
-                const std::optional<smp::topology::ParallelConfig>& parallel) {
-    const CustomMpiOptions custom =
-        parse_custom_mpi_options(job_.distribution.custom_mpi_options, job_.environment);
-    const int slots = plan_.processes_per_host * static_cast<int>(plan_.hosts.size());
+  void plan_mpirun(const ParallelConfig& parallel) {
+    const Distribution& distribution = job_.distribution;
+    const bool smddp = plan_.runner == Runner::kSmddp;
+    const std::string_view source = smddp ? kSmddpOptionsSource : kMpiOptionsSource;
+    const CustomMpiOptions custom = parse_custom_mpi_options(
+        smddp ? distribution.custom_smddp_options : distribution.custom_mpi_options,
+        job_.environment, source);
     plan_.total_processes =
-        process_count(custom.options).value_or(job_.distribution.total_processes.value_or(slots));
-    warn_of_counts(slots);
-    plan_.ranks = place_ranks(parallel, plan_.hosts, plan_.processes_per_host,
-                              plan_.total_processes, plan_.warnings);
+        process_count(custom.options, source)
+            .value_or(smddp ? slots() : distribution.total_processes.value_or(slots()));
+    place(parallel);
+    if (plan_.total_processes > slots() && !smddp) {
+      plan_.warnings.push_back(fmt::format(
+          "{} processes for {} slots ({} hosts of {}): mpirun refuses unless its options say "
+          "--oversubscribe",
+          plan_.total_processes, slots(), plan_.hosts.size(), plan_.processes_per_host));
+    }
 
     const JobEnvironment environment = set_environment();
     set_thread_share();
-    if (!facts_.hostname_shim.empty()) set_preload();
+    set_preload();
     for (const Variable& variable : plan_.environment) {
       if (is_host_variable(variable.name)) plan_.host_environment.push_back(variable);
     }
 
-    plan_.user_command = rank_command(entry, facts_.python, facts_.has_mpi4py, arguments_);
-    if (!facts_.has_mpi4py && entry.kind != EntryPointKind::kCommand) {
+    plan_.user_command = rank_command(entry_, facts_.python, facts_.has_mpi4py, arguments_);
+    if (!facts_.has_mpi4py && entry_.kind != EntryPointKind::kCommand) {
       plan_.warnings.push_back(fmt::format(
           "{} has no mpi4py: an uncaught exception ends the other ranks only when its process ends",
           facts_.python.string()));
     }
+    if (smddp && !facts_.has_smddprun) {
+      plan_.notes.push_back("smddprun not being used as smddp is not installed");
+    }
+    const std::filesystem::path command_file = move_long_command();
     if (plan_.role != Role::kMaster) return;
-    MpiCommand command = make_mpi_command({.job = job_,
-                                           .facts = facts_,
-                                           .custom = custom,
-                                           .efa = efa_,
-                                           .hosts = plan_.hosts,
-                                           .processes_per_host = plan_.processes_per_host,
-                                           .total_processes = plan_.total_processes,
-                                           .interface_name = plan_.interface_name,
-                                           .table = environment.table,
-                                           .others = environment.others,
-                                           .command = plan_.user_command});
+    const MpiCommandInput input{.job = job_,
+                                .facts = facts_,
+                                .custom = custom,
+                                .efa = network_.efa,
+                                .hosts = plan_.hosts,
+                                .processes_per_host = plan_.processes_per_host,
+                                .total_processes = plan_.total_processes,
+                                .interface_name = plan_.interface_name,
+                                .table = environment.table,
+                                .others = environment.others,
+                                .command = plan_.user_command,
+                                .command_file = command_file};
+    MpiCommand command = smddp ? make_smddp_command(input) : make_mpi_command(input);
     plan_.argv = std::move(command.argv);
     note(command.notes);
   }
 
-  void warn_of_counts(int slots) {
+  /// Open MPI gives each rank its own command as one variable, OMPI_ARGV, which Linux limits. Where
+  /// that is too long, every host writes the command to a file for its ranks, and it is returned.
+  std::filesystem::path move_long_command() {
+    constexpr std::size_t kRoomForRankExec = 4096;
+    std::string text;
+    for (const std::string& word : plan_.user_command) text.append(word).push_back('\0');
+    if (text.size() + kRoomForRankExec <= kLongestArgumentBytes) return {};
+    PlannedFile file{job_.layout.long_variable("rank_command"), std::move(text)};
+    plan_.warnings.push_back(
+        fmt::format("the command of a rank has {} bytes, more than Open MPI passes on: ranks take "
+                    "it from {}",
+                    file.content.size(), file.path.string()));
+    plan_.files.push_back(std::move(file));
+    return plan_.files.back().path;
+  }
+
+  void plan_torchrun(const ParallelConfig& parallel) {
+    plan_.total_processes = slots();
+    place(parallel);
+    set_environment();
+    set_thread_share();
+    set_preload();
+    for (const Variable& variable : torchrun_fabric_variables(network_.efa, job_.environment)) {
+      set_variable(plan_.environment, variable.name, variable.value);
+    }
+    plan_.argv =
+        make_torchrun_command({.job = job_,
+                               .facts = facts_,
+                               .entry = entry_,
+                               .hosts = plan_.hosts,
+                               .processes_per_host = plan_.processes_per_host,
+                               .master_address = *find_variable(plan_.environment, "MASTER_ADDR"),
+                               .master_port = *find_variable(plan_.environment, "MASTER_PORT"),
+                               .arguments = arguments_});
+    plan_.user_command = plan_.argv;
+  }
+
+  void plan_module() {
+    plan_.total_processes = static_cast<int>(plan_.hosts.size());
+    set_environment();
+    set_preload();
+    plan_.argv = make_module_command(*job_.framework_module, facts_.python);
+    plan_.user_command = plan_.argv;
+  }
+
+  [[nodiscard]] int slots() const {
+    return plan_.processes_per_host * static_cast<int>(plan_.hosts.size());
+  }
+
+  void place(const ParallelConfig& parallel) {
     if (facts_.num_gpus > 0 && plan_.processes_per_host > facts_.num_gpus) {
       plan_.warnings.push_back(
           fmt::format("{} processes per host, but host {} has {} GPUs: processes will share GPUs "
@@ -276,17 +281,8 @@ class Planner {
                       "sagemaker_mpi_num_of_processes_per_host",
                       plan_.processes_per_host, plan_.current_host, facts_.num_gpus));
     }
-    if (plan_.total_processes > slots) {
-      plan_.warnings.push_back(fmt::format(
-          "{} processes for {} slots ({} hosts of {}): mpirun refuses unless its options say "
-          "--oversubscribe",
-          plan_.total_processes, slots, plan_.hosts.size(), plan_.processes_per_host));
-    }
-    if (job_.is_model_parallel() && job_.distribution.data_parallel) {
-      plan_.warnings.push_back(
-          "mp_parameters together with sagemaker_distributed_dataparallel_enabled=true is not "
-          "supported: the MPI runner is taken and the latter has no effect");
-    }
+    plan_.ranks = place_ranks(parallel, plan_.hosts, plan_.processes_per_host,
+                              plan_.total_processes, plan_.warnings);
   }
 
   void set_thread_share() {
@@ -300,6 +296,7 @@ class Planner {
 
   /// mpirun has to see the name that --host gives to this host, NCCL that hosts differ.
   void set_preload() {
+    if (facts_.hostname_shim.empty()) return;
     const std::string own = value_or(job_.environment, "LD_PRELOAD");
     const std::string shim = facts_.hostname_shim.string();
     set_variable(plan_.environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
@@ -308,10 +305,9 @@ class Planner {
   const JobConfig& job_;
   const HostFacts& facts_;
   LaunchPlan plan_;
+  JobNetwork network_;
+  EntryPoint entry_;
   std::vector<std::string> arguments_;
-  std::string master_address_;
-  std::string gloo_interface_;
-  EfaDecision efa_;
 };
 
 }  // namespace

@@ -9,16 +9,25 @@
 #include <vector>
 
 #include "entrypoint/config/job_config.h"
+#include "entrypoint/config/package_repository.h"
+#include "entrypoint/plan/code_source.h"
 #include "entrypoint/plan/host_facts.h"
+#include "entrypoint/plan/output_target.h"
 
 namespace entrypoint {
 
 /// How the user's program is started.
-enum class Runner { kProcess, kMpi };
+enum class Runner {
+  kProcess,   ///< one process on every host, which know nothing of each other
+  kMpi,       ///< mpirun on the master host; SMP v1, Horovod, anything that speaks MPI
+  kSmddp,     ///< mpirun, with what Amazon's data-parallel library expects around it
+  kTorchrun,  ///< torchrun on every host
+  kModule,    ///< another framework's training module, called by Python on every host
+};
 
 /// What this host does for the runner.
 enum class Role {
-  kAlone,   ///< starts the program itself, waits for nobody
+  kAlone,   ///< starts the program itself, as every other host does
   kMaster,  ///< runs mpirun over the distribution hosts
   kWorker,  ///< serves the master's ranks over sshd and follows its outcome
 };
@@ -62,10 +71,20 @@ struct LaunchPlan {
   std::string master;              ///< first distribution host
   std::vector<std::string> hosts;  ///< distribution hosts in rank order; all hosts for kProcess
   int processes_per_host = 1;
-  int total_processes = 1;     ///< mpirun's -np
+  int total_processes = 1;     ///< ranks of the job: mpirun's -np
   std::string interface_name;  ///< network interface of the job; empty on one host
   std::filesystem::path working_directory;
-  EntryPointKind entry_point_kind = EntryPointKind::kProgram;
+  std::optional<EntryPointKind> entry_point_kind;  ///< none: a training module looks for itself
+
+  /// Fetched into the working directory before anything else. What then lies there may change the
+  /// kind of the entry point and what is installed: plan again.
+  CodeSource code;
+
+  /// Where pip installs from; none: as pip is configured.
+  std::optional<PackageRepository> package_repository;
+
+  /// Where output/intermediate is uploaded while the job runs.
+  std::optional<OutputTarget> intermediate_output;
 
   /// The whole environment of the started command, SM_* and rendezvous variables included, in
   /// table order. Variables of our own environment that are not named here are inherited.
@@ -73,7 +92,7 @@ struct LaunchPlan {
 
   /// Those of `environment` that are this host's own (SM_CURRENT_HOST, SM_NUM_GPUS, …), and
   /// OMP_NUM_THREADS, the share of the host's CPUs of one rank. mpirun does not carry them to other
-  /// hosts: each host's `train` gives them to the ranks that start there. Empty for kProcess.
+  /// hosts: each host's `train` gives them to the ranks that start there. Empty without mpirun.
   std::vector<Variable> host_environment;
 
   /// Inherited variables that must not reach the started command.
@@ -97,12 +116,17 @@ struct LaunchPlan {
   /// SM_TRAINING_ENV as a value, for the log.
   opt_ml::Value training_environment;
 
-  std::vector<RankPlace> ranks;  ///< every rank of the job; empty for kProcess
+  std::vector<RankPlace> ranks;  ///< every rank of the job; empty for kProcess and kModule
 
   std::vector<std::string> notes;     ///< decisions worth a line in the log
   std::vector<std::string> warnings;  ///< one line each, said once at start
 
-  [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1 && runner != Runner::kProcess; }
+  /// Ranks are started by mpirun, under our parent of ranks.
+  [[nodiscard]] bool runs_mpirun() const {
+    return runner == Runner::kMpi || runner == Runner::kSmddp;
+  }
+  /// One host starts ranks on the others, so that they need keys and sshd.
+  [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1 && runs_mpirun(); }
 };
 
 /// Pure: the same job and facts give the same plan on every host of the job, roles and host

@@ -13,8 +13,6 @@
 namespace entrypoint {
 namespace {
 
-constexpr std::string_view kSource = "hyperparameter \"sagemaker_mpi_custom_mpi_options\"";
-
 /// mpirun takes its long options with one dash or two.
 struct Form {
   std::string_view name;
@@ -72,7 +70,8 @@ std::string value_of_name(std::string_view word) {
 
 class Grouper {
  public:
-  explicit Grouper(std::span<const std::string> words) : words_(words) {}
+  Grouper(std::span<const std::string> words, std::string_view source)
+      : words_(words), source_(source) {}
 
   std::vector<MpiOption> group() {
     std::vector<MpiOption> options;
@@ -102,7 +101,7 @@ class Grouper {
   MpiOption take(int values, std::string_view key) {
     const auto count = static_cast<std::size_t>(values) + 1;
     if (at_ + count > words_.size()) {
-      throw smp::ConfigError("{}: \"{}\" lacks its value; add it", kSource, words_[at_]);
+      throw smp::ConfigError("{}: \"{}\" lacks its value; add it", source_, words_[at_]);
     }
     const auto part = words_.subspan(at_, count);
     at_ += count;
@@ -110,18 +109,21 @@ class Grouper {
   }
 
   std::span<const std::string> words_;
+  std::string_view source_;
   std::size_t at_ = 0;
 };
 
 }  // namespace
 
-std::vector<MpiOption> group_mpi_options(std::span<const std::string> words) {
-  return Grouper(words).group();
+std::vector<MpiOption> group_mpi_options(std::span<const std::string> words,
+                                         std::string_view source) {
+  return Grouper(words, source).group();
 }
 
-CustomMpiOptions parse_custom_mpi_options(std::string_view text, const EnvironmentMap& variables) {
+CustomMpiOptions parse_custom_mpi_options(std::string_view text, const EnvironmentMap& variables,
+                                          std::string_view source) {
   CustomMpiOptions result;
-  std::vector<std::string> words = shell_split(text, variables, kSource);
+  std::vector<std::string> words = shell_split(text, variables, source);
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (!is_nccl_debug(words[i])) {
@@ -131,11 +133,11 @@ CustomMpiOptions parse_custom_mpi_options(std::string_view text, const Environme
     } else if (i + 1 < words.size() && !words[i + 1].starts_with('-')) {
       result.nccl_debug = words[++i];
     } else {
-      throw smp::ConfigError("{}: \"{}\" lacks its value, for example INFO; add it", kSource,
+      throw smp::ConfigError("{}: \"{}\" lacks its value, for example INFO; add it", source,
                              words[i]);
     }
   }
-  result.options = group_mpi_options(rest);
+  result.options = group_mpi_options(rest, source);
   return result;
 }
 
@@ -168,14 +170,14 @@ MergedMpiOptions merge_mpi_options(const std::vector<MpiOption>& ours,
   return result;
 }
 
-std::optional<int> process_count(const std::vector<MpiOption>& options) {
+std::optional<int> process_count(const std::vector<MpiOption>& options, std::string_view source) {
   const auto option = std::ranges::find(options, "np", &MpiOption::key);
   if (option == options.end()) return std::nullopt;
   const std::string& text = option->words.back();
   int count = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || rest != text.data() + text.size() || count < 1) {
-    throw smp::ConfigError("{}: {} {}: expected a number of processes above 0", kSource,
+    throw smp::ConfigError("{}: {} {}: expected a number of processes above 0", source,
                            option->words.front(), text);
   }
   return count;

@@ -26,12 +26,20 @@ struct CustomMpiOptions {
   std::optional<std::string> nccl_debug;  ///< value of --NCCL_DEBUG, which is ours, not mpirun's
 };
 
-/// Groups words into options; words it does not know stand for themselves.
-std::vector<MpiOption> group_mpi_options(std::span<const std::string> words);
+/// Where options come from that no hyperparameter names.
+inline constexpr std::string_view kMpiOptionsSource =
+    "hyperparameter \"sagemaker_mpi_custom_mpi_options\"";
+
+/// Groups words into options; words it does not know stand for themselves. Throws ConfigError that
+/// starts with `source` for an option whose value is missing.
+std::vector<MpiOption> group_mpi_options(std::span<const std::string> words,
+                                         std::string_view source = kMpiOptionsSource);
 
 /// Splits as a shell does, takes out --NCCL_DEBUG (abbreviations count), groups the rest. Throws
-/// ConfigError for an open quote and for an option whose value is missing.
-CustomMpiOptions parse_custom_mpi_options(std::string_view text, const EnvironmentMap& variables);
+/// ConfigError that starts with `source` for an open quote and for an option whose value is
+/// missing.
+CustomMpiOptions parse_custom_mpi_options(std::string_view text, const EnvironmentMap& variables,
+                                          std::string_view source = kMpiOptionsSource);
 
 struct MergedMpiOptions {
   std::vector<MpiOption> ours;     ///< those that stay, in order
@@ -43,7 +51,9 @@ struct MergedMpiOptions {
 MergedMpiOptions merge_mpi_options(const std::vector<MpiOption>& ours,
                                    const std::vector<MpiOption>& custom);
 
-/// The count of -np (or -n, -c) among the options. Throws ConfigError when it is no number.
-std::optional<int> process_count(const std::vector<MpiOption>& options);
+/// The count of -np (or -n, -c) among the options. Throws ConfigError that starts with `source`
+/// when it is no number.
+std::optional<int> process_count(const std::vector<MpiOption>& options,
+                                 std::string_view source = kMpiOptionsSource);
 
 }  // namespace entrypoint

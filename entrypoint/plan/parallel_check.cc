@@ -2,19 +2,73 @@
 #include "entrypoint/plan/parallel_check.h"
 
 #include <algorithm>
+#include <array>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "entrypoint/plan/runner_choice.h"
 #include "opt_ml_layout/python_text.h"
+#include "smp_runtime/core/error.h"
 #include "smp_runtime/topology/mesh.h"
+#include "smp_runtime/topology/parameter_table.h"
 #include "smp_runtime/topology/setting.h"
 
 namespace entrypoint {
+namespace {
 
 namespace topology = smp::topology;
 
-std::optional<topology::ParallelConfig> read_parallel_config(const JobConfig& job) {
-  if (job.mp_parameters.is_null()) return std::nullopt;
-  const std::string text = opt_ml::environment_text(job.mp_parameters);
-  return topology::make_parallel_config(topology::parse_settings(text, "SM_HP_MP_PARAMETERS"));
+// The second generation of the library, which runs under torchrun only.
+constexpr std::array<std::string_view, 9> kSecondGeneration = {
+    "hybrid_shard_degree",       "sm_activation_offloading", "activation_loading_horizon",
+    "fsdp_cache_flush_warnings", "allow_empty_shards",       "tensor_parallel_degree",
+    "context_parallel_degree",   "expert_parallel_degree",   "random_seed"};
+
+bool is_in_second(const topology::Setting& setting) {
+  return std::ranges::find(kSecondGeneration, setting.name) != kSecondGeneration.end();
+}
+bool is_in_first(const topology::Setting& setting) {
+  return topology::find_parameter(setting.name) != nullptr;
+}
+bool is_only_in_first(const topology::Setting& setting) {
+  return is_in_first(setting) && !is_in_second(setting);
+}
+bool is_only_in_second(const topology::Setting& setting) {
+  return is_in_second(setting) && !is_in_first(setting);
+}
+
+std::string note_of(const topology::Settings& settings) {
+  std::vector<std::string_view> unknown;
+  for (const topology::Setting& setting : settings.entries) {
+    if (!is_in_second(setting)) unknown.push_back(setting.name);
+  }
+  std::string note =
+      "mp_parameters are taken for those of the library's second generation and passed on "
+      "unchecked";
+  if (!unknown.empty()) note += fmt::format("; it does not know {}", fmt::join(unknown, ", "));
+  return note;
+}
+
+}  // namespace
+
+ParallelSettings read_parallel_settings(const JobConfig& job, Runner runner) {
+  if (job.mp_parameters.is_null() || runner == Runner::kModule) return {};
+  const topology::Settings settings =
+      topology::parse_settings(opt_ml::environment_text(job.mp_parameters), "SM_HP_MP_PARAMETERS");
+  const bool of_second = std::ranges::none_of(settings.entries, is_only_in_first);
+  if (runner == Runner::kTorchrun && of_second && !settings.entries.empty()) {
+    return {.notes = {note_of(settings)}};
+  }
+  const auto newer = std::ranges::find_if(settings.entries, is_only_in_second);
+  if (newer != settings.entries.end() && runner != Runner::kTorchrun) {
+    throw smp::ConfigError(
+        "SM_HP_MP_PARAMETERS: \"{}\" belongs to the library's second generation, which runs under "
+        "torchrun, and the {} runner was chosen; set sagemaker_torch_distributed_enabled, or use "
+        "the first generation's keys",
+        newer->name, title_of(runner));
+  }
+  return {.config = topology::make_parallel_config(settings)};
 }
 
 std::vector<RankPlace> place_ranks(const std::optional<topology::ParallelConfig>& config,

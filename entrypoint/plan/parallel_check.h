@@ -12,9 +12,16 @@
 
 namespace entrypoint {
 
-/// The job's settings; nothing when it has no mp_parameters. Throws ConfigError with the words of
-/// `smp.init` for unknown, mistyped and contradictory ones.
-std::optional<smp::topology::ParallelConfig> read_parallel_config(const JobConfig& job);
+struct ParallelSettings {
+  /// The settings of our own library; nothing when the job has none, or another library's.
+  std::optional<smp::topology::ParallelConfig> config;
+  std::vector<std::string> notes;
+};
+
+/// The job's settings under the runner that was chosen. Under torchrun mp_parameters may be those
+/// of the library's second generation, which ours is not: they are passed on unchecked. Throws
+/// ConfigError with the words of `smp.init` for unknown, mistyped and contradictory ones.
+ParallelSettings read_parallel_settings(const JobConfig& job, Runner runner);
 
 /// Ranks by host in launch order, with their coordinates when `config` is there. Throws ConfigError
 /// when the settings do not fit the number of ranks; advice goes to `warnings`.

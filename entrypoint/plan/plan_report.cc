@@ -2,6 +2,7 @@
 #include "entrypoint/plan/plan_report.h"
 
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -19,7 +20,21 @@ using opt_ml::Value;
 
 constexpr int kIndent = 2;
 
-std::string_view name_of(Runner runner) { return runner == Runner::kMpi ? "mpi" : "process"; }
+std::string_view name_of(Runner runner) {
+  switch (runner) {
+    case Runner::kMpi:
+      return "mpi";
+    case Runner::kSmddp:
+      return "smddp";
+    case Runner::kTorchrun:
+      return "torchrun";
+    case Runner::kModule:
+      return "module";
+    case Runner::kProcess:
+      break;
+  }
+  return "process";
+}
 
 std::string_view name_of(Role role) {
   switch (role) {
@@ -33,8 +48,9 @@ std::string_view name_of(Role role) {
   return "alone";
 }
 
-std::string_view name_of(EntryPointKind kind) {
-  switch (kind) {
+std::string_view name_of(std::optional<EntryPointKind> kind) {
+  if (!kind) return "none";
+  switch (*kind) {
     case EntryPointKind::kPackage:
       return "package";
     case EntryPointKind::kCommand:
@@ -43,6 +59,20 @@ std::string_view name_of(EntryPointKind kind) {
       break;
   }
   return "program";
+}
+
+std::string code_words(const CodeSource& code) {
+  if (!code.is_fetched()) return "as it is in the directory";
+  return fmt::format("fetched from {}{}; a plan fetches nothing", code.location,
+                     code.over_existing ? ", over what is there" : "");
+}
+
+Value code_value(const CodeSource& code) {
+  Value result = Value::Object{};
+  result.set("fetched", code.is_fetched());
+  result.set("location", code.location);
+  result.set("over_existing", code.over_existing);
+  return result;
 }
 
 class Text {
@@ -113,6 +143,17 @@ std::string plan_text(const LaunchPlan& plan) {
   text.line("Processes:  {} per host, {} in all", plan.processes_per_host, plan.total_processes);
   text.line("Interface:  {}", plan.interface_name.empty() ? "not named" : plan.interface_name);
   text.line("Directory:  {}", plan.working_directory.string());
+  text.line("Code:       {}", code_words(plan.code));
+  if (plan.package_repository) {
+    text.line("Packages:   from CodeArtifact repository {} of domain {} in {}",
+              plan.package_repository->name, plan.package_repository->domain,
+              plan.package_repository->region);
+  }
+  if (plan.intermediate_output) {
+    const auto& prefix = plan.intermediate_output->prefix;
+    text.line("Uploads:    output/intermediate to {}",
+              prefix ? prefix->text() : plan.intermediate_output->location);
+  }
   text.line("Kind:       {}", name_of(plan.entry_point_kind));
   add_ranks(text, plan);
   text.list("Warnings", plan.warnings);
@@ -151,6 +192,12 @@ std::string plan_json(const LaunchPlan& plan) {
   result.set("interface_name", plan.interface_name);
   result.set("working_directory", plan.working_directory.string());
   result.set("entry_point_kind", name_of(plan.entry_point_kind));
+  result.set("code", code_value(plan.code));
+  result.set("package_repository",
+             plan.package_repository ? Value(plan.package_repository->name) : Value());
+  const auto& output = plan.intermediate_output;
+  result.set("intermediate_output",
+             !output ? Value() : Value(output->prefix ? output->prefix->text() : output->location));
   result.set("ranks", ranks_value(plan));
   result.set("environment", pairs(plan.environment));
   result.set("host_environment", pairs(plan.host_environment));

@@ -98,7 +98,9 @@ std::vector<std::string> mask_secrets(std::span<const std::string> argv) {
       result.emplace_back(kMask);
     } else if (is_shell_text) {
       const auto words = shell_split(word, {}, "command");
-      result.push_back(shell_join(mask_secrets(words)));
+      const auto masked = mask_secrets(words);
+      // As it is where nothing is masked: texts are compared, and a trailing blank is part of them.
+      result.push_back(masked == words ? word : shell_join(masked));
     } else {
       result.push_back(masked_text(masked_pairs(word)));
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -53,23 +54,98 @@ std::string message_of(const OutputRecord::RankTraceback& found,
   return message + frames;
 }
 
-// No traceback: the cause is most likely in a telling line, else in the last words.
-std::string message_without_traceback(const OutputRecord& record) {
-  const auto& telling = record.telling_lines();
-  const auto& err = record.lines(StreamKind::kErr);
-  const auto& out = record.lines(StreamKind::kOut);
-  const auto& source = !telling.empty() ? telling : !err.empty() ? err : out;
-  std::string message;
-  for (auto line = source.rbegin(); line != source.rend(); ++line) {
-    if (message.empty()) {
-      message = cut(*line, kMessageBytes);
-    } else if (message.size() + line->size() + 1 <= kMessageBytes) {
-      message.insert(0, *line + "\n");
+// "SyntaxError: …" has no traceback; pip and many tools say "ERROR: …".
+bool is_error_line(std::string_view line) {
+  if (line.starts_with("ERROR:") || line.starts_with("error:") || line.starts_with("Error:")) {
+    return true;
+  }
+  const std::string_view name = line.substr(0, line.find(':'));
+  return names_exception(line) && (name.ends_with("Error") || name.ends_with("Exception"));
+}
+
+// Without mpirun's tag.
+std::string_view untagged(std::string_view line) {
+  const auto tag = parse_rank_tag(line);
+  return line.substr(tag ? tag->length : 0);
+}
+
+// As many of the last lines as fit, in their order.
+template <typename Lines>
+std::string tail_of(const Lines& lines, std::size_t limit) {
+  std::string text;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (text.empty()) {
+      text = cut(*line, limit);
+    } else if (text.size() + line->size() + 1 <= limit) {
+      text.insert(0, *line + "\n");
     } else {
       break;
     }
   }
-  return message;
+  return text;
+}
+
+std::string headline_over(const std::string& headline, const std::string& context) {
+  const std::string lead = cut(headline, kHeadlineBytes);
+  if (context.empty() || context == headline) return lead;
+  return lead + "\n" + cut(context, kMessageBytes - std::min(kMessageBytes - 4, lead.size() + 1));
+}
+
+// The rank that ended first has no traceback of its own, so those of others are no cause.
+std::string message_of_blamed(const OutputRecord& record,
+                              const std::function<std::string(int)>& host_of) {
+  std::string end;
+  for (const std::string& line : record.telling_lines()) {
+    if (line.find("exited on signal") != std::string::npos) end = line;
+  }
+  const std::string who = speaker(record.blamed_rank(), host_of);
+  return headline_over(
+      fmt::format("{} ended first, without a traceback{}{}", who, end.empty() ? "" : ": ", end),
+      tail_of(record.last_words(record.blamed_rank()), kMessageBytes / 2));
+}
+
+std::string message_without_traceback(const OutputRecord& record) {
+  const auto& err = record.lines(StreamKind::kErr);
+  const auto& out = record.lines(StreamKind::kOut);
+  std::vector<std::string> causes;
+  std::ranges::remove_copy_if(record.telling_lines(), std::back_inserter(causes),
+                              OutputRecord::is_mpiruns);
+  if (!causes.empty()) return tail_of(causes, kMessageBytes);
+  const auto error = std::find_if(err.rbegin(), err.rend(), [](const std::string& line) {
+    return is_error_line(untagged(line));
+  });
+  if (error != err.rend()) return headline_over(*error, tail_of(err, kMessageBytes / 2));
+  if (!record.telling_lines().empty()) return tail_of(record.telling_lines(), kMessageBytes);
+  if (err.empty() && out.empty()) return "it ended without having written anything";
+  return tail_of(err.empty() ? out : err, kMessageBytes);
+}
+
+std::string message_of(const OutputRecord& record,
+                       const std::vector<OutputRecord::RankTraceback>& tracebacks,
+                       const std::function<std::string(int)>& host_of) {
+  const int blamed = record.blamed_rank();
+  const bool has_words = blamed != OutputRecord::kNoRank && !record.last_words(blamed).empty();
+  if (!tracebacks.empty() && blamed != OutputRecord::kNoRank && tracebacks.front().rank != blamed) {
+    return message_of_blamed(record, host_of);
+  }
+  if (!tracebacks.empty()) return message_of(tracebacks.front(), host_of);
+  const std::string message = message_without_traceback(record);
+  if (!has_words || !OutputRecord::is_mpiruns(message)) return message;
+  return headline_over(tail_of(record.last_words(blamed), kHeadlineBytes), message);
+}
+
+// "smdistributed.modelparallel.torch.exceptions.SMPStepError: …" is an SMPStepError.
+std::string error_class_of(const Failure& failure,
+                           const std::vector<OutputRecord::RankTraceback>& tracebacks) {
+  if (tracebacks.empty() || failure.error_class != Failure{}.error_class) {
+    return failure.error_class;
+  }
+  const std::string_view exception = tracebacks.front().traceback->exception();
+  const std::string_view name = exception.substr(0, exception.find(':'));
+  for (const std::string_view library : {"smdistributed.", "smdebug.", "tensorflow."}) {
+    if (name.starts_with(library)) return std::string(name.substr(name.rfind('.') + 1));
+  }
+  return failure.error_class;
 }
 
 std::string signal_words(int signal) {
@@ -78,7 +154,7 @@ std::string signal_words(int signal) {
                          : fmt::format("SIG{} (signal {})", name, signal);
 }
 
-std::string extra_info(const Failure& failure) {
+std::string cause_from_outside(const Failure& failure) {
   const int signal = failure.status.signal != 0 ? failure.status.signal
                      : failure.status.code > 128 && failure.status.code < 128 + NSIG
                          ? failure.status.code - 128
@@ -96,6 +172,12 @@ std::string extra_info(const Failure& failure) {
   return signal != 0 ? "Process killed by " + signal_words(signal) : std::string{};
 }
 
+std::string extra_info(const Failure& failure) {
+  const std::string cause = cause_from_outside(failure);
+  if (failure.full_disks.empty()) return cause;
+  return fmt::format("Disk full: {}{}{}", failure.full_disks, cause.empty() ? "" : "; ", cause);
+}
+
 void append_lines(std::string& text, std::string_view heading, const std::deque<std::string>& lines,
                   std::size_t count) {
   if (lines.empty()) return;
@@ -109,11 +191,11 @@ void append_lines(std::string& text, std::string_view heading, const std::deque<
 std::string failure_text(const Failure& failure, const OutputRecord& record,
                          const std::function<std::string(int rank)>& host_of) {
   const auto tracebacks = record.tracebacks();
-  const std::string message = tracebacks.empty() ? message_without_traceback(record)
-                                                 : message_of(tracebacks.front(), host_of);
+  const std::string message = message_of(record, tracebacks, host_of);
 
-  std::string text = fmt::format("{}:\nExitCode {}\nErrorMessage \"{}\"\n", failure.error_class,
-                                 failure.status.failure_code(), message);
+  std::string text =
+      fmt::format("{}:\nExitCode {}\nErrorMessage \"{}\"\n", error_class_of(failure, tracebacks),
+                  failure.status.failure_code(), message);
   const std::string extra = extra_info(failure);
   if (!extra.empty()) text += fmt::format("ExtraInfo \"{}\"\n", cut(extra, kExtraBytes));
   text += fmt::format("Command \"{}\"\n", cut(failure.command, kCommandBytes));

@@ -22,6 +22,7 @@ struct Failure {
   launch::ExitStatus status;
   int stop_signal = 0;                ///< the stop that came before the end, or 0
   std::optional<bool> out_of_memory;  ///< what the kernel's counter says; none: it cannot be read
+  std::string full_disks;             ///< free_space_text() of folders that are full; or empty
   std::string command;                ///< secrets masked, as it should be shown
 };
 
@@ -34,7 +35,12 @@ struct Failure {
 ///     ExtraInfo "…"
 ///     Command "…"
 ///
-/// `host_of` names the host of a rank. Pure; valid UTF-8 in, valid UTF-8 out.
+/// The message: the exception of the first failing rank (the one that mpirun blames, else the one
+/// whose traceback came first) with its innermost frames; without a traceback what looks most like
+/// a cause, else the last words. The class is that of an exception of smdistributed, smdebug or
+/// TensorFlow, if one leads and `error_class` is the general one.
+///
+/// `host_of` names the host of a rank. Pure; the result is valid UTF-8 when `failure` is.
 std::string failure_text(const Failure& failure, const OutputRecord& record,
                          const std::function<std::string(int rank)>& host_of);
 

@@ -4,10 +4,16 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <fmt/ranges.h>
+
+#include "entrypoint/launch/code_fetch.h"
 #include "entrypoint/launch/job.h"
+#include "entrypoint/launch/output_sync.h"
 #include "entrypoint/launch/preparation.h"
 #include "entrypoint/launch/spawn.h"
 #include "entrypoint/launch/sshd.h"
+#include "entrypoint/plan/runner_choice.h"
+#include "entrypoint/supervise/gloo_abort.h"
 #include "entrypoint/supervise/memory_events.h"
 #include "entrypoint/supervise/report.h"
 #include "opt_ml_layout/outputs.h"
@@ -28,14 +34,29 @@ launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
       .job_name = job.training_job_name.value_or(""),
       .wait_for_names =
           !opt_ml::parse_switch(value_or(job.environment, "SM_STUDIO_LOCAL_MODE")).value_or(false),
-      .inherited = launch::current_environment()};
+      .inherited = launch::current_environment(),
+      .transfer = {.environment = job.environment, .job_region = job.region}};
   for (const Interface& interface : list_interfaces()) {
     if (interface.name == plan.interface_name) settings.listen_addresses = interface.addresses;
   }
   return settings;
 }
 
-void introduce(const LaunchPlan& plan) {
+/// Log readers search for some of these lines: they are the reference's, word by word.
+void introduce(const JobConfig& job, const LaunchPlan& plan) {
+  if (!job.hyperparameters.plain.empty()) {
+    SMP_LOG(debug, "Hyperparameters that are text and not JSON: {}",
+            fmt::join(job.hyperparameters.plain, ", "));
+  }
+  if (job.framework_module) {
+    const std::string& module = *job.framework_module;
+    SMP_LOG(info, "Imported framework {}", module.substr(0, module.find(':')));
+  }
+  if (plan.runner == Runner::kSmddp) SMP_LOG(info, "Invoking SMDataParallel");
+  if (plan.runner == Runner::kTorchrun) SMP_LOG(info, "Invoking TorchDistributed...");
+  if (job.framework_module && plan.runner != Runner::kModule) {
+    SMP_LOG(info, "Invoking user training script.");
+  }
   SMP_LOG(info, "Runner: {}", plan.reason);
   for (const std::string& note : plan.notes) SMP_LOG(info, "{}", note);
   for (const std::string& warning : plan.warnings) SMP_LOG(warning, "{}", warning);
@@ -50,43 +71,75 @@ void clear_marker_of_an_earlier_run(const opt_ml::Layout& layout) {
   }
 }
 
-Report run_planned(const JobConfig& job, const LaunchPlan& plan,
+bool is_tolerated(const JobConfig& job, const launch::Outcome& outcome,
+                  const Supervisor& supervisor) {
+  const bool is_pytorch = job.framework_module && *job.framework_module == kPyTorchModule;
+  if (!is_pytorch || !job.knobs.tolerate_gloo_abort ||
+      !is_gloo_abort(outcome.status, supervisor.record())) {
+    return false;
+  }
+  SMP_LOG(warning,
+          "Known exception: the script was aborted by gloo::EnforceNotMet, which counts as its "
+          "end; SM_LAUNCH_TOLERATE_GLOO_ABORT=0 makes it a failure");
+  return true;
+}
+
+/// Entry point and installation depend on what the code folder holds.
+LaunchPlan plan_with_code(JobConfig& job, const HostFacts& facts) {
+  job.code = look_into_code(job.layout, job.entry_point);
+  job.code.fetched = true;
+  return make_launch_plan(job, facts);
+}
+
+Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
                    const launch::JobSettings& settings, std::unique_ptr<launch::Job>& launched,
                    Supervisor& supervisor) {
-  const std::optional<long> oom_kills_before = oom_kills();
+  const ReportContext context{.policy = job.knobs.exit,
+                              .oom_kills_before = oom_kills(),
+                              .folders = {job.layout.base(), job.layout.output(), "/tmp"},
+                              .secrets = SecretValues(plan, settings.inherited)};
   try {
-    auto outcome = launch::prepare(plan, settings, supervisor);
+    auto outcome = launch::fetch_code(plan, settings, supervisor);
+    if (!outcome) {
+      if (plan.code.is_fetched()) plan = plan_with_code(job, facts);
+      introduce(job, plan);
+      outcome = launch::prepare(plan, settings, supervisor);
+    }
     if (!outcome) {
       launched = launch::make_job(plan, settings, supervisor);
       launch::log_invocation(plan);
       outcome = launched->run();
+      if (is_tolerated(job, *outcome, supervisor)) outcome->status = {};
     }
-    return report_outcome(*outcome, supervisor, job.knobs.exit, oom_kills_before);
+    return report_outcome(*outcome, supervisor, context);
   } catch (const std::exception& error) {
-    return report_error(error);
+    Report report = report_error(error);
+    report.failure_text = context.secrets.mask(std::move(report.failure_text));
+    return report;
   }
 }
 
 }  // namespace
 
-int run_job(const JobConfig& job, const LaunchPlan& plan, Supervisor& supervisor) {
-  introduce(plan);
+int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor) {
   opt_ml::create_job_folders(job.layout);
   clear_marker_of_an_earlier_run(job.layout);
   supervisor.merge_streams(job.knobs.merge);
-  if (plan.runner == Runner::kMpi) {
+  if (plan.runs_mpirun()) {
     supervisor.set_rank_tags(RankTags(plan.hosts, plan.processes_per_host));
   }
   const launch::JobSettings settings = settings_of(job, plan);
 
+  launch::OutputSync output_sync(plan, job.layout, settings, supervisor);
   std::unique_ptr<launch::Job> launched;
-  const Report report = run_planned(job, plan, settings, launched, supervisor);
+  const Report report = run_planned(job, facts, plan, settings, launched, supervisor);
   // Our own marker first: where the first container to end stops all others, a worker that was
   // told ends at once.
   const int exit_code = publish(job.layout, report);
   if (launched) {
     launched->announce({.exit_code = exit_code, .failure_text = report.failure_text});
   }
+  output_sync.finish();
   const auto grace_end = launch::Clock::now() + job.knobs.grace;
   while (supervisor.stop_signal() == 0 && supervisor.wait(grace_end) != launch::Wake::kDeadline) {
   }

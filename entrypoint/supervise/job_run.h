@@ -8,9 +8,10 @@
 
 namespace entrypoint::supervise {
 
-/// Prepares the host, runs the plan, writes the marker, tells the other hosts, ends what is left.
-/// Returns the exit status of `train`. Errors of the job are part of the report; only what goes
-/// wrong before there is a job to report on is thrown.
-int run_job(const JobConfig& job, const LaunchPlan& plan, Supervisor& supervisor);
+/// Fetches the code, plans again with what it holds, prepares the host, runs the plan, writes the
+/// marker, tells the other hosts, ends what is left. Returns the exit status of `train`. Errors of
+/// the job are part of the report; only what goes wrong before there is a job to report on is
+/// thrown.
+int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor);
 
 }  // namespace entrypoint::supervise

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <span>
+
+#include "entrypoint/supervise/plain_text.h"
 
 namespace entrypoint::supervise {
 namespace {
@@ -13,15 +16,22 @@ void push_bounded(std::deque<std::string>& lines, std::string_view line, std::si
   lines.emplace_back(line);
 }
 
-constexpr std::string_view kTelling[] = {
-    "NCCL WARN",          "NCCL ERROR", "CUDA error",   "terminate called",
-    "Segmentation fault", "ORTE",       "mpirun",       "Killed",
-    "MPI_ABORT",          "BTL",        "out of memory"};
+constexpr std::string_view kTelling[] = {"NCCL WARN",
+                                         "NCCL ERROR",
+                                         "CUDA error",
+                                         "terminate called",
+                                         "what():  ",
+                                         "Fatal Python error",
+                                         "Segmentation fault",
+                                         "Bus error",
+                                         "Killed",
+                                         "out of memory",
+                                         "No space left on device"};
+constexpr std::string_view kMpirunsWords[] = {"ORTE", "mpirun", "MPI_ABORT", "BTL"};
 
-bool is_telling(std::string_view line) {
-  return std::ranges::any_of(kTelling, [line](std::string_view word) {
-    return line.find(word) != std::string_view::npos;
-  });
+bool holds_one_of(std::string_view line, std::span<const std::string_view> words) {
+  return std::ranges::any_of(
+      words, [line](std::string_view word) { return line.find(word) != std::string_view::npos; });
 }
 
 std::optional<int> number_after(std::string_view text, std::string_view mark) {
@@ -33,10 +43,25 @@ std::optional<int> number_after(std::string_view text, std::string_view mark) {
   return error == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
+// torch's excepthook writes a rank's uncaught exception as "[rank3]: …".
+std::optional<int> torch_rank(std::string_view line) {
+  constexpr std::string_view kMark = "[rank";
+  if (!line.starts_with(kMark)) return std::nullopt;
+  const std::size_t end = line.find("]:");
+  const auto rank = number_after(line, kMark);
+  const bool is_whole = rank && end == kMark.size() + std::to_string(*rank).size();
+  return is_whole && *rank >= 0 ? rank : std::nullopt;
+}
+
 }  // namespace
+
+bool OutputRecord::is_mpiruns(std::string_view telling_line) {
+  return holds_one_of(telling_line, kMpirunsWords);
+}
 
 void OutputRecord::add(StreamKind stream, const RankTag* tag, std::string_view piece) {
   auto& all = streams_[static_cast<std::size_t>(stream)].unfinished;
+  if (all.size() >= kRanks) all.clear();  // no job has as many; somebody prints tags
   std::string& unfinished = all[tag != nullptr ? tag->text() : std::string{}];
   const bool ends = piece.ends_with('\n') || piece.ends_with('\r');
   if (ends) piece.remove_suffix(1);
@@ -47,24 +72,31 @@ void OutputRecord::add(StreamKind stream, const RankTag* tag, std::string_view p
   unfinished.clear();
 }
 
-void OutputRecord::add_line(StreamKind stream, const RankTag* tag, std::string_view text) {
+void OutputRecord::add_line(StreamKind stream, const RankTag* tag, std::string_view bytes) {
   ++lines_seen_;
+  const std::string text = plain_text(bytes);
   if (text.empty()) return;
-  const std::string line = (tag != nullptr ? tag->text() : std::string{}) + std::string(text);
+  const std::string line = (tag != nullptr ? tag->text() : std::string{}) + text;
   Stream& record = streams_[static_cast<std::size_t>(stream)];
   push_bounded(record.lines, line, stream == StreamKind::kErr ? kErrLines : kOutLines);
-  if (is_telling(text)) push_bounded(telling_, line, kTellingLines);
-
-  const int rank = tag != nullptr ? tag->rank : kNoRank;
-  const bool is_out = tag != nullptr ? tag->stream == "stdout" : stream == StreamKind::kOut;
+  if (holds_one_of(text, kTelling) || is_mpiruns(text)) push_bounded(telling_, line, kTellingLines);
   note_blame(text);
 
+  int rank = tag != nullptr ? tag->rank : torch_rank(text).value_or(kNoRank);
+  if (ranks_.size() >= kRanks && !ranks_.contains(rank)) rank = kNoRank;
+  const bool is_out = tag != nullptr ? tag->stream == "stdout" : stream == StreamKind::kOut;
   Rank& of = ranks_[rank];
-  TracebackCollector& collector = is_out ? of.out : of.err;
-  if (text.find("Traceback (most recent call last):") != std::string_view::npos) {
-    of.order = lines_seen_;
-  }
-  collector.add(text);
+  push_bounded(of.last_words[is_out ? 0 : 1], line, kLastWords);
+  if (text.find("Traceback (most recent call last):") != std::string::npos) of.order = lines_seen_;
+  (is_out ? of.out : of.err).add(text);
+}
+
+std::vector<std::string> OutputRecord::last_words(int rank) const {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return {};
+  const auto& [out, err] = found->second.last_words;
+  const std::deque<std::string>& words = err.empty() ? out : err;
+  return {words.begin(), words.end()};
 }
 
 void OutputRecord::note_blame(std::string_view text) {

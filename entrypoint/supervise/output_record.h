@@ -22,9 +22,11 @@ class OutputRecord {
   static constexpr std::size_t kOutLines = 50;
   static constexpr std::size_t kTellingLines = 30;
   static constexpr std::size_t kLongestLine = 2048;  ///< [bytes]; the rest of a line is dropped
+  static constexpr std::size_t kRanks = 8192;        ///< told apart; more count as nobody's
   static constexpr int kNoRank = -1;
 
-  /// A piece of a line; `tag` says which rank's, none: nobody's in particular.
+  /// A piece of a line; `tag` says which rank's, none: nobody's in particular. Remembered as
+  /// plain_text(). A line that torch marks (`[rank3]: …`) counts as that rank's.
   void add(StreamKind stream, const RankTag* tag, std::string_view piece);
 
   /// Lines without a tag count as rank kNoRank. Failing rank first: the one
@@ -38,6 +40,9 @@ class OutputRecord {
   /// The rank that mpirun or MPI_Abort names as the first to fail, or kNoRank.
   [[nodiscard]] int blamed_rank() const { return blamed_rank_; }
 
+  /// The last lines that a rank wrote to its stderr, else to its stdout; oldest first, tags kept.
+  [[nodiscard]] std::vector<std::string> last_words(int rank) const;
+
   /// The last lines of a stream, oldest first.
   [[nodiscard]] const std::deque<std::string>& lines(StreamKind stream) const {
     return streams_[static_cast<std::size_t>(stream)].lines;
@@ -46,18 +51,23 @@ class OutputRecord {
   /// The last lines that look like a cause: NCCL, CUDA, crashes, mpirun's own words.
   [[nodiscard]] const std::deque<std::string>& telling_lines() const { return telling_; }
 
+  /// Whether a telling line is mpirun's: it says that a rank failed, seldom why.
+  static bool is_mpiruns(std::string_view telling_line);
+
  private:
   struct Stream {
     std::map<std::string, std::string> unfinished;  ///< by tag
     std::deque<std::string> lines;
   };
+  static constexpr std::size_t kLastWords = 5;
   struct Rank {
     TracebackCollector out;
     TracebackCollector err;
-    long order = 0;  ///< when its last traceback was seen
+    std::array<std::deque<std::string>, 2> last_words;  ///< by StreamKind
+    long order = 0;                                     ///< when its last traceback was seen
   };
 
-  void add_line(StreamKind stream, const RankTag* tag, std::string_view text);
+  void add_line(StreamKind stream, const RankTag* tag, std::string_view bytes);
   void note_blame(std::string_view text);
 
   std::array<Stream, 2> streams_;

@@ -5,6 +5,7 @@
 
 #include "entrypoint/plan/secrets.h"
 #include "entrypoint/supervise/failure_text.h"
+#include "entrypoint/supervise/free_space.h"
 #include "entrypoint/supervise/memory_events.h"
 #include "opt_ml_layout/outputs.h"
 #include "smp_runtime/core/error.h"
@@ -34,23 +35,23 @@ std::optional<bool> ran_out_of_memory(std::optional<long> before) {
 }  // namespace
 
 Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervisor,
-                      ExitPolicy policy, std::optional<long> oom_kills_before) {
+                      const ReportContext& context) {
   if (outcome.followed) {
     return {.exit_code = outcome.followed->exit_code,
             .failure_text = outcome.followed->failure_text};
   }
-  const int exit_code = exit_code_of(outcome.status, supervisor.stop_signal(), policy);
+  const int exit_code = exit_code_of(outcome.status, supervisor.stop_signal(), context.policy);
   if (exit_code == 0) return {};
-  SMP_LOG(error, "Encountered exit_code {}", outcome.status.failure_code());
   const Failure failure{.error_class = outcome.error_class,
                         .status = outcome.status,
                         .stop_signal = supervisor.stop_signal(),
-                        .out_of_memory = ran_out_of_memory(oom_kills_before),
+                        .out_of_memory = ran_out_of_memory(context.oom_kills_before),
+                        .full_disks = free_space_text(free_space(context.folders), kFullBelow),
                         .command = joined(mask_secrets(outcome.command))};
-  return {.exit_code = exit_code,
-          .failure_text = failure_text(failure, supervisor.record(), [&](int rank) {
-            return supervisor.rank_tags().host_of(rank);
-          })};
+  const auto host_of = [&](int rank) { return supervisor.rank_tags().host_of(rank); };
+  return {
+      .exit_code = exit_code,
+      .failure_text = context.secrets.mask(failure_text(failure, supervisor.record(), host_of))};
 }
 
 Report report_error(const std::exception& error) {
@@ -80,6 +81,7 @@ int publish(const opt_ml::Layout& layout, const Report& report) {
     if (!opt_ml::write_failure(layout, report.failure_text)) {
       SMP_LOG(info, "{} was there before and is kept", layout.failure_marker().string());
     }
+    SMP_LOG(error, "Encountered exit_code {}", report.exit_code);
     return report.exit_code;
   } catch (const smp::Error& error) {
     SMP_LOG(error, "{}", error.what());

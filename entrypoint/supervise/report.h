@@ -3,11 +3,14 @@
 #pragma once
 
 #include <exception>
+#include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "entrypoint/config/knobs.h"
 #include "entrypoint/launch/job.h"
-#include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/supervise/secret_values.h"
 #include "entrypoint/supervise/supervisor.h"
 #include "opt_ml_layout/paths.h"
 
@@ -20,12 +23,20 @@ struct Report {
   bool operator==(const Report&) const = default;
 };
 
+/// What the report rests on besides the outcome.
+struct ReportContext {
+  ExitPolicy policy = ExitPolicy::kOne;
+  std::optional<long> oom_kills_before;        ///< oom_kills() when the job began
+  std::vector<std::filesystem::path> folders;  ///< a full disk under one of them is told
+  SecretValues secrets;                        ///< masked in the failure text
+};
+
 /// The report on a job whose program ended. Exit status: 0 when it ended well, stopped or not;
 /// 128 + N after a stop by signal N; else 1, or the program's own where the user wants that. A
-/// worker repeats what the master said. Pure but for the kernel's memory counter, which is compared
-/// with `oom_kills_before`.
+/// worker repeats what the master said. Pure but for the kernel's memory counter and the free
+/// space.
 Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervisor,
-                      ExitPolicy policy, std::optional<long> oom_kills_before);
+                      const ReportContext& context);
 
 /// The report on a job that an exception ended: the message alone for what the user can correct,
 /// "Framework Error" before everything else.

@@ -17,11 +17,13 @@ int run_side_action(const CommandLine& line) {
     case Action::kDoctor: {
       const EnvironmentMap environment = read_process_environment();
       const auto findings = launch::examine(find_layout(environment), environment);
-      std::cout << launch::findings_text(findings);
+      std::cout << (line.json ? launch::findings_json(findings) : launch::findings_text(findings));
       return launch::findings_exit_code(findings);
     }
     case Action::kRankExec:
-      return launch::run_rank(line.command);
+      return launch::run_rank({.command = line.command,
+                               .command_file = line.command_file,
+                               .sets_rank_variables = line.sets_rank_variables});
     case Action::kMakeTree:
       run_make_tree(line.tree, std::cout);
       return 0;

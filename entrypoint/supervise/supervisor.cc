@@ -99,6 +99,7 @@ struct Supervisor::Child {
   std::vector<launch::StopStep> on_stop;
   std::size_t next_step = 0;
   bool forwards_user_signals = false;
+  int sigusr1_as = SIGUSR1;
 
   std::array<FileDescriptor, 2> pipes;  // by StreamKind
   std::array<std::unique_ptr<LineStream>, 2> lines;
@@ -184,6 +185,7 @@ ChildId Supervisor::start(const launch::Command& command) {
   child->output = command.output;
   child->on_stop = command.on_stop;
   child->forwards_user_signals = command.forwards_user_signals;
+  child->sigusr1_as = command.sigusr1_as;
   child->pid = launch::spawn({.argv = command.argv,
                               .environment = command.environment,
                               .working_directory = command.working_directory,
@@ -231,12 +233,20 @@ Wake Supervisor::wait(Deadline deadline) {
       stop_unreported_ = false;
       return Wake::kStopRequested;
     }
-    if (end_unreported_) {
+    // What a process wrote comes out before anybody speaks of its end; a stuck reader may not hold
+    // that up for long.
+    const Deadline drained_by = last_end_ + kDrainAfterExitHeldBack;
+    const bool drains = end_unreported_ && has_pending_output() && Clock::now() < drained_by;
+    if (end_unreported_ && !drains) {
       end_unreported_ = false;
       return Wake::kChildEnded;
     }
+    if (user_signal_unreported_) {
+      user_signal_unreported_ = false;
+      return Wake::kUserSignal;
+    }
     if (Clock::now() >= deadline) return Wake::kDeadline;
-    pump(deadline);
+    pump(drains ? std::min(deadline, drained_by) : deadline);
   }
 }
 
@@ -338,13 +348,25 @@ void Supervisor::take_signal(int signal) {
       return;
     }
   }
+  const bool taken = forward(signal, stops);
+  if (stops || taken) return;
+  user_signal_ = signal;
+  user_signal_unreported_ = true;
+}
+
+// False when nobody takes it.
+bool Supervisor::forward(int signal, bool stops) {
+  bool taken = false;
   for (const auto& [id, child] : children_) {
     if (!child->is_running()) continue;
     const bool passes = stops ? !child->on_stop.empty() &&
                                     child->on_stop.front().signal == launch::StopStep::kForward
                               : child->forwards_user_signals;
-    if (passes) kill(-child->pid, signal);
+    if (!passes) continue;
+    kill(-child->pid, signal == SIGUSR1 ? child->sigusr1_as : signal);
+    taken = true;
   }
+  return taken;
 }
 
 void Supervisor::reap() {
@@ -407,6 +429,7 @@ void Supervisor::finish_children() {
     }
     child->finished = true;
     end_unreported_ = true;
+    last_end_ = now;
   }
 }
 
@@ -438,7 +461,7 @@ void Supervisor::sweep(std::chrono::milliseconds grace) {
 
 void Supervisor::drain_sinks() {
   const Deadline deadline = Clock::now() + std::chrono::seconds(1);
-  while ((out_.has_pending() || err_.has_pending()) && Clock::now() < deadline) pump(deadline);
+  while (has_pending_output() && Clock::now() < deadline) pump(deadline);
 }
 
 }  // namespace entrypoint::supervise

@@ -51,6 +51,7 @@ class Supervisor final : public launch::ProcessRunner {
   [[nodiscard]] std::string collected(launch::ChildId child) const override;
   void send(launch::ChildId child, int signal) override;
   [[nodiscard]] int stop_signal() const override { return stop_signal_; }
+  [[nodiscard]] int user_signal() const override { return user_signal_; }
 
   /// Ends every process below us: SIGTERM, after `grace` SIGKILL. Blocks for at most `grace` and
   /// two seconds.
@@ -66,11 +67,13 @@ class Supervisor final : public launch::ProcessRunner {
   void stream_to(Child& child, StreamKind kind);
   void show(StreamKind kind, const RankTag* tag, std::string_view piece, bool starts_line);
   bool pump(launch::Deadline deadline);
+  [[nodiscard]] bool has_pending_output() const { return out_.has_pending() || err_.has_pending(); }
   [[nodiscard]] bool is_held_back() const { return out_.is_full() || err_.is_full(); }
   [[nodiscard]] launch::Deadline drain_limit(const Child& child) const;
   [[nodiscard]] launch::Deadline next_event(launch::Deadline deadline) const;
   void take_signals();
   void take_signal(int signal);
+  bool forward(int signal, bool stops);
   void reap();
   void read_from(Child& child, StreamKind kind);
   void run_stop_steps();
@@ -91,8 +94,11 @@ class Supervisor final : public launch::ProcessRunner {
 
   int stop_signal_ = 0;
   launch::Clock::time_point stopped_at_;
+  int user_signal_ = 0;
   bool stop_unreported_ = false;
+  bool user_signal_unreported_ = false;
   bool end_unreported_ = false;
+  launch::Clock::time_point last_end_;
 };
 
 }  // namespace entrypoint::supervise

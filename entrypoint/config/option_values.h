@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Boost.Program_options in the one style that `train` has: long options without abbreviations, no
+// words beside them, one wording of mistakes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
+
+namespace entrypoint {
+
+/// An empty list of options, as wide as the help text; the caller adds to it.
+boost::program_options::options_description option_list(const std::string& title);
+
+/// What one command line gives, by option name.
+class OptionValues {
+ public:
+  /// Throws ConfigError, with a hint to --help, for options that `known` does not have and for
+  /// values that are missing or of another type.
+  OptionValues(const boost::program_options::options_description& known,
+               std::span<const std::string> arguments);
+
+  /// Nothing when the option was not given. `Type` is the one that `known` says.
+  template <typename Type>
+  [[nodiscard]] std::optional<Type> get(const std::string& name) const {
+    if (!has(name)) return std::nullopt;
+    return values_[name].as<Type>();
+  }
+  [[nodiscard]] bool has(const std::string& name) const { return values_.count(name) > 0; }
+
+ private:
+  boost::program_options::variables_map values_;
+};
+
+}  // namespace entrypoint

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/fetch/aws_profile.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace entrypoint::fetch {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+bool names_profile(std::string_view section, std::string_view profile) {
+  constexpr std::string_view kPrefix = "profile";
+  if (section == profile) return true;
+  return section.starts_with(kPrefix) && section.size() > kPrefix.size() &&
+         (section[kPrefix.size()] == ' ' || section[kPrefix.size()] == '\t') &&
+         trimmed(section.substr(kPrefix.size())) == profile;
+}
+
+std::string text_of(const EnvironmentMap& environment, std::string_view variable,
+                    std::string_view usual) {
+  std::filesystem::path path = value_or(environment, variable);
+  const std::string home = value_or(environment, "HOME", "/root");
+  if (path.empty()) {
+    path = std::filesystem::path(home) / ".aws" / usual;
+  } else if (path.string().starts_with("~/")) {
+    path = std::filesystem::path(home) / path.string().substr(2);
+  }
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+ProfileSettings parse_profile(std::string_view text, std::string_view profile) {
+  ProfileSettings result;
+  bool is_inside = false;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    const std::string_view content = trimmed(line);
+    if (content.empty() || content.front() == '#' || content.front() == ';') continue;
+    if (content.front() == '[') {
+      is_inside = names_profile(trimmed(content.substr(1, content.find(']') - 1)), profile);
+      continue;
+    }
+    const bool is_nested = line.front() == ' ' || line.front() == '\t';
+    const std::size_t equals = content.find('=');
+    if (!is_inside || is_nested || equals == std::string_view::npos) continue;
+    result[std::string(trimmed(content.substr(0, equals)))] = trimmed(content.substr(equals + 1));
+  }
+  return result;
+}
+
+std::string profile_name(const EnvironmentMap& environment) {
+  return value_or(environment, "AWS_PROFILE",
+                  value_or(environment, "AWS_DEFAULT_PROFILE", "default"));
+}
+
+ProfileSettings read_profile(const EnvironmentMap& environment) {
+  const std::string profile = profile_name(environment);
+  ProfileSettings settings =
+      parse_profile(text_of(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials"), profile);
+  settings.merge(parse_profile(text_of(environment, "AWS_CONFIG_FILE", "config"), profile));
+  return settings;
+}
+
+}  // namespace entrypoint::fetch

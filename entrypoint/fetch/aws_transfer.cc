@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Transfer with libcurl, libarchive and AWS.
+#include <algorithm>
+#include <memory>
+#include <system_error>
+
+#include "entrypoint/fetch/archive.h"
+#include "entrypoint/fetch/aws_credentials.h"
+#include "entrypoint/fetch/aws_endpoint.h"
+#include "entrypoint/fetch/aws_profile.h"
+#include "entrypoint/fetch/code_artifact.h"
+#include "entrypoint/fetch/code_copy.h"
+#include "entrypoint/fetch/curl_http_client.h"
+#include "entrypoint/fetch/retries.h"
+#include "entrypoint/fetch/s3_client.h"
+#include "entrypoint/fetch/transfer_module.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint::fetch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ca_bundle(const EnvironmentMap& environment) {
+  for (const char* variable : {"AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"}) {
+    if (std::string file = value_or(environment, variable); !file.empty()) return file;
+  }
+  return {};
+}
+
+void log_warnings(const Unpacked& unpacked) {
+  for (const std::string& warning : unpacked.warnings) SMP_LOG(warning, "{}", warning);
+}
+
+bool has_archive_name(const fs::path& file) {
+  const std::string name = file.filename().string();
+  constexpr const char* kEndings[] = {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"};
+  return std::ranges::any_of(kEndings, [&](const char* end) { return name.ends_with(end); });
+}
+
+class AwsTransfer final : public Transfer {
+ public:
+  explicit AwsTransfer(const TransferSettings& settings)
+      : environment_(settings.environment),
+        profile_(read_profile(environment_)),
+        client_(ca_bundle(environment_)),
+        credentials_(environment_, profile_, client_, policy_),
+        s3_(choose_s3_endpoint(environment_,
+                               choose_region(environment_, settings.job_region, profile_)),
+            credentials_, client_, policy_) {}
+
+  void unpack_object(const S3Location& object, const fs::path& folder,
+                     const fs::path& scratch) override {
+    s3_.download(object, scratch);
+    const Unpacked unpacked = unpack(scratch, folder);
+    std::error_code ignored;
+    const auto size = fs::file_size(scratch, ignored);
+    fs::remove(scratch, ignored);
+    if (!unpacked.is_archive) {
+      throw smp::ConfigError(
+          "{}: its {} bytes are no tar.gz archive ({}); sagemaker_submit_directory names the "
+          "archive of the code, not a folder or a script",
+          object.text(), size, unpacked.refusal);
+    }
+    log_warnings(unpacked);
+    SMP_LOG(info, "fetched {}: {} members, {} bytes", object.text(), unpacked.members, size);
+  }
+
+  void unpack_file(const fs::path& file, const fs::path& folder) override {
+    const Unpacked unpacked = unpack(file, folder);
+    if (unpacked.is_archive) {
+      log_warnings(unpacked);
+      SMP_LOG(info, "unpacked {}: {} members", file.string(), unpacked.members);
+      return;
+    }
+    if (has_archive_name(file)) {
+      throw smp::ConfigError("{}: is no tar archive: {}", file.string(), unpacked.refusal);
+    }
+    copy_into(file, folder);
+  }
+
+  void upload(const fs::path& file, const S3Location& object) override { s3_.upload(file, object); }
+
+  std::string package_index(const PackageRepository& repository) override {
+    const std::string endpoint = value_or(environment_, "AWS_ENDPOINT_URL_CODEARTIFACT",
+                                          value_or(environment_, "AWS_ENDPOINT_URL"));
+    return package_index_url(repository, endpoint, credentials_, client_, policy_);
+  }
+
+ private:
+  EnvironmentMap environment_;
+  ProfileSettings profile_;
+  RetryPolicy policy_ = patient();
+  CurlHttpClient client_;
+  CredentialChain credentials_;
+  S3Client s3_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transfer> make_transfer(const TransferSettings& settings) {
+  return std::make_unique<AwsTransfer>(settings);
+}
+
+}  // namespace entrypoint::fetch

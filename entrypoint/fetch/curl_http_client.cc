@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/fetch/curl_http_client.h"
+
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include <curl/curl.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::fetch {
+namespace {
+
+constexpr std::size_t kBodyLimit = 1024 * 1024;
+// A transfer that stands still this long is given up, and tried again by the caller.
+constexpr long kStallSeconds = 60;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+struct FreeList {
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+
+File open_file(const std::filesystem::path& path, const char* mode) {
+  File file(std::fopen(path.c_str(), mode));
+  if (!file) throw smp::HostError("{}: {}", path.string(), std::strerror(errno));
+  return file;
+}
+
+/// What the callbacks fill.
+struct Exchange {
+  CURL* handle = nullptr;
+  HttpResponse response;
+  std::FILE* file = nullptr;
+  int file_error = 0;
+};
+
+std::size_t take_body(char* data, std::size_t, std::size_t count, void* where) {
+  auto& exchange = *static_cast<Exchange*>(where);
+  long status = 0;
+  curl_easy_getinfo(exchange.handle, CURLINFO_RESPONSE_CODE, &status);
+  if (exchange.file != nullptr && status >= 200 && status < 300) {
+    const std::size_t written = std::fwrite(data, 1, count, exchange.file);
+    if (written != count) exchange.file_error = errno;
+    return written;
+  }
+  if (exchange.response.body.size() < kBodyLimit) exchange.response.body.append(data, count);
+  return count;
+}
+
+std::size_t take_header(char* data, std::size_t, std::size_t count, void* where) {
+  auto& exchange = *static_cast<Exchange*>(where);
+  const std::string_view line(data, count);
+  if (line.starts_with("HTTP/")) exchange.response.headers.clear();  // after "100 Continue"
+  const std::size_t colon = line.find(':');
+  if (colon == std::string_view::npos) return count;
+  std::string name(line.substr(0, colon));
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string_view value = line.substr(colon + 1);
+  const std::size_t begin = value.find_first_not_of(" \t\r\n");
+  const std::size_t end = value.find_last_not_of(" \t\r\n");
+  exchange.response.headers[name] =
+      begin == std::string_view::npos ? "" : value.substr(begin, end - begin + 1);
+  return count;
+}
+
+void set_signature(CURL* handle, const Signature& signature) {
+  const std::string scope = "aws:amz:" + signature.region + ":" + signature.service;
+  curl_easy_setopt(handle, CURLOPT_AWS_SIGV4, scope.c_str());
+  curl_easy_setopt(handle, CURLOPT_USERNAME, signature.credentials.access_key.c_str());
+  curl_easy_setopt(handle, CURLOPT_PASSWORD, signature.credentials.secret_key.c_str());
+}
+
+}  // namespace
+
+std::string HttpResponse::header(std::string_view name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+CurlHttpClient::CurlHttpClient(std::string ca_bundle) : ca_bundle_(std::move(ca_bundle)) {
+  curl_global_init(CURL_GLOBAL_DEFAULT);
+  handle_ = curl_easy_init();
+  if (handle_ == nullptr) throw smp::HostError("libcurl cannot be initialised");
+}
+
+CurlHttpClient::~CurlHttpClient() {
+  curl_easy_cleanup(handle_);
+  curl_global_cleanup();
+}
+
+HttpResponse CurlHttpClient::send(const HttpRequest& request) {
+  curl_easy_reset(handle_);  // options only: the connection stays
+  Exchange exchange{.handle = handle_};
+  File sink;
+  File source;
+  if (!request.to_file.empty()) {
+    sink = open_file(request.to_file, "wb");
+    exchange.file = sink.get();
+  }
+  std::array<char, CURL_ERROR_SIZE> reason{};
+  curl_easy_setopt(handle_, CURLOPT_ERRORBUFFER, reason.data());
+  curl_easy_setopt(handle_, CURLOPT_URL, request.url.c_str());
+  // Whatever an answer says: no other protocol, no other host.
+  curl_easy_setopt(handle_, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(handle_, CURLOPT_FOLLOWLOCATION, 0L);
+  curl_easy_setopt(handle_, CURLOPT_PATH_AS_IS, 1L);  // keys may hold "..", and are signed as sent
+  curl_easy_setopt(handle_, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(handle_, CURLOPT_CONNECTTIMEOUT_MS,
+                   static_cast<long>(request.connect_limit.count()));
+  curl_easy_setopt(handle_, CURLOPT_TIMEOUT_MS, static_cast<long>(request.limit.count()));
+  curl_easy_setopt(handle_, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(handle_, CURLOPT_LOW_SPEED_TIME, kStallSeconds);
+  curl_easy_setopt(handle_, CURLOPT_WRITEFUNCTION, take_body);
+  curl_easy_setopt(handle_, CURLOPT_WRITEDATA, &exchange);
+  curl_easy_setopt(handle_, CURLOPT_HEADERFUNCTION, take_header);
+  curl_easy_setopt(handle_, CURLOPT_HEADERDATA, &exchange);
+  if (!ca_bundle_.empty()) curl_easy_setopt(handle_, CURLOPT_CAINFO, ca_bundle_.c_str());
+  if (request.direct) curl_easy_setopt(handle_, CURLOPT_NOPROXY, "*");
+
+  std::vector<std::string> headers = request.headers;
+  if (request.method == "PUT") {
+    curl_easy_setopt(handle_, CURLOPT_UPLOAD, 1L);
+    curl_off_t size = 0;
+    if (!request.from_file.empty()) {
+      source = open_file(request.from_file, "rb");
+      size = static_cast<curl_off_t>(std::filesystem::file_size(request.from_file));
+      curl_easy_setopt(handle_, CURLOPT_READDATA, source.get());
+    }
+    curl_easy_setopt(handle_, CURLOPT_INFILESIZE_LARGE, size);
+    headers.emplace_back("Expect:");
+  } else if (request.method == "POST") {
+    curl_easy_setopt(handle_, CURLOPT_POSTFIELDS, "");
+  }
+  if (request.signature) {
+    set_signature(handle_, *request.signature);
+    const std::string& token = request.signature->credentials.session_token;
+    if (!token.empty()) headers.push_back("X-Amz-Security-Token: " + token);
+  }
+  std::unique_ptr<curl_slist, FreeList> list;
+  for (const std::string& header : headers) {
+    curl_slist* const longer = curl_slist_append(list.get(), header.c_str());
+    static_cast<void>(list.release());
+    list.reset(longer);
+  }
+  curl_easy_setopt(handle_, CURLOPT_HTTPHEADER, list.get());
+
+  const CURLcode code = curl_easy_perform(handle_);
+  if (exchange.file_error == 0 && sink && std::fflush(sink.get()) != 0) exchange.file_error = errno;
+  if (exchange.file_error != 0) {
+    throw smp::HostError("{}: {}", request.to_file.string(), std::strerror(exchange.file_error));
+  }
+  if (code != CURLE_OK) {
+    throw NoAnswer(reason[0] != '\0' ? reason.data() : curl_easy_strerror(code));
+  }
+  long status = 0;
+  curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, &status);
+  exchange.response.status = static_cast<int>(status);
+  return std::move(exchange.response);
+}
+
+}  // namespace entrypoint::fetch

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/code_source.h"
+
+#include <fmt/format.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The SDK names /opt/ml/input/data/code/sourcedir.tar.gz for isolated jobs, and mock trees lie
+/// elsewhere.
+fs::path in_the_tree(const std::string& path, const opt_ml::Layout& layout) {
+  const std::string standard = std::string(opt_ml::Layout::kDefaultBase) + "/";
+  if (path.starts_with(standard)) return layout.base() / path.substr(standard.size());
+  return path;
+}
+
+[[noreturn]] void refuse(const JobConfig& job, std::string_view what) {
+  throw smp::ConfigError(
+      "sagemaker_submit_directory \"{}\": {}; expected s3://BUCKET/KEY of a tar.gz archive, or the "
+      "path of a folder, an archive or a file",
+      job.module_dir, what);
+}
+
+bool holds(const fs::path& folder, const fs::path& path) {
+  const fs::path relative = path.lexically_normal().lexically_relative(folder.lexically_normal());
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+CodeSource local_source(const JobConfig& job, const std::string& path, CodeSource source) {
+  source.kind = CodeSource::Kind::kLocal;
+  source.path = in_the_tree(path, job.layout).lexically_normal();
+  if (!source.path.is_absolute()) refuse(job, "is a relative path");
+  const fs::path code = job.layout.code();
+  if (holds(code, source.path)) refuse(job, "lies inside the code folder that it would replace");
+  if (holds(source.path, code)) refuse(job, "holds the code folder that it would be copied to");
+  return source;
+}
+
+}  // namespace
+
+CodeSource choose_code_source(const JobConfig& job) {
+  CodeSource source{.location = job.module_dir};
+  const bool has_code = !job.code.entries.empty();
+  if (job.names_code_folder() || job.code.fetched) return source;
+  if (has_code && job.knobs.code == CodePolicy::kKeep) return source;
+  source.over_existing = has_code;
+
+  const std::string scheme = url_scheme(job.module_dir);
+  if (scheme == "s3") {
+    const auto object = parse_s3_location(job.module_dir);
+    if (!object) refuse(job, "names no bucket");
+    if (object->key.empty() || object->key.ends_with('/'))
+      refuse(job, "is a prefix, not an object");
+    source.kind = CodeSource::Kind::kS3;
+    source.object = *object;
+    return source;
+  }
+  if (const auto path = path_of_file_url(job.module_dir)) return local_source(job, *path, source);
+  if (!scheme.empty()) refuse(job, fmt::format("expecting s3 scheme, found {}", scheme));
+  return local_source(job, job.module_dir, source);
+}
+
+std::optional<std::string> skipped_fetch_warning(const JobConfig& job) {
+  const CodeSource source = choose_code_source(job);
+  const bool skipped = !source.is_fetched() && !job.names_code_folder() && !job.code.fetched;
+  if (!skipped || job.entry_point.empty() || job.code.entry_point_exists) return std::nullopt;
+  return fmt::format(
+      "{} holds code, so {} is not fetched, and {} is not in that folder; set "
+      "SM_LAUNCH_CODE=replace to fetch it, or empty the folder",
+      job.layout.code().string(), job.module_dir, job.entry_point);
+}
+
+}  // namespace entrypoint

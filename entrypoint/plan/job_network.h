@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the hosts of a job find and talk to each other: interface, master's address, EFA.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "entrypoint/config/job_config.h"
+#include "entrypoint/fabric/efa.h"
+#include "entrypoint/plan/host_facts.h"
+#include "entrypoint/plan/runner_choice.h"
+
+namespace entrypoint {
+
+struct JobNetwork {
+  std::string interface_name;  ///< empty on one host: none is named
+  std::string gloo_interface;  ///< the loopback where no interface is named; may be empty
+  std::string master_address;  ///< name or address of the master host
+  EfaDecision efa;             ///< off for plain processes, which nobody asked to talk
+  std::vector<std::string> notes;
+  std::vector<std::string> warnings;
+};
+
+/// Pure. Throws ConfigError when several hosts leave no interface to pick.
+JobNetwork choose_network(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice);
+
+/// The knob as the fabric knows it.
+EfaSwitch efa_switch(EfaPolicy policy);
+
+/// The type of this host, and of the other groups that take part. SMDDP goes by what the SDK sent.
+/// Never empty.
+std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runner);
+
+}  // namespace entrypoint

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/mpirun_line.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace entrypoint {
+
+using Words = std::vector<std::string>;
+
+void MpirunLine::add(const Words& words) {
+  MpiOption option = group_mpi_options(words).front();
+  // A variable that goes by value first and by name later counts once.
+  const bool there = std::ranges::find(ours_, option.key, &MpiOption::key) != ours_.end();
+  if (!there) ours_.push_back(std::move(option));
+}
+
+void MpirunLine::export_value(const std::string& name, const std::string& value) {
+  add({"-x", name + "=" + value});
+}
+
+void MpirunLine::export_name(const std::string& name) { add({"-x", name}); }
+
+void MpirunLine::export_default(const std::string& name, const std::string& value) {
+  // The name would suffice for a value of the user's, but the value tells the command's reader
+  // more.
+  const std::string set_by_user = own(name);
+  export_value(name, set_by_user.empty() ? value : set_by_user);
+}
+
+void MpirunLine::export_if_set(const std::string& name) {
+  if (!own(name).empty()) export_name(name);
+}
+
+void MpirunLine::add_interface() {
+  if (input_.interface_name.empty()) return;
+  add({"-mca", "btl_tcp_if_include", input_.interface_name});
+  add({"-mca", "oob_tcp_if_include", input_.interface_name});
+}
+
+void MpirunLine::export_nccl() {
+  if (!input_.interface_name.empty()) export_default("NCCL_SOCKET_IFNAME", input_.interface_name);
+  if (input_.custom.nccl_debug) {
+    export_value("NCCL_DEBUG", *input_.custom.nccl_debug);
+  } else {
+    export_default("NCCL_DEBUG", "INFO");
+  }
+}
+
+void MpirunLine::export_search_paths() {
+  export_if_set("LD_LIBRARY_PATH");
+  export_name("PATH");
+}
+
+void MpirunLine::export_preload() {
+  const std::string shim = input_.facts.hostname_shim.string();
+  const std::string preload = own("LD_PRELOAD");
+  if (!shim.empty()) {
+    export_value("LD_PRELOAD", preload.empty() ? shim : shim + ":" + preload);
+  } else if (!preload.empty()) {
+    export_name("LD_PRELOAD");
+  }
+}
+
+MpiCommand MpirunLine::finish(const Words& rank_exec_options, const Words& starter) const {
+  MergedMpiOptions merged = merge_mpi_options(ours_, input_.custom.options);
+  MpiCommand result{.argv = {"mpirun"}, .notes = std::move(merged.notes)};
+  const auto append = [&](const Words& words) {
+    result.argv.insert(result.argv.end(), words.begin(), words.end());
+  };
+  for (const MpiOption& option : merged.ours) {
+    append(option.words);
+    if (!option.words.empty()) continue;
+    for (const MpiOption& custom : merged.custom) append(custom.words);
+  }
+  append({input_.facts.launcher.string(), "--rank-exec"});
+  append(rank_exec_options);
+  if (!input_.command_file.empty()) append({"--command-file", input_.command_file.string()});
+  append({"--"});
+  append(starter);
+  if (input_.command_file.empty()) append(input_.command);
+  return result;
+}
+
+std::string MpirunLine::own(std::string_view name) const {
+  return value_or(input_.job.environment, name);
+}
+
+}  // namespace entrypoint

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/plan/torchrun_command.h"
+
+#include <algorithm>
+
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint {
+namespace {
+
+using Words = std::vector<std::string>;
+
+void append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+void check_entry_point(const EntryPoint& entry) {
+  if (entry.kind == EntryPointKind::kPackage) {
+    throw smp::ConfigError(
+        "Python packages are not supported for torch_distributed. Please use a python script as "
+        "the entry-point: remove setup.py from the code folder, or name a script in a subfolder "
+        "that is no package; found entry point \"{}\"",
+        entry.name);
+  }
+  if (entry.kind != EntryPointKind::kProgram) {
+    throw smp::ConfigError(
+        "Unsupported entry point type for torch_distributed: \"{}\" is a command, expected a .py "
+        "script; set sagemaker_program to one",
+        entry.name);
+  }
+}
+
+Words program(const TorchrunInput& input) {
+  const bool users_interpreter = !input.job.knobs.python.empty();
+  if (input.facts.has_torchrun && !users_interpreter) return {"torchrun"};
+  if (input.facts.torch_version.empty()) {
+    throw smp::ConfigError(
+        "sagemaker_torch_distributed_enabled=true needs torchrun, which is not on PATH{}; install "
+        "torch, or set SM_LAUNCH_PYTHON to an interpreter that has it",
+        input.facts.python.empty() ? "; nor is Python"
+                                   : ", and " + input.facts.python.string() + " has no torch");
+  }
+  return {input.facts.python.string(), "-m", "torch.distributed.run"};
+}
+
+}  // namespace
+
+std::vector<std::string> make_torchrun_command(const TorchrunInput& input) {
+  check_entry_point(input.entry);
+  Words words;
+  if (value_or(input.job.environment, "RUN_NEURON_PARALLEL_COMPILE") == "1") {
+    words.emplace_back("neuron_parallel_compile");
+  }
+  append(words, program(input));
+  append(words, {"--nnodes", std::to_string(input.hosts.size()), "--nproc_per_node",
+                 std::to_string(input.processes_per_host)});
+  if (input.hosts.size() > 1) {
+    const auto node = std::ranges::find(input.hosts, input.job.current_host());
+    append(words, {"--master_addr", input.master_address, "--master_port", input.master_port,
+                   "--node_rank", std::to_string(node - input.hosts.begin())});
+  } else if (!value_or(input.job.environment, "MASTER_PORT").empty()) {
+    // On one host torchrun takes a port of its own, whatever the environment says.
+    append(words, {"--master_port", input.master_port});
+  }
+  words.push_back(input.entry.name);
+  append(words, input.arguments);
+  return words;
+}
+
+std::vector<Variable> torchrun_fabric_variables(const EfaDecision& efa,
+                                                const EnvironmentMap& environment) {
+  if (!efa.enabled) return {};
+  std::vector<Variable> variables = {
+      {"FI_PROVIDER", "efa"}, {"NCCL_PROTO", "simple"}, {"FI_EFA_FORK_SAFE", "1"}};
+  if (efa.device_rdma) {
+    variables.push_back({"FI_EFA_USE_DEVICE_RDMA", "1"});
+    variables.push_back({"RDMAV_FORK_SAFE", "1"});
+  }
+  std::erase_if(variables, [&](const Variable& variable) {
+    return !value_or(environment, variable.name).empty();
+  });
+  return variables;
+}
+
+}  // namespace entrypoint
