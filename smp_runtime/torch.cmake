@@ -8,7 +8,7 @@ if(NOT SMP_PYTHON)
   endif()
 endif()
 execute_process(
-  COMMAND "${SMP_PYTHON}" -c
+  COMMAND "${SMP_PYTHON}" -I -c  # -I: pip's isolated builds hide site-packages through PYTHONPATH
           "import importlib.util, sysconfig; s = importlib.util.find_spec('torch'); \
 print(s.submodule_search_locations[0] if s else '', sysconfig.get_path('include'), \
 sysconfig.get_config_var('EXT_SUFFIX'), sysconfig.get_path('platlib'), sep=';')"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/collectives/gradient_reducer.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -8,6 +10,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
@@ -16,13 +20,19 @@
 namespace smp::collectives {
 namespace {
 
-constexpr size_t kBroadcastBytes = 250 * 1024 * 1024;
+using torch::autograd::variable_list;
+using Indices = std::vector<std::size_t>;
+
+constexpr std::size_t kBroadcastBytes = 250 * 1024 * 1024;
 
 struct Bucket {
-  std::vector<at::Tensor> gradients;
-  int64_t bytes = 0;
+  Indices parameters;
+  // Of the step in progress.
+  std::size_t missing = 0;  ///< parameters whose gradient is not final
+  bool sent = false;
   at::Tensor flat;
   c10::intrusive_ptr<c10d::Work> work;
+  c10::intrusive_ptr<c10::ivalue::Future> hooked;
 };
 
 c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor,
@@ -33,76 +43,307 @@ c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const
   return group.allreduce(tensors, options);
 }
 
-/// Which parameters have a gradient on any rank: others must keep none, for an optimizer treats a
-/// missing gradient and zeros differently.
-at::Tensor present_anywhere(c10d::ProcessGroup& group, const std::vector<at::Tensor>& parameters) {
-  const at::Device device = parameters[0].device();
-  at::Tensor present = at::empty({static_cast<int64_t>(parameters.size())}, at::kByte);
-  auto* flags = present.data_ptr<uint8_t>();
-  for (size_t index = 0; index < parameters.size(); ++index) {
-    flags[index] = parameters[index].grad().defined() ? 1 : 0;
-  }
-  present = present.to(device);
-  start_all_reduce(group, present, c10d::ReduceOp::MAX)->wait();
-  return present.cpu();
-}
-
-/// Consecutive gradients of one type and device, last parameter first: about the order in which
-/// backwards finish them.
-std::vector<Bucket> make_buckets(const std::vector<at::Tensor>& parameters,
-                                 const at::Tensor& present, int64_t bucket_bytes) {
-  const auto* flags = present.data_ptr<uint8_t>();
-  std::vector<Bucket> buckets;
-  for (size_t index = parameters.size(); index-- > 0;) {
-    if (flags[index] == 0) continue;
-    at::Tensor& grad = parameters[index].mutable_grad();
-    if (!grad.defined()) grad = at::zeros_like(parameters[index]);
-    if (grad.is_sparse()) {
-      throw UserCodeError(
-          "the gradient of parameter {} (shape {}) is sparse; averaging sparse gradients is not "
-          "available yet: make its layer without sparse=True",
-          index, fmt::join(parameters[index].sizes(), "x"));
-    }
-    const bool fits = !buckets.empty() && buckets.back().bytes < bucket_bytes &&
-                      buckets.back().gradients[0].scalar_type() == grad.scalar_type() &&
-                      buckets.back().gradients[0].device() == grad.device();
-    if (!fits) buckets.emplace_back();
-    buckets.back().gradients.push_back(grad);
-    buckets.back().bytes += static_cast<int64_t>(grad.nbytes());
-  }
-  return buckets;
-}
-
 }  // namespace
 
-GradientReducer::GradientReducer(std::string group_name, std::vector<at::Tensor> parameters,
-                                 int64_t bucket_bytes)
-    : group_name_(std::move(group_name)),
-      parameters_(std::move(parameters)),
-      bucket_bytes_(bucket_bytes) {}
+class GradientReducer::Core {
+ public:
+  Core(Options options, std::vector<at::Tensor> parameters)
+      : options_(std::move(options)),
+        parameters_(std::move(parameters)),
+        counts_(parameters_.size()),
+        expected_(parameters_.size()),
+        last_seen_(parameters_.size()),
+        bucket_of_(parameters_.size(), kNone),
+        late_(parameters_.size()) {}
 
-void GradientReducer::average() {
-  const auto group = c10d::resolve_process_group(group_name_);
-  if (group->getSize() == 1 || parameters_.empty()) return;
-  const at::NoGradGuard no_grad;
-  std::vector<Bucket> buckets =
-      make_buckets(parameters_, present_anywhere(*group, parameters_), bucket_bytes_);
-  for (Bucket& bucket : buckets) {
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& gradient : bucket.gradients) flat.push_back(gradient.reshape({-1}));
-    bucket.flat = at::cat(flat);
-    bucket.work = start_all_reduce(*group, bucket.flat, c10d::ReduceOp::SUM);
-  }
-  for (Bucket& bucket : buckets) {
-    bucket.work->wait();
-    bucket.flat.div_(group->getSize());
-    int64_t offset = 0;
-    for (at::Tensor& gradient : bucket.gradients) {
-      gradient.copy_(bucket.flat.narrow(0, offset, gradient.numel()).view(gradient.sizes()));
-      offset += gradient.numel();
+  /// Hooks may outlive the core when a parameter does.
+  void watch(const std::shared_ptr<Core>& self) {
+    for (std::size_t index = 0; index < parameters_.size(); ++index) {
+      auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[index]);
+      if (!accumulator) continue;  // frozen
+      accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+          [weak = std::weak_ptr<Core>(self), index](const variable_list& outputs,
+                                                    const variable_list& inputs) {
+            if (const auto core = weak.lock()) core->note(index, inputs[0]);
+            return outputs;
+          }));
+      accumulators_.push_back(std::move(accumulator));  // a parameter holds its own weakly
     }
   }
+
+  void set_hook(std::unique_ptr<c10d::CommHookInterface> hook) { hook_ = std::move(hook); }
+
+  void begin_step(bool due) {
+    if (std::any_of(counts_.begin(), counts_.end(), [](auto count) { return count > 0; })) {
+      expected_ = counts_;
+    }
+    std::fill(counts_.begin(), counts_.end(), 0);
+    std::fill(late_.begin(), late_.end(), at::Tensor());
+    armed_ = due && options_.overlap && !buckets_.empty();
+    next_ = 0;
+    for (Bucket& bucket : buckets_) {
+      bucket.sent = false;
+      bucket.flat.reset();
+      bucket.missing = static_cast<std::size_t>(
+          std::count_if(bucket.parameters.begin(), bucket.parameters.end(),
+                        [&](std::size_t index) { return expected_[index] > 0; }));
+    }
+  }
+
+  void average() {
+    const at::NoGradGuard no_grad;
+    group_ = c10d::resolve_process_group(options_.group_name);
+    progress_ = {};
+    const bool armed = std::exchange(armed_, false);
+    if (parameters_.empty() || (group_->getSize() == 1 && !hook_)) return;
+    if (armed) {
+      progress_.early = static_cast<std::int64_t>(next_);
+      while (next_ < buckets_.size()) send(next_++);
+    }
+    // One flag a parameter: it has a gradient; one a bucket: some of it came after it was sent.
+    const std::vector<bool> flags = agree(armed);
+    std::vector<Bucket> extra;
+    if (armed) {
+      Indices unplanned;
+      for (std::size_t index = 0; index < parameters_.size(); ++index) {
+        if (flags[index] && bucket_of_[index] == kNone) unplanned.push_back(index);
+      }
+      extra = cut(unplanned);
+    } else {
+      Indices present;
+      for (std::size_t index = 0; index < parameters_.size(); ++index) {
+        if (flags[index]) present.push_back(index);
+      }
+      plan(present);
+    }
+    auto& rest = armed ? extra : buckets_;
+    for (std::size_t index = 0; index < rest.size(); ++index) send(rest[index], index, rest.size());
+    for (std::size_t index = 0; index < buckets_.size(); ++index) {
+      finish(buckets_[index], flags, armed && flags[parameters_.size() + index], index);
+    }
+    for (Bucket& bucket : extra) finish(bucket, flags, false, 0);
+    progress_.buckets = static_cast<std::int64_t>(buckets_.size() + extra.size());
+    if (!extra.empty()) buckets_.clear();  // learn anew
+  }
+
+  [[nodiscard]] Progress progress() const { return progress_; }
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  /// A gradient was added to a parameter.
+  void note(std::size_t index, const at::Tensor& gradient) {
+    if (!gradient.defined()) return;
+    ++counts_[index];
+    last_seen_[index] = ++clock_;
+    if (!armed_ || bucket_of_[index] == kNone) return;
+    Bucket& bucket = buckets_[bucket_of_[index]];
+    const at::NoGradGuard no_grad;
+    if (bucket.sent) {
+      at::Tensor& late = late_[index];
+      // The engine may still use `gradient`: never change it.
+      late = late.defined() ? late.add(gradient) : gradient.detach().clone();
+      return;
+    }
+    if (counts_[index] != expected_[index]) return;
+    --bucket.missing;
+    if (!group_) return;
+    // In one order on all ranks, whatever the order in which they are ready.
+    for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(next_);
+  }
+
+  void send(std::size_t index) { send(buckets_[index], index, buckets_.size()); }
+
+  void send(Bucket& bucket, std::size_t index, std::size_t count) {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> flat;
+    for (const std::size_t parameter : bucket.parameters) {
+      const at::Tensor& gradient = parameters_[parameter].grad();
+      if (gradient.defined()) refuse_sparse(gradient, parameter);
+      flat.push_back(
+          (gradient.defined() ? gradient : at::zeros_like(parameters_[parameter])).reshape({-1}));
+    }
+    bucket.flat = at::cat(flat);
+    bucket.sent = true;
+    start(bucket, index, count);
+  }
+
+  void start(Bucket& bucket, std::size_t index, std::size_t count) {
+    if (!hook_) {
+      bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM);
+      return;
+    }
+    std::vector<std::size_t> offsets;
+    std::vector<std::size_t> lengths;
+    std::vector<c10::IntArrayRef> sizes;
+    std::vector<at::Tensor> parameters;
+    std::size_t offset = 0;
+    for (const std::size_t parameter : bucket.parameters) {
+      const at::Tensor& tensor = parameters_[parameter];
+      offsets.push_back(offset);
+      lengths.push_back(static_cast<std::size_t>(tensor.numel()));
+      sizes.push_back(tensor.sizes());
+      parameters.push_back(tensor);
+      offset += lengths.back();
+    }
+    c10d::GradBucket given(index, count, bucket.flat, std::move(offsets), std::move(lengths),
+                           std::move(sizes), std::move(parameters), std::nullopt);
+    bucket.hooked = hook_->runHook(given);
+  }
+
+  /// The reduced bucket, averaged.
+  at::Tensor result_of(Bucket& bucket) {
+    if (!hook_) {
+      bucket.work->wait();
+      bucket.work.reset();
+      return std::move(bucket.flat).div_(group_->getSize());
+    }
+    bucket.hooked->wait();
+    if (bucket.hooked->hasError()) bucket.hooked->value();  // rethrows
+    at::Tensor result = hook_->parseHookResult(bucket.hooked->value());
+    bucket.hooked.reset();
+    if (result.numel() != bucket.flat.numel()) {
+      throw UserCodeError("the communication hook returned {} elements for a bucket of {}",
+                          result.numel(), bucket.flat.numel());
+    }
+    return result;
+  }
+
+  void finish(Bucket& bucket, const std::vector<bool>& flags, bool late, std::size_t index) {
+    at::Tensor result = result_of(bucket);
+    if (late) {
+      std::vector<at::Tensor> flat;
+      for (const std::size_t parameter : bucket.parameters) {
+        const at::Tensor& more = late_[parameter];
+        flat.push_back(
+            (more.defined() ? more : at::zeros_like(parameters_[parameter])).reshape({-1}));
+      }
+      bucket.flat = at::cat(flat);
+      start(bucket, index, buckets_.size());
+      result = result.add(result_of(bucket));
+    }
+    std::int64_t offset = 0;
+    for (const std::size_t parameter : bucket.parameters) {
+      const std::int64_t count = parameters_[parameter].numel();
+      const at::Tensor part = result.narrow(0, offset, count);
+      offset += count;
+      if (!flags[parameter]) continue;  // on no rank: an optimizer takes zeros for a gradient
+      at::Tensor& gradient = parameters_[parameter].mutable_grad();
+      if (!gradient.defined()) gradient = at::zeros_like(parameters_[parameter]);
+      gradient.copy_(part.view(gradient.sizes()));
+    }
+    bucket.flat.reset();
+  }
+
+  std::vector<bool> agree(bool with_buckets) {
+    const std::size_t count = parameters_.size() + (with_buckets ? buckets_.size() : 0);
+    at::Tensor tensor = at::empty({static_cast<std::int64_t>(count)}, at::kByte);
+    auto* flags = tensor.data_ptr<std::uint8_t>();
+    for (std::size_t index = 0; index < count; ++index) {
+      const bool parameter = index < parameters_.size();
+      flags[index] = parameter ? parameters_[index].grad().defined()
+                               : is_late(buckets_[index - parameters_.size()]);
+    }
+    tensor = tensor.to(parameters_[0].device());
+    if (group_->getSize() > 1) start_all_reduce(*group_, tensor, c10d::ReduceOp::MAX)->wait();
+    tensor = tensor.cpu();
+    flags = tensor.data_ptr<std::uint8_t>();
+    return std::vector<bool>(flags, flags + count);
+  }
+
+  [[nodiscard]] bool is_late(const Bucket& bucket) const {
+    return std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
+                       [&](std::size_t index) { return late_[index].defined(); });
+  }
+
+  /// Buckets for the parameters that have gradients, in the order in which they are final.
+  void plan(Indices present) {
+    std::reverse(present.begin(), present.end());  // about that order, whatever happened
+    if (options_.overlap) {
+      std::stable_sort(present.begin(), present.end(), [&](std::size_t one, std::size_t other) {
+        return last_seen_[one] < last_seen_[other];
+      });
+      share(present);
+    }
+    buckets_ = cut(present);
+    std::fill(bucket_of_.begin(), bucket_of_.end(), kNone);
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      for (const std::size_t index : buckets_[bucket].parameters) bucket_of_[index] = bucket;
+    }
+  }
+
+  /// All ranks take the order of the first.
+  void share(Indices& order) {
+    if (order.empty() || group_->getSize() == 1) return;
+    at::Tensor tensor = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
+    std::copy(order.begin(), order.end(), tensor.data_ptr<std::int64_t>());
+    std::vector<at::Tensor> tensors{tensor.to(parameters_[0].device())};
+    group_->broadcast(tensors)->wait();
+    tensor = tensors[0].cpu();
+    std::copy_n(tensor.data_ptr<std::int64_t>(), order.size(), order.begin());
+  }
+
+  /// Consecutive parameters of one type and device, up to the size of a bucket.
+  [[nodiscard]] std::vector<Bucket> cut(const Indices& order) const {
+    std::vector<Bucket> buckets;
+    std::int64_t bytes = 0;
+    for (const std::size_t index : order) {
+      const at::Tensor& parameter = parameters_[index];
+      const bool fits =
+          !buckets.empty() && bytes < options_.bucket_bytes &&
+          parameters_[buckets.back().parameters[0]].scalar_type() == parameter.scalar_type() &&
+          parameters_[buckets.back().parameters[0]].device() == parameter.device();
+      if (!fits) {
+        buckets.emplace_back();
+        bytes = 0;
+      }
+      buckets.back().parameters.push_back(index);
+      bytes += static_cast<std::int64_t>(parameter.nbytes());
+    }
+    return buckets;
+  }
+
+  static void refuse_sparse(const at::Tensor& gradient, std::size_t index) {
+    if (!gradient.is_sparse()) return;
+    throw UserCodeError(
+        "the gradient of parameter {} (shape {}) is sparse; averaging sparse gradients is not "
+        "available yet: make its layer without sparse=True",
+        index, fmt::join(gradient.sizes(), "x"));
+  }
+
+  const Options options_;
+  const std::vector<at::Tensor> parameters_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::unique_ptr<c10d::CommHookInterface> hook_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;  ///< from the first average() on
+  std::vector<Bucket> buckets_;                   ///< as learned; empty: to be learned
+  std::vector<std::uint32_t> counts_;             ///< gradients in this step
+  std::vector<std::uint32_t> expected_;           ///< gradients in the last step that had any
+  std::vector<std::uint64_t> last_seen_;
+  std::uint64_t clock_ = 0;
+  Indices bucket_of_;
+  std::vector<at::Tensor> late_;
+  bool armed_ = false;
+  std::size_t next_ = 0;  ///< first bucket that was not sent
+  Progress progress_;
+};
+
+GradientReducer::GradientReducer(Options options, std::vector<at::Tensor> parameters)
+    : core_(std::make_shared<Core>(std::move(options), std::move(parameters))) {
+  core_->watch(core_);
 }
+
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::set_hook(std::unique_ptr<c10d::CommHookInterface> hook) {
+  core_->set_hook(std::move(hook));
+}
+
+void GradientReducer::begin_step(bool due) { core_->begin_step(due); }
+
+void GradientReducer::average() { core_->average(); }
+
+GradientReducer::Progress GradientReducer::progress() const { return core_->progress(); }
 
 void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
                        int root) {

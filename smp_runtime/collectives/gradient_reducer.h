@@ -1,33 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages gradients over the ranks of a group, in buckets.
+// Averages gradients over the ranks of a group, in buckets, while backwards still run.
 //
 // c10d's reducer decides at forward time whether the next backward reduces, which is wrong with
-// several forwards under way; this one is called when all backwards of a step are over.
+// several forwards under way. This one learns in a step how often each parameter gets a gradient
+// and in which order they are final, and sends a bucket of the next step as soon as all of its
+// gradients have come that often. What comes later than learned is sent once more, at the end.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+namespace c10d {
+class CommHookInterface;
+}  // namespace c10d
+
 namespace smp::collectives {
 
+/// All ranks of the group make the same calls in the same order. Gradients may come from any
+/// thread, one at a time.
 class GradientReducer {
  public:
-  /// `group_name` is a registered c10d group that reaches the parameters' devices. All ranks give
-  /// the same parameters in the same order.
-  GradientReducer(std::string group_name, std::vector<at::Tensor> parameters, int64_t bucket_bytes);
+  struct Options {
+    std::string group_name;  ///< a registered c10d group that reaches the parameters' devices
+    std::int64_t bucket_bytes = 0;
+    bool overlap = true;  ///< false: everything at the end, in an order that no timing decides
+  };
+
+  /// All ranks give the same parameters in the same order.
+  GradientReducer(Options options, std::vector<at::Tensor> parameters);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Reduces buckets in place of the all-reduce and its division by the number of ranks.
+  void set_hook(std::unique_ptr<c10d::CommHookInterface> hook);
+
+  /// A step begins, whose gradients are averaged at its end if `due`.
+  void begin_step(bool due);
 
   /// Makes every parameter's `.grad` the mean over the group. A parameter without gradient counts
-  /// as zeros if another rank has one, and stays without if none has. All ranks call it; blocks
-  /// until done, at most the group's timeout. Throws UserCodeError for sparse gradients.
+  /// as zeros if another rank has one, and stays without if none has. Blocks until done, at most
+  /// the group's timeout. Throws UserCodeError for sparse gradients.
   void average();
 
+  /// How many buckets of the last average() were on their way before it, and of how many.
+  struct Progress {
+    std::int64_t early = 0;
+    std::int64_t buckets = 0;
+  };
+  [[nodiscard]] Progress progress() const;
+
  private:
-  const std::string group_name_;
-  const std::vector<at::Tensor> parameters_;
-  const int64_t bucket_bytes_;
+  class Core;
+  std::shared_ptr<Core> core_;  // hooks of the parameters hold it weakly
 };
 
 /// Overwrites `tensors` with those of rank `root` of the group, in buckets. All ranks call it.

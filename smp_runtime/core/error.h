@@ -18,9 +18,12 @@ class Error : public std::runtime_error {
  public:
   using runtime_error::runtime_error;
 
-  template <typename... Args>
-  explicit Error(fmt::format_string<Args...> format, Args&&... args) requires(sizeof...(Args) > 0)
-      : runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+  // The first argument apart: a text alone is taken as it is. (Clang 16 cannot inherit a
+  // constructor that a requires-clause constrains.)
+  template <typename First, typename... Rest>
+  explicit Error(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest)
+      : runtime_error(
+            fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 };
 
 /// The job asked for something impossible.

@@ -56,6 +56,10 @@ void configure(std::string name, Level threshold, std::string prefix) {
   threshold_value = static_cast<int>(threshold);
 }
 
+const std::string& name() { return settings().name; }
+
+Level threshold() { return static_cast<Level>(threshold_value.load()); }
+
 bool enabled(Level level) { return static_cast<int>(level) >= threshold_value.load(); }
 
 void write(Level level, std::string_view message) noexcept {

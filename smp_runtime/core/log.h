@@ -18,6 +18,10 @@ void configure(std::string name, Level threshold, std::string prefix = "");
 
 bool enabled(Level level);
 
+/// As configured: for a shared module, which has its own copy of all this.
+const std::string& name();
+Level threshold();
+
 /// Writes one line with one write(2), so that lines of several threads never mix. Never throws.
 void write(Level level, std::string_view message) noexcept;
 

@@ -47,8 +47,16 @@ std::vector<std::int64_t> parameter_bytes_of(const Assignment& assignment, const
 /// parent's, and the share of parameter bytes of each partition. Users search logs for it.
 std::string assignment_line(const Assignment& assignment, const ModuleTree& tree);
 
+/// One line beginning "Partition balance:": for each partition its parameters and activations, and
+/// its share of the forward time; then how far the fullest and the slowest are above the mean.
+std::string balance_line(const Assignment& assignment, const ModuleTree& tree);
+
+/// 1024 → "1.0 KiB".
+std::string human_bytes(std::int64_t bytes);
+
 /// The tree, one module a line behind a line break: indentation, name, partition, parameter bytes
-/// of its subtree. What is below a module that is whole on one partition is left out.
+/// of its subtree and its share of the forward time. What is below a module that is whole on one
+/// partition is left out.
 std::string assignment_tree(const Assignment& assignment, const ModuleTree& tree);
 
 }  // namespace smp::partition

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/partition/placement_tree.h"
 #include "smp_runtime/partition/segments.h"
 
 namespace smp::partition {
@@ -101,11 +100,25 @@ class LevelByLevel {
 
 }  // namespace
 
-Assignment assign_compat(const ModuleTree& tree, int partitions, double memory_weight) {
+std::vector<int> place_level_by_level(const ModuleTree& tree, int partitions,
+                                      const std::vector<Cost>& own_costs, Containers containers) {
   SMP_CHECK(tree.size() > 0 && partitions >= 1, "{} modules for {} partitions", tree.size(),
             partitions);
-  LevelByLevel partitioner(make_placement_tree(tree, own_costs(tree, memory_weight)), partitions);
-  return make_assignment(tree, std::move(partitioner).decide(), partitions);
+  LevelByLevel partitioner(make_placement_tree(tree, own_costs, containers), partitions);
+  std::vector<int> device_of = std::move(partitioner).decide();
+  // A container was placed for the sake of what it holds; nothing of it runs.
+  for (int node = 1; node < tree.size(); ++node) {
+    if (!tree.module(node).called && tree.module(node).parameters.empty()) {
+      device_of[node] = device_of[nearest_called_ancestor(tree, node)];
+    }
+  }
+  return device_of;
+}
+
+Assignment assign_compat(const ModuleTree& tree, int partitions, double memory_weight) {
+  const std::vector<Cost> costs = own_costs(tree, memory_weight);
+  return make_assignment(tree, place_level_by_level(tree, partitions, costs, Containers::kDissolve),
+                         partitions);
 }
 
 }  // namespace smp::partition

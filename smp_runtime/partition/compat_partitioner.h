@@ -3,8 +3,11 @@
 // devices shared out in proportion.
 #pragma once
 
+#include <vector>
+
 #include "smp_runtime/partition/assignment.h"
 #include "smp_runtime/partition/cost_model.h"
+#include "smp_runtime/partition/placement_tree.h"
 
 namespace smp::partition {
 
@@ -14,5 +17,9 @@ namespace smp::partition {
 /// With at least as many leaves (modules that can stand alone) as partitions none stays empty. The
 /// result depends on the arguments only.
 Assignment assign_compat(const ModuleTree& tree, int partitions, double memory_weight);
+
+/// The same with other costs, by node; the partition of each node.
+std::vector<int> place_level_by_level(const ModuleTree& tree, int partitions,
+                                      const std::vector<Cost>& own_costs, Containers containers);
 
 }  // namespace smp::partition

@@ -12,13 +12,6 @@ namespace {
 __extension__ using Wide = __int128;
 using Amounts = std::vector<std::int64_t>;
 
-constexpr std::int64_t kParts = 1'000'000;  // resolution of memory_weight
-
-Cost share(std::int64_t amount, std::int64_t total, std::int64_t parts) {
-  if (total == 0) return 0;
-  return static_cast<Cost>(Wide{amount} * kWholeModel * parts / total / kParts);
-}
-
 std::int64_t sum(const Amounts& amounts) {
   return std::accumulate(amounts.begin(), amounts.end(), std::int64_t{0});
 }
@@ -37,24 +30,37 @@ Amounts own_parameter_bytes(const ModuleTree& tree) {
   return bytes;
 }
 
-std::vector<Cost> own_costs(const ModuleTree& tree, double memory_weight) {
-  SMP_CHECK(memory_weight >= 0 && memory_weight <= 1, "memory_weight is {}", memory_weight);
-  const Amounts parameters = own_parameter_bytes(tree);
-  Amounts memory = parameters;
+Amounts own_times(const ModuleTree& tree) {
   Amounts time(tree.size());
-  for (int node = 0; node < tree.size(); ++node) {
-    memory[node] += tree.module(node).activation_bytes;
-    time[node] = tree.module(node).time_ns;
-  }
-  if (sum(time) == 0) time = parameters;
+  for (int node = 0; node < tree.size(); ++node) time[node] = tree.module(node).time_ns;
+  return sum(time) == 0 ? own_parameter_bytes(tree) : time;
+}
 
-  const std::int64_t memory_parts = std::llround(memory_weight * kParts);
+Cost share_of(std::int64_t amount, std::int64_t total, std::int64_t parts) {
+  if (total == 0) return 0;
+  return static_cast<Cost>(Wide{amount} * kWholeModel * parts / total / kParts);
+}
+
+std::int64_t memory_parts(double memory_weight) {
+  SMP_CHECK(memory_weight >= 0 && memory_weight <= 1, "memory_weight is {}", memory_weight);
+  return std::llround(memory_weight * kParts);
+}
+
+std::vector<Cost> own_costs(const ModuleTree& tree, double memory_weight,
+                            const MemoryModel& memory_model) {
+  const std::int64_t parts = memory_parts(memory_weight);
+  Amounts memory = own_parameter_bytes(tree);
+  for (int node = 0; node < tree.size(); ++node) {
+    memory[node] = memory[node] * memory_model.state_factor +
+                   tree.module(node).activation_bytes * memory_model.kept_activations;
+  }
+  const Amounts time = own_times(tree);
   const std::int64_t all_memory = sum(memory);
   const std::int64_t all_time = sum(time);
   std::vector<Cost> costs(tree.size());
   for (int node = 0; node < tree.size(); ++node) {
-    costs[node] = share(memory[node], all_memory, memory_parts) +
-                  share(time[node], all_time, kParts - memory_parts);
+    costs[node] =
+        share_of(memory[node], all_memory, parts) + share_of(time[node], all_time, kParts - parts);
   }
   return costs;
 }

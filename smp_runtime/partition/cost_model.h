@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a module costs a device, as one integer.
+// What a module costs a device: bytes, nanoseconds, and both mixed into one integer.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,33 @@ namespace smp::partition {
 using Cost = std::int64_t;
 inline constexpr Cost kWholeModel = Cost{1} << 40;
 
+/// What a byte of parameters and a byte of activations occupy while training.
+struct MemoryModel {
+  /// Parameter, gradient and optimizer state for each byte of parameters: 4 for fp32 with Adam
+  /// (4 + 4 + 8 bytes an element), 8 for bf16 or fp16 with fp32 masters (2 + 2 + 12).
+  int state_factor = 1;
+  int kept_activations = 1;  ///< microbatches whose activations are held at one time
+};
+
 /// Own cost of each node: memory_weight × its share of the model's bytes (parameters, each counted
-/// once at its first owner in execution order, and activations) plus the rest × its share of the
-/// forward time. A tree without times takes parameter bytes in their place: each weight works once
-/// per sample. The sum over all nodes is at most kWholeModel, short of it by rounding only.
-/// `memory_weight` lies in [0, 1].
-std::vector<Cost> own_costs(const ModuleTree& tree, double memory_weight);
+/// once at its first owner in execution order, and activations, as `memory` weighs them) plus the
+/// rest × its share of the forward time. The sum over all nodes is at most kWholeModel, short of it
+/// by rounding only. `memory_weight` lies in [0, 1].
+std::vector<Cost> own_costs(const ModuleTree& tree, double memory_weight,
+                            const MemoryModel& memory = {});
 
 /// Parameter bytes of each node, shared ones counted once at their first owner.
 std::vector<std::int64_t> own_parameter_bytes(const ModuleTree& tree);
+
+/// Forward time of each node [ns]. A tree without times takes parameter bytes in their place: each
+/// weight works once per sample.
+std::vector<std::int64_t> own_times(const ModuleTree& tree);
+
+/// amount / total × parts / kParts as a Cost, rounded down; 0 where the total is.
+Cost share_of(std::int64_t amount, std::int64_t total, std::int64_t parts);
+
+/// The resolution of memory_weight: `memory_parts(0.8)` is 0.8 × kParts.
+inline constexpr std::int64_t kParts = 1'000'000;
+std::int64_t memory_parts(double memory_weight);
 
 }  // namespace smp::partition

@@ -17,8 +17,9 @@ int ModuleTree::add_module(Module module, int parent) {
   const int node = size();
   SMP_CHECK(parent >= -1 && parent < node && (parent == -1) == (node == 0),
             "module {} with number {} names {} as its parent", module.name, node, parent);
-  SMP_CHECK(module.activation_bytes >= 0 && module.time_ns >= 0, "module {} has negative costs",
-            module.name);
+  SMP_CHECK(module.activation_bytes >= 0 && module.time_ns >= 0 && module.input_bytes >= 0 &&
+                module.output_bytes >= 0 && module.calls >= 0,
+            "module {} has negative costs", module.name);
   for (const int id : module.parameters) {
     SMP_CHECK(id >= 0 && id < static_cast<int>(parameters_.size()), "module {} owns parameter {}",
               module.name, id);
@@ -29,6 +30,14 @@ int ModuleTree::add_module(Module module, int parent) {
   children_.emplace_back();
   if (parent >= 0) children_[parent].push_back(node);
   return node;
+}
+
+void ModuleTree::add_tensor(Tensor tensor) {
+  const auto known = [this](int node) { return node >= 0 && node < size(); };
+  SMP_CHECK(tensor.bytes >= 0 && known(tensor.producer), "tensor of {} bytes made by module {}",
+            tensor.bytes, tensor.producer);
+  for (const int node : tensor.consumers) SMP_CHECK(known(node), "module {} reads a tensor", node);
+  tensors_.push_back(std::move(tensor));
 }
 
 std::optional<int> ModuleTree::find(std::string_view name) const {

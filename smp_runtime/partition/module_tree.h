@@ -17,16 +17,30 @@ struct Parameter {
   std::int64_t bytes = 0;
 };
 
+/// What one module made and others read, in one microbatch.
+struct Tensor {
+  std::int64_t bytes = 0;
+  int producer = 0;  ///< node; the root for what the script passes in
+  std::vector<int> consumers;
+};
+
 /// One module. Costs are its own, without those of its children, for one microbatch on one rank.
 struct Module {
   std::string name;             ///< dotted path; the root's is empty
   std::vector<int> parameters;  ///< ids of those it owns directly, from `add_parameter`
   std::int64_t activation_bytes = 0;
   std::int64_t time_ns = 0;  ///< forward
+  /// What goes to it and comes back in all of its calls, if its caller is on another rank.
+  std::int64_t input_bytes = 0;
+  std::int64_t output_bytes = 0;
+  int calls = 1;  ///< in one microbatch
   /// False for containers that only hold others (ModuleList) and for modules whose parameters
   /// somebody else uses: neither is ever run, so neither can be reached on another rank.
   bool called = true;
   std::optional<int> pin = {};  ///< the partition its creator asked for
+  /// Hands what one child returns to the next one, and nothing else (nn.Sequential): results go
+  /// from device to device, not over its own.
+  bool passes_on = false;
 };
 
 /// Nodes are numbered in the order in which they are added; parents come first. A module reached
@@ -41,11 +55,15 @@ class ModuleTree {
   /// negative costs.
   int add_module(Module module, int parent = -1);
 
+  /// Throws InternalError for an unknown node and for negative bytes.
+  void add_tensor(Tensor tensor);
+
   [[nodiscard]] int size() const { return static_cast<int>(modules_.size()); }
   [[nodiscard]] const Module& module(int node) const { return modules_.at(node); }
   [[nodiscard]] int parent(int node) const { return parents_.at(node); }
   [[nodiscard]] const std::vector<int>& children(int node) const { return children_.at(node); }
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
+  [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
   [[nodiscard]] std::optional<int> find(std::string_view name) const;
 
   /// All nodes in execution order, parents before children.
@@ -57,6 +75,7 @@ class ModuleTree {
  private:
   std::vector<Parameter> parameters_;
   std::vector<Module> modules_;
+  std::vector<Tensor> tensors_;
   std::vector<int> parents_;
   std::vector<std::vector<int>> children_;
   std::unordered_map<std::string, int> by_name_;

@@ -8,16 +8,38 @@
 namespace smp::partition {
 namespace {
 
-int nearest_called_ancestor(const ModuleTree& tree, int node) {
-  do {
-    node = tree.parent(node);
-  } while (node != 0 && !tree.module(node).called);
-  return node;
-}
+class Kinds {
+ public:
+  Kinds(const ModuleTree& tree, Containers containers) : tree_(tree), containers_(containers) {}
+
+  /// Whether a module can go to a device of its own, as far as its kind goes.
+  [[nodiscard]] bool stands(int node) const {
+    const Module& module = tree_.module(node);
+    const bool container = module.parameters.empty() && !tree_.children(node).empty();
+    return module.called || (containers_ == Containers::kKeep && container);
+  }
+
+  [[nodiscard]] int nearest_standing_ancestor(int node) const {
+    do {
+      node = tree_.parent(node);
+    } while (node != 0 && !stands(node));
+    return node;
+  }
+
+ private:
+  const ModuleTree& tree_;
+  Containers containers_;
+};
 
 }  // namespace
 
-std::vector<Placement> make_placement_tree(const ModuleTree& tree, const std::vector<Cost>& own) {
+int nearest_called_ancestor(const ModuleTree& tree, int node) {
+  return Kinds(tree, Containers::kDissolve).nearest_standing_ancestor(node);
+}
+
+std::vector<Placement> make_placement_tree(const ModuleTree& tree, const std::vector<Cost>& own,
+                                           Containers containers) {
+  const Kinds kinds(tree, containers);
   const std::vector<int> leaders = colocation_leaders(tree);
   const std::vector<int> preorder = tree.preorder();
   std::vector<Placement> placements(tree.size());
@@ -44,8 +66,12 @@ std::vector<Placement> make_placement_tree(const ModuleTree& tree, const std::ve
     if (node == 0) continue;
 
     const bool follows = leaders[node] != node;
-    const int host = follows ? leaders[node] : nearest_called_ancestor(tree, node);
-    if (!follows && tree.module(node).called && holds_parameters[node]) {
+    const bool stands = !follows && kinds.stands(node) && holds_parameters[node];
+    // What rides belongs to who runs it: never to a container that was kept.
+    const int host = follows  ? leaders[node]
+                     : stands ? kinds.nearest_standing_ancestor(node)
+                              : nearest_called_ancestor(tree, node);
+    if (stands) {
       placements[host].children.push_back(node);
     } else {
       placements[host].riders.push_back(node);

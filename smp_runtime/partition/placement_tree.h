@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module tree reduced to what has to be decided: modules that follow another hang on it, and
-// containers that are never run are gone.
+// containers that are never run are gone, or stand for what they hold.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace smp::partition {
 /// One node of the module tree, under the same number.
 struct Placement {
   /// Modules below it that can go to a device of their own, in execution order. Children of a
-  /// container that is never run stand where the container stood.
+  /// dissolved container stand where the container stood.
   std::vector<int> children;
   /// Modules that run on its device, each with all that hangs below it: followers over shared
   /// parameters, subtrees without parameters, modules that are never run.
@@ -23,7 +23,17 @@ struct Placement {
   int leaves = 1;    ///< devices that its subtree can fill: childless nodes in it
 };
 
+/// What becomes of a container that is never run and owns no parameters.
+enum class Containers {
+  kDissolve,  ///< it rides along; its children stand where it stood
+  kKeep,      ///< it stays as one unit among its siblings, which is cut in turn
+};
+
 /// Indexed by node. Every node but the root is in exactly one list of one other node.
-std::vector<Placement> make_placement_tree(const ModuleTree& tree, const std::vector<Cost>& own);
+std::vector<Placement> make_placement_tree(const ModuleTree& tree, const std::vector<Cost>& own,
+                                           Containers containers = Containers::kDissolve);
+
+/// The module that runs what is below `node`: the nearest one above it that is ever run.
+int nearest_called_ancestor(const ModuleTree& tree, int node);
 
 }  // namespace smp::partition

@@ -78,20 +78,18 @@ void Engine::require_step(const char* what) const {
 
 // --- Calling ---
 
-TensorTree Engine::call(int owner, int64_t module, TensorTree arguments) {
+TensorTree Engine::call(const Route& route, TensorTree arguments) {
   require_step("a call to a module of another rank");
   RemoteInvocation invocation{.engine = this,
-                              .owner = owner,
-                              .module = module,
+                              .route = route,
                               .modes = CallModes::current(),
                               .stub = std::move(arguments.stub),
                               .reply_stub = {}};
   if (!invocation.modes.grad_enabled) {
-    Server::Reply reply = server_->call(
-        owner, module,
-        pack_call(invocation.modes,
-                  {.stub = std::move(invocation.stub), .tensors = std::move(arguments.tensors)},
-                  Memory::kShare));
+    Server::Reply reply = server_->call(route, pack_call(invocation.modes,
+                                                         {.stub = std::move(invocation.stub),
+                                                          .tensors = std::move(arguments.tensors)},
+                                                         Memory::kShare));
     return unpack_call(std::move(reply.work)).tree;
   }
   const at::Tensor anchor = at::zeros({}, at::kFloat).requires_grad_();
@@ -159,7 +157,7 @@ int64_t Engine::take_backwards() { return std::exchange(backwards_, 0); }
 
 // --- Serving ---
 
-Work Engine::forward(const CallId& id, int64_t target, Work request) {
+Work Engine::forward(const CallId& id, int64_t target, Work request, bool passes_on) {
   CallBody call = unpack_call(std::move(request));
   const CallModes::Guard guard(call.modes);
   Record record;
@@ -171,7 +169,7 @@ Work Engine::forward(const CallId& id, int64_t target, Work request) {
       call.tree.tensors[index] = CallInput::apply(record.inputs.back());
     }
   }
-  TensorTree result = options_.run_module(target, std::move(call.tree));
+  TensorTree result = options_.run_module(target, std::move(call.tree), passes_on);
   if (call.modes.grad_enabled) {
     record.outputs = result.tensors;
     records_.insert_or_assign(id, std::move(record));

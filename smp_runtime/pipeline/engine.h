@@ -23,8 +23,10 @@
 
 namespace smp::pipeline {
 
-/// Calls a module of this rank. Runs on a task thread, under the caller's modes.
-using ModuleRunner = std::function<TensorTree(int64_t module, TensorTree arguments)>;
+/// Calls a module of this rank. Runs on a task thread, under the caller's modes. With `passes_on`
+/// the result is given as the arguments of a call whose only argument it is.
+using ModuleRunner =
+    std::function<TensorTree(int64_t module, TensorTree arguments, bool passes_on)>;
 
 struct EngineOptions {
   ServerOptions server;
@@ -50,9 +52,10 @@ class Engine : private Executor {
   /// Other ranks: see Server::serve.
   TensorTree serve();
 
-  /// From the body or a module: calls `module` on rank `owner` of the group. Differentiable in the
-  /// arguments. Throws UserCodeError outside a step.
-  TensorTree call(int owner, int64_t module, TensorTree arguments);
+  /// From the body or a module: calls the modules of `route` one after the other, each with the
+  /// result of the one before it. Differentiable in the arguments. Throws UserCodeError outside a
+  /// step.
+  TensorTree call(const Route& route, TensorTree arguments);
 
   /// From the body: backpropagates from `tensors`. An undefined gradient stands for 1, times
   /// `scale`; a given one is multiplied by it. Throws UserCodeError for a tensor that is not a
@@ -63,6 +66,10 @@ class Engine : private Executor {
   /// More than 0 if any backward ran on this rank since the last call of this function or the
   /// beginning of the step.
   int64_t take_backwards();
+
+  /// See Server.
+  [[nodiscard]] const StepUse& last_step() const { return server_->last_step(); }
+  [[nodiscard]] double group_use() const { return server_->group_use(); }
 
   /// The microbatch that the calling thread works for, -1 for none.
   [[nodiscard]] int64_t microbatch() const { return server_->microbatch(); }
@@ -75,7 +82,7 @@ class Engine : private Executor {
     std::vector<at::Tensor> outputs;
   };
 
-  Work forward(const CallId& id, int64_t target, Work request) override;
+  Work forward(const CallId& id, int64_t target, Work request, bool passes_on) override;
   Work backward(const CallId& id, Work gradients) override;
   void release(int64_t microbatch) override;
   std::string describe(const std::exception_ptr& error) override;

@@ -29,6 +29,7 @@ std::vector<std::vector<int64_t>> plan_order(std::span<const Visit> visits, int6
   SMP_CHECK(!visits.empty() && microbatches > 0 && active > 0,
             "{} visits, {} microbatches, {} active", visits.size(), microbatches, active);
   std::vector<std::vector<int64_t>> order(static_cast<size_t>(ranks));
+  std::vector<Phase> last(order.size(), Phase::kForward);
   std::vector<Token> tokens;  // begun and unfinished
   int64_t begun = 0;
   int64_t arrivals = 0;
@@ -43,8 +44,9 @@ std::vector<std::vector<int64_t>> plan_order(std::span<const Visit> visits, int6
     for (size_t index = 0; index < tokens.size(); ++index) {
       const Visit& visit = visits[tokens[index].position];
       auto& best = chosen[static_cast<size_t>(visit.rank)];
-      if (!best || runs_before(schedule, key_of(tokens[index], visit),
-                               key_of(tokens[*best], visits[tokens[*best].position]))) {
+      if (!best ||
+          runs_before(schedule, last[static_cast<size_t>(visit.rank)], key_of(tokens[index], visit),
+                      key_of(tokens[*best], visits[tokens[*best].position]))) {
         best = index;
       }
     }
@@ -52,6 +54,7 @@ std::vector<std::vector<int64_t>> plan_order(std::span<const Visit> visits, int6
       if (!chosen[rank]) continue;
       Token& token = tokens[*chosen[rank]];
       order[rank].push_back(token.microbatch);
+      last[rank] = visits[token.position].phase;
       ++token.position;
       token.arrival = arrivals++;
     }

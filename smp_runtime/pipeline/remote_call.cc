@@ -15,7 +15,7 @@ variable_list RemoteCall::forward(AutogradContext* context, const at::Tensor& /*
                                   at::TensorList arguments, RemoteInvocation* invocation) {
   Server& server = *invocation->engine->server_;
   Server::Reply reply = server.call(
-      invocation->owner, invocation->module,
+      invocation->route,
       pack_call(invocation->modes, {.stub = invocation->stub, .tensors = arguments.vec()},
                 Memory::kShare));
   CallBody body = unpack_call(std::move(reply.work));
@@ -23,8 +23,14 @@ variable_list RemoteCall::forward(AutogradContext* context, const at::Tensor& /*
 
   context->set_materialize_grads(false);
   context->saved_data["engine"] = reinterpret_cast<int64_t>(invocation->engine);
-  context->saved_data["owner"] = static_cast<int64_t>(invocation->owner);
-  context->saved_data["module"] = invocation->module;
+  std::vector<int64_t> owners;
+  std::vector<int64_t> targets;
+  for (const Hop& hop : invocation->route) {
+    owners.push_back(hop.owner);
+    targets.push_back(hop.target);
+  }
+  context->saved_data["owners"] = std::move(owners);
+  context->saved_data["targets"] = std::move(targets);
   context->saved_data["call"] = static_cast<int64_t>(reply.call);
   context->saved_data["arguments"] = static_cast<int64_t>(arguments.size());
   variable_list constants;
@@ -40,9 +46,14 @@ variable_list RemoteCall::backward(AutogradContext* context, variable_list gradi
   auto* engine = reinterpret_cast<Engine*>(number("engine"));
   engine->require_step("the backward of a call to a module of another rank");
   ++engine->backwards_;
+  const std::vector<int64_t> owners = context->saved_data["owners"].toIntVector();
+  const std::vector<int64_t> targets = context->saved_data["targets"].toIntVector();
+  Route route;
+  for (size_t hop = 0; hop < owners.size(); ++hop) {
+    route.push_back({.owner = static_cast<int>(owners[hop]), .target = targets[hop]});
+  }
   variable_list results = unpack_gradients(engine->server_->call_backward(
-      static_cast<int>(number("owner")), number("module"), static_cast<uint64_t>(number("call")),
-      pack_gradients(gradients)));
+      route, static_cast<uint64_t>(number("call")), pack_gradients(gradients)));
   SMP_CHECK(static_cast<int64_t>(results.size()) == number("arguments"), "{} gradients",
             results.size());
   results.insert(results.begin(), at::Tensor());  // the anchor

@@ -17,8 +17,7 @@ class Engine;
 /// One call, handed into RemoteCall::apply; `reply_stub` and `call` come back.
 struct RemoteInvocation {
   Engine* engine;
-  int owner;
-  int64_t module;
+  Route route;
   CallModes modes;
   std::string stub;
   std::string reply_stub;

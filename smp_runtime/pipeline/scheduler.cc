@@ -108,7 +108,7 @@ std::vector<Scheduler::Worker*>::iterator Scheduler::pick() {
     return found;
   }
   return std::ranges::min_element(runnable_, [this](const Worker* a, const Worker* b) {
-    return runs_before(schedule_, a->key, b->key);
+    return runs_before(schedule_, last_phase_, a->key, b->key);
   });
 }
 
@@ -118,6 +118,7 @@ bool Scheduler::run_next() {
   Worker& worker = **picked;
   runnable_.erase(picked);
   trail_.push_back(worker.key);
+  last_phase_ = worker.key.phase;
   resume(worker);
   return true;
 }
@@ -151,6 +152,11 @@ void Scheduler::cancel_all() {
   }
   cancelling_ = false;
   order_.reset();
+}
+
+void Scheduler::begin_step() {
+  trail_.clear();
+  last_phase_ = Phase::kForward;
 }
 
 void Scheduler::follow(std::vector<int64_t> order) {
@@ -190,6 +196,8 @@ void Scheduler::wait(WaitId id) {
   waiting_.emplace(id, &worker);
   give_back(worker);
 }
+
+void Scheduler::enter(Phase phase) { running().key.phase = phase; }
 
 void Scheduler::yield(Phase phase) {
   Worker& worker = running();

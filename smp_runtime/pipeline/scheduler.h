@@ -39,6 +39,9 @@ class Scheduler {
 
   // --- Called by the loop ---
 
+  /// Forgets the runs of an earlier step.
+  void begin_step();
+
   /// Makes a task; it first runs when run_next() picks it.
   void add(TaskKey key, std::function<void()> body);
 
@@ -68,7 +71,6 @@ class Scheduler {
   [[nodiscard]] std::vector<std::pair<WaitId, TaskKey>> waiting() const;
   /// The key of each run of a task, in order: what an order plan is made from.
   [[nodiscard]] const std::vector<TaskKey>& trail() const { return trail_; }
-  void clear_trail() { trail_.clear(); }
 
   // --- Called by the running task ---
 
@@ -78,6 +80,8 @@ class Scheduler {
   /// Becomes one runnable task among the others again, in another phase; its next run is a new
   /// visit.
   void yield(Phase phase);
+  /// What the running task does from now on.
+  void enter(Phase phase);
 
   /// The running task's key. Must be called from a task.
   [[nodiscard]] const TaskKey& current() const;
@@ -99,6 +103,7 @@ class Scheduler {
   std::map<WaitId, Worker*> waiting_;
   size_t open_tasks_ = 0;
   int64_t arrivals_ = 0;
+  Phase last_phase_ = Phase::kForward;
   bool cancelling_ = false;
   std::optional<std::vector<int64_t>> order_;
   size_t next_in_order_ = 0;

@@ -2,6 +2,7 @@
 #include "smp_runtime/pipeline/server.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
@@ -32,7 +33,8 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
       options_(std::move(options)),
       scheduler_(options_.schedule, options_.thread_setup),
       step_order_(options_.schedule, options_.active_microbatches, options_.deterministic,
-                  transport.size()) {
+                  transport.size()),
+      timeline_(options_.timeline) {
   SMP_CHECK(options_.active_microbatches > 0, "active_microbatches is {}",
             options_.active_microbatches);
 }
@@ -43,10 +45,14 @@ void Server::drive(const std::string& kind, int64_t microbatches,
                    const std::function<void(int64_t)>& body, const std::function<Work()>& collect) {
   SMP_CHECK(driver(), "rank {} of the pipeline group drives a step", transport_.rank());
   if (transport_.size() == 1) {
+    timeline_.begin_step(++step_);
     for (int64_t microbatch = 0; microbatch < microbatches; ++microbatch) {
+      const auto begun_at = Timeline::Clock::now();
       run_body(microbatch, body);
+      timeline_.ran({.microbatch = microbatch}, "step", begun_at, Timeline::Clock::now());
     }
     collect();
+    last_step_ = timeline_.end_step();
     return;
   }
   guarded([&] {
@@ -68,6 +74,7 @@ void Server::drive(const std::string& kind, int64_t microbatches,
                    .step = step_,
                    .body = std::move(result.body),
                    .payload = std::move(result.payload)});
+    last_step_ = timeline_.end_step();
   });
 }
 
@@ -75,18 +82,23 @@ Work Server::serve() {
   SMP_CHECK(!driver(), "rank 0 of the pipeline group serves");
   Work result;
   guarded([&] {
-    ++step_;
+    timeline_.begin_step(++step_);
+    if (step_ > 1) {  // of the step before
+      tell_driver(
+          {.kind = Kind::kUse, .step = step_, .body = std::to_string(last_step_.computed_share())});
+    }
     begun_ = false;
     std::vector<Envelope> early = std::exchange(early_, {});
     for (Envelope& envelope : early) handle(std::move(envelope));
     loop([this] { return result_ != nullptr; });
     result = std::move(*std::exchange(result_, nullptr));
+    last_step_ = timeline_.end_step();
   });
   return result;
 }
 
 void Server::begin_step(const std::string& kind, int64_t microbatches) {
-  ++step_;
+  timeline_.begin_step(++step_);
   started_ = finished_ = 0;
   ended_ = -1;
   step_order_.begin_step(kind, microbatches);
@@ -101,7 +113,7 @@ void Server::follow(const RankOrder& order) {
   begun_ = true;
   order_ = order.mode;
   patience_ = order.patience;
-  scheduler_.clear_trail();
+  scheduler_.begin_step();
   if (order_ == OrderMode::kPlanned) {
     scheduler_.follow(order.microbatches);
   } else {
@@ -133,21 +145,39 @@ void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& bo
 template <typename Over>
 void Server::loop(const Over& over) {
   while (true) {
-    while (auto message = transport_.receive(Clock::time_point::min())) {
+    // Behind the step's end nothing is owed; the driver's goodbye there is no loss.
+    while (result_ == nullptr) {
+      auto message = transport_.receive(Clock::time_point::min());
+      if (!message) break;
       handle(decode(std::move(*message)));
     }
     const bool ended = over();
     // A body that ended on this rank; its task has, too, by now.
     if (ended_ >= 0 && scheduler_.order_is_wrong(std::exchange(ended_, -1))) drop_order();
-    if (begun_ && scheduler_.run_next()) continue;
+    if (begun_ && run_next()) continue;
     if (ended && scheduler_.tasks() == 0) return;
     wait_for_message();
   }
 }
 
+bool Server::run_next() {
+  const auto begun_at = Timeline::Clock::now();
+  if (!scheduler_.run_next()) return false;
+  const TaskKey& task = scheduler_.trail().back();
+  timeline_.ran(task, name_of(task.target), begun_at, Timeline::Clock::now());
+  return true;
+}
+
+std::optional<transport::Message> Server::receive(Clock::time_point deadline) {
+  const auto begun_at = Timeline::Clock::now();
+  auto message = transport_.receive(deadline);
+  timeline_.waited(begun_at, Timeline::Clock::now());
+  return message;
+}
+
 void Server::wait_for_message() {
   if (begun_ && scheduler_.held_by_order()) {
-    if (auto message = transport_.receive(Clock::now() + patience_)) {
+    if (auto message = receive(Clock::now() + patience_)) {
       handle(decode(std::move(*message)));
     } else {
       drop_order();
@@ -156,7 +186,7 @@ void Server::wait_for_message() {
   }
   const auto deadline = Clock::now() + options_.timeout;
   while (true) {
-    if (auto message = transport_.receive(std::min(deadline, Clock::now() + kInterruptInterval))) {
+    if (auto message = receive(std::min(deadline, Clock::now() + kInterruptInterval))) {
       handle(decode(std::move(*message)));
       return;
     }
@@ -168,11 +198,16 @@ void Server::wait_for_message() {
 // --- Messages ---
 
 void Server::handle(Envelope envelope) {
+  if (envelope.kind == Kind::kUse) {  // of a step that has ended
+    peers_use_[envelope.source] = std::stod(envelope.body);
+    return;
+  }
   if (envelope.step < step_) return;  // of a step that was aborted
   if (envelope.step > step_) {
     early_.push_back(std::move(envelope));
     return;
   }
+  timeline_.received(envelope);
   switch (envelope.kind) {
     case Kind::kStepBegin:
       return follow(RankOrder::decode(envelope.body));
@@ -195,6 +230,8 @@ void Server::handle(Envelope envelope) {
       result_ = std::make_unique<Work>(
           Work{.body = std::move(envelope.body), .payload = std::move(envelope.payload)});
       return;
+    case Kind::kUse:
+      return;
     case Kind::kAbort:
       throw RemoteFailure(envelope.body);
   }
@@ -205,21 +242,35 @@ void Server::start_task(Envelope envelope) {
   const TaskKey key{.microbatch = envelope.microbatch,
                     .phase = phase,
                     .depth = envelope.depth,
+                    .target = envelope.route.at(static_cast<size_t>(envelope.hop)).target,
                     .visit = envelope.visit};
-  scheduler_.add(key, [this, phase, request = std::move(envelope)]() mutable {
-    const CallId id{.microbatch = request.microbatch, .call = request.call};
+  scheduler_.add(key, [this, target = key.target, request = std::move(envelope)]() mutable {
+    const CallId id{.microbatch = request.microbatch, .call = request.call, .hop = request.hop};
     Work work{.body = std::move(request.body), .payload = std::move(request.payload)};
-    const bool forward = phase == Phase::kForward;
-    Work reply = forward ? executor_.forward(id, request.target, std::move(work))
-                         : executor_.backward(id, std::move(work));
-    send(request.source, {.kind = forward ? Kind::kForwardReply : Kind::kBackwardReply,
-                          .step = step_,
-                          .microbatch = request.microbatch,
-                          .call = request.call,
-                          .visit = scheduler_.current().visit + 1,
-                          .body = std::move(reply.body),
-                          .payload = std::move(reply.payload)});
+    const bool last = request.hop + 1 == static_cast<int>(request.route.size());
+    Work result = request.kind == Kind::kForward
+                      ? executor_.forward(id, target, std::move(work), !last)
+                      : executor_.backward(id, std::move(work));
+    pass_on(std::move(request), std::move(result));
   });
+}
+
+/// Sends what a hop made to the next one on the way, or from the end of the way to the caller.
+void Server::pass_on(Envelope request, Work result) {
+  const bool forward = request.kind == Kind::kForward;
+  request.hop += forward ? 1 : -1;
+  request.visit = scheduler_.current().visit + 1;
+  request.body = std::move(result.body);
+  request.payload = std::move(result.payload);
+  if (request.hop >= 0 && request.hop < static_cast<int>(request.route.size())) {
+    const int owner = request.route[static_cast<size_t>(request.hop)].owner;
+    send(owner, std::move(request));
+    return;
+  }
+  request.kind = forward ? Kind::kForwardReply : Kind::kBackwardReply;
+  request.route.clear();
+  const int caller = request.caller;
+  send(caller, std::move(request));
 }
 
 void Server::finish_reply(Envelope envelope) {
@@ -232,44 +283,60 @@ void Server::finish_reply(Envelope envelope) {
 
 // --- Calls from tasks ---
 
-Work Server::request(Kind kind, int owner, int64_t target, uint64_t call, Work work) {
+Work Server::request(Kind kind, const Route& route, uint64_t call, Work work) {
+  SMP_CHECK(!route.empty(), "a call through no module");
   const TaskKey& task = scheduler_.current();
-  const Phase phase = kind == Kind::kForward ? Phase::kForward : Phase::kBackward;
+  const bool forward = kind == Kind::kForward;
+  const Phase phase = forward ? Phase::kForward : Phase::kBackward;
   const Scheduler::WaitId id = wait_id(call, phase);
-  awaited_[id] = {.owner = owner, .target = target, .phase = phase};
-  send(owner, {.kind = kind,
-               .step = step_,
-               .microbatch = task.microbatch,
-               .call = call,
-               .depth = task.depth + 1,
-               .visit = task.visit + 1,
-               .target = target,
-               .body = std::move(work.body),
-               .payload = std::move(work.payload)});
+  awaited_[id] = {.route = route, .phase = phase};
+  send(forward ? route.front().owner : route.back().owner,
+       {.kind = kind,
+        .step = step_,
+        .microbatch = task.microbatch,
+        .call = call,
+        .depth = task.depth + 1,
+        .visit = task.visit + 1,
+        .caller = transport_.rank(),
+        .hop = forward ? 0 : static_cast<int>(route.size()) - 1,
+        .route = route,
+        .body = std::move(work.body),
+        .payload = std::move(work.payload)});
   scheduler_.wait(id);
   awaited_.erase(id);
   return std::move(replies_.extract(id).mapped());
 }
 
-Server::Reply Server::call(int owner, int64_t target, Work request_work) {
+Server::Reply Server::call(const Route& route, Work request_work) {
   const uint64_t call = static_cast<uint64_t>(transport_.rank()) << 40 | ++calls_;
-  return {.call = call,
-          .work = request(Kind::kForward, owner, target, call, std::move(request_work))};
+  return {.call = call, .work = request(Kind::kForward, route, call, std::move(request_work))};
 }
 
-Work Server::call_backward(int owner, int64_t target, uint64_t call, Work gradients) {
-  return request(Kind::kBackward, owner, target, call, std::move(gradients));
+Work Server::call_backward(const Route& route, uint64_t call, Work gradients) {
+  return request(Kind::kBackward, route, call, std::move(gradients));
 }
 
 void Server::enter_backward() {
-  if (scheduler_.in_task()) scheduler_.yield(Phase::kBackward);
+  if (!scheduler_.in_task()) return;
+  if (options_.schedule == Schedule::kSimple) {
+    scheduler_.yield(Phase::kBackward);  // behind the forwards of the other microbatches
+  } else {
+    scheduler_.enter(Phase::kBackward);  // the rank of the last module may be waiting for it
+  }
 }
 
 int64_t Server::microbatch() const {
   return scheduler_.in_task() ? scheduler_.current().microbatch : inline_microbatch_;
 }
 
+double Server::group_use() const {
+  double sum = last_step_.computed_share();
+  for (const auto& [rank, use] : peers_use_) sum += use;
+  return sum / static_cast<double>(1 + peers_use_.size());
+}
+
 void Server::send(int destination, Envelope envelope) {
+  timeline_.sent(envelope);
   transport_.send(destination, encode(std::move(envelope)));
 }
 
@@ -279,12 +346,20 @@ void Server::send_to_peers(const Envelope& envelope) {
   }
 }
 
+void Server::tell_driver(Envelope envelope) {
+  try {
+    send(0, std::move(envelope));
+  } catch (const HostError&) {
+    // It ended the step without a need of this rank and left the job, or else receive() says why.
+  }
+}
+
 void Server::drop_order() {
   scheduler_.drop_order();
   if (driver()) {
     step_order_.diverged();
   } else {
-    send(0, {.kind = Kind::kTrail, .step = step_});  // the driver plans anew
+    tell_driver({.kind = Kind::kTrail, .step = step_});  // it plans anew
   }
 }
 
@@ -321,18 +396,25 @@ void Server::unwind() {
   executor_.release(-1);
 }
 
+std::string Server::name_of(int64_t target) const {
+  if (target < 0) return "step";
+  return options_.target_name ? options_.target_name(target) : fmt::format("target {}", target);
+}
+
 std::string Server::hang_report() const {
   std::string waits;
   for (const auto& [id, key] : scheduler_.waiting()) {
     const auto found = awaited_.find(id);
     if (found == awaited_.end()) continue;
     const Awaited& wait = found->second;
+    std::string route;
+    for (const Hop& hop : wait.route) {
+      route += fmt::format("{}{} on rank {}", route.empty() ? "" : ", then of ",
+                           name_of(hop.target), hop.owner);
+    }
     waits +=
-        fmt::format("\n  microbatch {} waits for the {} of {} on rank {} of the pipeline group",
-                    key.microbatch, wait.phase == Phase::kForward ? "forward" : "backward",
-                    options_.target_name ? options_.target_name(wait.target)
-                                         : fmt::format("target {}", wait.target),
-                    wait.owner);
+        fmt::format("\n  microbatch {} waits for the {} of {} of the pipeline group",
+                    key.microbatch, wait.phase == Phase::kForward ? "forward" : "backward", route);
   }
   if (waits.empty()) {
     waits = driver() ? "\n  for the other ranks of the pipeline group"

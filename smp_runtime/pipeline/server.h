@@ -13,11 +13,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "smp_runtime/pipeline/scheduler.h"
 #include "smp_runtime/pipeline/step_order.h"
+#include "smp_runtime/pipeline/timeline.h"
 #include "smp_runtime/pipeline/wire.h"
 #include "smp_runtime/transport/transport.h"
 
@@ -32,6 +34,7 @@ struct Work {
 struct CallId {
   int64_t microbatch = 0;
   uint64_t call = 0;
+  int hop = 0;  ///< a route may pass through a rank more than once
 
   auto operator<=>(const CallId&) const = default;
 };
@@ -41,8 +44,9 @@ struct CallId {
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// Calls `target`; keeps what backward() of the same id will need.
-  virtual Work forward(const CallId& id, int64_t target, Work request) = 0;
+  /// Calls `target`; keeps what backward() of the same id will need. With `passes_on` the result
+  /// is to be the request of the route's next hop, whose backward() returns its gradients.
+  virtual Work forward(const CallId& id, int64_t target, Work request, bool passes_on) = 0;
   /// The gradients of a call's inputs, from those of its outputs.
   virtual Work backward(const CallId& id, Work gradients) = 0;
   /// Drops all that is kept for the microbatch.
@@ -62,6 +66,7 @@ struct ServerOptions {
   /// signal handler of the user does.
   std::function<void()> check_interrupt;
   std::function<std::string(int64_t)> target_name;  ///< for reports; may be empty
+  TimelineOptions timeline;
 };
 
 class Server {
@@ -86,20 +91,26 @@ class Server {
     uint64_t call = 0;
     Work work;
   };
-  /// From a task: has `owner` call `target`, and pauses until it has. Only inside drive or serve.
-  Reply call(int owner, int64_t target, Work request);
-  /// From a task: has `owner` run the backward of a call made before in this microbatch.
-  Work call_backward(int owner, int64_t target, uint64_t call, Work gradients);
-  /// From the body: what follows is backward work. Pauses if the schedule prefers other work.
+  /// From a task: sends `request` through `route` and pauses until the result of its last hop is
+  /// here. Only inside drive or serve.
+  Reply call(const Route& route, Work request);
+  /// From a task: has the route run the backward of a call made before in this microbatch.
+  Work call_backward(const Route& route, uint64_t call, Work gradients);
+  /// From the body: what follows is backward work. Pauses under kSimple, until forwards are done.
   void enter_backward();
 
   /// The microbatch of the running task, or -1 outside a step.
   [[nodiscard]] int64_t microbatch() const;
 
+  /// How this rank spent the last step that ended well.
+  [[nodiscard]] const StepUse& last_step() const { return last_step_; }
+  /// Rank 0: mean over the group of the share of a step that a rank computed; of the last step here
+  /// and of the one before it elsewhere, for the others' word arrives during the next step.
+  [[nodiscard]] double group_use() const;
+
  private:
   struct Awaited {
-    int owner;
-    int64_t target;
+    Route route;
     Phase phase;
   };
 
@@ -108,15 +119,22 @@ class Server {
   void run_body(int64_t microbatch, const std::function<void(int64_t)>& body);
   void handle(Envelope envelope);
   void start_task(Envelope envelope);
+  void pass_on(Envelope request, Work result);
   void finish_reply(Envelope envelope);
   /// Runs tasks and handles messages until `over()` and nothing is left to run.
   template <typename Over>
   void loop(const Over& over);
+  /// Runs the next task, if there is one, and notes when.
+  bool run_next();
   /// Waits for a message and handles it, or for the planned order to prove wrong.
   void wait_for_message();
+  std::optional<transport::Message> receive(transport::Clock::time_point deadline);
+  [[nodiscard]] std::string name_of(int64_t target) const;
   void drop_order();
-  Work request(Kind kind, int owner, int64_t target, uint64_t call, Work work);
+  Work request(Kind kind, const Route& route, uint64_t call, Work work);
   void send(int destination, Envelope envelope);
+  /// For what the driver is glad to know and can do without.
+  void tell_driver(Envelope envelope);
   void send_to_peers(const Envelope& envelope);
   /// Runs `step`; on an error tells the others, unless they told us, and unwinds.
   void guarded(const std::function<void()>& step);
@@ -129,6 +147,9 @@ class Server {
   const ServerOptions options_;
   Scheduler scheduler_;
   StepOrder step_order_;  ///< the driver's
+  Timeline timeline_;
+  StepUse last_step_;
+  std::map<int, double> peers_use_;  ///< the driver's: by rank
 
   // Of the step in progress.
   int64_t step_ = 0;

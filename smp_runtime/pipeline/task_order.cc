@@ -5,10 +5,12 @@
 
 namespace smp::pipeline {
 
-bool runs_before(Schedule schedule, const TaskKey& a, const TaskKey& b) {
-  const Phase first = schedule == Schedule::kSimple ? Phase::kForward : Phase::kBackward;
-  const auto key = [first](const TaskKey& task) {
-    return std::tuple(task.phase != first, task.microbatch, -task.depth, task.arrival);
+bool runs_before(Schedule schedule, Phase last, const TaskKey& a, const TaskKey& b) {
+  const bool in_turn = schedule == Schedule::kInterleaved;
+  const Phase first = in_turn && last == Phase::kForward ? Phase::kBackward : Phase::kForward;
+  const auto key = [&](const TaskKey& task) {
+    const bool feeds = in_turn && task.depth == 0 && task.phase == Phase::kForward;
+    return std::tuple(!feeds, task.phase != first, task.microbatch, -task.depth, task.arrival);
   };
   return key(a) < key(b);
 }

@@ -17,11 +17,17 @@ struct Header {
   int64_t microbatch;
   uint64_t call;
   int64_t visit;
-  int64_t target;
   int32_t depth;
+  int32_t caller;
+  int32_t hop;
+  uint32_t hops;
   Kind kind;
 };
-static_assert(std::is_trivially_copyable_v<Header>);
+struct WireHop {
+  int64_t target;
+  int64_t owner;
+};
+static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable_v<WireHop>);
 
 }  // namespace
 
@@ -31,12 +37,17 @@ transport::Message encode(Envelope envelope) {
   header.microbatch = envelope.microbatch;
   header.call = envelope.call;
   header.visit = envelope.visit;
-  header.target = envelope.target;
   header.depth = envelope.depth;
+  header.caller = envelope.caller;
+  header.hop = envelope.hop;
+  header.hops = static_cast<uint32_t>(envelope.route.size());
   header.kind = envelope.kind;
-  std::string bytes(sizeof(Header) + envelope.body.size(), '\0');
-  std::memcpy(bytes.data(), &header, sizeof(Header));
-  std::memcpy(bytes.data() + sizeof(Header), envelope.body.data(), envelope.body.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  for (const Hop& hop : envelope.route) {
+    const WireHop wire{.target = hop.target, .owner = hop.owner};
+    bytes.append(reinterpret_cast<const char*>(&wire), sizeof(wire));
+  }
+  bytes += envelope.body;
   return {.source = -1, .bytes = std::move(bytes), .payload = std::move(envelope.payload)};
 }
 
@@ -45,16 +56,28 @@ Envelope decode(transport::Message message) {
             message.bytes.size(), message.source);
   Header header{};
   std::memcpy(&header, message.bytes.data(), sizeof(Header));
-  SMP_CHECK(header.kind <= Kind::kAbort, "a message of kind {} from rank {}",
-            static_cast<int>(header.kind), message.source);
+  const size_t body_at = sizeof(Header) + header.hops * sizeof(WireHop);
+  SMP_CHECK(header.kind <= Kind::kAbort && message.bytes.size() >= body_at,
+            "a message of kind {} and {} bytes from rank {}", static_cast<int>(header.kind),
+            message.bytes.size(), message.source);
+  Route route;
+  for (uint32_t hop = 0; hop < header.hops; ++hop) {
+    WireHop wire{};
+    std::memcpy(&wire, message.bytes.data() + sizeof(Header) + hop * sizeof(wire), sizeof(wire));
+    route.push_back({.owner = static_cast<int>(wire.owner), .target = wire.target});
+  }
+  SMP_CHECK(route.empty() || (header.hop >= 0 && header.hop < static_cast<int>(route.size())),
+            "hop {} of {} from rank {}", header.hop, route.size(), message.source);
   return {.kind = header.kind,
           .step = header.step,
           .microbatch = header.microbatch,
           .call = header.call,
           .depth = header.depth,
           .visit = header.visit,
-          .target = header.target,
-          .body = message.bytes.substr(sizeof(Header)),
+          .caller = header.caller,
+          .hop = header.hop,
+          .route = std::move(route),
+          .body = message.bytes.substr(body_at),
           .payload = std::move(message.payload),
           .source = message.source};
 }

@@ -9,16 +9,59 @@
 #include <pybind11/stl.h>
 
 #include "smp_runtime/partition/assignment.h"
+#include "smp_runtime/partition/auto_partitioner.h"
 #include "smp_runtime/partition/compat_partitioner.h"
 #include "smp_runtime/partition/manual_partitioner.h"
 #include "smp_runtime/partition/module_tree.h"
+#include "smp_runtime/pipeline/task_order.h"
 #include "smp_runtime/python/bindings.h"
 
 namespace smp::python {
 
 namespace py = pybind11;
 using partition::Assignment;
+using partition::AutoDecision;
 using partition::ModuleTree;
+
+namespace {
+
+// The policy of the scheduler that will run the step.
+partition::TaskOrder order_of(pipeline::Schedule schedule) {
+  return [schedule](bool last_was_backward, const partition::ReplayTask& a,
+                    const partition::ReplayTask& b) {
+    const auto phase = [](bool backward) {
+      return backward ? pipeline::Phase::kBackward : pipeline::Phase::kForward;
+    };
+    const auto key = [&](const partition::ReplayTask& task) {
+      return pipeline::TaskKey{.microbatch = task.microbatch,
+                               .phase = phase(task.backward),
+                               .depth = task.depth,
+                               .arrival = task.arrival};
+    };
+    return pipeline::runs_before(schedule, phase(last_was_backward), key(a), key(b));
+  };
+}
+
+AutoDecision assign_auto(const ModuleTree& tree, int partitions, double memory_weight,
+                         int state_factor, int64_t capacity_bytes, int microbatches,
+                         int active_microbatches, const std::string& schedule, int64_t latency_ns,
+                         int64_t bytes_per_us) {
+  const bool simple = schedule == "simple";
+  return partition::assign_auto(
+      tree, partitions,
+      {.memory_weight = memory_weight,
+       .state_factor = state_factor,
+       .capacity_bytes = capacity_bytes,
+       .replay = {.shape = {.microbatches = microbatches,
+                            .active_microbatches = active_microbatches,
+                            .simple = simple},
+                  .latency_ns = latency_ns,
+                  .bytes_per_us = bytes_per_us,
+                  .order = order_of(simple ? pipeline::Schedule::kSimple
+                                           : pipeline::Schedule::kInterleaved)}});
+}
+
+}  // namespace
 
 void bind_partition(py::module_& module) {
   py::class_<ModuleTree>(module, "ModuleTree", "The modules of a model in execution order.")
@@ -27,18 +70,32 @@ void bind_partition(py::module_& module) {
       .def(
           "add_module",
           [](ModuleTree& tree, std::string name, int parent, std::vector<int> parameters,
-             int64_t activation_bytes, int64_t time_ns, bool called, std::optional<int> pin) {
+             int64_t activation_bytes, int64_t time_ns, int64_t input_bytes, int64_t output_bytes,
+             int calls, bool called, std::optional<int> pin, bool passes_on) {
             return tree.add_module({.name = std::move(name),
                                     .parameters = std::move(parameters),
                                     .activation_bytes = activation_bytes,
                                     .time_ns = time_ns,
+                                    .input_bytes = input_bytes,
+                                    .output_bytes = output_bytes,
+                                    .calls = calls,
                                     .called = called,
-                                    .pin = pin},
+                                    .pin = pin,
+                                    .passes_on = passes_on},
                                    parent);
           },
           py::arg("name"), py::kw_only(), py::arg("parent") = -1,
           py::arg("parameters") = std::vector<int>{}, py::arg("activation_bytes") = 0,
-          py::arg("time_ns") = 0, py::arg("called") = true, py::arg("pin") = std::nullopt)
+          py::arg("time_ns") = 0, py::arg("input_bytes") = 0, py::arg("output_bytes") = 0,
+          py::arg("calls") = 1, py::arg("called") = true, py::arg("pin") = std::nullopt,
+          py::arg("passes_on") = false)
+      .def(
+          "add_tensor",
+          [](ModuleTree& tree, int64_t bytes, int producer, std::vector<int> consumers) {
+            tree.add_tensor(
+                {.bytes = bytes, .producer = producer, .consumers = std::move(consumers)});
+          },
+          py::arg("bytes"), py::arg("producer"), py::arg("consumers"))
       .def("__len__", &ModuleTree::size);
 
   py::class_<Assignment>(module, "Assignment", "Which partition runs each module.")
@@ -52,8 +109,22 @@ void bind_partition(py::module_& module) {
       .def("check_fits", &partition::check_fits, py::arg("tree"), py::arg("partitions"))
       .def("log_line", &partition::assignment_line, py::arg("tree"))
       .def("describe", &partition::assignment_tree, py::arg("tree"))
+      .def("balance_line", &partition::balance_line, py::arg("tree"))
       .def("parameter_bytes", &partition::parameter_bytes_of, py::arg("tree"));
 
+  py::class_<AutoDecision>(module, "AutoDecision", "What assign_auto chose, and why.")
+      .def_readonly("assignment", &AutoDecision::assignment)
+      .def_readonly("fits", &AutoDecision::fits)
+      .def_property_readonly("method",
+                             [](const AutoDecision& decision) { return decision.chosen.method; })
+      .def_property_readonly("optimality_gap", &AutoDecision::optimality_gap)
+      .def("summary", &AutoDecision::summary);
+
+  module.def("assign_auto", &assign_auto, py::arg("tree"), py::arg("partitions"), py::kw_only(),
+             py::arg("memory_weight") = 0.8, py::arg("state_factor") = 4,
+             py::arg("capacity_bytes") = 0, py::arg("microbatches") = 1,
+             py::arg("active_microbatches") = 1, py::arg("pipeline") = "interleaved",
+             py::arg("latency_ns") = 50'000, py::arg("bytes_per_us") = 10'000);
   module.def("assign_compat", &partition::assign_compat, py::arg("tree"), py::arg("partitions"),
              py::arg("memory_weight"));
   module.def("assign_manual", &partition::assign_manual, py::arg("tree"), py::arg("partitions"),

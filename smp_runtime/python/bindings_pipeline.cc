@@ -9,10 +9,12 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/functional.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/distributed/c10d/python_comm_hook.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/collectives/gradient_reducer.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/activation_store.h"
 #include "smp_runtime/pipeline/engine.h"
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/transport/c10d_transport.h"
@@ -84,7 +86,7 @@ class PyEngine {
   PyEngine(const std::string& group_name, int cuda_device, const std::string& schedule,
            int64_t active_microbatches, bool deterministic, double timeout_seconds,
            std::string name, py::object run_module, std::vector<std::string> module_names,
-           py::object after_backward_outside) {
+           py::object after_backward_outside, std::string timeline_file, int rank, int driver) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
     pipeline::EngineOptions options{
@@ -100,12 +102,13 @@ class PyEngine {
                    .target_name =
                        [names = std::move(module_names)](int64_t module) {
                          return names.at(static_cast<size_t>(module));
-                       }},
+                       },
+                   .timeline = {.file = std::move(timeline_file), .lane = rank, .group = driver}},
         .run_module =
-            [runner](int64_t module, TensorTree arguments) {
+            [runner](int64_t module, TensorTree arguments, bool passes_on) {
               const py::gil_scoped_acquire gil;
-              return from_python(
-                  (*runner)(module, py::bytes(arguments.stub), std::move(arguments.tensors)));
+              return from_python((*runner)(module, py::bytes(arguments.stub),
+                                           std::move(arguments.tensors), passes_on));
             },
         .describe = describe_error,
         .after_backward_outside =
@@ -157,11 +160,15 @@ class PyEngine {
     return to_python(std::move(tree));
   }
 
-  PyTree call(int owner, int64_t module, std::string stub, std::vector<at::Tensor> tensors) {
+  /// `route` has an (owner, module) each.
+  PyTree call(const std::vector<std::pair<int, int64_t>>& route, std::string stub,
+              std::vector<at::Tensor> tensors) {
     TensorTree result;
     {
       const py::gil_scoped_release no_gil;
-      result = engine().call(owner, module, {std::move(stub), std::move(tensors)});
+      pipeline::Route hops;
+      for (const auto& [owner, module] : route) hops.push_back({.owner = owner, .target = module});
+      result = engine().call(hops, {std::move(stub), std::move(tensors)});
     }
     return to_python(std::move(result));
   }
@@ -179,6 +186,17 @@ class PyEngine {
   }
   int64_t take_backwards() { return engine().take_backwards(); }
   [[nodiscard]] int64_t microbatch() { return engine().microbatch(); }
+  /// Seconds of the last step: all, computing, waiting; messages and bytes sent; the group's use.
+  py::dict last_step() {
+    const pipeline::StepUse& use = engine().last_step();
+    const auto seconds = [](auto duration) {
+      return std::chrono::duration<double>(duration).count();
+    };
+    using namespace py::literals;
+    return py::dict("seconds"_a = seconds(use.total), "computed"_a = seconds(use.computed),
+                    "waited"_a = seconds(use.waited), "messages_sent"_a = use.messages_sent,
+                    "bytes_sent"_a = use.bytes_sent, "group_use"_a = engine().group_use());
+  }
 
  private:
   pipeline::Engine& engine() {
@@ -204,29 +222,77 @@ void bind_pipeline(py::module_& module) {
   py::class_<PyEngine>(module, "Engine",
                        "The pipeline engine of this rank; an empty group name means one rank.")
       .def(py::init<const std::string&, int, const std::string&, int64_t, bool, double, std::string,
-                    py::object, std::vector<std::string>, py::object>(),
+                    py::object, std::vector<std::string>, py::object, std::string, int, int>(),
            py::kw_only(), py::arg("group_name"), py::arg("cuda_device"), py::arg("schedule"),
            py::arg("active_microbatches"), py::arg("deterministic"), py::arg("timeout_seconds"),
            py::arg("name"), py::arg("run_module"), py::arg("module_names"),
-           py::arg("after_backward_outside"))
+           py::arg("after_backward_outside"), py::arg("timeline_file"), py::arg("rank"),
+           py::arg("driver"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))
       .def("serve", &PyEngine::serve)
-      .def("call", &PyEngine::call, py::arg("owner"), py::arg("module"), py::arg("stub"),
-           py::arg("tensors"))
+      .def("call", &PyEngine::call, py::arg("route"), py::arg("stub"), py::arg("tensors"))
       .def("backward", &PyEngine::backward, py::arg("tensors"), py::arg("gradients"),
            py::arg("scale"))
       .def("track_parameters", &PyEngine::track_parameters, py::arg("parameters"))
       .def("take_backwards", &PyEngine::take_backwards)
+      .def("last_step", &PyEngine::last_step)
       .def_property_readonly("microbatch", &PyEngine::microbatch);
+
+  using pipeline::ActivationStore;
+  py::class_<ActivationStore::Handle, std::shared_ptr<ActivationStore::Handle>>(
+      module, "StoredActivation", "A tensor in slow memory; forgotten if nobody takes it.")
+      .def("take", &ActivationStore::Handle::take, py::call_guard<py::gil_scoped_release>());
+  py::class_<ActivationStore::Stats>(module, "ActivationStats")
+      .def_readonly("put", &ActivationStore::Stats::put)
+      .def_readonly("taken", &ActivationStore::Stats::taken)
+      .def_readonly("waits", &ActivationStore::Stats::waits)
+      .def_readonly("wait_seconds", &ActivationStore::Stats::wait_seconds)
+      .def_readonly("fast_bytes", &ActivationStore::Stats::fast_bytes)
+      .def_readonly("peak_fast_bytes", &ActivationStore::Stats::peak_fast_bytes)
+      .def_readonly("slow_bytes", &ActivationStore::Stats::slow_bytes)
+      .def_readonly("arena_bytes", &ActivationStore::Stats::arena_bytes);
+  py::class_<ActivationStore>(module, "ActivationStore",
+                              "Keeps activations in slow memory between forward and backward.")
+      .def(py::init([](int64_t horizon, int64_t bytes_per_second) {
+             return std::make_unique<ActivationStore>(ActivationStore::Options{
+                 .horizon = horizon, .bytes_per_second = bytes_per_second});
+           }),
+           py::arg("horizon"), py::arg("bytes_per_second") = 0)
+      .def("put", &ActivationStore::put, py::arg("tensor"), py::arg("microbatch"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("stats", &ActivationStore::stats);
 
   py::class_<collectives::GradientReducer>(module, "GradientReducer",
                                            "Averages gradients over a c10d group.")
-      .def(py::init<std::string, std::vector<at::Tensor>, int64_t>(), py::arg("group_name"),
-           py::arg("parameters"), py::arg("bucket_bytes"))
+      .def(py::init([](std::string group_name, std::vector<at::Tensor> parameters,
+                       int64_t bucket_bytes, bool overlap) {
+             return std::make_unique<collectives::GradientReducer>(
+                 collectives::GradientReducer::Options{.group_name = std::move(group_name),
+                                                       .bucket_bytes = bucket_bytes,
+                                                       .overlap = overlap},
+                 std::move(parameters));
+           }),
+           py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"),
+           py::arg("overlap"))
+      .def(
+          "set_hook",
+          [](collectives::GradientReducer& reducer, py::object state, py::object hook) {
+            reducer.set_hook(
+                std::make_unique<c10d::PythonCommHook>(std::move(state), std::move(hook)));
+          },
+          py::arg("state"), py::arg("hook"))
+      .def("begin_step", &collectives::GradientReducer::begin_step, py::arg("due"))
       .def("average", &collectives::GradientReducer::average,
-           py::call_guard<py::gil_scoped_release>());
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly(
+          "progress",
+          [](const collectives::GradientReducer& reducer) {
+            const auto progress = reducer.progress();
+            return std::pair(progress.early, progress.buckets);
+          },
+          "Buckets that were on their way before the end of the last step, and all.");
 
   module.def("broadcast_tensors", &collectives::broadcast_tensors, py::arg("group_name"),
              py::arg("tensors"), py::arg("root"), py::call_guard<py::gil_scoped_release>(),

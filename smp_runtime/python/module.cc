@@ -11,4 +11,5 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_topology(module);
   smp::python::bind_partition(module);
   smp::python::bind_pipeline(module);
+  smp::python::bind_checkpoint(module);
 }

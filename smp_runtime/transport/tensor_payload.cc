@@ -16,6 +16,14 @@ std::shared_ptr<Payload> TensorPayload::copy() const {
   return std::make_shared<TensorPayload>(std::move(copies));
 }
 
+int64_t TensorPayload::size_bytes() const {
+  int64_t sum = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined()) sum += static_cast<int64_t>(tensor.nbytes());
+  }
+  return sum;
+}
+
 std::vector<at::Tensor> take_tensors(std::shared_ptr<Payload> payload) {
   if (!payload) return {};
   auto* tensors = dynamic_cast<TensorPayload*>(payload.get());

@@ -17,6 +17,7 @@ class TensorPayload : public Payload {
  public:
   explicit TensorPayload(std::vector<at::Tensor> values) : tensors(std::move(values)) {}
   [[nodiscard]] std::shared_ptr<Payload> copy() const override;
+  [[nodiscard]] int64_t size_bytes() const override;
 
   std::vector<at::Tensor> tensors;
 };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,8 @@ class Payload {
   virtual ~Payload() = default;
   /// A copy that shares no memory with this one: what another process would have received.
   [[nodiscard]] virtual std::shared_ptr<Payload> copy() const = 0;
+  /// What it holds, for reports.
+  [[nodiscard]] virtual int64_t size_bytes() const = 0;
 };
 
 struct Message {

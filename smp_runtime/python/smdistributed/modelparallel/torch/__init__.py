@@ -12,11 +12,16 @@ Module map, in the order in which a job meets them:
     meeting, comm        barriers and objects between ranks
     marks                smp.partition and smp.set_partition
     model, optimizer     DistributedModel and DistributedOptimizer
+    delayed_parameters, model_creation   parameters that get their values on their owner
+    joining              replicas with different numbers of batches
     tracing, partitioning, ownership   where each module goes
     step, splitting, collecting, step_output   smp.step, its inputs and outputs
     remote_modules, codec   calls between partitions, around the engine in C++
+    activation_checkpointing, recomputation   memory for time; with inputs in slow memory
     save_load            smp.save and smp.load
-    nn, optimizers, amp, patches, model_creation, sharded_data_parallel_checkpoint
+    checkpoints          smp.save_checkpoint and smp.resume_from_checkpoint; on saved_parts,
+                         whole_models and checkpoint_files
+    nn, optimizers, amp, patches, sharded_data_parallel_checkpoint
                          names that scripts import; what is not there yet raises when it is used
 
 Work is done in C++ (smdistributed._runtime); these modules check arguments and carry tensors.
@@ -32,6 +37,15 @@ from smdistributed.modelparallel.torch import optimizers as optimizers
 from smdistributed.modelparallel.torch import patches as patches
 from smdistributed.modelparallel.torch import state_mod as state_mod
 from smdistributed.modelparallel.torch import utils as utils
+from smdistributed.modelparallel.torch.activation_checkpointing import (
+    checkpoint,
+    checkpoint_sequential,
+    set_activation_checkpointing,
+)
+from smdistributed.modelparallel.torch.checkpoints import (
+    resume_from_checkpoint,
+    save_checkpoint,
+)
 from smdistributed.modelparallel.torch.comm import (
     CommGroup,
     RankType,
@@ -51,9 +65,6 @@ from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.model_creation import (
     delay_param_initialization,
     model_creation,
-    resume_from_checkpoint,
-    save_checkpoint,
-    set_activation_checkpointing,
     set_tensor_parallelism,
     tensor_parallelism,
     tp_register,
@@ -119,6 +130,8 @@ __all__ = [
     "allgather",
     "barrier",
     "broadcast",
+    "checkpoint",
+    "checkpoint_sequential",
     "delay_param_initialization",
     "dp_barrier",
     "dp_rank",

@@ -1,31 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision as scripts import it."""
+"""Mixed precision over partitions."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler as _TorchScaler
 
-from smdistributed.modelparallel.torch.not_yet import refuse
+from smdistributed.modelparallel.torch import ranks
+from smdistributed.modelparallel.torch.state_mod import state
 
 
 class GradScaler(_TorchScaler):
-    """``torch.amp.GradScaler``. Disabled, and without a GPU, it does nothing, like torch's.
+    """``torch.amp.GradScaler`` for a model over partitions: an overflow on one of them skips the
+    step on all, so that all ranks keep one scale.
 
-    Enabled it would have to find overflows on all partitions, which is not there yet: ``scale``
-    raises.
+    ``scale`` is called in a step, where it runs on rank 0 of a pipeline; ``step`` and ``update`` on
+    all ranks.
 
-    >>> GradScaler(enabled=False).scale(torch.tensor(2.0))
-    tensor(2.)
+    Args:
+        init_scale, growth_factor, backoff_factor, growth_interval, enabled: as torch's.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init()
+    >>> scaler = smp.amp.GradScaler(init_scale=8.0)
+    >>> scaler.scale(torch.tensor(2.0)).item()
+    16.0
+    >>> smp.shutdown()
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("enabled", torch.cuda.is_available())
-        super().__init__("cuda", *args, **kwargs)
+        super().__init__("cuda" if torch.cuda.is_available() else "cpu", *args, **kwargs)
 
-    def scale(self, outputs: Any) -> Any:
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divides the gradients of this rank by the scale, and tells and hears of overflows.
+
+        All ranks of a copy of the model call it.
+        """
+        if not self.is_enabled():
+            return
+        self._begin()
+        super().unscale_(optimizer)
+        found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+        if not found:  # a rank that owns no parameter
+            found[self._own_device()] = torch.zeros(1, device=self._own_device())
+        if ranks.mp_size() > 1:
+            group = state.require_initialized("GradScaler").groups.internal_group("MP")
+            for flag in found.values():
+                dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Steps ``optimizer``, on all ranks or, after an overflow on one of them, on none."""
         if self.is_enabled():
-            refuse("smp.amp.GradScaler", "loss scaling over partitions")
-        return super().scale(outputs)
+            self._begin()
+        return super().step(optimizer, *args, **kwargs)
+
+    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
+        """Adapts the scale, alike on all ranks."""
+        if self.is_enabled():
+            self._begin()
+        super().update(new_scale)
+
+    def _begin(self) -> None:
+        # Torch begins in scale(), which only the ranks call that run the step's function.
+        if self._scale is None:
+            self._lazy_init_scale_growth_tracker(self._own_device())
+
+    def _own_device(self) -> torch.device:
+        return torch.device(self._device)

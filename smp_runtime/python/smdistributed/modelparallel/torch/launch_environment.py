@@ -26,6 +26,14 @@ class LaunchEnvironment:
     """``SMP_TIMEOUT_SECONDS``."""
     log_level: int = logging.INFO
     """``SM_LOG_LEVEL``."""
+    progress: bool = True
+    """``SMP_PROGRESS``: the first rank prints how steps go; 0 or off for silence."""
+    metrics_file: str = ""
+    """``SMP_METRICS``: a file that gets one JSON object a step, from the first rank."""
+    trace_folder: str = ""
+    """``SMP_TRACE``: a folder for the timeline of all steps, a file a host."""
+    partitioner: str = "auto"
+    """``SMP_PARTITIONER``: ``auto``, the best of all methods, or ``compat``, the published one."""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -40,6 +48,10 @@ def read_launch_environment(variables: Mapping[str, str]) -> LaunchEnvironment:
         hosts=_hosts(variables.get("SM_HOSTS", "")),
         timeout_seconds=_positive("SMP_TIMEOUT_SECONDS", variables, _TIMEOUT_SECONDS),
         log_level=int(_positive("SM_LOG_LEVEL", variables, logging.INFO)),
+        progress=variables.get("SMP_PROGRESS", "on").lower() not in ("0", "off", "false"),
+        metrics_file=variables.get("SMP_METRICS", ""),
+        trace_folder=variables.get("SMP_TRACE", ""),
+        partitioner=_partitioner(variables.get("SMP_PARTITIONER", "auto")),
         variables=dict(variables),
     )
 
@@ -56,6 +68,12 @@ def _hosts(text: str) -> tuple[str, ...]:
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
         raise SMPConfigError(f"SM_HOSTS is {text!r}; expected a JSON list of names")
     return tuple(hosts)
+
+
+def _partitioner(text: str) -> str:
+    if text not in ("auto", "compat"):
+        raise SMPConfigError(f'SMP_PARTITIONER is {text!r}; expected "auto" or "compat"')
+    return text
 
 
 def _positive(name: str, variables: Mapping[str, str], default: float) -> float:

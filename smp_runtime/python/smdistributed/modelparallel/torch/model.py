@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,39 +14,29 @@ from torch.utils.hooks import RemovableHandle
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, partitioning, ranks
+from smdistributed.modelparallel.torch.activation_checkpointing import Region, install_marked
+from smdistributed.modelparallel.torch.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
-    SMPPartitionError,
+    SMPConfigError,
     SMPStepError,
-    SMPUnsupportedError,
     SMPValidationError,
 )
+from smdistributed.modelparallel.torch.joining import Joining, joined
+from smdistributed.modelparallel.torch.log import info
+from smdistributed.modelparallel.torch.marks import partition_of
+from smdistributed.modelparallel.torch.model_views import ModelViews, ReplicaModule
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
+from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY, merged_entries
+from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch.state_mod import state
-from smdistributed.modelparallel.torch.tracing import EndOfTrace
-
-#: Marks a state dict that holds one partition's entries.
-PARTIAL_KEY = "_smp_is_partial"
+from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions, module_tree
 
 Hook = Callable[["DistributedModel", Any], None]
 
 
-class ReplicaModule(nn.Module):
-    """The level that ``DistributedDataParallel`` would be: ``model.module.module`` is the user's.
-
-    Scripts reach through it; the averaging itself happens at the end of a step.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
-
-
-class DistributedModel(nn.Module):
+class DistributedModel(ModelViews):
     """Wraps ``module``, which every process builds alike.
 
     With one partition all is ready at once; with several the first step decides where modules go.
@@ -54,11 +45,14 @@ class DistributedModel(nn.Module):
     Args:
         module: the model, whole and on the CPU. Its parameters keep their identity, so that an
             optimizer may have been made from them before.
-        trace_device: accepted; the trace runs where the parameters are.
+        trace_device: cpu: the trace runs where the parameters are; gpu: module by module on the
+            GPU, as with cpu without one; meta: by shapes only, nothing is computed.
         trace_execution_times: partition by measured times. They differ from run to run, so the
             partition may.
-        trace_memory_usage: accepted; activation memory is taken from the sizes of module outputs.
-        overlapping_allreduce: accepted; gradients are averaged at the end of a step.
+        trace_memory_usage: count what autograd keeps; else activation memory is taken from the
+            sizes of module outputs.
+        overlapping_allreduce: average buckets of gradients while backwards still run; False: at the
+            end of a step, as always with ``deterministic_server``.
         backward_passes_per_step: average gradients in every n-th step only.
         average_grads_across_microbatches: False sums them.
         bucket_cap_mb: size of the buckets in which gradients are averaged, in MiB.
@@ -89,13 +83,20 @@ class DistributedModel(nn.Module):
         super().__init__()
         state.require_initialized("smp.DistributedModel")
         self._refuse_bad_arguments(module, trace_device, backward_passes_per_step)
-        self._trace_execution_times = trace_execution_times
+        self._trace_options = TraceOptions(trace_device, trace_execution_times, trace_memory_usage)
         self._backward_passes_per_step = backward_passes_per_step
         self._average_over_microbatches = average_grads_across_microbatches
         self._bucket_bytes = int(bucket_cap_mb * 1024 * 1024)
         self._broadcast_buffers = broadcast_buffers
+        if overlapping_allreduce is None:
+            overlapping_allreduce = state.cfg.overlapping_allreduce
+        self._overlapping_allreduce = overlapping_allreduce
+        self._comm_hook: tuple[Any, Callable[[Any, Any], Any]] | None = None
+        self.joining: Joining | None = None
         self._steps_with_backward = 0
         self._ownership: Ownership | None = None
+        self._assignment: _runtime.Assignment | None = None  # made, or taken over in advance
+        self._early_loads: list[Mapping[str, Any]] = []
         self._reducer: _runtime.GradientReducer | None = None
         self._remote_modules = RemoteModules()
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()
@@ -120,13 +121,26 @@ class DistributedModel(nn.Module):
             raise SMPValidationError(
                 f"smp.DistributedModel got {type(module).__name__}; it wraps a torch.nn.Module"
             )
-        if trace_device not in ("cpu", "gpu"):
-            raise SMPValidationError(f'trace_device is "{trace_device}"; it is "cpu" or "gpu"')
+        if trace_device not in ("cpu", "gpu", "meta"):
+            raise SMPValidationError(
+                f'trace_device is "{trace_device}"; it is "cpu", "gpu" or "meta"'
+            )
         if passes < 1:
             raise SMPValidationError(f"backward_passes_per_step is {passes}; it is at least 1")
         state.refuse_unavailable_features()
 
     # --- Partition ---
+
+    @property
+    def ownership(self) -> Ownership:
+        """What is where; for the library's own modules."""
+        return self._owned("the partition")
+
+    def call_remote_region(
+        self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs a checkpointed region of another partition; for the library's own modules."""
+        return self._remote_modules.call_region(region, args, kwargs)
 
     @property
     def partitioned(self) -> bool:
@@ -141,21 +155,65 @@ class DistributedModel(nn.Module):
         if self.partitioned:
             return
         module = self.get_module()
-        assignment = partitioning.decide(module, run_step, self._trace_execution_times)
-        ownership = Ownership(module, assignment, ranks.pp_rank())
+        delayed = has_delayed(module)
+        if self._assignment is None:
+            if delayed:
+                run_step = None  # nothing to run it with
+            self._assignment = partitioning.decide(module, run_step, self._trace_options)
+        ownership = Ownership(module, self._assignment, ranks.pp_rank())
+        if delayed:
+            materialize(module, [local for _, local in ownership.local_modules()])
+            ownership = Ownership(module, self._assignment, ranks.pp_rank())  # of the new tensors
+        routes = SequentialRoutes(ownership)
         engine = state.start_engine(
-            self._remote_modules.run, ownership.module_names, lambda: self._after_backward(True)
+            self._remote_modules.run,
+            [*ownership.module_names, *routes.segment_names],
+            lambda: self._after_backward(True),
         )
-        self._remote_modules.connect(engine, ownership)
+        self._remote_modules.connect(engine, ownership, routes)
         self._ownership = ownership
+        install_marked(self)
         ownership.free_remote_parameters()
         if torch.cuda.is_available():
             ownership.move_local(torch.device("cuda", torch.cuda.current_device()))
         if state.cfg.ddp:
             self._align_replicas(ownership)
+        for entries in self._early_loads:
+            self._load_local(entries)
+        self._early_loads.clear()
         engine.track_parameters([p for _, p in ownership.local_parameters()])
+        if state.optimizer is not None:
+            state.optimizer.settle()
         for hook in list(self._post_partition_hooks.values()):
             hook(self, state.optimizer)
+
+    def partition_json(self) -> str:
+        """The partition decision, as checkpoints keep it."""
+        self._owned("a checkpoint in parts")
+        assert self._assignment is not None
+        return self._assignment.to_json()
+
+    def takes_partition(self, text: str) -> bool:
+        """Whether the modules are, or from the first step on will be, where ``text`` says.
+
+        ``text`` is a saved decision; empty, or of another number of partitions, it is not taken.
+        Raises SMPCheckpointError if it is another model's.
+        """
+        if not text:
+            return False
+        try:
+            saved = _runtime.Assignment.from_json(text, "partition.json of the checkpoint")
+            if saved.partitions != ranks.pp_size():
+                return False
+            if self._ownership is not None:
+                return self._assignment == saved
+            tree = module_tree(self.get_module(), Trace(), partition_of)
+            saved.check_fits(tree, ranks.pp_size())
+        except SMPConfigError as error:
+            raise SMPCheckpointError(f"the checkpoint is of another model: {error}") from error
+        self._assignment = saved
+        info(saved.log_line(tree))
+        return True
 
     def _align_replicas(self, ownership: Ownership) -> None:
         group = state.internal_group_name("DP")
@@ -163,13 +221,35 @@ class DistributedModel(nn.Module):
         buffers = [b for _, b in ownership.local_buffers()]
         _runtime.broadcast_tensors(group, [t.detach() for t in parameters + buffers], 0)
         # Frozen ones too: a script may thaw them later.
-        self._reducer = _runtime.GradientReducer(group, parameters, self._bucket_bytes)
+        self._reducer = _runtime.GradientReducer(
+            group,
+            parameters,
+            self._bucket_bytes,
+            # A fixed order of work leaves no room for an order by readiness.
+            self._overlapping_allreduce and not state.cfg.deterministic_server,
+        )
+        if self._comm_hook is not None:
+            self._reducer.set_hook(*self._comm_hook)
 
     def before_step(self) -> None:
         """What each step begins with; the step calls it."""
+        root = 0 if self.joining is None else self.joining.begin_step(active=True)
+        self._send_buffers(root)
+        if self._reducer is not None:
+            due = (self._steps_with_backward + 1) % self._backward_passes_per_step == 0
+            self._reducer.begin_step(due and self.joining is None)
+
+    def _send_buffers(self, root: int) -> None:
         if self._reducer is not None and self._broadcast_buffers and self.training:
             buffers = [b for _, b in self.local_named_buffers()]
-            _runtime.broadcast_tensors(state.internal_group_name("DP"), buffers, 0)
+            _runtime.broadcast_tensors(state.internal_group_name("DP"), buffers, root)
+
+    def shadow_step(self, root: int) -> None:
+        """Takes part in a step of other replicas, of which ``root`` is one; for ``join``."""
+        self._send_buffers(root)
+        for parameter in self.local_parameters():
+            parameter.grad = None
+        self._after_backward(False)
 
     def after_step(self, backward_ran: bool) -> None:
         """What each step ends with; the step calls it."""
@@ -180,12 +260,17 @@ class DistributedModel(nn.Module):
 
     def _after_backward(self, backward_ran: bool) -> None:
         """Averages gradients over the replicas where it is due."""
+        if self.joining is not None:
+            backward_ran = self.joining.backward_ran(backward_ran)
         if not backward_ran:
             return
         self._steps_with_backward += 1
         due = self._steps_with_backward % self._backward_passes_per_step == 0
         if self._reducer is not None and due:
             self._reducer.average()
+            if self.joining is not None:
+                gradients = [p.grad for p in self.local_parameters() if p.grad is not None]
+                self.joining.scale_gradients(gradients)
 
     def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
         """``hook(model, optimizer)`` runs once, before the first real forward."""
@@ -230,14 +315,11 @@ class DistributedModel(nn.Module):
             raise SMPStepError(
                 "model.backward was called outside a function decorated with smp.step"
             )
-        scale = 1.0 / state.cfg.microbatches if self._average_over_microbatches else 1.0
+        averaged = self._average_over_microbatches and self._comm_hook is None
+        scale = 1.0 / state.cfg.microbatches if averaged else 1.0
         state.require_engine().backward(roots, seeds, scale)
 
     # --- The module ---
-
-    def get_module(self) -> nn.Module:
-        """The user's module, without our wrappers."""
-        return self.module.module if isinstance(self.module, ReplicaModule) else self.module
 
     def to(self, *args: Any, **kwargs: Any) -> DistributedModel:
         """Moves the model if it has one partition; else placement is the partition's business."""
@@ -248,55 +330,71 @@ class DistributedModel(nn.Module):
     def cuda(self, device: Any = None) -> DistributedModel:
         return super().cuda(device) if ranks.pp_size() == 1 else self
 
-    def cpu(self) -> NoReturn:
-        raise SMPUnsupportedError(
-            "DistributedModel.cpu() is not available yet; use model.state_dict() to gather"
-        )
+    def cpu(self) -> DistributedModel:
+        """Gathers parameters and buffers on the CPU of every rank. Collective over the pipeline.
 
-    def register_comm_hook(self, state: Any, hook: Any) -> NoReturn:
-        raise SMPUnsupportedError("DistributedModel.register_comm_hook is not available yet")
+        The modules then hold all their values here, as for saving or looking at them; calls still
+        go to the partitions.
+        """
+        if ranks.pp_size() == 1:
+            return super().cpu()
+        own = self._owned("DistributedModel.cpu()")
+        mine = _to_cpu(dict([*own.local_parameters(), *own.local_buffers()]))
+        values = merged_entries(comm.allgather(mine, comm.CommGroup.PP_GROUP))
+        for name, parameter in self.named_parameters():
+            parameter.data = values[name]
+        for prefix, module in self.get_module().named_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = values[f"{prefix}.{name}" if prefix else name]
+        return self
 
-    def join(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise SMPUnsupportedError("DistributedModel.join is not available yet")
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
+        """``hook(state, bucket)`` reduces each bucket of gradients and returns a future of them.
 
-    # Names are the user's: optimizers build groups by them, and checkpoints are plain PyTorch's.
-
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
-        return self.get_module().named_parameters(*args, **kwargs)
-
-    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        return self.get_module().named_buffers(*args, **kwargs)
-
-    def _owned(self, what: str) -> Ownership:
-        if self._ownership is None:
-            raise SMPPartitionError(
-                f"{what} needs the partition, which the first step makes; use "
-                "register_post_partition_hook to run code when it is there"
+        As DDP's, with DDP's buckets. The hook averages over replicas and microbatches itself.
+        Needs ``ddp`` and ``overlapping_allreduce``; one hook a model.
+        """
+        if not isinstance(self.module, ReplicaModule) or not self._overlapping_allreduce:
+            raise SMPValidationError(
+                "register_comm_hook needs ddp=True and overlapping_allreduce=True"
             )
-        return self._ownership
+        if not callable(hook):
+            raise SMPValidationError(f"register_comm_hook got {hook!r}; expected a callable")
+        if self._comm_hook is not None:
+            raise SMPValidationError("register_comm_hook was called twice; a model has one hook")
+        self._comm_hook = (state, hook)
+        if self._reducer is not None:
+            self._reducer.set_hook(state, hook)
 
-    def local_named_modules(self) -> Iterator[tuple[str, nn.Module]]:
-        return self._owned("local_named_modules()").local_modules()
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> contextlib.AbstractContextManager[None]:
+        """Inside, replicas may have different numbers of batches; all ranks of one have the same.
 
-    def local_modules(self) -> Iterator[nn.Module]:
-        return (module for _, module in self.local_named_modules())
+        A replica that leaves early accompanies the others' steps with no gradients, and at the end
+        takes the model of one that made all.
 
-    def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return self._owned("local_named_parameters()").local_parameters()
-
-    def local_parameters(self) -> Iterator[nn.Parameter]:
-        return (parameter for _, parameter in self.local_named_parameters())
-
-    def local_named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return self._owned("local_named_buffers()").local_buffers()
-
-    def local_buffers(self) -> Iterator[torch.Tensor]:
-        return (buffer for _, buffer in self.local_named_buffers())
+        Args:
+            divide_by_initial_world_size: average over all replicas, else over those with batches.
+            enable: False for a context without effect.
+            throw_on_early_termination: raise SMPStepError on all as soon as one leaves.
+        """
+        if not enable or not isinstance(self.module, ReplicaModule):
+            return contextlib.nullcontext()
+        return joined(self, divide_by_initial_world_size, throw_on_early_termination)
 
     # --- State dicts ---
 
     def _local_entries(self) -> OrderedDict[str, Any]:
-        ownership, module = self._owned("local_state_dict()"), self.get_module()
+        module = self.get_module()
+        if self._ownership is None and self._assignment is not None:
+            ownership = Ownership(module, self._assignment, ranks.pp_rank())
+        else:
+            ownership = self._owned("local_state_dict()")
         return OrderedDict(
             (key, value)
             for key, value in module.state_dict().items()
@@ -322,9 +420,7 @@ class DistributedModel(nn.Module):
             full = module.state_dict(*args, **kwargs)
         else:
             parts = comm.allgather(_to_cpu(self._local_entries()), comm.CommGroup.PP_GROUP)
-            merged: dict[str, Any] = {}
-            for part in parts:
-                merged.update(part)
+            merged = merged_entries(parts)
             full = OrderedDict((key, merged[key]) for key in module.state_dict())
         return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
 
@@ -340,23 +436,26 @@ class DistributedModel(nn.Module):
         pipeline group, unless ``same_partition_load`` says that they are this rank's own.
         Raises SMPCheckpointError for entries that are missing or too many.
         """
-        entries = {key: value for key, value in state_dict.items() if key != PARTIAL_KEY}
+        entries = merged_entries([state_dict])
         partial = bool(state_dict.get(PARTIAL_KEY, False))
         if partial and ranks.pp_size() > 1 and not same_partition_load:
-            merged: dict[str, Any] = {}
-            for part in comm.allgather(_to_cpu(entries), comm.CommGroup.PP_GROUP):
-                merged.update(part)
-            entries = merged
+            entries = merged_entries(comm.allgather(_to_cpu(entries), comm.CommGroup.PP_GROUP))
         module = self.get_module()
         if strict:
             self._check_entries(entries, only_local=partial and same_partition_load)
-        if self._ownership is not None:
-            entries = {
-                key: value
-                for key, value in entries.items()
-                if self._ownership.is_local_entry(module, key)
-            }
-        return module.load_state_dict(entries, strict=False)
+        if self._ownership is None and has_delayed(module):
+            self._early_loads.append(entries)  # for when there is memory to load into
+            return None
+        return self._load_local(entries)
+
+    def _load_local(self, entries: Mapping[str, Any]) -> Any:
+        module, ownership = self.get_module(), self._ownership
+        kept = {
+            key: value
+            for key, value in entries.items()
+            if ownership is None or ownership.is_local_entry(module, key)
+        }
+        return module.load_state_dict(kept, strict=False)
 
     def _check_entries(self, entries: Mapping[str, Any], *, only_local: bool) -> None:
         wanted = set(self._local_entries() if only_local else self.get_module().state_dict())

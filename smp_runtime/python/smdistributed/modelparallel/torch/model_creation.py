@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contexts in which a script builds its model. What they switch on is not there yet."""
+"""Contexts in which a script builds its model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from smdistributed.modelparallel.torch import ranks
+from smdistributed.modelparallel.torch.delayed_parameters import delayed
 from smdistributed.modelparallel.torch.not_yet import refuse, unavailable_function
+from smdistributed.modelparallel.torch.state_mod import state
 
 _TENSOR = "tensor parallelism"
-_DELAYED = "delayed parameter initialization"
 
 
 @contextmanager
@@ -39,10 +40,25 @@ def set_tensor_parallelism(_module: torch.nn.Module, enabled: bool = True, **_co
 
 @contextmanager
 def delay_param_initialization(enabled: bool = True) -> Iterator[None]:
-    """With ``enabled=False`` nothing; else not there yet."""
-    if enabled:
-        refuse("smp.delay_param_initialization", _DELAYED)
-    yield
+    """Parameters made inside have no storage; they are initialised on their owner, when the model
+    is partitioned, with the values that they would have had.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init()
+    >>> with smp.delay_param_initialization():
+    ...     layer = torch.nn.Linear(2, 2)
+    >>> layer.weight.is_meta
+    True
+    >>> smp.DistributedModel(layer).get_module().weight.is_meta
+    False
+    >>> smp.shutdown()
+    """
+    if not enabled:
+        yield
+        return
+    state.require_initialized("smp.delay_param_initialization")
+    with delayed():
+        yield
 
 
 @contextmanager
@@ -51,7 +67,8 @@ def model_creation(
     dtype: torch.dtype | None = None,
     **_tensor_parallel_config: Any,
 ) -> Iterator[None]:
-    """``tensor_parallelism`` and a default type of new parameters in one.
+    """``tensor_parallelism``, a default type of new parameters, and, if the job is configured with
+    ``delayed_parameter_initialization``, ``delay_param_initialization`` in one.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> with smp.model_creation(dtype=torch.float64):
@@ -65,18 +82,13 @@ def model_creation(
     before = torch.get_default_dtype()
     if dtype is not None:
         torch.set_default_dtype(dtype)
+    delay = state.initialized and bool(state.cfg.delayed_parameter_initialization)
     try:
-        yield
+        with delay_param_initialization(delay):
+            yield
     finally:
         torch.set_default_dtype(before)
 
 
 tp_register = unavailable_function("smp.tp_register", _TENSOR)
 tp_register_with_module = unavailable_function("smp.tp_register_with_module", _TENSOR)
-set_activation_checkpointing = unavailable_function(
-    "smp.set_activation_checkpointing", "activation checkpointing"
-)
-save_checkpoint = unavailable_function("smp.save_checkpoint", "saving a job's checkpoint folder")
-resume_from_checkpoint = unavailable_function(
-    "smp.resume_from_checkpoint", "resuming from a checkpoint folder"
-)

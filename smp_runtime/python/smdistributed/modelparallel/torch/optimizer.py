@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
 from smdistributed.modelparallel.torch import comm, ranks
-from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
-from smdistributed.modelparallel.torch.model import PARTIAL_KEY
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPCheckpointError,
+    SMPUnsupportedError,
+    SMPValidationError,
+)
+from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY
 from smdistributed.modelparallel.torch.state_mod import state
+
+#: In a checkpoint's file: the parameters' names, by their numbers in the optimizer.
+NAMES_KEY = "_smp_parameter_names"
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -24,6 +32,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         optimizer: any ``torch.optim.Optimizer``; also reachable as ``.optimizer``.
         static_loss_scale, dynamic_loss_scale, dynamic_loss_args: ignored without ``fp16``.
     """
+
+    #: GradScaler then finds overflows itself, on all partitions, also for torch's fused optimizers.
+    _step_supports_amp_scaling = False
 
     def __init__(
         self,
@@ -117,10 +128,50 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Partial ones of another partition of the model are gathered first, over the pipeline group.
         """
-        given = {key: value for key, value in state_dict.items() if key != PARTIAL_KEY}
+        given = {k: v for k, v in state_dict.items() if k not in (PARTIAL_KEY, NAMES_KEY)}
         if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
             given = _merged(comm.allgather(given, comm.CommGroup.PP_GROUP))
         self.optimizer.load_state_dict(self._only_local(given))
+
+    def part_for_checkpoint(self) -> dict[str, Any]:
+        """``local_state_dict`` and the names of the parameters, so that they are found again."""
+        return {**self.local_state_dict(), NAMES_KEY: self._parameter_names()}
+
+    def load_parts(self, parts: Sequence[Mapping[str, Any]], folder: Path) -> None:
+        """Loads what all partitions of a checkpoint saved, whatever their number.
+
+        Raises SMPCheckpointError if they are of an optimizer over other parameters.
+        """
+        saved = _merged(parts)
+        names, own = list(saved.pop(NAMES_KEY, self._parameter_names())), self._parameter_names()
+        sizes = [[len(group["params"]) for group in groups] for groups in
+                 (saved["param_groups"], self.param_groups)]  # fmt: skip
+        if names != own or sizes[0] != sizes[1]:
+            place = next((i for i, (a, b) in enumerate(zip(names, own, strict=False)) if a != b), 0)
+            raise SMPCheckpointError(
+                f"the optimizer state in {folder} is of other parameters: {len(names)} in groups "
+                f"of {sizes[0]}, here {len(own)} in groups of {sizes[1]}; number {place} is "
+                f"{names[place] if place < len(names) else 'absent'} there and "
+                f"{own[place] if place < len(own) else 'absent'} here"
+            )
+        saved.pop(PARTIAL_KEY, None)
+        self.optimizer.load_state_dict(self._only_local(saved))
+
+    def settle(self) -> None:
+        """Drops the state of parameters that the partition put elsewhere."""
+        kept = self._only_local(self.optimizer.state_dict())["state"]
+        for index, parameter in enumerate(self._parameters()):
+            if index not in kept:
+                self.optimizer.state.pop(parameter, None)
+
+    def _parameters(self) -> list[torch.Tensor]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    def _parameter_names(self) -> list[str]:
+        named: dict[torch.Tensor, str] = {}
+        if state.model is not None:
+            named = {parameter: name for name, parameter in state.model.named_parameters()}
+        return [named.get(parameter, "") for parameter in self._parameters()]
 
     def _only_local(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
         """Without the state of other partitions' parameters, which this rank never steps.
@@ -130,8 +181,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if state.model is None or not state.model.partitioned:
             return dict(state_dict)
         local = set(state.model.local_parameters())
-        parameters = (p for group in self.param_groups for p in group["params"])
-        numbers = {index for index, parameter in enumerate(parameters) if parameter in local}
+        numbers = {index for index, p in enumerate(self._parameters()) if p in local}
         kept = {index: value for index, value in state_dict["state"].items() if index in numbers}
         return {**state_dict, "state": kept}
 

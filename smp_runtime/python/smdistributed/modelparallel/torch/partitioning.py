@@ -6,26 +6,41 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPPartitionError
-from smdistributed.modelparallel.torch.log import info
+from smdistributed.modelparallel.torch.log import info, warning
 from smdistributed.modelparallel.torch.marks import partition_of
 from smdistributed.modelparallel.torch.state_mod import state
-from smdistributed.modelparallel.torch.tracing import Trace, module_tree, trace_step
+from smdistributed.modelparallel.torch.tracing import (
+    Trace,
+    TraceOptions,
+    module_tree,
+    trace_step,
+)
+
+_WORLD = comm.CommGroup.WORLD
+#: What the predicted step takes a message between ranks to cost.
+_CPU_WIRE = {"latency_ns": 100_000, "bytes_per_us": 2_000}
+_GPU_WIRE = {"latency_ns": 20_000, "bytes_per_us": 50_000}
+#: The rest is for the CUDA context, communication buffers and fragmentation.
+_USABLE_SHARE = 0.9
 
 
 def decide(
-    module: nn.Module, run_step: Callable[[], Any] | None, with_times: bool
+    module: nn.Module, run_step: Callable[[], Any] | None, options: TraceOptions
 ) -> _runtime.Assignment:
     """Rank 0 decides, all ranks get its decision and check it against their own model.
 
-    Collective over all ranks. Raises SMPPartitionError, on all ranks, if rank 0 could not decide.
+    Collective over all ranks. Raises SMPPartitionError, on all ranks, if rank 0 could not decide or
+    a rank built another model.
     """
     partitions = ranks.pp_size()
     registered = module_tree(module, Trace(), partition_of)
@@ -34,49 +49,116 @@ def decide(
     decision: tuple[str, str] | None = None
     if ranks.rank() == 0:
         try:
-            decision = ("assignment", _decide_here(module, registered, run_step, with_times))
+            decision = ("assignment", _decide_here(module, registered, run_step, options))
         except Exception:
             decision = ("failure", traceback.format_exc())
     kind, text = comm.broadcast_from_rank0(decision)
     if kind == "failure":
         raise SMPPartitionError(f"rank 0 could not partition the model:\n{text}")
     assignment = _runtime.Assignment.from_json(text, "the partition decided by rank 0")
-    try:
-        assignment.check_fits(registered, partitions)
-    except SMPConfigError as error:
-        raise SMPPartitionError(
-            f"rank {ranks.rank()} built another model than rank 0: {error}"
-        ) from error
+    # All ranks learn of it: one that went on alone would wait for the others.
+    for rank, misfit in enumerate(comm.allgather(_misfit(assignment, registered), _WORLD)):
+        if misfit:
+            raise SMPPartitionError(f"rank {rank} built another model than rank 0: {misfit}")
     return assignment
+
+
+def _misfit(assignment: _runtime.Assignment, registered: _runtime.ModuleTree) -> str:
+    try:
+        assignment.check_fits(registered, ranks.pp_size())
+    except SMPConfigError as error:
+        return str(error)
+    return ""
 
 
 def _decide_here(
     module: nn.Module,
     registered: _runtime.ModuleTree,
     run_step: Callable[[], Any] | None,
-    with_times: bool,
+    options: TraceOptions,
 ) -> str:
     cfg, partitions = state.cfg, ranks.pp_size()
     if cfg.load_partition and cfg.partition_file:
         text = _read(Path(cfg.partition_file))
         assignment = _runtime.Assignment.from_json(text, cfg.partition_file)
         assignment.check_fits(registered, partitions)
-        tree = registered
+        tree, summary = registered, f"Partition chosen: as {cfg.partition_file} has it"
     elif cfg.auto_partition:
-        trace = Trace()
-        if run_step is not None and not cfg.skip_tracing:
-            with state.tracing():
-                trace = trace_step(module, run_step)
-        tree = module_tree(module, trace, partition_of, with_times=with_times)
-        assignment = _runtime.assign_compat(tree, partitions, cfg.memory_weight)
+        tree = module_tree(module, _trace(module, run_step, options), partition_of)
+        assignment, summary = _assign_automatically(module, tree)
     else:
         tree = registered
         assignment = _runtime.assign_manual(tree, partitions, cfg.default_partition)
+        summary = "Partition chosen: as smp.partition, smp.set_partition and default_partition say"
     if cfg.partition_file and not cfg.load_partition:
         _write(Path(cfg.partition_file), assignment.to_json())
     info(assignment.log_line(tree))
+    info(assignment.balance_line(tree))
+    info(summary)
     info("Partition tree:" + assignment.describe(tree))
     return assignment.to_json()
+
+
+def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: TraceOptions) -> Trace:
+    """The trace that the settings ask for; with ``skip_tracing`` the one that computes nothing.
+
+    A model that cannot be traced on the GPU, or by shapes only, is no reason to stop.
+    """
+    if run_step is None:
+        return Trace()
+    if state.cfg.skip_tracing:
+        options = replace(options, device="meta")
+    try:
+        with state.tracing():
+            return trace_step(module, run_step, options)
+    except Exception as error:
+        plain = options.device == "cpu" or not torch.cuda.is_available()
+        if plain and options.device != "meta":
+            raise
+        cause = " ".join(f"{type(error).__name__}: {error}".split())
+    if options.device == "gpu":
+        warning(f"the model cannot be traced module by module on the GPU; next, as it is: {cause}")
+        return _trace(module, run_step, replace(options, device="cpu"))
+    warning(f"the model cannot be traced by shapes only; partitioned by parameters: {cause}")
+    return Trace()
+
+
+def _assign_automatically(
+    module: nn.Module, tree: _runtime.ModuleTree
+) -> tuple[_runtime.Assignment, str]:
+    cfg, partitions = state.cfg, ranks.pp_size()
+    if state.require_initialized("the partition").partitioner == "compat":
+        assignment = _runtime.assign_compat(tree, partitions, cfg.memory_weight)
+        return assignment, "Partition chosen: level by level, as SMP_PARTITIONER=compat asks for"
+    decision = _runtime.assign_auto(
+        tree,
+        partitions,
+        memory_weight=cfg.memory_weight,
+        state_factor=_state_factor(module),
+        capacity_bytes=_capacity_bytes(),
+        microbatches=cfg.microbatches,
+        active_microbatches=cfg.active_microbatches,
+        pipeline=cfg.pipeline,
+        **(_GPU_WIRE if torch.cuda.is_available() else _CPU_WIRE),
+    )
+    if not decision.fits:
+        warning("no partition found that fits the memory of the devices; took the smallest")
+    return decision.assignment, decision.summary()
+
+
+def _state_factor(module: nn.Module) -> int:
+    """Bytes of parameter, gradient and Adam's state for each byte of parameters."""
+    elements = sum(p.numel() for p in module.parameters())
+    size = sum(p.nbytes for p in module.parameters())
+    return 8 if size < 4 * elements else 4  # 16-bit ones have 32-bit masters
+
+
+def _capacity_bytes() -> int:
+    """What a model may take of this rank's GPU; 0 without one."""
+    if not torch.cuda.is_available():
+        return 0
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return int(total * _USABLE_SHARE)
 
 
 def _read(path: Path) -> str:

@@ -12,8 +12,10 @@ from torch import nn
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import codec
+from smdistributed.modelparallel.torch.activation_checkpointing import Region, run_modules
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.ownership import Ownership
+from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
 
 
 class RemoteModules:
@@ -22,50 +24,102 @@ class RemoteModules:
     def __init__(self) -> None:
         self._engine: _runtime.Engine | None = None
         self._ownership: Ownership | None = None
+        self._routes: SequentialRoutes | None = None
 
-    def connect(self, engine: _runtime.Engine, ownership: Ownership) -> None:
+    def connect(
+        self, engine: _runtime.Engine, ownership: Ownership, routes: SequentialRoutes
+    ) -> None:
         """From now on modules of other partitions are called where they live.
 
         A module is intercepted at its call, not at its class: ``super().forward()`` works, and its
         hooks run once, on its owner.
         """
-        self._engine, self._ownership = engine, ownership
+        self._engine, self._ownership, self._routes = engine, ownership, routes
         for module in ownership.modules:
             module.__dict__["_orig_forward"] = module.forward
             if not ownership.owns(module):
                 remote = functools.partial(self._call, module)
                 module.__dict__["forward"] = remote
                 module.__dict__["_compiled_call_impl"] = remote
+            elif isinstance(module, nn.Sequential) and module in routes.parts:
+                module.__dict__["forward"] = functools.partial(self._call_in_parts, module)
 
     def _call(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        assert self._ownership is not None
+        hop = (self._ownership.of_module(module), self._ownership.module_id(module))
+        return self._send([hop], (args, kwargs, None))
+
+    def _call_in_parts(self, container: nn.Sequential, value: Any) -> Any:
+        """``nn.Sequential.forward``, with one call for consecutive children of other partitions."""
+        assert self._routes is not None
+        parts = self._routes.parts[container]
+        if [id(child) for child in container] != [id(c) for part in parts for c in part.children]:
+            return container.__dict__["_orig_forward"](value)  # the script changed it
+        for part in parts:
+            if part.route:
+                value = self._send(part.route, ((value,), {}, None))
+            else:
+                for child in part.children:
+                    value = child(value)
+        return value
+
+    def call_region(self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Has the partition of the region's modules run them, to be recomputed there."""
+        assert self._ownership is not None
+        owner = self._ownership.of_module(self._ownership.modules[region.modules[0]])
+        return self._send([(owner, region.modules[0])], (args, kwargs, region))
+
+    def _send(self, route: list[tuple[int, int]], request: Any) -> Any:
         assert self._engine is not None and self._ownership is not None
         ownership = self._ownership
-        module_id, owner = ownership.module_id(module), ownership.of_module(module)
-        name = ownership.module_names[module_id]
+        owner, name = route[0][0], self._name(route[0][1])
+        if torch._C._current_graph_task_id() != -1:
+            raise SMPStepError(
+                f"module {name} of partition {owner} was called in a backward of partition "
+                f"{ownership.partition}, as when torch.utils.checkpoint recomputes a region that "
+                "spans partitions; use smp.set_activation_checkpointing on modules that are whole "
+                "on one partition"
+            )
         if self._engine.microbatch < 0:
             raise SMPStepError(
                 f"module {name} lives on partition {owner}, this is partition "
                 f"{ownership.partition}: call it inside a function decorated with smp.step"
             )
         try:
-            stub, tensors = codec.pack((args, kwargs), ownership.remote_name)
+            stub, tensors = codec.pack(request, ownership.remote_name)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise SMPValidationError(
                 f"an argument of module {name} cannot travel to partition {owner}: {error}"
             ) from error
-        return codec.unpack(*self._engine.call(owner, module_id, stub, tensors))
+        return codec.unpack(*self._engine.call(route, stub, tensors))
+
+    def _name(self, number: int) -> str:
+        assert self._ownership is not None and self._routes is not None
+        return [*self._ownership.module_names, *self._routes.segment_names][number]
 
     def run(
-        self, module_id: int, stub: bytes, tensors: list[torch.Tensor]
+        self, module_id: int, stub: bytes, tensors: list[torch.Tensor], passes_on: bool
     ) -> tuple[bytes, list[torch.Tensor]]:
-        """Runs a module of this partition for another one. The engine calls it."""
-        assert self._ownership is not None
-        args, kwargs = codec.unpack(stub, tensors, self._ownership.find_parameter)
-        result = self._ownership.modules[module_id](*args, **kwargs)
+        """Runs a module or a segment of this partition for another one. The engine calls it.
+
+        With ``passes_on`` the result is to be the one argument of a module of a third one.
+        """
+        assert self._ownership is not None and self._routes is not None
+        args, kwargs, region = codec.unpack(stub, tensors, self._ownership.find_parameter)
+        modules, segment = self._ownership.modules, self._routes.segment(module_id)
+        if segment is not None:
+            (result,) = args
+            for child in segment:
+                result = child(result)
+        elif region is None:
+            result = modules[module_id](*args, **kwargs)
+        else:
+            chain = [modules[number] for number in region.modules]
+            result = run_modules(chain, args, kwargs, region.preserve_rng_state)
         try:
-            return codec.pack(result)
+            return codec.pack(((result,), {}, None) if passes_on else result)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise SMPValidationError(
-                f"the result of module {self._ownership.module_names[module_id]} cannot travel "
-                f"to another partition: {error}"
+                f"the result of module {self._name(module_id)} cannot travel to another "
+                f"partition: {error}"
             ) from error

@@ -8,9 +8,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from smdistributed.modelparallel.torch import ranks
+from smdistributed.modelparallel.torch.checkpoint_files import read_object, write_object
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -23,7 +22,7 @@ def save(
     pickle_protocol: int = 2,
     v3: bool = False,
 ) -> None:
-    """Writes ``obj`` with ``torch.save``, whole or not at all.
+    """Writes ``obj`` with ``torch.save``, whole and durable or not at all.
 
     The file is ``f`` with ``partial=False``; else ``f_<mp_rank>``, with tensor parallelism
     ``f_<pp_rank>_<tp_rank>``, and with ``v3`` always ``f_<pp_rank>_<tp_rank>_<rdp_rank>``.
@@ -38,14 +37,7 @@ def save(
     >>> smp.shutdown()
     """
     path = Path(_path("smp.save", f) + (_suffix(v3) if partial else ""))
-    # A name that no pattern for finished files finds, in the folder to which it will belong.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
-    try:
-        torch.save(obj, temporary, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
-        os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:
-        temporary.unlink(missing_ok=True)
-        raise SMPCheckpointError(f"smp.save cannot write {path}: {error}") from error
+    write_object(path, obj, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
 
 
 def load(
@@ -69,10 +61,7 @@ def load(
     pickle_load_args.setdefault("weights_only", False)
     if not pickle_load_args["weights_only"]:
         pickle_load_args["pickle_module"] = pickle_module
-    try:
-        return torch.load(found, map_location=map_location, **pickle_load_args)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise SMPCheckpointError(f"smp.load cannot read {found}: {error}") from error
+    return read_object(found, map_location=map_location, **pickle_load_args)
 
 
 def _path(what: str, f: Any) -> str:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ from smdistributed.modelparallel.torch.meeting import Meetings
 from smdistributed.modelparallel.torch.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch.rendezvous import open_store
 from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.step_meter import StepMeter
 from smdistributed.modelparallel.torch.stores import PrefixStore, Store
 
 _inits = 0  # sets the keys of one init apart from those of an earlier one in the same store
@@ -47,6 +49,10 @@ class Session:
     """Whether ``init`` initialised torch.distributed, and shutdown has to end it."""
     process: int
     """The process that joined; its forked children are no ranks."""
+    timeline_file: str
+    """Where the ranks of this host write what they did when; empty for nowhere."""
+    partitioner: str
+    """``auto`` or ``compat``."""
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
@@ -72,7 +78,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         _accept_second_init(parallel)
         return
     session = _start(parallel, environment)
-    state.begin(session, SimpleNamespace(**json.loads(parallel.as_json())))
+    cfg = SimpleNamespace(**json.loads(parallel.as_json()))
+    state.begin(session, cfg, _meter(environment, session, cfg))
     for line in parallel.warnings:
         log.warning(line)
 
@@ -107,6 +114,8 @@ def shutdown() -> None:
         return  # connections belong to the parent, which goes on
     atexit.unregister(shutdown)
     state.close_engine()
+    if state.meter is not None:
+        state.meter.close()
     _leave(session)
     state.clear()
     if session.owns_torch and dist.is_initialized():
@@ -162,6 +171,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
     store = PrefixStore(f"smp/{_inits}", root)
     store.set_timeout(timeout)
     identity = _complete_locality(identity, store)
+    timeline_file = _timeline_file(environment.trace_folder, identity)
     _compare_settings(parallel, identity, store)
     for line in _runtime.validate_world(parallel, identity.size, identity.local_size or 1):
         log.warning(line)
@@ -193,7 +203,31 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         timeout,
         owns_torch,
         os.getpid(),
+        timeline_file,
+        environment.partitioner,
     )
+
+
+def _meter(
+    environment: LaunchEnvironment, session: Session, cfg: SimpleNamespace
+) -> StepMeter | None:
+    """The first rank's, if anybody wants to know."""
+    if session.identity.rank != 0 or not (environment.progress or environment.metrics_file):
+        return None
+    # Ranks of one tensor-parallel group get the same batch if they are fed alike.
+    replicas = session.mesh.size(_runtime.Group.RDP if cfg.prescaled_batch else _runtime.Group.DP)
+    return StepMeter(replicas, environment.metrics_file, environment.progress)
+
+
+def _timeline_file(folder: str, identity: Identity) -> str:
+    """The file of this host, made anew by its first rank."""
+    if not folder:
+        return ""
+    file = Path(folder) / f"trace-{os.uname().nodename}.json"
+    if identity.local_rank == 0:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+    return str(file)
 
 
 def _complete_locality(identity: Identity, store: Store) -> Identity:

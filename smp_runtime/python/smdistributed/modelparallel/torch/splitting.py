@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
 from smdistributed.modelparallel.torch.containers import (
@@ -52,6 +53,30 @@ def split_inputs(
         named = {name: cut.argument(name, value) for name, value in kwargs.items()}
         split.append((tuple(positional), named))
     return split
+
+
+def batch_size(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    non_split_inputs: Collection[str] = (),
+    input_split_axes: Mapping[str, int] | None = None,
+) -> int:
+    """Length of the axis along which the first tensor among the arguments is split; 0 for none.
+
+    >>> def step(model, batch): ...
+    >>> batch_size(step, ("model", {"x": torch.zeros(8, 3)}), {})
+    8
+    """
+    arguments = [*zip(_names_of(function, args, kwargs), args, strict=True), *kwargs.items()]
+    for name, value in arguments:
+        if name in non_split_inputs:
+            continue
+        axis = (input_split_axes or {}).get(name, 0)
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, torch.Tensor) and leaf.dim() > axis:
+                return leaf.shape[axis]
+    return 0
 
 
 def _names_of(

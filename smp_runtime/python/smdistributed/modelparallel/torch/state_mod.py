@@ -17,6 +17,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotI
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.model import DistributedModel
     from smdistributed.modelparallel.torch.session import Session
+    from smdistributed.modelparallel.torch.step_meter import StepMeter
 
 # The engine's receives are pending for as long as a rank is idle: longer than any job.
 _ENDLESS = timedelta(days=3650)
@@ -32,14 +33,16 @@ class State:
         """Back to what it is before ``smp.init()``."""
         self._session: Session | None = None
         self._engine: _runtime.Engine | None = None
+        self.activation_store: _runtime.ActivationStore | None = None
         self._cfg: SimpleNamespace | None = None
         self.model: DistributedModel | None = None
         self.optimizer: Any = None
+        self.meter: StepMeter | None = None
         self.in_step = False
         self.is_tracing = False
 
-    def begin(self, session: Session, cfg: SimpleNamespace) -> None:
-        self._session, self._cfg = session, cfg
+    def begin(self, session: Session, cfg: SimpleNamespace, meter: StepMeter | None) -> None:
+        self._session, self._cfg, self.meter = session, cfg, meter
 
     @property
     def initialized(self) -> bool:
@@ -102,7 +105,12 @@ class State:
             run_module=run_module,
             module_names=module_names,
             after_backward_outside=after_backward_outside,
+            timeline_file=session.timeline_file,
+            rank=session.identity.rank,
+            driver=session.groups.ranks("PP")[0],
         )
+        if cfg.offload_activations:
+            self.activation_store = _runtime.ActivationStore(cfg.activation_loading_horizon)
         return self._engine
 
     def require_engine(self) -> _runtime.Engine:

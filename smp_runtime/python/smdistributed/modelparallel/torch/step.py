@@ -16,7 +16,7 @@ from smdistributed.modelparallel.torch import codec, ranks
 from smdistributed.modelparallel.torch.collecting import collect_outputs
 from smdistributed.modelparallel.torch.containers import detached
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
-from smdistributed.modelparallel.torch.splitting import Arguments, split_inputs
+from smdistributed.modelparallel.torch.splitting import Arguments, batch_size, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_output import StepOutput
 
@@ -70,12 +70,21 @@ class _Step:
             if not model.partitioned:
                 model.partition(lambda: self._trace(args, kwargs))
             model.before_step()
+        meter = state.meter
+        if meter is not None:
+            meter.step_begins()
         # Ranks that do not run the function may be fed anything.
         driver = ranks.pp_rank() == 0
         outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
         if model is not None:
             model.after_step(backward_ran)
-        return collect_outputs(outputs)
+        collected = collect_outputs(outputs)
+        if meter is not None:
+            samples = batch_size(
+                self._function, args, kwargs, self._non_split_inputs, self._input_split_axes
+            )
+            meter.step_ended(state.require_engine().last_step(), samples, collected)
+        return collected
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Arguments]:
         return split_inputs(

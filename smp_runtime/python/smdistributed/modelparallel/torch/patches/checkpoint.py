@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activation checkpointing: not there yet."""
+"""Activation checkpointing, where scripts import it from."""
 
-from smdistributed.modelparallel.torch.not_yet import unavailable_function
+from smdistributed.modelparallel.torch.activation_checkpointing import (
+    checkpoint,
+    checkpoint_sequential,
+)
 
-_FEATURE = "activation checkpointing"
-
-checkpoint = unavailable_function("checkpoint", _FEATURE)
-checkpoint_sequential = unavailable_function("checkpoint_sequential", _FEATURE)
+__all__ = ["checkpoint", "checkpoint_sequential"]

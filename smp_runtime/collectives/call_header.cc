@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/collectives/call_header.h"
+
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace smp::collectives {
+namespace {
+
+constexpr std::array<std::string_view, 9> kNames{"all_reduce", "reduce",    "reduce_scatter",
+                                                 "all_gather", "broadcast", "all_to_all",
+                                                 "gather",     "scatter",   "barrier"};
+
+}  // namespace
+
+std::string_view name(Collective collective) {
+  const auto index = static_cast<size_t>(collective);
+  return index < kNames.size() ? kNames[index] : "an unknown collective";
+}
+
+bool CallHeader::matches(const CallHeader& other) const {
+  return sequence == other.sequence && elements == other.elements &&
+         collective == other.collective && type == other.type && op == other.op &&
+         root == other.root;
+}
+
+std::string CallHeader::text() const {
+  std::string result = fmt::format("{} #{}", name(collective), sequence);
+  if (collective == Collective::kBarrier) return result;
+  result += fmt::format(" of {}", name(type));
+  if (dims <= kMaxDims) {
+    result += fmt::format(" [{}]", fmt::join(std::span(shape).first(dims), ", "));
+  } else {
+    result += fmt::format(" with {} elements", elements);
+  }
+  const bool reduces = collective == Collective::kAllReduce || collective == Collective::kReduce ||
+                       collective == Collective::kReduceScatter;
+  if (reduces) result += fmt::format(", {}", name(op));
+  if (root >= 0) result += fmt::format(", root {}", root);
+  return result;
+}
+
+std::string describe_mismatch(std::span<const RankedCall> calls) {
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (const RankedCall& one : calls) ranks_of[one.call.text()].push_back(one.name);
+  std::vector<std::string> parts;
+  for (const auto& [text, ranks] : ranks_of) {
+    parts.push_back(fmt::format("rank(s) {} called {}", fmt::join(ranks, ", "), text));
+  }
+  return fmt::format("the ranks of the group do not make the same call: {}",
+                     fmt::join(parts, "; "));
+}
+
+}  // namespace smp::collectives

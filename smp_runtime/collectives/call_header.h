@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank says about the collective that it calls, so that ranks that do not agree get an error
+// and not a hang or wrong numbers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "smp_runtime/collectives/element_type.h"
+
+namespace smp::collectives {
+
+enum class Collective : uint8_t {
+  kAllReduce,
+  kReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kAllToAll,
+  kGather,
+  kScatter,
+  kBarrier,
+};
+
+[[nodiscard]] std::string_view name(Collective collective);
+
+/// Plain bytes, copied between processes as they are. Unused bytes are zero.
+struct CallHeader {
+  static constexpr int kMaxDims = 8;
+
+  uint64_t sequence = 0;  ///< how many collectives the group had before
+  uint64_t elements = 0;  ///< that one rank contributes; 0 where ranks may differ
+  Collective collective{};
+  ElementType type{};
+  ReduceOp op{};
+  uint8_t dims = 0;  ///< more than kMaxDims: the shape is not told
+  int32_t root = -1;
+  std::array<int64_t, kMaxDims> shape{};  ///< for messages only
+
+  /// Do both describe one call? Shapes may differ as long as the sizes agree.
+  [[nodiscard]] bool matches(const CallHeader& other) const;
+  /// E.g. "all_reduce #3 of float32 [2, 5], sum".
+  [[nodiscard]] std::string text() const;
+};
+
+/// A rank and what it called; by group rank.
+struct RankedCall {
+  int name;
+  CallHeader call;
+};
+
+/// The message for calls that do not match: every rank with what it called, equal ones together.
+[[nodiscard]] std::string describe_mismatch(std::span<const RankedCall> calls);
+
+}  // namespace smp::collectives

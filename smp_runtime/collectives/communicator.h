@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives of a group of ranks, on bytes.
+//
+// Sums are made in rank order, each element at one place, and handed out: every rank and every run
+// gets the same bits.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/collectives/call_header.h"
+#include "smp_runtime/collectives/host_exchange.h"
+#include "smp_runtime/transport/host_board.h"
+#include "smp_runtime/transport/key_value_store.h"
+
+namespace smp::collectives {
+
+/// Sizes that trade memory and latency for speed; equal on all ranks of a group.
+struct Tuning {
+  /// Of one of the four slots that each rank of a host has for data on its way.
+  size_t slot_bytes = 512 * 1024;
+  /// Up to here a collective is one step: all data travels with the notes.
+  size_t small_bytes = 32 * 1024;
+};
+
+/// One rank's end of a group. One collective at a time, called by all ranks in the same order;
+/// abort() may be called from any thread meanwhile. All collectives block until this rank's part
+/// is done, check that all ranks make the same call, and throw HostError, naming the ranks that
+/// are to blame, when they do not, when a rank ends, or when the limit passes. A group that has
+/// thrown is broken for good.
+///
+/// `call` tells type, elements and shape of what one rank contributes; the rest is filled in here.
+class Communicator {
+ public:
+  using WaitLimit = transport::WaitLimit;
+
+  /// Meets the other ranks through the store; collective. `names` are the numbers by which messages
+  /// call the ranks, e.g. those in the whole job. Throws ConfigError for a group over several
+  /// hosts.
+  static std::unique_ptr<Communicator> connect(transport::KeyValueStore& store, int rank,
+                                               std::vector<int> names, const Tuning& tuning,
+                                               const WaitLimit& limit);
+
+  /// Over a board that all have joined; rank and size are the board's.
+  explicit Communicator(std::unique_ptr<transport::HostBoard> board);
+
+  [[nodiscard]] int rank() const { return board_->rank(); }
+  [[nodiscard]] int size() const { return board_->ranks(); }
+  [[nodiscard]] int name(int rank) const { return board_->name(rank); }
+  [[nodiscard]] static transport::BoardShape board_shape(int ranks, const Tuning& tuning);
+
+  /// `output` may be `input`.
+  void all_reduce(CallHeader call, ConstBytes input, Bytes output, const WaitLimit& limit);
+  /// Only the root's `output` is written; it may be `input`.
+  void reduce(CallHeader call, int root, ConstBytes input, Bytes output, const WaitLimit& limit);
+  /// The sum of all ranks' `inputs[r]` goes to rank r; `inputs` have equal sizes.
+  void reduce_scatter(CallHeader call, std::span<const ConstBytes> inputs, Bytes output,
+                      const WaitLimit& limit);
+  /// Rank r's input goes to everybody's `outputs[r]`; equal sizes.
+  void all_gather(CallHeader call, ConstBytes input, std::span<const Bytes> outputs,
+                  const WaitLimit& limit);
+  void broadcast(CallHeader call, int root, Bytes data, const WaitLimit& limit);
+  /// `inputs[r]` goes to rank r. Sizes may differ; they are compared. `call.elements` must be 0.
+  void all_to_all(CallHeader call, std::span<const ConstBytes> inputs,
+                  std::span<const Bytes> outputs, const WaitLimit& limit);
+  /// The root's `outputs[r]` gets rank r's input; others give no outputs.
+  void gather(CallHeader call, int root, ConstBytes input, std::span<const Bytes> outputs,
+              const WaitLimit& limit);
+  /// The root's `inputs[r]` goes to rank r; others give no inputs.
+  void scatter(CallHeader call, int root, std::span<const ConstBytes> inputs, Bytes output,
+               const WaitLimit& limit);
+  void barrier(const WaitLimit& limit);
+
+  /// Every rank's pending and later calls throw HostError with this reason.
+  void abort(std::string_view reason);
+
+ private:
+  void meet(CallHeader& call, Collective collective, ConstBytes payload, const WaitLimit& limit);
+
+  [[nodiscard]] bool is_small(size_t size_bytes) const;
+
+  std::unique_ptr<transport::HostBoard> board_;
+  HostExchange host_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace smp::collectives

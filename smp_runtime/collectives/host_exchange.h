@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// How data moves between, and is added up by, the ranks of one host, through a HostBoard.
+//
+// Data goes in chunks: a rank copies a chunk into its next slot and publishes; the others read it
+// there. Of the kSlots slots of a rank one is written while older ones are read: a slot may be
+// written again when all its readers have published a later step that the writer has waited for,
+// and the loops below need no more steps for that (see host_exchange.cc).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "smp_runtime/collectives/call_header.h"
+#include "smp_runtime/transport/host_board.h"
+
+namespace smp::collectives {
+
+using ConstBytes = std::span<const std::byte>;
+using Bytes = std::span<std::byte>;
+
+/// How elements are combined; `divisor` makes a sum an average at the end.
+struct Reduction {
+  ElementType type;
+  ReduceOp op;
+  int divisor = 1;
+};
+
+/// For one thread at a time. All ranks of the board call the same functions in the same order with
+/// the same sizes; meet() is how they make sure of it. All may throw HostError (see HostBoard).
+///
+/// Shares are pieces of a whole, each owned by one rank of the host; `owners[s]` is a host rank.
+class HostExchange {
+ public:
+  using WaitLimit = transport::WaitLimit;
+
+  explicit HostExchange(transport::HostBoard& board);
+
+  /// Size of the board's notes for payloads of up to that many bytes.
+  [[nodiscard]] static size_t note_bytes(size_t payload_bytes);
+  /// How much meet() can carry.
+  [[nodiscard]] size_t payload_bytes() const;
+
+  /// Leaves a note, waits for everybody's and compares. Every collective starts with it: it also
+  /// says that all are done with the one before. Throws HostError, on all ranks, naming ranks and
+  /// shapes, if their calls do not match.
+  void meet(const CallHeader& call, ConstBytes payload, const WaitLimit& limit);
+  /// What a rank left at the last meet(). Stays until the one after the next.
+  [[nodiscard]] ConstBytes payload(int rank) const;
+
+  /// Waits for all, and nothing else.
+  void barrier(const WaitLimit& limit);
+
+  /// The sum over the ranks of each share goes to its owner's `outputs[s]`; other ranks' outputs
+  /// are not looked at. An output may be the very memory of its input.
+  void reduce_shares(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                     std::span<const int> owners, const Reduction& reduction,
+                     const WaitLimit& limit);
+
+  /// Owners' shares go to all: a rank's `shares[s]` is read where it owns it and written elsewhere.
+  /// A rank with `wants` false takes part but receives nothing.
+  void share_all(std::span<const Bytes> shares, std::span<const int> owners, bool wants,
+                 const WaitLimit& limit);
+
+  /// reduce_shares and share_all in one pass over the data, with rank r owning slice r.
+  /// `wants` as above. `output` may be `input`.
+  void all_reduce(ConstBytes input, Bytes output, const Reduction& reduction, bool wants,
+                  const WaitLimit& limit);
+
+  /// `inputs[r]` goes to rank r's `outputs[my rank]`. Each rank's sizes fit the others';
+  /// `longest` is the largest of all on any rank.
+  void all_to_all(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                  size_t longest, const WaitLimit& limit);
+
+ private:
+  [[nodiscard]] std::byte* slot(int rank, size_t chunk) const;
+
+  transport::HostBoard& board_;
+  size_t ranks_;
+  size_t me_;
+  size_t slot_bytes_;
+  uint64_t meetings_ = 0;
+};
+
+/// Cuts `size_bytes` into `count` parts of whole elements, the first ones longer by one element
+/// where it does not come out even.
+struct Cut {
+  size_t offset_bytes;
+  size_t size_bytes;
+};
+[[nodiscard]] std::vector<Cut> cut_evenly(size_t size_bytes, size_t element_bytes, size_t count);
+
+}  // namespace smp::collectives

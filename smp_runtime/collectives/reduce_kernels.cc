@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/collectives/reduce_kernels.h"
+
+#include "smp_runtime/collectives/reduce_kernels_avx2.h"
+#include "smp_runtime/collectives/reduce_kernels_body.h"
+#include "smp_runtime/core/error.h"
+
+namespace smp::collectives {
+namespace {
+
+bool has_avx2() {
+  static const bool has = __builtin_cpu_supports("avx2") > 0 && __builtin_cpu_supports("f16c") > 0;
+  return has;
+}
+
+}  // namespace
+
+void reduce(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
+            std::byte* destination, size_t count, int divisor) {
+  SMP_CHECK(!sources.empty() && divisor >= 1, "{} sources, divisor {}", sources.size(), divisor);
+  if (has_avx2()) {
+    return reduce_avx2(type, op, sources.data(), sources.size(), destination, count, divisor);
+  }
+  reduce_portably(type, op, sources, destination, count, divisor);
+}
+
+void reduce_portably(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
+                     std::byte* destination, size_t count, int divisor) {
+  reduce_any(type, op, {sources.data(), sources.size(), destination, count, divisor});
+}
+
+const char* reduction_instructions() { return has_avx2() ? "avx2" : "portable"; }
+
+}  // namespace smp::collectives

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of arrays, in a fixed order.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "smp_runtime/collectives/element_type.h"
+
+namespace smp::collectives {
+
+/// destination[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) … / divisor
+///
+/// Elements of 16 bits are added in 32 bits and rounded once. Integers wrap; their average rounds
+/// towards zero. Truths: sum and max are "or", product and min are "and". The order of the sources
+/// and nothing else decides the bits of the result, with every instruction set.
+///
+/// Pointers are aligned to an element. `destination` may be one of the sources, but must not
+/// overlap one otherwise. At least one source. The pair passes check_reducible.
+void reduce(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
+            std::byte* destination, size_t count, int divisor = 1);
+
+/// The same in plain C++, whatever the CPU can do: the oracle of tests.
+void reduce_portably(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
+                     std::byte* destination, size_t count, int divisor = 1);
+
+/// "avx2" or "portable": what reduce() uses on this CPU.
+const char* reduction_instructions();
+
+}  // namespace smp::collectives

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled with -mavx2 -mf16c (CMakeLists.txt).
+#include "smp_runtime/collectives/reduce_kernels_avx2.h"
+
+#include <immintrin.h>
+
+#include "smp_runtime/collectives/reduce_kernels_body.h"
+
+namespace smp::collectives {
+
+void reduce_avx2(ElementType type, ReduceOp op, const std::byte* const* sources,
+                 size_t source_count, std::byte* destination, size_t count, int divisor) {
+  reduce_any(type, op, {sources, source_count, destination, count, divisor});
+}
+
+}  // namespace smp::collectives

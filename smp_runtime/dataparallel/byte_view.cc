@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/dataparallel/byte_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/util/Exception.h>
+
+namespace smp::dataparallel {
+namespace {
+
+using collectives::CallHeader;
+using collectives::ElementType;
+
+ElementType element_type(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+      return ElementType::kFloat16;
+    case at::kBFloat16:
+      return ElementType::kBFloat16;
+    case at::kFloat:
+    case at::kComplexFloat:
+      return ElementType::kFloat32;
+    case at::kDouble:
+    case at::kComplexDouble:
+      return ElementType::kFloat64;
+    case at::kChar:
+      return ElementType::kInt8;
+    case at::kByte:
+      return ElementType::kUint8;
+    case at::kShort:
+      return ElementType::kInt16;
+    case at::kInt:
+      return ElementType::kInt32;
+    case at::kLong:
+      return ElementType::kInt64;
+    case at::kBool:
+      return ElementType::kBool;
+    default:
+      return ElementType::kBytes;
+  }
+}
+
+}  // namespace
+
+void check_tensor(const at::Tensor& tensor, const char* operation) {
+  TORCH_CHECK_VALUE(tensor.defined() && tensor.layout() == at::kStrided, "smddp: ", operation,
+                    " takes dense tensors only");
+  TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), "smddp: ", operation,
+                    " got a conjugated view; call resolve_conj() or resolve_neg() before");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.device().is_cpu(), "smddp: ", operation, " got a tensor on ", tensor.device(),
+      "; other devices than the CPU are not available yet in this version: use backend "
+      "\"cpu:smddp,cuda:nccl\"");
+}
+
+CallHeader header_of(const at::Tensor& tensor) {
+  CallHeader call;
+  call.type = element_type(tensor.scalar_type());
+  call.elements = tensor.nbytes() / collectives::size_bytes(call.type);
+  const auto dims = static_cast<size_t>(tensor.dim());
+  call.dims = static_cast<uint8_t>(std::min<size_t>(dims, CallHeader::kMaxDims + 1));
+  for (size_t dim = 0; dim < std::min(dims, call.shape.size()); ++dim) {
+    call.shape[dim] = tensor.size(static_cast<int64_t>(dim));
+  }
+  return call;
+}
+
+collectives::ConstBytes bytes_in(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+collectives::Bytes bytes_out(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+Landing::Landing(at::Tensor target, bool keeps_content) : target_(std::move(target)) {
+  // No autograd here: a collective writes as an in-place operation does under no_grad.
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  if (target_.is_contiguous()) {
+    landed_ = target_;
+  } else if (keeps_content) {
+    landed_ = target_.contiguous();
+  } else {
+    landed_ = at::empty_like(target_, target_.options(), at::MemoryFormat::Contiguous);
+  }
+}
+
+void Landing::finish() const {
+  if (landed_.is_same(target_)) return;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  target_.copy_(landed_);
+}
+
+}  // namespace smp::dataparallel

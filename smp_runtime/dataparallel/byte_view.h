@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors as the bytes that collectives move.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/collectives/call_header.h"
+#include "smp_runtime/collectives/host_exchange.h"
+
+namespace smp::dataparallel {
+
+/// Throws c10::Error, a ValueError or NotImplementedError in Python, for what is not a dense CPU
+/// tensor.
+void check_tensor(const at::Tensor& tensor, const char* operation);
+
+/// Header of a call to which this rank contributes `tensor`. Complex numbers are told as their
+/// parts; a type that no reduction knows is told as bytes.
+collectives::CallHeader header_of(const at::Tensor& tensor);
+
+/// The memory of a contiguous tensor.
+collectives::ConstBytes bytes_in(const at::Tensor& tensor);
+collectives::Bytes bytes_out(const at::Tensor& tensor);
+
+/// A tensor that a collective writes: itself where it is contiguous, else a copy that finish()
+/// puts back.
+class Landing {
+ public:
+  /// `keeps_content`: the copy starts with what the tensor holds.
+  Landing(at::Tensor target, bool keeps_content);
+  [[nodiscard]] const at::Tensor& tensor() const { return landed_; }
+  void finish() const;
+
+ private:
+  at::Tensor target_;
+  at::Tensor landed_;
+};
+
+}  // namespace smp::dataparallel

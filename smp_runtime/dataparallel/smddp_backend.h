@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The torch.distributed backend "smddp": c10d's interface on a Communicator.
+//
+// A group has one thread that runs its collectives in the order of their calls. A call that is not
+// asynchronous runs in the calling thread when nothing is queued, which saves two wakeups. Tensors
+// that are not contiguous take a copy.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "smp_runtime/collectives/communicator.h"
+#include "smp_runtime/dataparallel/pending_work.h"
+
+namespace smp::dataparallel {
+
+/// Errors become c10::DistBackendError (a RuntimeError in Python) when the work is waited for;
+/// arguments that can never work are refused by the call. What is not there (send, recv, split)
+/// raises c10d's own "Backend smddp does not support ...".
+class SmddpBackend : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  /// Meets the other ranks; collective. `global_ranks` are for messages; empty for 0, 1, ….
+  /// Throws ConfigError or HostError.
+  SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+               std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks);
+  /// What is queued ends with an error. In a forked child it does nothing.
+  ~SmddpBackend() override;
+  SmddpBackend(const SmddpBackend&) = delete;
+  SmddpBackend& operator=(const SmddpBackend&) = delete;
+
+  const std::string getBackendName() const override { return "smddp"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  /// Every barrier names all ranks that are missing; this one also waits.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  void setSequenceNumberForGroup() override {}  // all ranks count from 0
+  uint64_t getSequenceNumberForGroup() override;
+  c10d::ErrorType getError() override;
+
+  /// Pending and later calls of every rank of the group fail.
+  void abort() override;
+  /// Waits for what is queued, at most the timeout, and leaves the group.
+  void shutdown() override;
+
+ private:
+  using Body = std::function<void(collectives::Communicator&, const transport::WaitLimit&)>;
+  struct Task {
+    c10::intrusive_ptr<PendingWork> work;
+    std::string operation;
+    std::chrono::milliseconds timeout;
+    Body body;
+  };
+
+  WorkPtr start(c10d::OpType type, std::string operation, std::chrono::milliseconds timeout,
+                bool async, Tensors results, Body body);
+  void run(const Task& task);
+  void run_all();
+  void stop(bool drain);
+
+  std::unique_ptr<collectives::Communicator> communicator_;
+  int process_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Task> queue_;
+  std::chrono::milliseconds timeout_;
+  uint64_t calls_ = 0;
+  bool busy_ = false;  // somebody runs a collective: the thread, or a caller
+  bool stopping_ = false;
+  bool failed_ = false;
+
+  std::thread thread_;  // last: it starts with the members above in place
+};
+
+}  // namespace smp::dataparallel

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/partition/call_program.h"
+
+#include <algorithm>
+
+#include "smp_runtime/partition/cost_model.h"
+
+namespace smp::partition {
+namespace {
+
+class Walk {
+ public:
+  Walk(const ModuleTree& tree, const std::vector<int>& device_of)
+      : tree_(tree), device_of_(device_of), times_(own_times(tree)) {}
+
+  CallProgram run() {
+    program_.visits.push_back({.device = device_of_[0]});
+    enter(0);
+    while (!open_.empty()) {
+      Frame& frame = open_.back();
+      const auto& children = tree_.children(frame.node);
+      if (frame.next_child < children.size()) {
+        enter(children[frame.next_child++]);
+      } else {
+        leave();
+      }
+    }
+    return std::move(program_);
+  }
+
+ private:
+  // A module that has been entered and not left.
+  struct Frame {
+    int node = 0;
+    int device = 0;
+    int at = 0;  ///< device of the last result; another one only if the module passes results on
+    int depth = 0;
+    size_t next_child = 0;
+    std::int64_t last_bytes = 0;  ///< of the last result
+  };
+
+  void enter(int node) {
+    const Module& module = tree_.module(node);
+    Frame frame{.node = node, .device = device_of_[node], .at = device_of_[node]};
+    if (!open_.empty()) {
+      const Frame& caller = open_.back();
+      // What is never run leaves its children to its caller.
+      if (!module.called) frame.device = frame.at = caller.device;
+      frame.depth = caller.depth + (frame.device != caller.device ? 1 : 0);
+      if (frame.device != caller.at) {
+        go(frame.device, frame.depth, module.calls, module.input_bytes);
+      }
+    }
+    program_.visits.back().work_ns += times_[node];
+    open_.push_back(frame);
+  }
+
+  void leave() {
+    const Frame frame = open_.back();
+    open_.pop_back();
+    if (frame.at != frame.device) go(frame.device, frame.depth, 1, frame.last_bytes);
+    if (open_.empty()) return;
+    Frame& caller = open_.back();
+    const Module& module = tree_.module(frame.node);
+    if (tree_.module(caller.node).passes_on) {
+      caller.at = frame.device;
+      caller.last_bytes = module.output_bytes;
+    } else if (frame.device != caller.device) {
+      go(caller.device, caller.depth, module.calls, module.output_bytes);
+    }
+  }
+
+  void go(int device, int depth, int calls, std::int64_t bytes) {
+    program_.visits.push_back(
+        {.device = device, .depth = depth, .messages = std::max(1, calls), .bytes = bytes});
+  }
+
+  const ModuleTree& tree_;
+  const std::vector<int>& device_of_;
+  std::vector<std::int64_t> times_;
+  std::vector<Frame> open_;
+  CallProgram program_;
+};
+
+}  // namespace
+
+std::int64_t CallProgram::messages() const {
+  std::int64_t sum = 0;
+  for (const Visit& visit : visits) sum += visit.messages;
+  return sum;
+}
+
+std::int64_t CallProgram::bytes() const {
+  std::int64_t sum = 0;
+  for (const Visit& visit : visits) sum += 2 * visit.bytes;
+  return sum;
+}
+
+CallProgram make_call_program(const ModuleTree& tree, const std::vector<int>& device_of_node) {
+  return Walk(tree, device_of_node).run();
+}
+
+}  // namespace smp::partition

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the forward of one microbatch does under an assignment: which device works how long, and
+// what goes from device to device in between.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "smp_runtime/partition/module_tree.h"
+
+namespace smp::partition {
+
+/// One stretch of work on one device, and the message that it begins with.
+struct Visit {
+  int device = 0;
+  int depth = 0;  ///< of nested calls; the body of the step has 0
+  std::int64_t work_ns = 0;
+  std::int64_t messages = 0;  ///< 0 for the first visit only
+  std::int64_t bytes = 0;
+};
+
+/// A call of a module on another device is a request there and a response back: the caller's next
+/// work comes after the response. A module that passes results on sends its children's from one to
+/// the next, and gets the last one. The backward is the same in reverse order.
+struct CallProgram {
+  std::vector<Visit> visits;
+
+  [[nodiscard]] std::int64_t messages() const;  ///< forward only
+  [[nodiscard]] std::int64_t bytes() const;     ///< forward and backward
+};
+
+/// Work is that of `own_times`. Modules run in tree order, each once; calls, bytes and times of one
+/// that runs several times are taken together.
+CallProgram make_call_program(const ModuleTree& tree, const std::vector<int>& device_of_node);
+
+}  // namespace smp::partition

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps activations in a slower memory between forward and backward: the inputs of checkpointed
+// regions, which are all that such regions keep.
+//
+// A helper thread copies a tensor away after it was put and drops it; it copies back what backward
+// is about to take: within a microbatch the last put first, then the next microbatch. On the CPU
+// the slow memory is an arena of the same kind, which makes order and accounting testable. CUDA
+// tensors go to pinned memory and back in the order of the calling thread's stream, which needs no
+// event but overlaps nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include <ATen/core/Tensor.h>
+
+namespace smp::pipeline {
+
+class ActivationArena;
+
+/// Thread-safe.
+class ActivationStore {
+ public:
+  struct Options {
+    /// How many activations are fetched ahead of the one that is taken.
+    std::int64_t horizon = 4;
+    /// Speed of the copies, to stand in for a slower link; 0: as fast as they go.
+    std::int64_t bytes_per_second = 0;
+  };
+
+  /// Sums since the beginning, but for what is named otherwise.
+  struct Stats {
+    std::int64_t put = 0;
+    std::int64_t taken = 0;
+    std::int64_t waits = 0;            ///< takes that had to wait for a copy
+    double wait_seconds = 0;           ///< for how long, in all
+    std::int64_t fast_bytes = 0;       ///< now in fast memory: not copied away yet, or fetched
+    std::int64_t peak_fast_bytes = 0;  ///< the most at any time
+    std::int64_t slow_bytes = 0;       ///< now in the arena
+    std::int64_t arena_bytes = 0;      ///< size of the arena, whether used or not
+  };
+
+  /// One stored tensor. Its end forgets the tensor if nobody took it.
+  class Handle {
+   public:
+    ~Handle();
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+
+    /// The tensor, once. Blocks until it is back, which takes as long as a copy.
+    /// Throws UserCodeError if it was changed in place after it was put.
+    at::Tensor take();
+
+   private:
+    friend class ActivationStore;
+    friend class ActivationArena;
+    struct Entry;
+    Handle(std::shared_ptr<ActivationArena> arena, std::shared_ptr<Entry> entry);
+    std::shared_ptr<ActivationArena> arena_;
+    std::shared_ptr<Entry> entry_;
+  };
+
+  explicit ActivationStore(Options options);
+  ~ActivationStore();
+  ActivationStore(const ActivationStore&) = delete;
+  ActivationStore& operator=(const ActivationStore&) = delete;
+
+  /// Null for tensors that are better kept: small ones, and those that share or skip memory.
+  /// Nobody may change the tensor afterwards. `microbatch` is the one that it belongs to.
+  std::shared_ptr<Handle> put(const at::Tensor& tensor, std::int64_t microbatch);
+
+  [[nodiscard]] Stats stats() const;
+
+ private:
+  std::shared_ptr<ActivationArena> arena_;
+  std::thread helper_;
+};
+
+}  // namespace smp::pipeline

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank did when during a step: sums for the metrics, spans for a picture.
+//
+// The picture is a file in Chrome's Trace Event Format, which https://ui.perfetto.dev opens: an
+// array with one event a line, whose closing bracket the format lets us leave out. The ranks of a
+// host append to one file, a lane each; lines of several hosts may be put into one file.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "smp_runtime/pipeline/wire.h"
+
+namespace smp::pipeline {
+
+/// How a rank spent a step.
+struct StepUse {
+  std::chrono::nanoseconds total{0};
+  std::chrono::nanoseconds computed{0};  ///< running modules, the step's body, their backwards
+  std::chrono::nanoseconds waited{0};    ///< with nothing to run, for messages
+  int64_t messages_sent = 0;
+  int64_t bytes_sent = 0;  ///< tensors and messages' bodies, without headers of the wire
+
+  /// Share of the step spent computing, 0 to 1.
+  [[nodiscard]] double computed_share() const {
+    return total.count() == 0
+               ? 0.0
+               : static_cast<double>(computed.count()) / static_cast<double>(total.count());
+  }
+};
+
+struct TimelineOptions {
+  std::string file;  ///< empty: sums only
+  int lane = 0;      ///< the rank in the world
+  int group = 0;     ///< tells the pipeline groups that share the file apart
+};
+
+/// Belongs to the holder of the baton, as the scheduler does.
+class Timeline {
+ public:
+  /// Clocks of several hosts are compared, so it is the system's.
+  using Clock = std::chrono::system_clock;
+
+  explicit Timeline(TimelineOptions options);
+
+  void begin_step(int64_t step);
+  /// A run of a task, until it paused or ended.
+  void ran(const TaskKey& key, std::string_view name, Clock::time_point begin,
+           Clock::time_point end);
+  void waited(Clock::time_point begin, Clock::time_point end);
+  void sent(const Envelope& envelope);
+  void received(const Envelope& envelope);
+  /// Appends the step's spans to the file, in one write. A file that cannot be written is named in
+  /// one warning, and nothing more is recorded: a picture is not worth a job.
+  StepUse end_step();
+
+ private:
+  void add_span(std::string_view category, std::string_view name, Clock::time_point begin,
+                Clock::time_point end, int64_t microbatch);
+  void add_transfer(char phase, const Envelope& envelope);
+  void append_to_file();
+
+  TimelineOptions options_;
+  int64_t step_ = 0;
+  Clock::time_point begun_;
+  StepUse use_;
+  std::string events_;  ///< lines that are not in the file yet
+};
+
+}  // namespace smp::pipeline

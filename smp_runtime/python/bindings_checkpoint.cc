@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's view of smp_runtime/checkpoint. Its errors arrive as SMPCheckpointError.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
+
+#include "smp_runtime/checkpoint/atomic_file.h"
+#include "smp_runtime/checkpoint/manifest.h"
+#include "smp_runtime/checkpoint/staging.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/python/bindings.h"
+
+namespace smp::python {
+namespace {
+
+namespace py = pybind11;
+namespace fs = std::filesystem;
+using checkpoint::AtomicFile;
+using checkpoint::FileDigest;
+using checkpoint::Manifest;
+
+/// Calls `function` without Python's lock; what a file or its content is blamed for is a
+/// SMPCheckpointError.
+template <typename Function>
+auto checked(const Function& function) {
+  try {
+    const py::gil_scoped_release no_gil;
+    return function();
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error& error) {
+    const py::object type = py::module_::import("smdistributed.modelparallel.torch.exceptions")
+                                .attr("SMPCheckpointError");
+    PyErr_SetString(type.ptr(), error.what());
+    throw py::error_already_set();
+  }
+}
+
+void write_buffer(AtomicFile& file, const py::buffer& data) {
+  const py::buffer_info info = data.request();
+  const auto* begin = static_cast<const std::byte*>(info.ptr);
+  const auto bytes = static_cast<std::size_t>(info.size * info.itemsize);
+  checked([&] { file.write(std::span(begin, bytes)); });
+}
+
+}  // namespace
+
+void bind_checkpoint(py::module_& module) {
+  py::class_<FileDigest>(module, "FileDigest", "Size and checksum of a file as written.")
+      .def(py::init<std::string, int64_t, uint32_t>(), py::arg("name"), py::arg("bytes"),
+           py::arg("crc32c"))
+      .def_readonly("name", &FileDigest::name)
+      .def_readonly("bytes", &FileDigest::bytes)
+      .def_readonly("crc32c", &FileDigest::crc32c)
+      .def(py::pickle(
+          [](const FileDigest& file) { return py::make_tuple(file.name, file.bytes, file.crc32c); },
+          [](const py::tuple& held) {
+            return FileDigest{held[0].cast<std::string>(), held[1].cast<int64_t>(),
+                              held[2].cast<uint32_t>()};
+          }));
+
+  py::class_<AtomicFile>(module, "AtomicFile", "A file that is there whole or not at all.")
+      .def(py::init([](const fs::path& path) {
+             return checked([&] { return std::make_unique<AtomicFile>(path); });
+           }),
+           py::arg("path"))
+      .def("write", &write_buffer, py::arg("data"))
+      .def("commit", [](AtomicFile& file) { return checked([&] { return file.commit(); }); });
+
+  py::class_<Manifest>(module, "Manifest", "What belongs to a checkpoint.")
+      .def(py::init([](std::string tag, std::string library, int pp, int tp, int rdp,
+                       std::vector<FileDigest> files) {
+             return Manifest{std::move(tag), std::move(library), {pp, tp, rdp}, std::move(files)};
+           }),
+           py::kw_only(), py::arg("tag"), py::arg("library"), py::arg("pp"), py::arg("tp"),
+           py::arg("rdp"), py::arg("files"))
+      .def_readonly("tag", &Manifest::tag)
+      .def_readonly("library", &Manifest::library)
+      .def_readonly("files", &Manifest::files)
+      .def_property_readonly("pp", [](const Manifest& m) { return m.degrees.pipeline; })
+      .def_property_readonly("tp", [](const Manifest& m) { return m.degrees.tensor; })
+      .def_property_readonly("rdp", [](const Manifest& m) { return m.degrees.reduced_data; })
+      .def("to_json", &Manifest::to_json)
+      .def_static(
+          "read",
+          [](const fs::path& path) {
+            return checked(
+                [&] { return Manifest::from_json(checkpoint::read_file(path), path.string()); });
+          },
+          py::arg("path"))
+      .def("__contains__",
+           [](const Manifest& m, const std::string& name) { return m.find(name) != nullptr; })
+      .def(
+          "verify",
+          [](const Manifest& m, const fs::path& path) {
+            const FileDigest* expected = m.find(path.filename().string());
+            SMP_CHECK(expected != nullptr, "{} is not in its manifest", path.string());
+            checked([&] { checkpoint::verify_file(path, *expected); });
+          },
+          py::arg("path"), "Compares a file with what was written.");
+
+  module.def(
+      "write_file",
+      [](const fs::path& path, const std::string& text) {
+        return checked([&] { return checkpoint::write_file(path, text); });
+      },
+      py::arg("path"), py::arg("text"));
+  module.def(
+      "open_staging",
+      [](const fs::path& root, const std::string& name, const std::string& token) {
+        return checked([&] { return checkpoint::open_staging(root, name, token); });
+      },
+      py::arg("root"), py::arg("name"), py::arg("token"));
+  module.def("staging_path", &checkpoint::staging_path, py::arg("root"), py::arg("name"),
+             py::arg("token"));
+  module.def(
+      "discard_staging",
+      [](const fs::path& root, const std::string& name, const std::string& token) {
+        checked([&] { checkpoint::discard_staging(root, name, token); });
+      },
+      py::arg("root"), py::arg("name"), py::arg("token"));
+  module.def(
+      "publish_folder",
+      [](const fs::path& root, const std::string& name, const std::string& token) {
+        checked([&] { checkpoint::publish_folder(root, name, token); });
+      },
+      py::arg("root"), py::arg("name"), py::arg("token"));
+  module.def(
+      "publish_files",
+      [](const fs::path& root, const std::string& name, const std::string& token) {
+        checked([&] { checkpoint::publish_files(root, name, token); });
+      },
+      py::arg("root"), py::arg("name"), py::arg("token"));
+  module.def("locate", &checkpoint::locate, py::arg("root"), py::arg("name"), py::arg("entry"));
+  module.def(
+      "prune_folders",
+      [](const fs::path& root, const std::string& keep, int count) {
+        return checked([&] { return checkpoint::prune_folders(root, keep, count); });
+      },
+      py::arg("root"), py::arg("keep"), py::arg("count"));
+}
+
+}  // namespace smp::python

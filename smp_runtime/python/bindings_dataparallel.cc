@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension module smdistributed._smddp: the backend of smdistributed.dataparallel. It stands
+// alone, so that a script with data parallelism only loads nothing of the model-parallel runtime.
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include <pybind11/chrono.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/dataparallel/smddp_backend.h"
+
+namespace smp::python {
+namespace {
+
+namespace py = pybind11;
+
+[[noreturn]] void raise(const py::object& type, const Error& error) {
+  PyErr_SetString(type.ptr(), (std::string("smddp: ") + error.what()).c_str());
+  throw py::error_already_set();
+}
+
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                         int size, std::chrono::milliseconds timeout,
+                                         const std::vector<int64_t>& global_ranks) {
+  try {
+    const py::gil_scoped_release release;  // it waits for the other ranks
+    return c10::make_intrusive<dataparallel::SmddpBackend>(store, rank, size, timeout,
+                                                           global_ranks);
+  } catch (const ConfigError& error) {
+    raise(py::module_::import("builtins").attr("ValueError"), error);
+  } catch (const Error& error) {
+    raise(py::module_::import("torch.distributed").attr("DistBackendError"), error);
+  }
+}
+
+}  // namespace
+}  // namespace smp::python
+
+// NOLINTNEXTLINE(readability-identifier-naming)
+PYBIND11_MODULE(_smddp, module) {
+  module.doc() = "The C++ side of smdistributed.dataparallel; its names may change without notice.";
+  // Base types of the backend; without them its Python objects could not be made.
+  pybind11::module_::import("torch.distributed");
+  module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
+             pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
+             "Makes this rank's end of a group; collective.");
+}

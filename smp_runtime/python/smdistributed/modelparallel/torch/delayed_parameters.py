@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters without storage: what would have been done to them is noted, and done on their owner.
+
+Inside the context, uninitialised tensors (``torch.empty``, of which torch's and Hugging Face's
+layers make their parameters) have a shape but no memory. Every operation on them is put on a tape.
+When the partition is known, each rank replays what its own parameters need.
+
+Random numbers are those of the construction without delay, bit by bit: draws for parameters of
+other partitions are made, too, and thrown away. That holds as long as nothing else draws inside the
+context; if something does, the replay uses numbers of its own, the same on every rank. The default
+generator itself is not advanced by what is delayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
+
+_EMPTY = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A tensor without storage, as part of a storage by number."""
+
+    storage: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    bytes: int
+
+
+@dataclass
+class _Operation:
+    function: Any
+    args: Any
+    kwargs: dict[str, Any]
+    results: list[_Place | None]
+    random: bool
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+
+
+class _Tape:
+    """The operations of all contexts since the last replay, and the generator's states."""
+
+    def __init__(self) -> None:
+        self.operations: list[_Operation | torch.Tensor] = []  # a tensor: the generator's new state
+        self.other_draws = False
+        self._storages: dict[int, Any] = {}  # kept, so that no address is used twice
+        self._state_at_exit: torch.Tensor | None = None
+
+    def enter(self) -> None:
+        now = torch.get_rng_state()
+        if self._state_at_exit is None or not torch.equal(now, self._state_at_exit):
+            self.operations.append(now)
+
+    def leave(self) -> None:
+        self._state_at_exit = torch.get_rng_state()
+
+    def place(self, tensor: torch.Tensor) -> _Place:
+        storage = tensor.untyped_storage()
+        self._storages.setdefault(storage._cdata, storage)
+        return _Place(
+            storage._cdata,
+            tuple(tensor.size()),
+            tuple(tensor.stride()),
+            int(tensor.storage_offset()),
+            tensor.dtype,
+            storage.nbytes(),
+        )
+
+    def note(self, function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        def placed(tree: Any) -> Any:
+            return tree_map_only(
+                torch.Tensor, lambda t: self.place(t) if t.is_meta else t.detach(), tree
+            )
+
+        results = [
+            self.place(leaf) if isinstance(leaf, torch.Tensor) and leaf.is_meta else None
+            for leaf in tree_leaves(result)
+        ]
+        operation = _Operation(
+            function, placed(args), placed(kwargs), results, _is_random(function)
+        )
+        operation.reads = {
+            p.storage for p in tree_leaves((operation.args, operation.kwargs))
+            if isinstance(p, _Place)
+        }  # fmt: skip
+        operation.writes = {place.storage for place in results if place is not None}
+        for argument, value in zip(function._schema.arguments, operation.args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                operation.writes |= {p.storage for p in tree_leaves(value) if isinstance(p, _Place)}
+        self.operations.append(operation)
+
+    def values(self, wanted: set[int]) -> dict[int, torch.UntypedStorage]:
+        """Replays; the storages of ``wanted``, filled."""
+        needed, useful = set(wanted), set()
+        for number in range(len(self.operations) - 1, -1, -1):
+            operation = self.operations[number]
+            if isinstance(operation, _Operation) and operation.writes & needed:
+                useful.add(number)
+                needed |= operation.reads
+        made: dict[int, torch.UntypedStorage] = {}
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            if self.other_draws:
+                torch.manual_seed(torch.initial_seed() ^ 0x5EED)
+            for number, operation in enumerate(self.operations):
+                if isinstance(operation, torch.Tensor):
+                    if not self.other_draws:
+                        torch.set_rng_state(operation)
+                elif number in useful:
+                    _run(operation, made)
+                elif operation.random and not self.other_draws:
+                    _run(operation, {})  # in memory of its own, for the numbers it draws
+        return {storage: made[storage] for storage in wanted}
+
+
+def _is_random(function: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in function.tags
+
+
+def _run(operation: _Operation, made: dict[int, torch.UntypedStorage]) -> None:
+    def real(place: _Place) -> torch.Tensor:
+        if place.storage not in made:
+            made[place.storage] = torch.empty(place.bytes, dtype=torch.uint8).untyped_storage()
+        empty = torch.empty(0, dtype=place.dtype)
+        return empty.set_(made[place.storage], place.offset, place.size, place.stride)
+
+    args = tree_map_only(_Place, real, operation.args)
+    kwargs = tree_map_only(_Place, real, operation.kwargs)
+    result = operation.function(*args, **kwargs)
+    for place, value in zip(operation.results, tree_leaves(result), strict=True):
+        if place is not None and place.storage not in made:
+            made[place.storage] = value.untyped_storage()
+
+
+class _Delay(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, tape: _Tape) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._tape = tape
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _EMPTY and _is_delayed(kwargs):
+            result = func(*args, **{**kwargs, "device": torch.device("meta")})
+            self._tape.note(func, args, kwargs, result)
+            return result
+        leaves = tree_leaves((args, kwargs))
+        if not any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in leaves):
+            self._tape.other_draws |= _is_random(func)
+            return func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except (NotImplementedError, RuntimeError) as error:
+            raise SMPUnsupportedError(
+                f"the model's construction reads a parameter ({func}) whose initialization is "
+                f"delayed, so that it has no value yet; build this model without delay: {error}"
+            ) from error
+        self._tape.note(func, args, kwargs, result)
+        return result
+
+
+def _is_delayed(kwargs: dict[str, Any]) -> bool:
+    device, dtype = kwargs.get("device"), kwargs.get("dtype") or torch.get_default_dtype()
+    on_cpu = device is None or torch.device(device).type == "cpu"
+    return on_cpu and dtype.is_floating_point and not kwargs.get("pin_memory")
+
+
+_tape: _Tape | None = None
+
+
+@contextmanager
+def delayed() -> Iterator[None]:
+    """Inside, parameters are made without storage."""
+    global _tape  # noqa: PLW0603 - the contexts of a script make one sequence
+    _tape = tape = _tape or _Tape()
+    tape.enter()
+    try:
+        with _Delay(tape):
+            yield
+    finally:
+        tape.leave()
+
+
+def has_delayed(module: nn.Module) -> bool:
+    """Whether parameters or buffers of ``module`` have no storage yet."""
+    return any(t.is_meta for t in (*module.parameters(), *module.buffers()))
+
+
+def materialize(module: nn.Module, local: Iterable[nn.Module]) -> None:
+    """Gives parameters and buffers of the modules of ``local`` their values; parameters stay the
+    same objects. Those of other modules get one element that stands for all.
+
+    Raises SMPUnsupportedError for a tensor without storage that the contexts did not make.
+
+    >>> torch.manual_seed(0) and None
+    >>> eager = nn.Linear(2, 3)
+    >>> torch.manual_seed(0) and None
+    >>> with delayed():
+    ...     layer = nn.Linear(2, 3)
+    >>> layer.weight.is_meta
+    True
+    >>> materialize(layer, [layer])
+    >>> torch.equal(layer.weight, eager.weight) and torch.equal(layer.bias, eager.bias)
+    True
+    """
+    global _tape
+    tape, _tape = _tape or _Tape(), None
+    places: dict[torch.Tensor, _Place] = {}
+    for owner in local:
+        for tensor in (*owner._parameters.values(), *owner._buffers.values()):
+            if tensor is not None and tensor.is_meta:
+                places[tensor] = tape.place(tensor)
+    try:
+        storages = tape.values({place.storage for place in places.values()})
+    except KeyError as error:
+        raise SMPUnsupportedError(
+            "the model has parameters on the meta device that smp.delay_param_initialization did "
+            "not make, so their values are not known; build it inside that context alone"
+        ) from error
+
+    def filled(tensor: torch.Tensor) -> torch.Tensor:
+        place = places.get(tensor)
+        if place is None:
+            return torch.full((), float("nan"), dtype=tensor.dtype).expand(tensor.shape)
+        empty = torch.empty(0, dtype=place.dtype)
+        return empty.set_(storages[place.storage], place.offset, place.size, place.stride)
+
+    for parameter in list(module.parameters()):
+        if parameter.is_meta:
+            value = nn.Parameter(filled(parameter), parameter.requires_grad)
+            value.__dict__.update(parameter.__dict__)
+            torch.utils.swap_tensors(parameter, value)  # type: ignore[no-untyped-call]
+    for owner in module.modules():
+        for name, buffer in owner._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                owner._buffers[name] = filled(buffer)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas with different numbers of batches: those that are through accompany the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch.exceptions import SMPStepError
+from smdistributed.modelparallel.torch.state_mod import state
+
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch.model import DistributedModel
+
+
+class Joining:
+    """The steps inside ``model.join()``, on one rank.
+
+    Every step begins with a count of the replicas that still have batches, and says after its
+    backward whether gradients are to be averaged; a replica that is through takes part in that with
+    no gradients of its own.
+    """
+
+    def __init__(self, model: DistributedModel, divide_by_all: bool, throw: bool) -> None:
+        session = state.require_initialized("DistributedModel.join")
+        self._model = model
+        self._divide_by_all, self._throw = divide_by_all, throw
+        self._group = session.groups.object_group("DP")
+        self._rank, self._size = session.groups.index("DP"), len(session.groups.ranks("DP"))
+        self.steps = 0
+        self.active = self._size
+
+    def begin_step(self, *, active: bool) -> int:
+        """Returns the first replica that still has batches, -1 if none has."""
+        if self._size == 1:
+            return 0 if active else -1
+        flags = torch.zeros(self._size, dtype=torch.int32)
+        flags[self._rank] = int(active)
+        dist.all_reduce(flags, group=self._group)
+        self.active = int(flags.sum())
+        if self._throw and 0 < self.active < self._size:
+            raise SMPStepError(
+                f"{self._size - self.active} of {self._size} replicas have no more batches, and "
+                "join was told to end then (throw_on_early_termination)"
+            )
+        self.steps += active
+        return int(flags.argmax()) if self.active else -1
+
+    def backward_ran(self, ran: bool) -> bool:
+        """Whether a backward ran on the replicas that still have batches."""
+        if self._size == 1:
+            return ran
+        flag = torch.tensor([int(ran)])
+        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self._group)
+        return bool(flag.item())
+
+    def scale_gradients(self, gradients: list[torch.Tensor]) -> None:
+        """From the mean over all replicas to that over those with batches, where asked for."""
+        if not self._divide_by_all and gradients and self.active:
+            torch._foreach_mul_(gradients, self._size / self.active)
+
+    def finish(self) -> None:
+        """Accompanies the others, then takes the model of a replica that made all steps."""
+        while (root := self.begin_step(active=False)) >= 0:
+            self._model.shadow_step(root)
+        if self._size == 1:
+            return
+        steps = torch.zeros(self._size, dtype=torch.int64)
+        steps[self._rank] = self.steps
+        dist.all_reduce(steps, group=self._group)
+        model = self._model
+        tensors = [p.detach() for p in model.local_parameters()] + list(model.local_buffers())
+        group = state.internal_group_name("DP")
+        _runtime.broadcast_tensors(group, tensors, int(steps.argmax()))
+
+
+@contextmanager
+def joined(model: DistributedModel, divide_by_all: bool, throw: bool) -> Iterator[None]:
+    """Steps inside may be of different numbers on different replicas."""
+    joining = model.joining = Joining(model, divide_by_all, throw)
+    try:
+        yield
+        joining.finish()
+    finally:
+        model.joining = None

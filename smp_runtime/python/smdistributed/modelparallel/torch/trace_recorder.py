@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model's operations cost and what flows between its modules, seen while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+
+@dataclass
+class Seen:
+    """What the trace saw of one module, over all its calls."""
+
+    order: int
+    caller: nn.Module | None
+    calls: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    child_output_bytes: int = 0
+    saved_bytes: int = 0
+    """What autograd keeps for the backward of its own operations."""
+    time_ns: int = 0
+    """Its own, without its children's."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the tensors of its first call."""
+
+
+@dataclass
+class Flow:
+    """A tensor that one module made and others read. None stands for the step's own code."""
+
+    bytes: int
+    producer: nn.Module | None
+    consumers: dict[nn.Module | None, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device is assumed to do, so that times need no clock: the roofline of an operation.
+
+    Only their ratio to each other and to the speed of the wire decides anything.
+    """
+
+    flops: float
+    bytes: float
+
+    def time_ns(self, flops: float, size: float) -> int:
+        """
+        >>> Rates(flops=1e9, bytes=1e9).time_ns(5, 3)
+        5
+        """
+        return math.ceil(1e9 * max(flops / self.flops, size / self.bytes))
+
+
+CPU_RATES = Rates(flops=5e10, bytes=1e10)
+GPU_RATES = Rates(flops=1e14, bytes=2e12)
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _attention_flops(query: Any, key: Any, value: Any) -> int:
+    batch, heads, length, width = query
+    return int(2 * batch * heads * length * key[-2] * (width + value[-1]))
+
+
+def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
+    packet = func._overloadpacket
+    if packet is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
+        return _attention_flops(*(tensor.shape for tensor in args[:3]))
+    counter = flop_registry.get(packet)
+    return int(counter(*args, **kwargs, out_val=out)) if counter is not None else 0
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches modules through hooks and operations through dispatch, and charges one to the other.
+
+    An operation belongs to the module whose forward runs it, not to the modules above.
+    """
+
+    def __init__(self, model: nn.Module, rates: Rates) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: dict[nn.Module, Seen] = {}
+        self.flows: list[Flow] = []
+        self._rates = rates
+        self._stack: list[nn.Module] = []
+        self._flow_of: dict[int, tuple[StorageWeakRef, Flow]] = {}
+        self._kept: list[StorageWeakRef] = []  # keep the keys from being used for others
+        self._own_storages: set[int] = set()
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if _storage_key(tensor) is not None:
+                self._keep_out(tensor)
+        self._saved: dict[int | None, StorageWeakRef] = {}
+
+    # --- Modules ---
+
+    @contextlib.contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        handles = []
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+            handles.append(module.register_forward_hook(self._leave))
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor)
+        try:
+            with hooks, self:
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        caller = self._stack[-1] if self._stack else None
+        seen = self.seen.get(module)
+        inputs = tensors_in((args, kwargs))
+        if seen is None:
+            shapes = tuple(tuple(tensor.shape) for tensor in inputs)
+            seen = self.seen[module] = Seen(len(self.seen), caller, shapes=shapes)
+        seen.calls += 1
+        seen.input_bytes += bytes_of(inputs)
+        self._stack.append(module)
+
+    def _leave(self, _module: nn.Module, _args: Any, output: Any) -> None:
+        seen = self.seen[self._stack.pop()]
+        size = bytes_of(tensors_in(output))
+        seen.output_bytes += size
+        if self._stack:
+            self.seen[self._stack[-1]].child_output_bytes += size
+
+    # --- Operations ---
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        inputs, outputs = tensors_in((args, kwargs)), tensors_in(out)
+        if not outputs:
+            return out
+        read = {_storage_key(tensor) for tensor in inputs}
+        view = func.is_view or all(_storage_key(tensor) in read for tensor in outputs)
+        if view and not read.isdisjoint(self._own_storages):
+            # By shapes only, the view of a parameter has a storage of its own.
+            for tensor in outputs:
+                self._keep_out(tensor)
+        self._follow(inputs, outputs)
+        if self._stack and (not view or func._schema.is_mutable):
+            moved = bytes_of(inputs) + bytes_of(outputs)
+            flops = _flops(func, args, kwargs, out)
+            self.seen[self._stack[-1]].time_ns += self._rates.time_ns(flops, moved)
+        return out
+
+    def _keep_out(self, tensor: torch.Tensor) -> None:
+        """What belongs to the model is neither made nor kept by the forward."""
+        reference = _reference(tensor)
+        self._own_storages.add(reference.cdata)
+        self._kept.append(reference)
+
+    def _follow(self, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        here = self._stack[-1] if self._stack else None
+        for tensor in inputs:
+            flow = self._flow(tensor, None)
+            if flow is not None and flow.producer is not here:
+                flow.consumers[here] = None
+        for tensor in outputs:
+            self._flow(tensor, here)
+
+    def _flow(self, tensor: torch.Tensor, producer: nn.Module | None) -> Flow | None:
+        """What the tensor's storage belongs to; a new one was made by ``producer``."""
+        storage = _storage_key(tensor)
+        if storage is None or storage in self._own_storages:
+            return None
+        known = self._flow_of.get(storage)
+        if known is None:
+            # The reference keeps the key from being used again for another storage.
+            reference = _reference(tensor)
+            known = self._flow_of[storage] = (reference, Flow(tensor.nbytes, producer))
+            self.flows.append(known[1])
+        return known[1]
+
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = _storage_key(tensor)
+        counted = storage is None or storage in self._own_storages or storage in self._saved
+        if self._stack and not counted:
+            self._saved[storage] = _reference(tensor)
+            self.seen[self._stack[-1]].saved_bytes += tensor.nbytes
+        return tensor
+
+
+def _reference(tensor: torch.Tensor) -> StorageWeakRef:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+
+def _storage_key(tensor: torch.Tensor) -> int | None:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # sparse and other tensors without storage
+        return None
+
+
+class Stopwatch:
+    """Times modules by the clock, each without those that it calls."""
+
+    def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.own_ns: dict[nn.Module, int] = {}
+        self._now = now
+        self._stack: list[list[int]] = []  # when it was entered, what its children took
+
+    @contextlib.contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        handles = []
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(self._enter))
+            handles.append(module.register_forward_hook(self._leave))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, _module: nn.Module, _args: Any) -> None:
+        self._stack.append([self._now(), 0])
+
+    def _leave(self, module: nn.Module, _args: Any, _output: Any) -> None:
+        entered, children = self._stack.pop()
+        elapsed = self._now() - entered
+        self.own_ns[module] = self.own_ns.get(module, 0) + max(0, elapsed - children)
+        if self._stack:
+            self._stack[-1][1] += elapsed

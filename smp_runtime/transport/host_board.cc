@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/host_board.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include <fmt/ranges.h>
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/byte_ring.h"
+
+namespace smp::transport {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr size_t kLine = 64;
+constexpr size_t kReasonBytes = 2048;
+/// A waiting rank looks this often whether a peer has died.
+constexpr microseconds kWatchInterval{20'000};
+/// Tries before sleeping: with a CPU for each rank, spinning beats a system call.
+constexpr int kSpins = 2000;
+constexpr int kYields = 4;
+
+enum RankState : uint32_t { kAbsent = 0, kHere = 1, kLeft = 2 };
+enum AbortState : uint32_t { kWhole = 0, kWriting = 1, kBroken = 2 };
+
+constexpr size_t lines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, microseconds longest) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
+  const timespec limit{.tv_sec = seconds.count(),
+                       .tv_nsec = std::chrono::nanoseconds(longest - seconds).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void futex_wake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+/// Counts may wrap; no two ranks are ever two thousand million steps apart.
+bool reached(uint32_t now, uint32_t step) { return static_cast<int32_t>(now - step) >= 0; }
+
+int available_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+}  // namespace
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4,
+              "the kernel waits on these words");
+
+struct alignas(kLine) HostBoard::Head {
+  std::atomic<uint32_t> state;  // AbortState
+  std::array<char, kReasonBytes> reason;
+};
+
+struct HostBoard::Cell {
+  alignas(kLine) std::atomic<uint32_t> step;
+  std::atomic<uint32_t> waiters;  // asleep on `step`
+  std::atomic<uint32_t> state;    // RankState
+  std::atomic<int32_t> process;
+  alignas(kLine) std::atomic<uint32_t> bell;
+  std::atomic<uint32_t> asleep;  // on `bell`
+};
+
+namespace {
+
+/// Where the parts of a board lie, in bytes from its start.
+struct BoardOffsets {
+  size_t cells;
+  size_t notes;
+  size_t slots;
+  size_t counts;
+  size_t rings;
+  size_t end;
+
+  BoardOffsets(const BoardShape& shape, size_t head_bytes, size_t cell_bytes) {
+    const auto ranks = static_cast<size_t>(shape.ranks);
+    const size_t pairs = shape.ring_bytes > 0 ? ranks * ranks : 0;
+    constexpr size_t kPage = 4096;
+    const auto pages = [](size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
+    cells = head_bytes;
+    notes = pages(cells + ranks * cell_bytes);
+    slots = pages(notes + ranks * HostBoard::kNotes * lines(shape.note_bytes));
+    counts = pages(slots + ranks * HostBoard::kSlots * lines(shape.slot_bytes));
+    rings = pages(counts + pairs * sizeof(RingCounts));
+    end = rings + pairs * shape.ring_bytes;
+  }
+};
+
+}  // namespace
+
+size_t HostBoard::size_bytes(const BoardShape& shape) {
+  return BoardOffsets(shape, sizeof(Head), sizeof(Cell)).end;
+}
+
+HostBoard::HostBoard(std::shared_ptr<SharedSegment> segment, const BoardShape& shape, int rank,
+                     std::vector<int> names)
+    : segment_(std::move(segment)),
+      shape_(shape),
+      rank_(rank),
+      names_(std::move(names)),
+      spins_(available_cpus() >= shape.ranks ? kSpins : 0),
+      process_(getpid()) {
+  SMP_CHECK(segment_->size_bytes() == size_bytes(shape), "the segment does not fit the board");
+  SMP_CHECK(rank >= 0 && rank < shape.ranks, "rank {} of {}", rank, shape.ranks);
+  SMP_CHECK(names_.size() == static_cast<size_t>(shape.ranks), "{} names", names_.size());
+  cell(rank_).process.store(process_);
+  cell(rank_).state.store(kHere);
+}
+
+HostBoard::~HostBoard() {
+  if (getpid() != process_) return;
+  cell(rank_).state.store(kLeft);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    futex_wake(cell(peer).step);
+    ring_bell(peer);
+  }
+}
+
+HostBoard::Head& HostBoard::head() const { return *reinterpret_cast<Head*>(segment_->data()); }
+
+HostBoard::Cell& HostBoard::cell(int rank) const {
+  const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
+  return reinterpret_cast<Cell*>(segment_->data() + offsets.cells)[rank];
+}
+
+std::byte* HostBoard::note(int rank, size_t number) const {
+  const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
+  return segment_->data() + offsets.notes +
+         (static_cast<size_t>(rank) * kNotes + number % kNotes) * lines(shape_.note_bytes);
+}
+
+std::byte* HostBoard::slot(int rank, size_t number) const {
+  const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
+  return segment_->data() + offsets.slots +
+         (static_cast<size_t>(rank) * kSlots + number % kSlots) * lines(shape_.slot_bytes);
+}
+
+ByteRing HostBoard::ring(int source, int destination) const {
+  SMP_CHECK(shape_.ring_bytes > 0, "a board without rings");
+  const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
+  const size_t pair =
+      static_cast<size_t>(source) * static_cast<size_t>(ranks()) + static_cast<size_t>(destination);
+  return {reinterpret_cast<RingCounts*>(segment_->data() + offsets.counts) + pair,
+          segment_->data() + offsets.rings + pair * shape_.ring_bytes, shape_.ring_bytes};
+}
+
+void HostBoard::join(const WaitLimit& limit) {
+  wait_for_all(publish(), limit);
+  for (int peer = 0; peer < ranks(); ++peer) watches_.emplace_back(cell(peer).process.load());
+}
+
+uint32_t HostBoard::publish() {
+  Cell& mine = cell(rank_);
+  const uint32_t step = mine.step.fetch_add(1) + 1;
+  if (mine.waiters.load() != 0) futex_wake(mine.step);
+  return step;
+}
+
+void HostBoard::wait_for_all(uint32_t step, const WaitLimit& limit) {
+  // The next rank first: ranks that look at the same cell at once slow each other.
+  for (int distance = 1; distance < ranks(); ++distance) {
+    wait_for((rank_ + distance) % ranks(), step, limit);
+  }
+}
+
+void HostBoard::wait_for(int rank, uint32_t step, const WaitLimit& limit) {
+  const std::atomic<uint32_t>& theirs = cell(rank).step;
+  for (int turn = 0; turn <= spins_; ++turn) {
+    if (reached(theirs.load(std::memory_order_acquire), step)) return;
+    _mm_pause();
+  }
+  for (int turn = 0; turn < kYields; ++turn) {
+    sched_yield();
+    if (reached(theirs.load(std::memory_order_acquire), step)) return;
+  }
+  wait_slowly(rank, step, limit);
+}
+
+void HostBoard::wait_slowly(int rank, uint32_t step, const WaitLimit& limit) {
+  Cell& theirs = cell(rank);
+  auto next_look = Clock::now() + kWatchInterval;
+  while (true) {
+    const uint32_t seen = theirs.step.load();
+    if (reached(seen, step)) return;
+    throw_if_aborted();
+    const auto now = Clock::now();
+    if (now >= limit.deadline) fail_late(step, limit);
+    if (now >= next_look || theirs.state.load() == kLeft) {
+      for (int peer = 0; peer < ranks(); ++peer) {
+        // Whoever has published the step is not missed, however it ended.
+        if (!reached(cell(peer).step.load(), step)) throw_if_ended(peer, limit);
+      }
+      next_look = now + kWatchInterval;
+    }
+    const auto left = std::chrono::duration_cast<microseconds>(limit.deadline - now);
+    theirs.waiters.fetch_add(1);
+    if (theirs.step.load() == seen) {
+      futex_wait(theirs.step, seen, std::clamp(left, microseconds(1), kWatchInterval));
+    }
+    theirs.waiters.fetch_sub(1);
+  }
+}
+
+void HostBoard::throw_if_ended(int rank, const WaitLimit& limit) {
+  // Looked at first: what a rank published before it left is in its step by then.
+  const uint32_t before = cell(rank).step.load();
+  const bool left = cell(rank).state.load() == kLeft;
+  const bool ended = !watches_.empty() && watches_[static_cast<size_t>(rank)].has_ended();
+  if ((!left && !ended) || cell(rank).step.load() != before) return;
+  if (left) {
+    fail(fmt::format(
+        "{}: rank {} has left the group; do all ranks make the same calls before they end?",
+        limit.operation, name(rank)));
+  }
+  fail(fmt::format("{}: the process of rank {} (pid {} on this host) has ended; see its output",
+                   limit.operation, name(rank), cell(rank).process.load()));
+}
+
+void HostBoard::fail_late(uint32_t step, const WaitLimit& limit) {
+  std::vector<int> missing;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (!reached(cell(peer).step.load(), step)) missing.push_back(name(peer));
+  }
+  fail(fmt::format(
+      "{}: rank {} waited {} ms for rank(s) {}, which did not take part; do all ranks of the group "
+      "make the same calls in the same order, and is the timeout long enough?",
+      limit.operation, name(rank_), limit.timeout.count(), fmt::join(missing, ", ")));
+}
+
+void HostBoard::fail(const std::string& reason) {
+  abort(reason);
+  throw_if_aborted();
+  throw HostError(reason);  // another rank is just writing its reason
+}
+
+void HostBoard::abort(std::string_view reason) {
+  uint32_t whole = kWhole;
+  if (!head().state.compare_exchange_strong(whole, kWriting)) return;
+  const size_t length = std::min(reason.size(), kReasonBytes - 1);
+  std::memcpy(head().reason.data(), reason.data(), length);
+  head().reason[length] = '\0';
+  head().state.store(kBroken);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    futex_wake(cell(peer).step);
+    ring_bell(peer);
+  }
+}
+
+void HostBoard::throw_if_aborted() const {
+  if (head().state.load(std::memory_order_acquire) == kBroken) {
+    throw HostError(std::string(head().reason.data()));
+  }
+}
+
+void HostBoard::ring_bell(int rank) {
+  Cell& theirs = cell(rank);
+  theirs.bell.fetch_add(1);
+  if (theirs.asleep.load() != 0) futex_wake(theirs.bell);
+}
+
+uint32_t HostBoard::bell() const { return cell(rank_).bell.load(); }
+
+void HostBoard::sleep_until_bell(uint32_t seen, microseconds longest) {
+  Cell& mine = cell(rank_);
+  mine.asleep.fetch_add(1);
+  if (mine.bell.load() == seen) futex_wait(mine.bell, seen, longest);
+  mine.asleep.fetch_sub(1);
+}
+
+}  // namespace smp::transport

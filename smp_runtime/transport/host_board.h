@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of one host share: for each a count of steps, two notes, and slots for data.
+//
+// All ranks walk through the same sequence of steps. A rank writes into its own note or slot, then
+// publishes the step; whoever has waited for that step of a rank may read what it wrote. When a
+// buffer may be written again is the business of the algorithm (collectives/host_exchange.h).
+//
+// A board is broken for good by abort(), by the end of a rank's process, and by a wait that
+// outlasts its limit: every rank's next wait throws the reason of the first to notice.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/transport/process_watch.h"
+#include "smp_runtime/transport/shared_segment.h"
+#include "smp_runtime/transport/wait_limit.h"
+
+namespace smp::transport {
+
+/// Sizes, equal on all ranks. Bytes are rounded up to whole cache lines.
+struct BoardShape {
+  int ranks = 1;
+  size_t note_bytes = 64;
+  size_t slot_bytes = 64;  ///< of one of the kSlots of a rank
+  size_t ring_bytes = 0;   ///< of the byte ring of each ordered pair; a power of two, or 0 for none
+
+  bool operator==(const BoardShape&) const = default;
+};
+
+class ByteRing;
+
+/// One rank's end. Steps and waits belong to one thread at a time; abort(), aborted(), ring() and
+/// the bells may be used from any.
+class HostBoard {
+ public:
+  static constexpr int kSlots = 4;
+  static constexpr int kNotes = 2;
+
+  [[nodiscard]] static size_t size_bytes(const BoardShape& shape);
+
+  /// `segment` is zeroed memory of that size, shared by all; `names` are the numbers by which
+  /// messages call the ranks. The board is usable once all have come to `join`.
+  HostBoard(std::shared_ptr<SharedSegment> segment, const BoardShape& shape, int rank,
+            std::vector<int> names);
+  /// Tells the others that this rank has left. In a forked child it does nothing.
+  ~HostBoard();
+  HostBoard(const HostBoard&) = delete;
+  HostBoard& operator=(const HostBoard&) = delete;
+
+  /// Waits until all ranks are here and watches their processes from then on.
+  void join(const WaitLimit& limit);
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int ranks() const { return shape_.ranks; }
+  [[nodiscard]] const BoardShape& shape() const { return shape_; }
+  [[nodiscard]] int name(int rank) const { return names_[static_cast<size_t>(rank)]; }
+
+  /// Ends this rank's current step and returns its number.
+  uint32_t publish();
+  /// Waits until all ranks have published `step`. Throws HostError: see above.
+  void wait_for_all(uint32_t step, const WaitLimit& limit);
+  void wait_for(int rank, uint32_t step, const WaitLimit& limit);
+
+  [[nodiscard]] std::byte* note(int rank, size_t number) const;
+  [[nodiscard]] std::byte* slot(int rank, size_t number) const;
+  /// The bytes that `source` sends to `destination`.
+  [[nodiscard]] ByteRing ring(int source, int destination) const;
+
+  /// Breaks the board; the first reason counts.
+  void abort(std::string_view reason);
+  /// Throws HostError with the reason if the board is broken. Cheap.
+  void throw_if_aborted() const;
+  /// Breaks the board and throws if a rank's process has ended or, unless `rank` may still be
+  /// read from, has left. One system call a rank.
+  void throw_if_ended(int rank, const WaitLimit& limit);
+
+  /// A count that others raise to make this rank look around: rings have changed.
+  void ring_bell(int rank);
+  [[nodiscard]] uint32_t bell() const;
+  /// Sleeps until the bell differs from `seen`, at most `longest`.
+  void sleep_until_bell(uint32_t seen, std::chrono::microseconds longest);
+
+ private:
+  struct Head;
+  struct Cell;
+
+  [[nodiscard]] Head& head() const;
+  [[nodiscard]] Cell& cell(int rank) const;
+  [[noreturn]] void fail(const std::string& reason);
+  [[noreturn]] void fail_late(uint32_t step, const WaitLimit& limit);
+  void wait_slowly(int rank, uint32_t step, const WaitLimit& limit);
+
+  std::shared_ptr<SharedSegment> segment_;
+  BoardShape shape_;
+  int rank_;
+  std::vector<int> names_;
+  std::vector<ProcessWatch> watches_;
+  int spins_;
+  int process_;
+};
+
+}  // namespace smp::transport

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks can share memory.
+#pragma once
+
+#include <string>
+
+namespace smp::transport {
+
+/// Equal for two processes exactly when they may take each other for being on one host: same boot
+/// of the same kernel, same process numbers, same network. Containers and network namespaces on
+/// one machine count as hosts of their own.
+std::string host_identity();
+
+}  // namespace smp::transport

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the ranks of a group leave word for each other before they are connected.
+#pragma once
+
+#include <string>
+
+#include "smp_runtime/transport/wait_limit.h"
+
+namespace smp::transport {
+
+/// Shared by all ranks of one group and by nobody else. Safe to call from several threads.
+class KeyValueStore {
+ public:
+  virtual ~KeyValueStore() = default;
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// Waits for the key. Throws HostError when the limit passes first.
+  virtual std::string get(const std::string& key, const WaitLimit& limit) = 0;
+};
+
+}  // namespace smp::transport

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Until when to wait, and for what: every wait between ranks takes one.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "smp_runtime/transport/transport.h"
+
+namespace smp::transport {
+
+struct WaitLimit {
+  Clock::time_point deadline;
+  std::string operation;                ///< for the message, e.g. "all_reduce"
+  std::chrono::milliseconds timeout{};  ///< what the deadline was made of, for the message
+
+  static WaitLimit after(std::chrono::milliseconds timeout, std::string operation) {
+    return {
+        .deadline = Clock::now() + timeout, .operation = std::move(operation), .timeout = timeout};
+  }
+};
+
+}  // namespace smp::transport
