@@ -52,6 +52,7 @@ HostFacts read_machine(const fs::path& file) {
                   .python = "/opt/venv/bin/python3",
                   .has_mpi4py = true,
                   .torch_version = "2.11.0",
+                  .has_torchrun = true,
                   .interfaces = {{.name = "lo", .loopback = true, .addresses = {"127.0.0.1"}},
                                  {.name = "eth0", .addresses = {"10.0.0.2"}}},
                   .hostname_shim = "/opt/smp/lib/libsmp_hostname.so",
@@ -63,7 +64,17 @@ HostFacts read_machine(const fs::path& file) {
   };
   number("num_cpus", facts.num_cpus);
   number("num_gpus", facts.num_gpus);
+  number("num_neurons", facts.num_neurons);
+  const auto flag = [&](const char* key, bool& field) {
+    if (const auto* value = machine->find(key)) field = value->boolean().value();
+  };
+  flag("has_mpi4py", facts.has_mpi4py);
+  flag("has_smddprun", facts.has_smddprun);
+  flag("has_smddpmprun", facts.has_smddpmprun);
   if (const auto* value = machine->find("interface")) facts.interfaces[1].name = *value->text();
+  if (const auto* value = machine->find("link_local_interface")) {
+    facts.interfaces.push_back({.name = *value->text(), .addresses = {"169.254.7.1"}});
+  }
   if (const auto* value = machine->find("efa_device")) facts.efa.devices = {*value->text()};
   return facts;
 }

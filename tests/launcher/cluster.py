@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs import LIMIT, Result, Running, Tree, job_environment, train_binary
+from jobs import LIMIT, Result, Running, Tree, hang_up_as_usual, job_environment, train_binary
 
 
 def lacks() -> str:
@@ -52,8 +53,10 @@ class Host(Running):
 class Cluster:
     folder: Path
     trees: list[Tree]
+    outsiders: int = 0  # further hosts on the network that the job does not know
     bridge: str = field(default_factory=lambda: f"smp{uuid.uuid4().hex[:8]}")
     hosts: dict[str, Host] = field(default_factory=dict)
+    prologue: str = "true"  # shell words that run on each host before `train`, with its mounts
 
     def __enter__(self) -> Cluster:
         """A bridge with one interface, named eth0, for each host. Addresses belong to it alone."""
@@ -63,6 +66,9 @@ class Cluster:
         sh("ip", "-n", self.bridge, "link", "set", "br0", "up")
         for index, name in enumerate(self.names):
             self.add_namespace(name, f"10.77.0.{index + 1}")
+        self.strangers = [f"other-{i + 1}" for i in range(self.outsiders)]
+        for index, name in enumerate(self.strangers):
+            self.add_namespace(name, f"10.77.0.{index + 100}")
         lines = [f"10.77.0.{i + 1} {name}\n" for i, name in enumerate(self.names)]
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
         self.base.mkdir()
@@ -73,7 +79,7 @@ class Cluster:
             if host.process.poll() is None:
                 host.process.kill()
                 host.process.wait()
-        for name in self.names:
+        for name in self.names + self.strangers:
             sh("ip", "netns", "del", self.namespace(name), check=False)
         sh("ip", "netns", "del", self.bridge, check=False)
 
@@ -95,6 +101,27 @@ class Cluster:
         sh("ip", "-n", namespace, "link", "set", "eth0", "up")
         sh("ip", "-n", namespace, "link", "set", "lo", "up")
 
+    def command(
+        self, name: str, *command: object, text: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command from that host's network, with the job's names."""
+        names = self.folder / "hosts"
+        script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
+        return subprocess.run(
+            ["ip", "netns", "exec", self.namespace(name), "unshare", "--mount", "bash", "-c",
+             script, "command", names, *map(str, command)],
+            input=text, capture_output=True, text=True, timeout=LIMIT, check=False,
+        )  # fmt: skip
+
+    def launch_file(self, name: str, file: str) -> Path:
+        """A file of that host's private folder, once it is there."""
+        deadline = time.monotonic() + LIMIT
+        while time.monotonic() < deadline:
+            for path in (self.folder / f"tmp-{name}").glob(f"smp-launch-*/{file}"):
+                return path
+            assert self.hosts[name].process.poll() is None, self.hosts[name].stderr()
+        raise AssertionError(f"no {file} on {name}")
+
     def start(self, name: str, **environment: str) -> Host:
         tree = self.trees[self.names.index(name)]
         tmp = self.folder / f"tmp-{name}"
@@ -102,7 +129,8 @@ class Cluster:
         tmp.chmod(0o1777)
         script = (
             'mount --bind "$1" "$2" && mount --bind "$3" /etc/hosts && mount --bind "$4" /tmp && '
-            'hostname "container-$RANDOM" && shift 4 && exec "$@"'
+            'hostname "container-$RANDOM" && shift 4 && '
+            f'{self.prologue} && exec "$@"'
         )
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.namespace(name),
@@ -114,6 +142,7 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=hang_up_as_usual,  # noqa: PLW1509
         )  # fmt: skip
         self.hosts[name] = Host(process, tree, name=name)
         return self.hosts[name]

@@ -16,12 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for jobs.py and cluster.py, however pytest imports
 
-from jobs import ROOT, Result, Running, Tree, job_environment, train_binary
-
-
-def hang_up_as_usual() -> None:
-    """Whoever runs the tests under nohup."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+from jobs import ROOT, Result, Running, Tree, hang_up_as_usual, job_environment, train_binary
 
 
 @pytest.fixture

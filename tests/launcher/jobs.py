@@ -4,16 +4,35 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
+from unittest import SkipTest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120  # [s] nothing here takes a tenth of it; it only ends what hangs
+
+
+# A script that ends well when it is asked to stop, and says so.
+WAIT_FOR_STOP = """
+    import os, signal, sys
+    def stop(number, frame):
+        print("stopped", os.environ.get("OMPI_COMM_WORLD_RANK", "-"), flush=True)
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, stop)
+    print("up", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+def hang_up_as_usual() -> None:
+    """In a child: whoever runs the tests under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def train_binary() -> Path:
@@ -22,7 +41,7 @@ def train_binary() -> Path:
         return Path(named)
     found = sorted(ROOT.glob("build/*/bin/train"), key=lambda path: path.stat().st_mtime)
     if not found:
-        pytest.skip("no build has made `train` yet; set SMP_TRAIN")
+        raise SkipTest("no build has made `train` yet; set SMP_TRAIN")  # pytest knows it
     return found[-1]
 
 
@@ -73,14 +92,25 @@ class Running:
             times -= text in line
             if times == 0:
                 return
-        pytest.fail(f"it ended before saying {text!r}: {''.join(self.seen)}{self.stderr()}")
+        said = "".join(self.seen) + self.stderr()
+        raise AssertionError(f"it ended before saying {text!r}: {said}")
 
     def stderr(self) -> str:
         return "" if self.process.stderr is None else self.process.stderr.read()
 
     def finish(self) -> Result:
-        out, err = self.process.communicate(timeout=LIMIT)
-        return Result(self.process.returncode, "".join(self.seen) + out, err, self.tree)
+        """Not by communicate(): it would lose what wait_for_line() has read ahead."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        with ThreadPoolExecutor(max_workers=2) as readers:
+            out = readers.submit(self.process.stdout.read)
+            err = readers.submit(self.process.stderr.read)
+            try:
+                code = self.process.wait(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise
+        return Result(code, "".join(self.seen) + out.result(), err.result(), self.tree)
 
 
 @dataclass

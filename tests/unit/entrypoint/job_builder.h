@@ -32,8 +32,10 @@ class JobBuilder {
     files_.resources.current_host = std::move(host);
     return *this;
   }
-  JobBuilder with_group(std::string name, std::vector<std::string> hosts) {
-    files_.resources.groups.push_back({std::move(name), "ml.x", std::move(hosts)});
+  JobBuilder with_group(std::string name, std::vector<std::string> hosts,
+                        std::string instance_type = "ml.x") {
+    files_.resources.groups.push_back(
+        {std::move(name), std::move(instance_type), std::move(hosts)});
     return *this;
   }
   JobBuilder in_group(std::string name) {
@@ -51,6 +53,14 @@ class JobBuilder {
   }
   JobBuilder with_mpi(int processes_per_host) {
     return with("sagemaker_mpi_enabled", true)
+        .with("sagemaker_mpi_num_of_processes_per_host", processes_per_host);
+  }
+  JobBuilder with_torchrun(int processes_per_host) {
+    return with("sagemaker_torch_distributed_enabled", true)
+        .with("sagemaker_mpi_num_of_processes_per_host", processes_per_host);
+  }
+  JobBuilder with_smddp(int processes_per_host) {
+    return with("sagemaker_distributed_dataparallel_enabled", true)
         .with("sagemaker_mpi_num_of_processes_per_host", processes_per_host);
   }
   JobBuilder with_variable(std::string name, std::string value) {
@@ -95,12 +105,13 @@ class JobBuilder {
 
 inline JobBuilder a_job() { return {}; }
 
-/// Four CPUs, no GPU, eth0, Python with mpi4py and torch.
+/// Four CPUs, no GPU, eth0, Python with mpi4py and torch, and torchrun.
 inline HostFacts a_machine() {
   return {.num_cpus = 4,
           .python = "/usr/bin/python3",
           .has_mpi4py = true,
           .torch_version = "2.11.0+cpu",
+          .has_torchrun = true,
           .interfaces = {{.name = "lo", .loopback = true, .addresses = {"127.0.0.1"}},
                          {.name = "eth0", .addresses = {"172.17.0.2"}}},
           .hostname_shim = "/opt/smp/libhostname.so",

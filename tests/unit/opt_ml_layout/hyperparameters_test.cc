@@ -12,6 +12,7 @@
 namespace opt_ml {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing_support::message_of;
 using testing_support::TemporaryFolder;
@@ -70,6 +71,53 @@ TEST(Hyperparameters, BrokenJsonNamesFileLineAndColumn) {
   const std::string message = message_of([&] { read_hyperparameters(layout); });
 
   EXPECT_THAT(message, HasSubstr("hyperparameters.json: not valid JSON: line 3, column 12"));
+}
+
+TEST(Hyperparameters, TextThatIsNoJsonIsNamed) {
+  const Hyperparameters split = split_hyperparameters(
+      parse_json(R"({"a": "x", "b": "1", "c": "\"y\"", "d": 3, "sagemaker_e": "007"})"));
+
+  EXPECT_THAT(split.plain, ElementsAre("a", "sagemaker_e"));
+}
+
+class FileReference : public ::testing::Test {
+ protected:
+  /// The value that arrives for one that is sent.
+  std::string arriving(const std::string& sent) {
+    Value document = Value::Object{};
+    document.set("config", sent);
+    const Layout layout(folder_.path());
+    write_file(layout.hyperparameters(), to_json(document));
+    return to_json(*read_hyperparameters(layout, channels_).user.find("config"));
+  }
+
+  TemporaryFolder folder_;
+  DataChannels channels_{.channels = {{"train", folder_.path() / "input/data/train"}}};
+};
+
+TEST_F(FileReference, TheFilesTextStandsForTheValue) {
+  write_file(folder_.path() / "input/data/train/long.json", "{\"layers\": [1, 2]}\n");
+  write_file(folder_.path() / "input/data/train/more/words", "two words");
+
+  EXPECT_EQ(arriving("@file:train/long.json"), R"({"layers":[1,2]})");
+  EXPECT_EQ(arriving("\"@file:train/more/words\""), "\"two words\"");  // as the SDK sends text
+}
+
+TEST_F(FileReference, OtherTextStays) {
+  for (const char* text : {"@file:", "@file:train", "@file:other/x", "@file:/etc/passwd", "@fil"}) {
+    EXPECT_EQ(arriving(text), '"' + std::string(text) + '"');
+  }
+}
+
+TEST_F(FileReference, MistakesAreNamed) {
+  write_file(folder_.path() / "input/data/secret", "x");
+  write_file(folder_.path() / "input/data/train/large", std::string((1 << 20) + 1, 'x'));
+
+  EXPECT_THAT(message_of([&] { arriving("@file:train/absent"); }), HasSubstr("does not exist"));
+  EXPECT_THAT(message_of([&] { arriving("@file:train/../secret"); }), HasSubstr("outside"));
+  EXPECT_THAT(message_of([&] { arriving("@file:train/large"); }), HasSubstr("is larger"));
+  EXPECT_THAT(message_of([&] { arriving("@file:train/absent"); }),
+              HasSubstr("hyperparameter \"config\" names file"));
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "smp_runtime/core/error.h"
 #include "tests/unit/partition/model_trees.h"
+#include "tests/unit/refusal.h"
 
 namespace smp::partition {
 namespace {
@@ -23,16 +23,6 @@ TreeBuilder a_model() {
 
 Assignment an_assignment(const ModuleTree& tree) {
   return make_assignment(tree, {0, 0, 0, 0, 1, 0}, 2);
-}
-
-template <typename Action>
-std::string refusal(Action action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(Assignment, SurvivesItsFile) {
@@ -118,8 +108,18 @@ TEST(Assignment, PrintsTheTreeDownToWholeModules) {
 
   EXPECT_THAT(text, StartsWith("\n(root)"));
   EXPECT_THAT(text, testing::ContainsRegex("\n    blocks.1 +partition +1 +640 B"));
-  EXPECT_THAT(text, testing::ContainsRegex("\n  blocks +partition +0 +1.6 KiB  .not run itself"));
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "\n  blocks +partition +0 +1.6 KiB +[0-9.]+ %  .not run itself"));
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("inner")));
+}
+
+TEST(Assignment, SaysHowEvenItIs) {
+  const TreeBuilder model = a_model();
+
+  EXPECT_EQ(balance_line(an_assignment(model.tree()), model.tree()),
+            "Partition balance: 0: 3.0 KiB parameters, 0 B activations, 85.7 % of the time; "
+            "1: 512 B parameters, 0 B activations, 14.3 % of the time; most over mean: "
+            "parameters 1.71, time 1.71");
 }
 
 }  // namespace

@@ -4,23 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "smp_runtime/core/error.h"
 #include "tests/unit/partition/model_trees.h"
+#include "tests/unit/refusal.h"
 
 namespace smp::partition {
 namespace {
 
 using testing::HasSubstr;
-
-template <typename Action>
-std::string refusal(Action action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 TEST(AssignManual, UnmarkedModulesGoToTheDefault) {
   TreeBuilder model;

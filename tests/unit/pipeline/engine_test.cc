@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/pipeline/engine.h"
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -35,20 +36,19 @@ struct Node {
 };
 using Model = std::vector<Node>;
 
-/// Calls child `index` with a tensor, wherever it is.
-using CallChild = std::function<at::Tensor(size_t index, const at::Tensor& input)>;
+/// Passes a tensor through `modules`, wherever they are.
+using CallChain =
+    std::function<at::Tensor(const std::vector<size_t>& modules, const at::Tensor& input)>;
 
-at::Tensor run_children(const Node& node, at::Tensor value, const CallChild& call) {
-  for (int repeat = 0; repeat < node.repeats; ++repeat) {
-    for (const size_t child : node.children) value = call(child, value);
-  }
+at::Tensor run_children(const Node& node, at::Tensor value, const CallChain& call) {
+  for (int repeat = 0; repeat < node.repeats; ++repeat) value = call(node.children, value);
   return value;
 }
 
 /// Whole numbers stay whole: every order and association of additions gives the same bits, so the
 /// link may go around the whole module, and modules may be used any number of times.
 at::Tensor run_whole_node(const Model& model, size_t index, const at::Tensor& input,
-                          const CallChild& call) {
+                          const CallChain& call) {
   const Node& node = model[index];
   const at::Tensor inner = at::relu(at::linear(input, node.weight, node.bias));
   return run_children(node, inner, call) + input;
@@ -57,14 +57,14 @@ at::Tensor run_whole_node(const Model& model, size_t index, const at::Tensor& in
 /// Real numbers. The received tensor is used once and a parameter at most twice, so that splitting
 /// the graph there changes no association of additions: results must agree to the bit here too.
 at::Tensor run_real_node(const Model& model, size_t index, const at::Tensor& input,
-                         const CallChild& call) {
+                         const CallChain& call) {
   const Node& node = model[index];
   const at::Tensor inner = at::tanh(at::linear(input, node.weight, node.bias));
   return node.children.empty() ? inner : run_children(node, inner, call) + inner;
 }
 
 at::Tensor run_node(const Model& model, size_t index, const at::Tensor& input,
-                    const CallChild& call) {
+                    const CallChain& call) {
   return input.scalar_type() == at::kDouble ? run_whole_node(model, index, input, call)
                                             : run_real_node(model, index, input, call);
 }
@@ -117,11 +117,12 @@ at::Tensor loss_of(const at::Tensor& output) {
 StepResult run_alone(const Model& original, const at::Tensor& batch, int64_t microbatches) {
   const Model model = replica(original);
   StepResult result;
-  const CallChild call = [&](size_t index, const at::Tensor& input) {
-    return run_node(model, index, input, call);
+  const CallChain call = [&](const std::vector<size_t>& modules, at::Tensor value) {
+    for (const size_t index : modules) value = run_node(model, index, value, call);
+    return value;
   };
   for (int64_t microbatch = 0; microbatch < microbatches; ++microbatch) {
-    const at::Tensor loss = loss_of(call(0, microbatch_of(batch, microbatches, microbatch)));
+    const at::Tensor loss = loss_of(call({0}, microbatch_of(batch, microbatches, microbatch)));
     loss.backward(at::full_like(loss, 1.0 / static_cast<double>(microbatches)));
     result.losses.push_back(loss.detach());
   }
@@ -179,21 +180,44 @@ class Ranks {
 
 TensorTree one(const at::Tensor& tensor) { return {.stub = {}, .tensors = {tensor}}; }
 
-/// One step of `original` over `ranks` ranks, by its nodes' owners.
+/// How modules of other ranks that follow each other are called.
+enum class Exchange {
+  kOverCaller,  ///< one by one
+  kDirect,      ///< each gets the result from the one before it
+};
+
+/// From `at` on the modules that one call may pass through.
+Route route_from(const Model& model, const std::vector<size_t>& modules, size_t at, int rank,
+                 Exchange exchange) {
+  Route route;
+  for (; at < modules.size(); ++at) {
+    const int owner = model[modules[at]].owner;
+    if (owner == rank || (!route.empty() && owner == route.back().owner)) break;
+    route.push_back({.owner = owner, .target = static_cast<int64_t>(modules[at])});
+    if (exchange == Exchange::kOverCaller) break;
+  }
+  return route;
+}
+
+/// Steps of `original` over `ranks` ranks, by its nodes' owners.
 StepResult run_split(const Model& original, int ranks, const ServerOptions& options,
-                     const at::Tensor& batch, int64_t microbatches, int steps) {
+                     const at::Tensor& batch, int64_t microbatches, int steps, Exchange exchange) {
   std::vector<Model> replicas;
   for (int rank = 0; rank < ranks; ++rank) replicas.push_back(replica(original));
-  std::vector<CallChild> calls(static_cast<size_t>(ranks));
+  std::vector<CallChain> calls(static_cast<size_t>(ranks));
   std::vector<Engine*> engines(static_cast<size_t>(ranks));
   Ranks group(ranks, options, [&](int rank, Engine*&) {
     const auto at = static_cast<size_t>(rank);
-    calls[at] = [&, at, rank](size_t index, const at::Tensor& input) {
-      const int owner = original[index].owner;
-      if (owner == rank) return run_node(replicas[at], index, input, calls[at]);
-      return engines[at]->call(owner, static_cast<int64_t>(index), one(input)).tensors[0];
+    calls[at] = [&, at, rank](const std::vector<size_t>& modules, at::Tensor value) {
+      for (size_t next = 0; next < modules.size();) {
+        const Route route = route_from(original, modules, next, rank, exchange);
+        next += std::max<size_t>(route.size(), 1);
+        value = route.empty() ? run_node(replicas[at], modules[next - 1], value, calls[at])
+                              : engines[at]->call(route, one(value)).tensors[0];
+      }
+      return value;
     };
-    return [&, at](int64_t module, TensorTree arguments) {
+    return [&, at](int64_t module, TensorTree arguments, bool /*passes_on*/) {
       return one(
           run_node(replicas[at], static_cast<size_t>(module), arguments.tensors[0], calls[at]));
     };
@@ -220,7 +244,7 @@ StepResult run_split(const Model& original, int ranks, const ServerOptions& opti
     result.losses.assign(static_cast<size_t>(microbatches), {});
     const auto errors = group.step(microbatches, [&](int64_t microbatch) {
       const at::Tensor input = microbatch_of(batch, microbatches, microbatch);
-      const at::Tensor loss = loss_of(calls[0](0, input));
+      const at::Tensor loss = loss_of(calls[0]({0}, input));
       engines[0]->backward({loss}, {at::Tensor()}, 1.0 / static_cast<double>(microbatches));
       result.losses[static_cast<size_t>(microbatch)] = loss.detach();
     });
@@ -253,10 +277,10 @@ void expect_same(const StepResult& expected, const StepResult& actual, const Com
   all(expected.bias_grads, actual.bias_grads);
 }
 
-class AnyPlacement : public ::testing::TestWithParam<std::tuple<Numbers, Schedule>> {};
+class AnyPlacement : public ::testing::TestWithParam<std::tuple<Numbers, Schedule, Exchange>> {};
 
 TEST_P(AnyPlacement, DeterministicResultsEqualOneProcessToTheBit) {
-  const auto [numbers, schedule] = GetParam();
+  const auto [numbers, schedule, exchange] = GetParam();
   std::mt19937 random(11);
   at::manual_seed(11);
   for (int round = 0; round < 20; ++round) {
@@ -267,7 +291,7 @@ TEST_P(AnyPlacement, DeterministicResultsEqualOneProcessToTheBit) {
 
     const StepResult split = run_split(
         model, ranks, {.schedule = schedule, .active_microbatches = 3, .deterministic = true},
-        batch, microbatches, /*steps=*/3);
+        batch, microbatches, /*steps=*/3, exchange);
 
     const StepResult alone = run_alone(model, batch, microbatches);
     for (const at::Tensor& loss : alone.losses) {
@@ -278,10 +302,11 @@ TEST_P(AnyPlacement, DeterministicResultsEqualOneProcessToTheBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, AnyPlacement,
-                         ::testing::Combine(::testing::Values(Numbers::kReal, Numbers::kWhole),
-                                            ::testing::Values(Schedule::kSimple,
-                                                              Schedule::kInterleaved)));
+INSTANTIATE_TEST_SUITE_P(
+    Engine, AnyPlacement,
+    ::testing::Combine(::testing::Values(Numbers::kReal, Numbers::kWhole),
+                       ::testing::Values(Schedule::kSimple, Schedule::kInterleaved),
+                       ::testing::Values(Exchange::kOverCaller, Exchange::kDirect)));
 
 TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
   std::mt19937 random(13);
@@ -291,7 +316,9 @@ TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
     const Model model = random_model(random, Numbers::kReal, ranks, 2 + random() % 7);
     const at::Tensor batch = at::randn({12, kWidth});
 
-    const StepResult split = run_split(model, ranks, {.active_microbatches = 4}, batch, 4, 2);
+    const Exchange exchange = round % 2 == 0 ? Exchange::kDirect : Exchange::kOverCaller;
+    const StepResult split =
+        run_split(model, ranks, {.active_microbatches = 4}, batch, 4, 2, exchange);
 
     // Four gradients per parameter, summed in another order: a few units in the last place of the
     // largest one.
@@ -305,7 +332,7 @@ TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
 void run_remote(const std::function<TensorTree(TensorTree)>& remote,
                 const std::function<void(Engine&)>& body, std::vector<std::string>& errors) {
   Ranks group(2, {}, [&](int, Engine*&) {
-    return [&](int64_t, TensorTree arguments) { return remote(std::move(arguments)); };
+    return [&](int64_t, TensorTree arguments, bool) { return remote(std::move(arguments)); };
   });
   errors = group.step(1, [&](int64_t) { body(group.engine(0)); });
 }
@@ -322,12 +349,12 @@ TEST(Engine, GivesGradientsToArgumentsAndLeavesOthersAlone) {
   const at::Tensor plain = at::full({3}, 2.0);
   const at::Tensor numbers = at::arange(3);
 
-  run_remote(
-      [](TensorTree in) { return one(in.tensors[0] * in.tensors[1] + in.tensors[2]); },
-      [&](Engine& engine) {
-        const auto out = engine.call(1, 0, {.stub = {}, .tensors = {wanted, plain, numbers}});
-        engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
-      });
+  run_remote([](TensorTree in) { return one(in.tensors[0] * in.tensors[1] + in.tensors[2]); },
+             [&](Engine& engine) {
+               const auto out = engine.call({{.owner = 1, .target = 0}},
+                                            {.stub = {}, .tensors = {wanted, plain, numbers}});
+               engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
+             });
 
   EXPECT_TRUE(at::equal(wanted.grad(), plain));
   EXPECT_FALSE(plain.grad().defined());
@@ -338,7 +365,7 @@ TEST(Engine, LetsAModuleChangeItsInputInPlace) {
 
   run_remote([](TensorTree in) { return one(in.tensors[0].relu_()); },
              [&](Engine& engine) {
-               const auto out = engine.call(1, 0, one(input * 3));
+               const auto out = engine.call({{.owner = 1, .target = 0}}, one(input * 3));
                engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
              });
 
@@ -350,7 +377,7 @@ TEST(Engine, ReturnsAnInputUnchangedWithItsGradient) {
 
   run_remote([](TensorTree in) { return in; },
              [&](Engine& engine) {
-               const auto out = engine.call(1, 0, one(input));
+               const auto out = engine.call({{.owner = 1, .target = 0}}, one(input));
                engine.backward({out.tensors[0].sum() * 5}, {at::Tensor()}, 1.0);
              });
 
@@ -365,8 +392,9 @@ TEST(Engine, IgnoresOutputsThatNobodyUses) {
         return TensorTree{{}, {in.tensors[0] * 2, in.tensors[0] * 7, at::arange(4)}};
       },
       [&](Engine& engine) {
-        const auto used = engine.call(1, 0, one(input));
-        engine.call(1, 0, one(input));  // a whole call that the loss does not depend on
+        const auto used = engine.call({{.owner = 1, .target = 0}}, one(input));
+        engine.call({{.owner = 1, .target = 0}},
+                    one(input));  // a whole call that the loss does not depend on
         EXPECT_FALSE(used.tensors[2].requires_grad());
         engine.backward({used.tensors[0].sum()}, {at::Tensor()}, 1.0);
       });
@@ -383,7 +411,7 @@ TEST(Engine, TrainsARemoteModuleWhoseArgumentsNeedNoGradient) {
         return one(in.tensors[0] * weight);
       },
       [&](Engine& engine) {
-        const auto out = engine.call(1, 0, one(at::full({2}, 4.0)));
+        const auto out = engine.call({{.owner = 1, .target = 0}}, one(at::full({2}, 4.0)));
         engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 0.5);
       });
 
@@ -398,7 +426,8 @@ TEST(Engine, CarriesNoGradToTheOwner) {
       },
       [](Engine& engine) {
         const at::NoGradGuard no_grad;
-        const auto out = engine.call(1, 0, one(at::ones({2}).requires_grad_()));
+        const auto out =
+            engine.call({{.owner = 1, .target = 0}}, one(at::ones({2}).requires_grad_()));
         EXPECT_FALSE(out.tensors[0].requires_grad());
       });
 }
@@ -410,7 +439,7 @@ TEST(Engine, CarriesAutocastToTheOwner) {
       },
       [](Engine& engine) {
         at::autocast::set_autocast_enabled(at::kCPU, true);
-        const auto out = engine.call(1, 0, one(at::ones({2, 2})));
+        const auto out = engine.call({{.owner = 1, .target = 0}}, one(at::ones({2, 2})));
         at::autocast::set_autocast_enabled(at::kCPU, false);
         EXPECT_EQ(out.tensors[0].scalar_type(), at::kBFloat16);
       });
@@ -425,7 +454,8 @@ TEST(Engine, KeepsShapesAndTypesOfAllKinds) {
                    at::arange(6).view({2, 3}).t(),  at::ones({1}).expand({4}),
                    at::ones({2}, at::kBool),        at::randn({2}, at::kComplexFloat),
                    at::randn({3}).to(at::kBFloat16)};
-               const auto out = engine.call(1, 0, {.stub = "s", .tensors = tensors});
+               const auto out =
+                   engine.call({{.owner = 1, .target = 0}}, {.stub = "s", .tensors = tensors});
                ASSERT_EQ(out.tensors.size(), tensors.size());
                for (size_t index = 0; index < tensors.size(); ++index) {
                  EXPECT_EQ(out.tensors[index].dtype(), tensors[index].dtype());
@@ -448,7 +478,8 @@ TEST(Engine, ErrorInARemoteBackwardReachesBothRanks) {
         return one(out);
       },
       [](Engine& engine) {
-        const auto out = engine.call(1, 0, one(at::ones({2}).requires_grad_()));
+        const auto out =
+            engine.call({{.owner = 1, .target = 0}}, one(at::ones({2}).requires_grad_()));
         engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
       },
       errors);
@@ -458,10 +489,12 @@ TEST(Engine, ErrorInARemoteBackwardReachesBothRanks) {
 }
 
 TEST(Engine, RefusesRemoteCallsAndBackwardOutsideAStep) {
-  Ranks group(
-      2, {}, [](int, Engine*&) { return [](int64_t, TensorTree arguments) { return arguments; }; });
+  Ranks group(2, {}, [](int, Engine*&) {
+    return [](int64_t, TensorTree arguments, bool) { return arguments; };
+  });
 
-  EXPECT_THROW(group.engine(0).call(1, 0, one(at::ones({1}))), UserCodeError);
+  EXPECT_THROW(group.engine(0).call({{.owner = 1, .target = 0}}, one(at::ones({1}))),
+               UserCodeError);
   EXPECT_THROW(group.engine(0).backward({at::ones({1})}, {at::Tensor()}, 1.0), UserCodeError);
 }
 

@@ -41,14 +41,33 @@ TEST(OrderPlan, SimpleDoesAllForwardsOfARankFirst) {
   EXPECT_EQ(order[1], (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
 }
 
-TEST(TaskOrder, InterleavedPrefersBackwardThenLowMicrobatchThenDepth) {
-  const TaskKey backward{.microbatch = 3, .phase = Phase::kBackward};
-  const TaskKey forward{.microbatch = 0, .phase = Phase::kForward};
-  const TaskKey deeper{.microbatch = 0, .phase = Phase::kForward, .depth = 2};
+constexpr TaskKey kBackwardOf3{.microbatch = 3, .phase = Phase::kBackward, .depth = 1};
+constexpr TaskKey kForwardOf0{.microbatch = 0, .phase = Phase::kForward, .depth = 1};
 
-  EXPECT_TRUE(runs_before(Schedule::kInterleaved, backward, forward));
-  EXPECT_TRUE(runs_before(Schedule::kSimple, forward, backward));
-  EXPECT_TRUE(runs_before(Schedule::kInterleaved, deeper, forward));
+TEST(TaskOrder, SimplePrefersForward) {
+  for (const Phase last : {Phase::kForward, Phase::kBackward}) {
+    EXPECT_TRUE(runs_before(Schedule::kSimple, last, kForwardOf0, kBackwardOf3));
+  }
+}
+
+TEST(TaskOrder, InterleavedTakesThePhasesInTurn) {
+  EXPECT_TRUE(runs_before(Schedule::kInterleaved, Phase::kForward, kBackwardOf3, kForwardOf0));
+  EXPECT_TRUE(runs_before(Schedule::kInterleaved, Phase::kBackward, kForwardOf0, kBackwardOf3));
+}
+
+TEST(TaskOrder, OfOnePhaseTheDeeperCallOfTheLowestMicrobatchIsFirst) {
+  const TaskKey deeper{.microbatch = 0, .phase = Phase::kForward, .depth = 2};
+  const TaskKey later{.microbatch = 1, .phase = Phase::kForward, .depth = 2};
+
+  EXPECT_TRUE(runs_before(Schedule::kInterleaved, Phase::kForward, deeper, kForwardOf0));
+  EXPECT_TRUE(runs_before(Schedule::kInterleaved, Phase::kForward, kForwardOf0, later));
+}
+
+TEST(TaskOrder, InterleavedFeedsTheOtherRanksFirst) {
+  const TaskKey own_backward{.microbatch = 0, .phase = Phase::kBackward};
+  const TaskKey next_body{.microbatch = 4, .phase = Phase::kForward};
+
+  EXPECT_TRUE(runs_before(Schedule::kInterleaved, Phase::kForward, next_body, own_backward));
 }
 
 }  // namespace

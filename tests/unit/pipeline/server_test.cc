@@ -3,15 +3,21 @@
 
 #include <chrono>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/loopback.h"
@@ -32,6 +38,7 @@ class Group {
       member->transport = network_.endpoint(rank);
       ServerOptions own = options;
       own.name = fmt::format("rank {}", rank);
+      own.timeline.lane = rank;
       member->server = std::make_unique<Server>(*member->transport, member->executor, own);
       member->executor.attach(*member->server);
       members_.push_back(std::move(member));
@@ -69,6 +76,7 @@ class Group {
     return orders_[static_cast<size_t>(rank)];
   }
   const std::string& served(size_t rank) { return served_.at(rank); }
+  const StepUse& use(size_t rank) { return members_.at(rank)->server->last_step(); }
 
  private:
   struct Member {
@@ -143,6 +151,7 @@ TEST_P(AnyProgram, ComputesOnSeveralRanksWhatOneRankComputes) {
                 {.schedule = GetParam().schedule,
                  .active_microbatches = static_cast<int64_t>(1 + random() % 5),
                  .deterministic = GetParam().deterministic});
+    for (int rank = 0; rank < ranks; ++rank) group.executor(rank).direct = round % 2 == 0;
 
     for (int step = 0; step < 3; ++step) {
       std::vector<Result> results;
@@ -212,6 +221,63 @@ TEST(Server, KindsOfStepsTakeTurnsEachInItsOwnOrder) {
     for (const auto& error : group.step(4, results, kind)) EXPECT_EQ(text_of(error), "");
     expect_same_as_alone(group.program(), results);
   }
+}
+
+// The events of a file in Chrome's format, whose array is never closed.
+nlohmann::json events_of(const std::string& file) {
+  std::ifstream stream(file);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  return nlohmann::json::parse(text.substr(0, text.rfind(',')) + "]");
+}
+
+TEST(Server, DrawsWhatEachRankDid) {
+  const std::string file = ::testing::TempDir() + fmt::format("timeline-{}.json", ::getpid());
+  Group group(two_modules(), 2, {.timeline = {.file = file}});
+  std::vector<Result> results;
+  for (int step = 0; step < 2; ++step) group.step(4, results);
+
+  std::map<std::string, int> count;
+  std::map<int, std::map<double, double>> lanes;  // begin and end of the spans of a rank
+  std::multiset<std::string> sent;
+  std::multiset<std::string> received;
+  for (const auto& event : events_of(file)) {
+    const std::string phase = event["ph"];
+    if (phase == "X") {
+      ++count[fmt::format("{} on {}", event["cat"].get<std::string>(), event["tid"].get<int>())];
+      const double begin = event["ts"];
+      lanes[event["tid"]][begin] = begin + event["dur"].get<double>();
+    } else if (phase != "M") {
+      (phase == "b" ? sent : received).insert(event["id"]);
+    }
+  }
+  std::filesystem::remove(file);
+
+  EXPECT_EQ(count["forward on 1"], 8);
+  EXPECT_EQ(count["backward on 1"], 8);
+  EXPECT_EQ(count["forward on 0"], 16);  // until the call, and from its result on
+  EXPECT_EQ(sent.size(), 2 * 4 * 4U);    // steps, microbatches, kinds of messages
+  EXPECT_EQ(sent, received);
+  for (const auto& [rank, spans] : lanes) {
+    double last_end = 0;
+    for (const auto& [begin, end] : spans) {
+      EXPECT_GE(begin, last_end - 0.01) << "two spans of rank " << rank << " overlap";
+      last_end = end;
+    }
+  }
+}
+
+TEST(Server, AddsUpHowARankSpentTheStep) {
+  Group group(two_modules(), 2, {});
+  std::vector<Result> results;
+
+  group.step(4, results);
+
+  for (const size_t rank : {0U, 1U}) {
+    EXPECT_GT(group.use(rank).computed.count(), 0);
+    EXPECT_LE(group.use(rank).computed + group.use(rank).waited, group.use(rank).total);
+  }
+  EXPECT_EQ(group.use(1).messages_sent, 8);
+  EXPECT_EQ(group.use(1).bytes_sent, 8 * sizeof(int64_t));
 }
 
 TEST(Server, FailureOnOneRankReachesAllRanksAndTheNextStepRuns) {
@@ -295,7 +361,7 @@ TEST(Server, RefusesACallOutsideAStep) {
   ToyExecutor executor(program, 0);
   Server server(*endpoint, executor, {});
 
-  EXPECT_THROW(server.call(1, 1, work_of(1)), InternalError);
+  EXPECT_THROW(server.call({{.owner = 1, .target = 1}}, work_of(1)), InternalError);
   EXPECT_EQ(server.microbatch(), -1);
 }
 

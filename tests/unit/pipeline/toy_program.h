@@ -2,6 +2,7 @@
 // A program of nested calls over ranks, with numbers for tensors: what the server is tested with.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -21,6 +22,7 @@ class Number : public transport::Payload {
   [[nodiscard]] std::shared_ptr<Payload> copy() const override {
     return std::make_shared<Number>(value);
   }
+  [[nodiscard]] int64_t size_bytes() const override { return sizeof(value); }
   int64_t value;
 };
 
@@ -87,7 +89,7 @@ class ToyExecutor : public Executor {
 
   void attach(Server& server) { server_ = &server; }
 
-  Work forward(const CallId& id, int64_t target, Work request) override {
+  Work forward(const CallId& id, int64_t target, Work request, bool /*passes_on*/) override {
     Tape& tape = tapes_[id];
     return work_of(run(static_cast<size_t>(target), value_of(request), tape));
   }
@@ -120,6 +122,7 @@ class ToyExecutor : public Executor {
     enum class Kind { kBegin, kEnd, kRemote } kind;
     size_t module;
     uint64_t call;
+    Route route;
   };
   using Tape = std::vector<Entry>;
 
@@ -127,21 +130,22 @@ class ToyExecutor : public Executor {
     const Module& module = program_[index];
     if (index == fail_in_module) throw UserCodeError("module {} fails on purpose", index);
     ++runs;
-    tape.push_back({Entry::Kind::kBegin, index, 0});
+    tape.push_back({Entry::Kind::kBegin, index, 0, {}});
     int64_t value = times(input, module.weight);
     for (int repeat = 0; repeat < module.repeats; ++repeat) {
-      for (const size_t child : module.children) {
-        const int owner = program_[child].owner;
-        if (owner == rank_) {
-          value = run(child, value, tape);
+      for (size_t next = 0; next < module.children.size();) {
+        Route route = route_from(module, next);
+        next += std::max<size_t>(route.size(), 1);
+        if (route.empty()) {
+          value = run(module.children[next - 1], value, tape);
         } else {
-          auto reply = server_->call(owner, static_cast<int64_t>(child), work_of(value));
-          tape.push_back({Entry::Kind::kRemote, child, reply.call});
+          auto reply = server_->call(route, work_of(value));
           value = value_of(reply.work);
+          tape.push_back({Entry::Kind::kRemote, 0, reply.call, std::move(route)});
         }
       }
     }
-    tape.push_back({Entry::Kind::kEnd, index, 0});
+    tape.push_back({Entry::Kind::kEnd, index, 0, {}});
     return plus(value, input);
   }
 
@@ -155,9 +159,7 @@ class ToyExecutor : public Executor {
         inner = unrun(tape, end, inner);
       } else {
         --end;
-        inner = value_of(server_->call_backward(program_[entry.module].owner,
-                                                static_cast<int64_t>(entry.module), entry.call,
-                                                work_of(inner)));
+        inner = value_of(server_->call_backward(entry.route, entry.call, work_of(inner)));
       }
     }
     --end;
@@ -168,8 +170,21 @@ class ToyExecutor : public Executor {
 
   size_t fail_in_module = SIZE_MAX;
   int64_t runs = 0;
+  bool direct = true;  ///< whether remote children pass results on to each other
 
  private:
+  /// The children from `next` on that one call may pass through.
+  [[nodiscard]] Route route_from(const Module& module, size_t next) const {
+    Route route;
+    for (; next < module.children.size(); ++next) {
+      const int owner = program_[module.children[next]].owner;
+      if (owner == rank_ || (!route.empty() && owner == route.back().owner)) break;
+      route.push_back({.owner = owner, .target = static_cast<int64_t>(module.children[next])});
+      if (!direct) break;
+    }
+    return route;
+  }
+
   const std::vector<Module>& program_;
   const int rank_;
   Server* server_ = nullptr;

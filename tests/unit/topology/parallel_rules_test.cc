@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "smp_runtime/core/error.h"
+#include "tests/unit/refusal.h"
 
 namespace smp::topology {
 namespace {
@@ -16,16 +16,6 @@ using testing::Optional;
 
 ParallelConfig config_of(std::string_view text) {
   return make_parallel_config(parse_settings(text, "test"));
-}
-
-template <typename Action>
-std::string refusal(Action action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 struct Case {
@@ -111,8 +101,7 @@ TEST(ParallelRules, NameTheFeatureThatIsMissing) {
           "tensor_parallel_degree=2: tensor parallelism is not available yet in this version")));
   for (const char* settings :
        {"sharded_data_parallel_degree=2,ddp=1", "fp16=1", "bf16=1", "fp16_params=1",
-        "shard_optimizer_state=1,ddp=1", "offload_activations=1", "_match_weights=1",
-        "delayed_parameter_initialization=1", "checkpoint_attentions=1",
+        "shard_optimizer_state=1,ddp=1", "_match_weights=1", "checkpoint_attentions=1",
         "_fp32_grad_accumulation=1", "pipeline=_only_forward", "ddp=1,ddp_dist_backend=smddp"}) {
     EXPECT_THAT(first_unavailable_feature(config_of(settings)),
                 Optional(HasSubstr("is not available yet in this version")))

@@ -37,6 +37,7 @@ TEST(CommandLine, OptionsChooseTheAction) {
   EXPECT_FALSE(parse({"--plan"}).json);
   EXPECT_TRUE(parse({"train", "--json", "--plan"}).json);
   EXPECT_EQ(parse({"--doctor"}).action, Action::kDoctor);
+  EXPECT_TRUE(parse({"--doctor", "--json"}).json);
   EXPECT_EQ(parse({"-h"}).action, Action::kHelp);
   EXPECT_EQ(parse({"--version"}).action, Action::kVersion);
 }
@@ -53,8 +54,27 @@ TEST(CommandLine, RankExecKeepsItsCommandUntouched) {
 
   EXPECT_EQ(line.action, Action::kRankExec);
   EXPECT_THAT(line.command, ElementsAre("python3", "--", "t.py", "--help"));
-  EXPECT_THAT(error_of({"--rank-exec", "python3"}), HasSubstr("--rank-exec -- COMMAND"));
-  EXPECT_THAT(error_of({"--rank-exec", "--"}), HasSubstr("--rank-exec -- COMMAND"));
+  EXPECT_FALSE(line.sets_rank_variables);
+  EXPECT_THAT(error_of({"--rank-exec", "python3"}), HasSubstr("-- COMMAND"));
+  EXPECT_THAT(error_of({"--rank-exec", "--"}), HasSubstr("-- COMMAND"));
+}
+
+TEST(CommandLine, RankExecMayBeAskedForRankVariables) {
+  const CommandLine line = parse({"--rank-exec", "--rank-variables", "--", "--rank-variables"});
+
+  EXPECT_TRUE(line.sets_rank_variables);
+  EXPECT_THAT(line.command, ElementsAre("--rank-variables"));
+  EXPECT_THAT(error_of({"--rank-exec", "--rank-variables", "--"}), HasSubstr("COMMAND"));
+}
+
+TEST(CommandLine, RankExecMayTakeItsCommandFromAFile) {
+  const CommandLine line = parse({"--rank-exec", "--command-file", "/a/file", "--"});
+
+  EXPECT_EQ(line.command_file, "/a/file");
+  EXPECT_THAT(line.command, ElementsAre());
+  EXPECT_THAT(parse({"--rank-exec", "--command-file", "f", "--", "starter"}).command,
+              ElementsAre("starter"));
+  EXPECT_THAT(error_of({"--rank-exec", "--command-file"}), HasSubstr("COMMAND"));
 }
 
 TEST(CommandLine, MakeTreeReadsItsOptionsInAnyOrder) {
@@ -77,7 +97,7 @@ TEST(CommandLine, MakeTreeReadsItsOptionsInAnyOrder) {
 TEST(CommandLine, MistakesNameTheOption) {
   EXPECT_THAT(error_of({"--plam"}), HasSubstr("--plam"));
   EXPECT_THAT(error_of({"--pla"}), HasSubstr("--pla"));  // no guessing
-  EXPECT_THAT(error_of({"--json"}), HasSubstr("--json goes with --plan"));
+  EXPECT_THAT(error_of({"--json"}), HasSubstr("--json goes with --plan or --doctor"));
   EXPECT_THAT(error_of({"--plan", "--doctor"}), HasSubstr("exclude each other"));
   EXPECT_THAT(error_of({"train", "bash"}), HasSubstr("positional"));
   EXPECT_THAT(error_of({"--make-tree"}), HasSubstr("--make-tree"));
@@ -91,6 +111,7 @@ TEST(CommandLine, HelpListsOptionsAndEveryKnob) {
 
   EXPECT_THAT(help, HasSubstr("--make-tree DIR"));
   EXPECT_THAT(help, HasSubstr("SAGEMAKER_BASE_DIR=$PWD/job train --plan"));
+  EXPECT_THAT(help, HasSubstr("Exit status:"));
   for (const KnobRow& row : knob_table()) EXPECT_THAT(help, HasSubstr(std::string(row.variable)));
   EXPECT_TRUE(help.ends_with('\n'));
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +14,11 @@
 namespace entrypoint {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing_support::message_of;
+using testing_support::TemporaryFolder;
 
 const EfaProbe kNothingSeen;
 const EfaProbe kDeviceSeen{.devices = {"rdmap0s6"}};
@@ -37,23 +41,99 @@ TEST(Efa, TheTableKnowsTheReferencesListsByExactType) {
 }
 
 TEST(Efa, AutomaticFollowsTableAndProbe) {
-  EXPECT_FALSE(decide_efa("local", kNothingSeen, EfaSwitch::kAuto).enabled);
-  EXPECT_TRUE(decide_efa("ml.new.type", kDeviceSeen, EfaSwitch::kAuto).enabled);
-  EXPECT_FALSE(decide_efa("ml.new.type", kDeviceSeen, EfaSwitch::kAuto).device_rdma);
-  EXPECT_THAT(decide_efa("ml.p4d.24xlarge", kDeviceSeen, EfaSwitch::kAuto).warning, IsEmpty());
+  EXPECT_FALSE(decide_efa({"local"}, kNothingSeen, EfaSwitch::kAuto).enabled);
+  EXPECT_TRUE(decide_efa({"ml.new.type"}, kDeviceSeen, EfaSwitch::kAuto).enabled);
+  EXPECT_FALSE(decide_efa({"ml.new.type"}, kDeviceSeen, EfaSwitch::kAuto).device_rdma);
+  EXPECT_THAT(decide_efa({"ml.p4d.24xlarge"}, kDeviceSeen, EfaSwitch::kAuto).warnings, IsEmpty());
+  // libfabric alone suffices, too: some containers hide /sys.
+  EXPECT_TRUE(decide_efa({"ml.new.type"}, {.provider = true}, EfaSwitch::kAuto).enabled);
 }
 
 TEST(Efa, NothingIsLostInSilence) {
-  const EfaDecision promised = decide_efa("ml.p4d.24xlarge", kNothingSeen, EfaSwitch::kAuto);
+  const EfaDecision promised = decide_efa({"ml.p4d.24xlarge"}, kNothingSeen, EfaSwitch::kAuto);
   EXPECT_TRUE(promised.enabled);
-  EXPECT_THAT(promised.warning, HasSubstr("sees no EFA device"));
+  EXPECT_THAT(promised.warnings, ElementsAre(HasSubstr("sees no EFA device")));
 
-  EXPECT_THAT(decide_efa("local", kNothingSeen, EfaSwitch::kOn).warning,
-              HasSubstr("SM_LAUNCH_EFA"));
-  EXPECT_FALSE(decide_efa("ml.p4d.24xlarge", kDeviceSeen, EfaSwitch::kOff).enabled);
+  EXPECT_THAT(decide_efa({"local"}, kNothingSeen, EfaSwitch::kOn).warnings,
+              ElementsAre(HasSubstr("SM_LAUNCH_EFA")));
+  EXPECT_FALSE(decide_efa({"ml.p4d.24xlarge"}, kDeviceSeen, EfaSwitch::kOff).enabled);
+
+  EXPECT_THAT(decide_efa({"ml.p4d.24xlarge"}, {.devices = {"rdmap0s6"}, .provider = false},
+                         EfaSwitch::kAuto)
+                  .warnings,
+              ElementsAre(HasSubstr("has no provider for it")));
+  EfaProbe without_plugin = kDeviceSeen;
+  without_plugin.has_gpus = true;
+  EXPECT_THAT(decide_efa({"ml.p4d.24xlarge"}, without_plugin, EfaSwitch::kAuto).warnings,
+              ElementsAre(HasSubstr("no libnccl-net*.so is on LD_LIBRARY_PATH")));
+}
+
+TEST(Efa, HostsOfSeveralTypesUseWhatAllOfThemHave) {
+  const EfaDecision mixed =
+      decide_efa({"ml.p4d.24xlarge", "ml.c5.xlarge"}, kDeviceSeen, EfaSwitch::kAuto);
+  EXPECT_FALSE(mixed.enabled);
+  EXPECT_THAT(mixed.warnings, ElementsAre(HasSubstr("not all of ml.p4d.24xlarge, ml.c5.xlarge")));
+  // The other side decides alike, although it sees no device.
+  EXPECT_FALSE(
+      decide_efa({"ml.c5.xlarge", "ml.p4d.24xlarge"}, kNothingSeen, EfaSwitch::kAuto).enabled);
+
+  const EfaDecision both =
+      decide_efa({"ml.p4d.24xlarge", "ml.g5.48xlarge"}, kDeviceSeen, EfaSwitch::kAuto);
+  EXPECT_TRUE(both.enabled);
+  EXPECT_FALSE(both.device_rdma);
+}
+
+TEST(Efa, LibfabricIsAskedOnlyWhereEfaIsExpected) {
+  const auto asked = [](const EfaProbe& probe, const char* type, EfaSwitch wanted) {
+    return should_ask_libfabric(probe, {type}, wanted);
+  };
+
+  EXPECT_FALSE(asked(kNothingSeen, "local", EfaSwitch::kAuto));
+  EXPECT_FALSE(asked(kDeviceSeen, "ml.p4d.24xlarge", EfaSwitch::kOff));
+  EXPECT_TRUE(asked(kNothingSeen, "local", EfaSwitch::kOn));
+  EXPECT_TRUE(asked(kNothingSeen, "ml.p4d.24xlarge", EfaSwitch::kAuto));
+  EXPECT_TRUE(asked({.other_devices = true}, "ml.new.type", EfaSwitch::kAuto));
+}
+
+TEST(Efa, TheAnswerOfFiInfoIsRead) {
+  EXPECT_TRUE(lists_efa("provider: efa\n    fabric: efa\n    domain: rdmap0s6-rdm\n"));
+  EXPECT_FALSE(lists_efa("fi_getinfo: -61 (No data available)\n"));
+  EXPECT_FALSE(lists_efa("provider: tcp\n    fabric: 10.0.0.0/8\n"));
+}
+
+TEST(Efa, DevicesAreTakenForEfaByTheirDriver) {
+  const TemporaryFolder folder;
+  const auto add = [&](const std::string& device, const std::string& driver) {
+    std::filesystem::create_directories(folder.path() / device / "device");
+    if (driver.empty()) return;
+    std::filesystem::create_symlink("../../../bus/pci/drivers/" + driver,
+                                    folder.path() / device / "device" / "driver");
+  };
+  add("rdmap1s0", "efa");
+  add("rdmap0s6", "efa");
+  EXPECT_FALSE(probe_efa(folder.path()).other_devices);
+  add("mlx5_0", "mlx5_core");
+  add("odd", "");
+
+  const EfaProbe probe = probe_efa(folder.path());
+
+  EXPECT_THAT(probe.devices, ElementsAre("rdmap0s6", "rdmap1s0"));
+  EXPECT_TRUE(probe.other_devices);
+  EXPECT_THAT(probe_efa(folder.path() / "none").devices, IsEmpty());
 }
 
 TEST(Efa, TheProbeNeverThrows) { EXPECT_NO_THROW(probe_efa()); }
+
+TEST(Efa, NcclsPluginIsFoundOnTheLibraryPath) {
+  const TemporaryFolder folder;
+  const std::string path = "/no/such/folder::" + folder.path().string();
+  std::ofstream(folder.path() / "libnccl.so.2") << "";
+  EXPECT_EQ(find_nccl_plugin(path), "");
+
+  std::ofstream(folder.path() / "libnccl-net-ofi.so") << "";
+
+  EXPECT_EQ(find_nccl_plugin(path), folder.path() / "libnccl-net-ofi.so");
+}
 
 InterfaceQuestion a_question() {
   return {.current_host = "algo-1",

@@ -109,9 +109,26 @@ TEST(EntryPoint, NamesAreChecked) {
 TEST(EntryPoint, AMissingOneIsNamedWithWhatIsThere) {
   EXPECT_THAT(error_of(a_job().with_code({.entries = {"main.py", "util.py"}})),
               HasSubstr("\"train.py\": no such file in /opt/ml/code; there are: main.py, util.py"));
-  EXPECT_THAT(error_of(a_job().with("sagemaker_submit_directory", "s3://b/k").with_code({})),
-              HasSubstr("s3://b/k is not fetched by this version"));
+  EXPECT_THAT(error_of(a_job()
+                           .with("sagemaker_submit_directory", "s3://b/k")
+                           .with_code({.entries = {"other.py"}})),
+              HasSubstr("s3://b/k is not fetched over code that is there"));
+  EXPECT_THAT(error_of(a_job()
+                           .with("sagemaker_submit_directory", "s3://b/k")
+                           .with_code({.entries = {"other.py"}, .fetched = true})),
+              HasSubstr("there are: other.py; correct sagemaker_program"));
   EXPECT_THAT(error_of(a_job().with("sagemaker_program", "")), HasSubstr("no entry point"));
+}
+
+TEST(EntryPoint, IsTakenByItsNameWhileItsCodeIsNotHere) {
+  const JobBuilder job = a_job().with("sagemaker_submit_directory", "s3://b/k").with_code({});
+
+  EXPECT_EQ(resolve(job).kind, EntryPointKind::kProgram);
+  EXPECT_THAT(resolve(job).install, IsEmpty());
+  EXPECT_EQ(resolve(JobBuilder(job).with("sagemaker_program", "run.sh")).kind,
+            EntryPointKind::kCommand);
+  EXPECT_THAT(error_of(JobBuilder(job).with("sagemaker_program", "../x")),
+              HasSubstr("not allowed"));
 }
 
 TEST(EntryPoint, ACommandOutsideTheFolderIsRefused) {

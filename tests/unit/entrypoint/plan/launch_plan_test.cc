@@ -146,11 +146,12 @@ TEST(LaunchPlan, EfaFlagsFollowTheInstanceType) {
   const Words p4d = plan_of(a_job().with_mpi(1).on_instance("ml.p4d.24xlarge")).argv;
   EXPECT_TRUE(has_sequence(
       p4d, {"-x", "FI_PROVIDER=efa", "-x", "NCCL_PROTO=simple", "-x", "FI_EFA_USE_DEVICE_RDMA=1"}));
-  EXPECT_TRUE(has_sequence(p4d, {"-x", "RDMAV_FORK_SAFE=1"}));
+  EXPECT_TRUE(has_sequence(p4d, {"-x", "FI_EFA_FORK_SAFE=1"}));
 
   const Words g5 = plan_of(a_job().with_mpi(1).on_instance("ml.g5.48xlarge")).argv;
   EXPECT_TRUE(has_sequence(g5, {"-x", "FI_PROVIDER=efa"}));
   EXPECT_FALSE(has_sequence(g5, {"-x", "FI_EFA_USE_DEVICE_RDMA=1"}));
+  EXPECT_TRUE(has_sequence(g5, {"-x", "FI_EFA_FORK_SAFE=1"}));
 
   const Words off =
       plan_of(
@@ -245,29 +246,6 @@ TEST(LaunchPlan, SettingsWithoutMpiAreAWarning) {
               Contains(HasSubstr("one process per host is started; enable MPI")));
 }
 
-TEST(LaunchPlan, OtherRunnersAreNamedAsNotAvailable) {
-  const auto with = [](const char* flag) { return error_of(a_job().with(flag, true)); };
-
-  EXPECT_THAT(with("sagemaker_torch_distributed_enabled"), HasSubstr("torchrun runner"));
-  EXPECT_THAT(with("sagemaker_distributed_dataparallel_enabled"), HasSubstr("SMDDP runner"));
-  EXPECT_THAT(with("sagemaker_pytorch_ddp_enabled"), HasSubstr("SMDDP runner"));
-  EXPECT_THAT(with("sagemaker_pytorch_xla_multi_worker_enabled"), HasSubstr("PyTorch-XLA runner"));
-  EXPECT_THAT(with("sagemaker_torch_distributed_enabled"), HasSubstr("not available yet"));
-  EXPECT_EQ(with("sagemaker_parameter_server_enabled"), "");
-}
-
-TEST(LaunchPlan, MpiWinsOverDataParallelAndSaysSo) {
-  const LaunchPlan plan = plan_of(a_job()
-                                      .with_mpi(2)
-                                      .with("sagemaker_distributed_dataparallel_enabled", true)
-                                      .with("mp_parameters", R"({"partitions": 2})"));
-
-  EXPECT_EQ(plan.runner, Runner::kMpi);
-  EXPECT_THAT(
-      plan.warnings,
-      Contains(HasSubstr("sagemaker_distributed_dataparallel_enabled=true is not supported")));
-}
-
 TEST(LaunchPlan, AHostOutsideTheDistributionRunsThePlainScript) {
   const LaunchPlan plan =
       plan_of(a_job()
@@ -319,23 +297,35 @@ TEST(LaunchPlan, OneHostWhoseNameDoesNotResolveMeetsAtTheLoopback) {
   EXPECT_EQ(count_of(plan.argv, "btl_tcp_if_include"), 0);
 }
 
-TEST(LaunchPlan, ForeignTrainingModulesAreRefused) {
-  EXPECT_EQ(error_of(a_job().with_variable("SAGEMAKER_TRAINING_MODULE",
-                                           "sagemaker_pytorch_container.training:main")),
-            "");
-  EXPECT_THAT(error_of(a_job().with_variable("SAGEMAKER_TRAINING_MODULE", "mine:main")),
-              HasSubstr("SAGEMAKER_TRAINING_MODULE=mine:main"));
+TEST(LaunchPlan, SaysWhatIsFetchedAndUploaded) {
+  const LaunchPlan plan =
+      plan_of(a_job()
+                  .with_code({})
+                  .with("sagemaker_submit_directory", "s3://b/code.tar.gz")
+                  .with("sagemaker_s3_output", "s3://out/p/")
+                  .with_variable("TRAINING_JOB_NAME", "job-1")
+                  .with_variable("CA_REPOSITORY_ARN",
+                                 "arn:aws:codeartifact:eu-west-1:1:repository/dom/repo"));
+
+  EXPECT_EQ(plan.code.object, (S3Location{"b", "code.tar.gz"}));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("the code is not here yet")));
+  EXPECT_EQ(plan.intermediate_output->prefix->text(), "s3://out/p/job-1/output/intermediate");
+  EXPECT_EQ(plan.package_repository->name, "repo");
+  EXPECT_THAT(error_of(a_job().with_variable("CA_REPOSITORY_ARN", "arn:x")),
+              HasSubstr("CA_REPOSITORY_ARN=\"arn:x\""));
 }
 
-TEST(LaunchPlan, WhatIsNotThereYetIsNamed) {
-  EXPECT_THAT(error_of(a_job().with_variable("SM_LAUNCH_CODE", "replace")),
-              HasSubstr("SM_LAUNCH_CODE=replace: fetching code is not available yet"));
-  EXPECT_THAT(error_of(a_job().with_variable("CA_REPOSITORY_ARN", "arn:x")),
-              HasSubstr("CA_REPOSITORY_ARN"));
-  EXPECT_THAT(plan_of(a_job().with("sagemaker_s3_output", "s3://b/k")).warnings,
-              ElementsAre(HasSubstr("sagemaker_s3_output")));
-  EXPECT_THAT(plan_of(a_job().with("sagemaker_submit_directory", "s3://b/k")).notes,
-              ElementsAre(HasSubstr("s3://b/k is not fetched")));
+TEST(LaunchPlan, CodeThatIsThereIsKeptWithANoteOrAWarning) {
+  const JobBuilder job = a_job().with("sagemaker_submit_directory", "s3://b/k");
+
+  EXPECT_FALSE(plan_of(job).code.is_fetched());
+  EXPECT_THAT(plan_of(job).notes,
+              ElementsAre("/opt/ml/code holds code, so s3://b/k is not fetched"));
+  EXPECT_THAT(plan_of(JobBuilder(job)
+                          .with("sagemaker_program", "lib/train.py")
+                          .with_code({.entries = {"setup.py"}}))
+                  .warnings,
+              ElementsAre(HasSubstr("set SM_LAUNCH_CODE=replace")));
 }
 
 TEST(LaunchPlan, AShellScriptsArgumentsCountTogether) {
@@ -345,6 +335,27 @@ TEST(LaunchPlan, AShellScriptsArgumentsCountTogether) {
                              .with("b", std::string(70'000, 'x'));
 
   EXPECT_THAT(error_of(job), HasSubstr("bytes in one argument, Linux allows 131071"));
+}
+
+TEST(LaunchPlan, ACommandTooLongForOpenMpiGoesByFileOnEveryHost) {
+  JobBuilder job = a_job().with_hosts({"algo-1", "algo-2"}).with_mpi(2);
+  for (int i = 10; i < 70; ++i) job = job.with("text" + std::to_string(i), std::string(2500, 'x'));
+
+  const LaunchPlan master = plan_of(job);
+  const LaunchPlan worker = plan_of(JobBuilder(job).on_host("algo-2"));
+
+  const std::filesystem::path path = "/opt/ml/input/config/sm_env/rank_command";
+  EXPECT_THAT(
+      Words(master.argv.end() - 5, master.argv.end()),
+      ElementsAre("/opt/smp/bin/train", "--rank-exec", "--command-file", path.string(), "--"));
+  for (const LaunchPlan* plan : {&master, &worker}) {
+    const auto file = std::ranges::find(plan->files, path, &PlannedFile::path);
+    ASSERT_NE(file, plan->files.end());
+    EXPECT_TRUE(file->content.starts_with(std::string("/usr/bin/python3\0-m\0mpi4py\0", 27)));
+    EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(file->content, '\0')),
+              plan->user_command.size());
+  }
+  EXPECT_THAT(master.warnings, Contains(HasSubstr("more than Open MPI passes on")));
 }
 
 TEST(LaunchPlan, AmazonsOwnWrapperIsUsedWhereItIs) {

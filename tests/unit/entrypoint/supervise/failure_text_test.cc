@@ -96,6 +96,66 @@ TEST(FailureText, ShowsTheLastWordsWhenNothingBetterIsThere) {
   EXPECT_THAT(text, HasSubstr("ErrorMessage \"first\nlast\"\n"));
 }
 
+std::string message_of(std::initializer_list<const char*> lines) {
+  const std::string text =
+      failure_text({.status = {.code = 1, .signal = 0}, .command = "x"}, record_of(lines), algo_of);
+  const std::size_t begin = text.find("ErrorMessage \"") + 14;
+  return text.substr(begin, text.find("\"\nCommand \"") - begin);
+}
+
+TEST(FailureText, AlwaysHasAMessage) {
+  EXPECT_EQ(message_of({}), "it ended without having written anything");
+}
+
+TEST(FailureText, LeadsWithAnErrorThatHasNoTraceback) {
+  EXPECT_THAT(message_of({"  File \"train.py\", line 1", "    x =", "SyntaxError: invalid syntax"}),
+              StartsWith("SyntaxError: invalid syntax\n  File \"train.py\", line 1\n"));
+  EXPECT_THAT(message_of({"ERROR: No matching distribution found for nope",
+                          "[notice] A new release of pip is available"}),
+              StartsWith("ERROR: No matching distribution found for nope\n"));
+}
+
+TEST(FailureText, DoesNotTakeAHandledErrorOfOneRankForTheEndOfAnother) {
+  EXPECT_THAT(
+      message_of({"[1,0]<stderr>:Traceback (most recent call last):",
+                  "[1,0]<stderr>:OSError: retried", "[1,2]<stderr>:step 17",
+                  "mpirun noticed that process rank 2 with PID 0 on node algo-2 exited on signal 9 "
+                  "(Killed)."}),
+      StartsWith("rank 2 on algo-2 ended first, without a traceback: mpirun noticed that process "
+                 "rank 2 with PID 0 on node algo-2 exited on signal 9 (Killed).\n"
+                 "[1,2]<stderr>:step 17"));
+}
+
+TEST(FailureText, PutsARanksOwnWordsBeforeMpiruns) {
+  EXPECT_THAT(message_of({"[1,1]<stderr>:cannot read the data set",
+                          "mpirun detected that one or more processes exited with non-zero status",
+                          "  Process name: [[60263,1],1]"}),
+              StartsWith("[1,1]<stderr>:cannot read the data set\nmpirun detected"));
+}
+
+TEST(FailureText, NamesTheErrorOfALibrary) {
+  const auto first_line = [](const char* exception) {
+    const std::string text =
+        failure_text({.status = {.code = 1, .signal = 0}},
+                     record_of({"Traceback (most recent call last):", exception}), algo_of);
+    return text.substr(0, text.find('\n'));
+  };
+
+  EXPECT_EQ(first_line("smdistributed.modelparallel.torch.exceptions.SMPStepError: twice"),
+            "SMPStepError:");
+  EXPECT_EQ(first_line("tensorflow.python.framework.errors_impl.NotFoundError: x"),
+            "NotFoundError:");
+  EXPECT_EQ(first_line("torch.OutOfMemoryError: CUDA out of memory"), "ExecuteUserScriptError:");
+}
+
+TEST(FailureText, SaysThatADiskIsFull) {
+  EXPECT_THAT(
+      failure_text(
+          {.status = {.code = 1, .signal = 0}, .full_disks = "/opt/ml 0 bytes", .command = "x"}, {},
+          algo_of),
+      HasSubstr("ExtraInfo \"Disk full: /opt/ml 0 bytes\"\n"));
+}
+
 TEST(FailureText, PrefersTellingLinesToChatter) {
   const std::string text =
       failure_text({.status = {.code = 134, .signal = 0}, .command = "sh"},

@@ -35,6 +35,33 @@ TEST(OutputRecord, KeepsTheLastTracebackFromItsStartToTheException) {
   EXPECT_EQ(found[0].traceback->lines.size(), 3);
 }
 
+TEST(OutputRecord, KeepsAWorkersTracebackWhenTorchrunReportsIt) {
+  OutputRecord record;
+
+  feed(record, StreamKind::kErr,
+       {"Traceback (most recent call last):", "  File \"train.py\", line 3, in <module>",
+        "ValueError: boom", "E1121 11:04:12.1 27 api.py:882] failed (exitcode: 1) local_rank: 1",
+        "Traceback (most recent call last):",
+        "  File \"/opt/venv/bin/torchrun\", line 8, in <module>",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "=====",
+        "train.py FAILED"});
+
+  ASSERT_EQ(record.tracebacks().size(), 1);
+  EXPECT_EQ(record.tracebacks()[0].traceback->exception(), "ValueError: boom");
+}
+
+TEST(OutputRecord, TakesTorchrunsReportWhereNoWorkerSpoke) {
+  OutputRecord record;
+
+  feed(record, StreamKind::kErr,
+       {"Traceback (most recent call last):",
+        "  File \"/opt/venv/bin/torchrun\", line 8, in <module>",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "====="});
+
+  EXPECT_THAT(record.tracebacks()[0].traceback->exception(),
+              testing::HasSubstr("ChildFailedError"));
+}
+
 TEST(OutputRecord, SeparatesRanksThatSpeakAtOnce) {
   OutputRecord record;
 
@@ -69,6 +96,32 @@ TEST(OutputRecord, PutsTheRankThatMpirunBlamesFirst) {
     EXPECT_EQ(record.blamed_rank(), 3) << word;
     EXPECT_EQ(record.tracebacks().front().rank, 3) << word;
   }
+}
+
+TEST(OutputRecord, KnowsRanksThatTorchMarks) {
+  OutputRecord record;
+
+  feed(
+      record, StreamKind::kErr,
+      {"[rank1]: Traceback (most recent call last):", "[rank0]: Traceback (most recent call last):",
+       "[rank1]:   File \"one.py\"", "[rank0]:   File \"zero.py\"", "[rank1]: ValueError: one",
+       "[rank0]: ValueError: zero", "[rank7] no mark", "[rank]: no number"});
+
+  const auto found = record.tracebacks();
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_EQ(found[0].rank, 1);
+  EXPECT_EQ(found[0].traceback->exception(), "ValueError: one");
+  EXPECT_EQ(found[1].traceback->lines[1], "  File \"zero.py\"");
+}
+
+TEST(OutputRecord, KeepsTheLastWordsOfEachRank) {
+  OutputRecord record;
+
+  feed(record, StreamKind::kOut, {"[1,0]<stdout>:loss 1", "[1,1]<stderr>:\x1b[31mbad\x1b[0m"});
+
+  EXPECT_THAT(record.last_words(0), ElementsAre("[1,0]<stdout>:loss 1"));
+  EXPECT_THAT(record.last_words(1), ElementsAre("[1,1]<stderr>:bad"));
+  EXPECT_TRUE(record.last_words(2).empty());
 }
 
 TEST(OutputRecord, JoinsPiecesOfALine) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/supervise/report.h"
 
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 
@@ -9,7 +11,10 @@
 #include <gtest/gtest.h>
 
 #include "entrypoint/launch/launch_folder.h"
+#include "entrypoint/launch/spawn.h"
+#include "entrypoint/supervise/free_space.h"
 #include "smp_runtime/core/error.h"
+#include "tests/unit/entrypoint/supervise/outlet.h"
 
 namespace entrypoint::supervise {
 namespace {
@@ -17,11 +22,14 @@ namespace {
 using launch::ExitStatus;
 using launch::Outcome;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 int exit_code(const ExitStatus& status, ExitPolicy policy) {
   const Supervisor supervisor;
-  return report_outcome({.status = status, .command = {"x"}}, supervisor, policy, 0).exit_code;
+  return report_outcome({.status = status, .command = {"x"}}, supervisor,
+                        {.policy = policy, .oom_kills_before = 0})
+      .exit_code;
 }
 
 TEST(Report, MakesOneOfEveryFailureUnlessAskedOtherwise) {
@@ -41,8 +49,8 @@ TEST(Report, OfAStoppedJobDependsOnHowItsProgramTookIt) {
   supervisor.wait(launch::kNever);
 
   const auto report = [&](const ExitStatus& status) {
-    return report_outcome({.status = status, .command = {"x"}}, supervisor, ExitPolicy::kPropagate,
-                          0);
+    return report_outcome({.status = status, .command = {"x"}}, supervisor,
+                          {.policy = ExitPolicy::kPropagate, .oom_kills_before = 0});
   };
 
   EXPECT_EQ(report({}), Report{});
@@ -55,7 +63,7 @@ TEST(Report, OfAWorkerRepeatsTheMaster) {
   const Outcome outcome{.status = {.code = 1, .signal = 0},
                         .followed = launch::JobStatus{.exit_code = 1, .failure_text = "as said"}};
 
-  EXPECT_EQ(report_outcome(outcome, supervisor, ExitPolicy::kOne, 0),
+  EXPECT_EQ(report_outcome(outcome, supervisor, {}),
             (Report{.exit_code = 1, .failure_text = "as said"}));
 }
 
@@ -65,9 +73,39 @@ TEST(Report, MasksSecretsOfTheCommand) {
   const Report report =
       report_outcome({.status = {.code = 1, .signal = 0},
                       .command = {"python3", "--api_key", "hunter2", "--epochs", "3"}},
-                     supervisor, ExitPolicy::kOne, 0);
+                     supervisor, {.oom_kills_before = 0});
 
   EXPECT_THAT(report.failure_text, HasSubstr("Command \"python3 --api_key ****** --epochs 3\""));
+}
+
+TEST(Report, MasksSecretsThatTheProgramPrinted) {
+  Outlet err;
+  Supervisor supervisor({.out = err.fd, .err = err.fd});
+  const auto child = supervisor.start(
+      {.name = "script",
+       .argv = {"sh", "-c", "echo 'ValueError: bad key hunter2x for https://me:pass@host/' >&2"},
+       .environment = launch::current_environment(),
+       .output = launch::Output::kStream});
+  while (!supervisor.ended(child)) supervisor.wait(launch::Clock::now() + std::chrono::seconds(60));
+  LaunchPlan plan;
+  plan.environment = {{.name = "SM_HP_API_KEY", .value = "hunter2x"}};
+
+  const Report report = report_outcome({.status = {.code = 1, .signal = 0}, .command = {"sh"}},
+                                       supervisor, {.secrets = SecretValues(plan, {})});
+
+  EXPECT_THAT(report.failure_text,
+              HasSubstr("\"ValueError: bad key ****** for https://me:******@host/\""));
+  EXPECT_THAT(report.failure_text, Not(HasSubstr("hunter2x")));
+}
+
+TEST(Report, SaysThatADiskIsFull) {
+  const std::vector<FreeSpace> spaces = {{.folder = "/opt/ml", .bytes = 4096},
+                                         {.folder = "/tmp", .bytes = 5'000'000'000}};
+
+  EXPECT_EQ(free_space_text(spaces, kFullBelow), "/opt/ml 4.1 kB");
+  EXPECT_EQ(free_space_text(spaces, UINTMAX_MAX), "/opt/ml 4.1 kB, /tmp 5.0 GB");
+  const std::vector<std::filesystem::path> folders = {"/proc/self", "/proc", "/no/such/folder"};
+  EXPECT_EQ(free_space(folders).size(), 1);
 }
 
 TEST(Report, TellsTheUsersErrorsFromOurs) {

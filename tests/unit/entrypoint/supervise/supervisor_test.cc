@@ -7,12 +7,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "entrypoint/launch/process_tree.h"
 #include "entrypoint/launch/spawn.h"
 #include "smp_runtime/core/error.h"
+#include "tests/unit/entrypoint/supervise/outlet.h"
 
 namespace entrypoint::supervise {
 namespace {
@@ -27,22 +27,6 @@ using testing::HasSubstr;
 using namespace std::chrono_literals;
 
 constexpr StopStep kForwardAtOnce{.after = 0ms, .signal = StopStep::kForward};
-
-// Our two streams as files, so that a test can read what came out.
-struct Outlet {
-  Outlet() : fd(memfd_create("outlet", MFD_CLOEXEC)) {}
-  ~Outlet() { close(fd); }
-  Outlet(const Outlet&) = delete;
-  Outlet& operator=(const Outlet&) = delete;
-
-  [[nodiscard]] std::string text() const {
-    std::string result(static_cast<std::size_t>(lseek(fd, 0, SEEK_END)), '\0');
-    EXPECT_EQ(pread(fd, result.data(), result.size(), 0), static_cast<ssize_t>(result.size()));
-    return result;
-  }
-
-  int fd;
-};
 
 class SupervisorTest : public testing::Test {
  protected:
@@ -142,6 +126,31 @@ TEST_F(SupervisorTest, ForwardsUserSignalsWithoutStopping) {
 
   EXPECT_TRUE(wait_for(child).ok());
   EXPECT_EQ(supervisor_.stop_signal(), 0);
+}
+
+TEST_F(SupervisorTest, PassesAUserSignalOnAsAnotherWhereThatIsAsked) {
+  launch::Command command = shell(
+      "trap 'echo alarm; exit 0' ALRM; echo up; while :; do sleep 0.01; done", Output::kCollect);
+  command.sigusr1_as = SIGALRM;
+  const ChildId child = supervisor_.start(command);
+  wait_for_text(child, "up");
+
+  kill(getpid(), SIGUSR1);
+
+  EXPECT_TRUE(wait_for(child).ok());
+  EXPECT_THAT(supervisor_.collected(child), HasSubstr("alarm"));
+}
+
+TEST_F(SupervisorTest, TellsOfUserSignalsThatNoProcessTakes) {
+  launch::Command command = shell("while :; do sleep 0.01; done", Output::kCollect);
+  command.forwards_user_signals = false;
+  supervisor_.start(command);
+
+  kill(getpid(), SIGUSR2);
+
+  EXPECT_EQ(supervisor_.wait(Clock::now() + 10s), Wake::kUserSignal);
+  EXPECT_EQ(supervisor_.user_signal(), SIGUSR2);
+  EXPECT_EQ(supervisor_.wait(Clock::now()), Wake::kDeadline);
 }
 
 TEST_F(SupervisorTest, KillsWhoeverIgnoresTheStop) {

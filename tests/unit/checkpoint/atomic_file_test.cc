@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/checkpoint/atomic_file.h"
+
+#include <csignal>
+#include <string>
+
+#include "scratch_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::ThrowsMessage;
+
+/// No file grows beyond `bytes` for as long as it lives: the disk of the test is full.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(AtomicFile, AppearsAtItsCommitWithSizeAndChecksum) {
+  const ScratchFolder folder;
+  AtomicFile file(folder.path() / "model");
+  file.write("1234");
+  file.write("56789");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "model"));
+
+  const FileDigest digest = file.commit();
+
+  EXPECT_EQ(digest, (FileDigest{.name = "model", .bytes = 9, .crc32c = 0xE3069283}));
+  EXPECT_EQ(digest_of(folder.path() / "model"), digest);
+  EXPECT_THAT(folder.files(), ElementsAre(Pair("model", "123456789")));
+}
+
+TEST(AtomicFile, LeavesTheOldFileAndNothingElseWhenItIsNotCommitted) {
+  const ScratchFolder folder;
+  folder.put("model", "old");
+
+  { AtomicFile(folder.path() / "model").write("new"); }
+
+  EXPECT_THAT(folder.files(), ElementsAre(Pair("model", "old")));
+}
+
+TEST(AtomicFile, LeavesTheOldFileWhenTheDiskIsFull) {
+  const ScratchFolder folder;
+  folder.put("model", "old");
+
+  EXPECT_THAT(
+      [&] {
+        const FullDisk full(1 << 16);
+        AtomicFile file(folder.path() / "model");
+        file.write(std::string(1 << 20, 'x'));
+        file.commit();
+      },
+      ThrowsMessage<HostError>(AllOf(HasSubstr("cannot write"), HasSubstr("/model: "))));
+
+  EXPECT_THAT(folder.files(), ElementsAre(Pair("model", "old")));
+}
+
+TEST(AtomicFile, NamesAFolderThatIsNotThere) {
+  const ScratchFolder folder;
+
+  EXPECT_THAT([&] { AtomicFile file(folder.path() / "absent" / "model"); },
+              ThrowsMessage<HostError>(HasSubstr("absent/model: No such file or directory")));
+}
+
+TEST(AtomicFile, DoesNotReplaceAFolder) {
+  const ScratchFolder folder;
+  folder.put("model/inside", "kept");
+
+  EXPECT_THAT([&] { write_file(folder.path() / "model", "new"); },
+              ThrowsMessage<HostError>(HasSubstr("Is a directory")));
+
+  EXPECT_THAT(folder.files(), ElementsAre(Pair("model/inside", "kept")));
+}
+
+}  // namespace
+}  // namespace smp::checkpoint

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/fetch/s3_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+#include "tests/unit/entrypoint/fetch/scripted_client.h"
+#include "tests/unit/opt_ml_layout/temporary_folder.h"
+
+namespace entrypoint::fetch {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using testing_support::message_of;
+using testing_support::read_file;
+using testing_support::TemporaryFolder;
+using testing_support::write_file;
+
+struct Case {
+  ScriptedClient client{{}};
+  S3Endpoint endpoint{.region = "us-east-1"};
+  TemporaryFolder folder{};
+  EnvironmentMap environment{{"AWS_ACCESS_KEY_ID", "A"}, {"AWS_SECRET_ACCESS_KEY", "S3cr3t"}};
+  ProfileSettings profile{};
+  NotedWaits waits{};
+  CredentialChain chain{environment, profile, client, waits.policy};
+  S3Client s3{endpoint, chain, client, waits.policy};
+};
+
+const S3Location kObject{.bucket = "b", .key = "k"};
+
+TEST(S3Client, DownloadsWithASignature) {
+  Case job{.client = ScriptedClient({answer(503), answer(200, "content")})};
+
+  job.s3.download(kObject, job.folder.path() / "file");
+
+  EXPECT_EQ(read_file(job.folder.path() / "file"), "content");
+  const HttpRequest& request = job.client.requests.back();
+  EXPECT_EQ(request.url, "https://b.s3.us-east-1.amazonaws.com/k");
+  EXPECT_EQ(request.signature->region, "us-east-1");
+  EXPECT_EQ(request.signature->service, "s3");
+  EXPECT_THAT(request.headers, Contains(StartsWith("x-amz-content-sha256: e3b0c442")));
+}
+
+TEST(S3Client, FollowsTheBucketToItsRegion) {
+  HttpResponse elsewhere = answer(301, "<Error><Code>PermanentRedirect</Code></Error>");
+  elsewhere.headers["x-amz-bucket-region"] = "eu-west-1";
+  Case job{.client = ScriptedClient({elsewhere, answer(200), answer(200)})};
+
+  job.s3.download(kObject, job.folder.path() / "file");
+  job.s3.download(kObject, job.folder.path() / "file");
+
+  EXPECT_EQ(job.client.requests.size(), 3U);
+  EXPECT_EQ(job.client.requests[1].url, "https://b.s3.eu-west-1.amazonaws.com/k");
+  EXPECT_EQ(job.client.requests[2].signature->region, "eu-west-1");
+}
+
+TEST(S3Client, RefusalsNameBucketKeyStatusAndOriginOfTheKeys) {
+  Case job{.client = ScriptedClient({answer(
+               403, "<Error><Code>AccessDenied</Code><Message>Not you</Message></Error>")})};
+
+  const std::string error =
+      message_of([&] { job.s3.download(kObject, job.folder.path() / "file"); });
+
+  EXPECT_THAT(error, StartsWith("download of s3://b/k: bucket b, key k: HTTP status 403 "
+                                "AccessDenied: Not you; "));
+  EXPECT_THAT(error, HasSubstr("credentials came from variables"));
+  EXPECT_EQ(error.find("S3cr3t"), std::string::npos);
+}
+
+TEST(S3Client, WhoseFaultItIsShowsInTheKindOfError) {
+  Case refused{.client = ScriptedClient({answer(404)})};
+  Case silent;
+  Case broken{.client = ScriptedClient({answer(500), answer(500), answer(500), answer(500),
+                                        answer(500), answer(500), answer(500), answer(500)})};
+  const auto file = [](Case& job) { return job.folder.path() / "file"; };
+
+  EXPECT_THROW(refused.s3.download(kObject, file(refused)), smp::ConfigError);
+  EXPECT_THROW(broken.s3.download(kObject, file(broken)), smp::HostError);
+  EXPECT_THROW(silent.s3.download(kObject, file(silent)), smp::HostError);
+}
+
+TEST(S3Client, UploadsAFile) {
+  Case job{.client = ScriptedClient({answer(200)})};
+  write_file(job.folder.path() / "file", "content");
+
+  job.s3.upload(job.folder.path() / "file", kObject);
+
+  EXPECT_EQ(job.client.requests[0].method, "PUT");
+  EXPECT_EQ(job.client.requests[0].from_file, job.folder.path() / "file");
+  EXPECT_THAT(job.client.requests[0].headers, Contains("x-amz-content-sha256: UNSIGNED-PAYLOAD"));
+}
+
+TEST(S3Client, FilesThatS3DoesNotTakeAreRefusedHere) {
+  Case job;
+  const auto file = job.folder.path() / "file";
+  write_file(file, "");
+  std::filesystem::resize_file(file, kLargestUpload + 1);  // a hole, no disk
+
+  EXPECT_THAT(message_of([&] { job.s3.upload(file, kObject); }), HasSubstr("larger than 5 GiB"));
+}
+
+TEST(XmlText, IsWhatStandsBetween) {
+  EXPECT_EQ(xml_text("<Error><Code>A</Code></Error>", "Code"), "A");
+  EXPECT_EQ(xml_text("<Code></Code>", "Code"), "");
+  EXPECT_EQ(xml_text("</Code><Code>", "Code"), "");
+  EXPECT_EQ(xml_text("", "Code"), "");
+}
+
+}  // namespace
+}  // namespace entrypoint::fetch

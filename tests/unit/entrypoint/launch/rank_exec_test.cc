@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/rank_exec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace entrypoint::launch {
+namespace {
+
+using testing::UnorderedElementsAre;
+
+TEST(RankVariables, AreOpenMpisUnderTorchsNames) {
+  std::vector<std::string> environment = {
+      "OMPI_COMM_WORLD_RANK=5",       "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+      "OMPI_COMM_WORLD_LOCAL_SIZE=4", "RANK=of-somebody-else",  "PATH=/bin"};
+
+  set_rank_variables(environment);
+
+  EXPECT_THAT(environment,
+              UnorderedElementsAre("OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8",
+                                   "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=4",
+                                   "PATH=/bin", "RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1",
+                                   "LOCAL_WORLD_SIZE=4"));
+}
+
+TEST(RankVariables, StayAsTheyAreOutsideOfMpirun) {
+  std::vector<std::string> environment = {"RANK=3"};
+
+  set_rank_variables(environment);
+
+  EXPECT_THAT(environment, UnorderedElementsAre("RANK=3"));
+}
+
+}  // namespace
+}  // namespace entrypoint::launch

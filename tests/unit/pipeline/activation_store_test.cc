@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/pipeline/activation_store.h"
+
+#include <thread>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::pipeline {
+namespace {
+
+using Handles = std::vector<std::shared_ptr<ActivationStore::Handle>>;
+constexpr int64_t kElements = 1 << 18;  // 1 MiB
+constexpr int64_t kBytes = kElements * 4;
+
+at::Tensor filled(double value) { return at::full({kElements}, value, at::kFloat); }
+
+/// Puts tensors that hold 0, 1, … and waits until none is left in fast memory.
+Handles put_and_settle(ActivationStore& store, int count, int64_t microbatch = 0, int first = 0) {
+  Handles handles;
+  for (int i = 0; i < count; ++i) handles.push_back(store.put(filled(first + i), microbatch));
+  while (store.stats().fast_bytes > 0) std::this_thread::yield();
+  return handles;
+}
+
+void expect_value(const at::Tensor& tensor, double value) {
+  EXPECT_TRUE(tensor.eq(value).all().item<bool>()) << "expected " << value;
+}
+
+TEST(ActivationStore, GivesBackWhatWasPutInAnyOrder) {
+  for (const int64_t horizon : {1, 2, 100}) {
+    ActivationStore store({.horizon = horizon});
+    const Handles handles = put_and_settle(store, 8);
+    EXPECT_EQ(store.stats().slow_bytes, 8 * kBytes);
+
+    for (const int index : {3, 7, 0, 6, 5, 1, 2, 4}) expect_value(handles[index]->take(), index);
+
+    EXPECT_EQ(store.stats().taken, 8);
+    while (store.stats().fast_bytes > 0) std::this_thread::yield();
+    EXPECT_EQ(store.stats().slow_bytes, 0);
+  }
+}
+
+TEST(ActivationStore, GivesBackWhatHasNotLeftYet) {
+  ActivationStore store({.horizon = 1, .bytes_per_second = kBytes * 20});
+  Handles handles;
+  for (int i = 0; i < 4; ++i) handles.push_back(store.put(filled(i), 0));
+
+  for (int i = 3; i >= 0; --i) expect_value(handles[i]->take(), i);
+
+  EXPECT_EQ(store.stats().fast_bytes, 0);
+}
+
+TEST(ActivationStore, FetchesAheadSoThatOnlyTheFirstIsWaitedFor) {
+  ActivationStore store({.horizon = 4});
+  const Handles first = put_and_settle(store, 4, 0);
+  const Handles second = put_and_settle(store, 4, 1, 4);
+
+  expect_value(first[3]->take(), 3);
+  // The three below it, and the last of the next microbatch.
+  while (store.stats().fast_bytes < 4 * kBytes) std::this_thread::yield();
+  for (const int index : {2, 1, 0}) expect_value(first[index]->take(), index);
+  while (store.stats().fast_bytes < 4 * kBytes) std::this_thread::yield();
+  for (const int index : {3, 2, 1, 0}) expect_value(second[index]->take(), 4 + index);
+
+  EXPECT_EQ(store.stats().waits, 1);
+}
+
+TEST(ActivationStore, HoldsNoMoreThanTheHorizonInFastMemory) {
+  ActivationStore store({.horizon = 2});
+  const Handles handles = put_and_settle(store, 10);
+
+  expect_value(handles[9]->take(), 9);
+  while (store.stats().fast_bytes < 2 * kBytes) std::this_thread::yield();
+
+  EXPECT_EQ(store.stats().fast_bytes, 2 * kBytes);
+  EXPECT_EQ(store.stats().slow_bytes, 9 * kBytes) << "a block is free once its tensor is taken";
+}
+
+TEST(ActivationStore, UsesItsMemoryAgain) {
+  ActivationStore store({.horizon = 1});
+  for (int round = 0; round < 5; ++round) {
+    const Handles handles = put_and_settle(store, 4);
+    for (int i = 3; i >= 0; --i) handles[i]->take();
+    while (store.stats().slow_bytes > 0) std::this_thread::yield();
+  }
+
+  EXPECT_EQ(store.stats().arena_bytes, 4 * kBytes);
+}
+
+TEST(ActivationStore, ForgetsWhatNobodyTook) {
+  ActivationStore store({.horizon = 4});
+  { const Handles handles = put_and_settle(store, 4); }
+  { store.put(filled(0), 7); }
+
+  while (store.stats().slow_bytes + store.stats().fast_bytes > 0) std::this_thread::yield();
+  EXPECT_EQ(store.stats().taken, 0);
+}
+
+TEST(ActivationStore, KeepsStridesAndTypes) {
+  ActivationStore store({.horizon = 1});
+  const at::Tensor tensor =
+      at::full({2, 64, 8, 8}, 3.0, at::kDouble).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto handle = store.put(tensor, 0);
+  while (store.stats().fast_bytes > 0) std::this_thread::yield();
+
+  const at::Tensor back = handle->take();
+
+  EXPECT_EQ(back.strides(), tensor.strides());
+  EXPECT_TRUE(back.equal(tensor));
+  EXPECT_NE(back.data_ptr(), tensor.data_ptr());
+}
+
+TEST(ActivationStore, LeavesSmallAndOverlappingTensorsAlone) {
+  ActivationStore store({.horizon = 1});
+
+  EXPECT_EQ(store.put(at::full({4}, 1.0), 0), nullptr);
+  EXPECT_EQ(store.put(at::full({1}, 1.0).expand({kElements}), 0), nullptr);
+  EXPECT_EQ(store.put(filled(1).slice(0, 0, kElements, 2), 0), nullptr);
+}
+
+TEST(ActivationStore, RefusesWhatWasChangedInPlace) {
+  ActivationStore store({.horizon = 1, .bytes_per_second = kBytes * 10});
+  at::Tensor tensor = filled(1);
+  const auto handle = store.put(tensor, 0);
+  tensor.add_(1);
+
+  EXPECT_THAT([&] { handle->take(); },
+              ::testing::ThrowsMessage<UserCodeError>(::testing::HasSubstr("changed in place")));
+}
+
+TEST(ActivationStore, OutlivesNoHandle) {
+  std::shared_ptr<ActivationStore::Handle> handle;
+  {
+    ActivationStore store({.horizon = 1});
+    handle = store.put(filled(1), 0);
+  }
+  handle.reset();
+}
+
+}  // namespace
+}  // namespace smp::pipeline
