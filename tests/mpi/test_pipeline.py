@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from jobs.models import make_batches, train_alone
+from jobs.models import make_batches, train_alone, whole_numbers
 from rank_pool import RankPool
 
 STEPS, BATCH = 4, 16
@@ -191,3 +191,25 @@ def test_tensor_that_cannot_travel_is_refused_by_name(pool):
     errors = pool(2).run("pipeline_jobs:send_a_sparse_tensor", manual(), fails=True)
 
     assert all("cannot travel to another partition" in error for error in errors)
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["as_built", "changed_later"])
+def test_sequential_passes_from_partition_to_partition(pool, grows):
+    owners = [0, 1, 1, 2, 3, 1, 0, 2]
+    settings = {"partitions": 4, "microbatches": 2, "auto_partition": False, "default_partition": 0}
+
+    results = pool(4).run("pipeline_jobs:sequential", settings, owners, grows)
+
+    alone = whole_numbers(len(owners))
+    batch = torch.arange(32, dtype=torch.float64).reshape(8, 4) % 3
+    expected = alone(batch)
+    expected.sum().div(2).backward()  # averaged over the microbatches
+    for output, gradients, _ in results:
+        assert torch.equal(output, expected)
+        for name, gradient in gradients.items():
+            assert torch.equal(gradient, alone.get_parameter(name).grad), name
+    assert sorted(n for _, g, _ in results for n in g) == sorted(dict(alone.named_parameters()))
+    # Two calls a microbatch, [1:6] and [7:8]; layer by layer they would be six. Each has a forward
+    # and a backward; besides 3 ranks hear of the step's begin and end and of each microbatch's end.
+    calls = 6 if grows else 2
+    assert results[0][2] == 2 * calls * 2 + 3 * (2 + 2)

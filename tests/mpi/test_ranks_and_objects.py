@@ -118,3 +118,9 @@ def test_one_rank_that_fails_ends_the_job(case: str, text: str) -> None:
 
     assert outcome.code != 0
     assert text in outcome.output, outcome.output
+
+
+def test_a_rank_that_calls_sys_exit_ends_the_job_with_its_code() -> None:
+    outcome = run_mpi(2, "misuse.py", "exit")
+
+    assert outcome.code == 5, outcome.output

@@ -41,3 +41,8 @@ if __name__ == "__main__":
         if rank == 0:
             raise ArithmeticError("the script of rank 0 failed")
         smp.barrier()
+    elif sys.argv[1] == "exit":
+        smp.init({"partitions": 2})
+        if rank == 0:
+            sys.exit(5)
+        smp.barrier()

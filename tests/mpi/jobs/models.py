@@ -77,3 +77,12 @@ def train_alone(
             losses[-1].append(loss.item())
         optimizer.step()
     return losses, model.state_dict()
+
+
+def whole_numbers(size: int) -> nn.Module:
+    """Layers whose results and gradients are exact whole numbers."""
+    torch.manual_seed(3)
+    layers = [nn.Linear(4, 4, dtype=torch.float64) for _ in range(size)]
+    for parameter in (p for layer in layers for p in layer.parameters()):
+        parameter.data = torch.randint(-2, 3, parameter.shape, dtype=torch.float64)
+    return nn.Sequential(*layers)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.nn.functional as F
-from models import WIDTH, Block, make_batches, make_model, make_optimizer
+from models import WIDTH, Block, make_batches, make_model, make_optimizer, whole_numbers
 from torch import nn
 
 
@@ -377,3 +377,30 @@ def send_a_sparse_tensor():
         return model(x.to_sparse())
 
     step(model, torch.eye(2))
+
+
+# --- nn.Sequential over several partitions ---
+
+
+@smp.step
+def _sum_step(model, batch):
+    output = model(batch)
+    model.backward(output.sum())
+    return output
+
+
+def sequential(owners: list[int], grows: bool):
+    """The output, the gradients of the layers here, and how many messages the driver sent."""
+    layers = whole_numbers(len(owners))
+    for layer, owner in zip(layers, owners, strict=True):
+        smp.set_partition(layer, owner)
+    model = smp.DistributedModel(layers)
+    batch = torch.arange(32, dtype=torch.float64).reshape(8, 4) % 3
+    _sum_step(model, batch)
+    model.zero_grad()
+    if grows:
+        layers.append(nn.Identity())
+    output = _sum_step(model, batch)
+    messages = smp.state.require_engine().last_step()["messages_sent"]
+    gradients = {name: p.grad for name, p in model.local_named_parameters()}
+    return output.concat(), gradients, messages

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_partition.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.nn.functional as F
+from models import Stack, make_batches, make_model, make_optimizer
+from torch import nn
+
+
+@smp.step
+def train_step(model: Any, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    loss = F.cross_entropy(model(tokens), labels)
+    model.backward(loss)
+    return loss
+
+
+def train(steps: int, batch_size: int, **options: Any) -> tuple[list[list[float]], list[str]]:
+    """Losses, and the modules of this rank."""
+    return _train(make_model(), steps, batch_size, options)
+
+
+def _train(
+    module: nn.Module, steps: int, batch_size: int, options: dict[str, Any]
+) -> tuple[list[list[float]], list[str]]:
+    model = smp.DistributedModel(module, **options)
+    optimizer = smp.DistributedOptimizer(make_optimizer(model))
+    losses = []
+    for batch in make_batches(steps, batch_size):
+        optimizer.zero_grad()
+        loss = train_step(model, *batch)
+        optimizer.step()
+        losses.append([one.item() for one in loss.outputs])
+    smp.barrier()  # a rank that leaves right behind its last step may be missed in that step
+    return losses, sorted(name for name, _ in model.local_named_modules())
+
+
+class Choosy(Stack):
+    """Looks at values, which a trace by shapes does not have."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens if tokens.sum().item() >= 0 else tokens.abs())
+
+
+def train_choosy(steps: int, batch_size: int) -> tuple[list[list[float]], list[str]]:
+    return _train(make_model(Choosy), steps, batch_size, {})
+
+
+def differ_by_rank() -> None:
+    """Rank 1 builds a deeper model than rank 0."""
+    model = smp.DistributedModel(make_model(lambda: Stack(4 + smp.rank())))
+    for batch in make_batches(1, 16):
+        train_step(model, *batch)

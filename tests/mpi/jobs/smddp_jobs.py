@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks of tests/mpi/test_smddp.py do: `smddp_jobs.py NAME`. Prints one line a check."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial, reduce
+
+import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 - registers the backend
+import torch
+import torch.distributed as dist
+from torch import multiprocessing, nn
+from torch.distributed import ReduceOp
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+BITS = [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+#: 0-dim, empty, one, a few, what is not small any more (32 KiB), and many chunks of half a MiB.
+SHAPES = [(), (0,), (1,), (3, 5), (2, 0, 3), (127,), (9001,), (257, 1031), (1_500_007,)]
+
+
+def values(shape: tuple[int, ...], kind: torch.dtype, rank: int) -> torch.Tensor:
+    """Small integers: their sums are exact in every type and order."""
+    generator = torch.Generator().manual_seed(rank)
+    whole = torch.randint(0, 2 if kind == torch.bool else 4, shape, generator=generator)
+    return whole.to(kind)
+
+
+def same(ours: torch.Tensor, expected: torch.Tensor, what: object) -> None:
+    if not torch.equal(ours, expected):
+        raise AssertionError(f"{what}: {ours} is not {expected}")
+
+
+def everybody(make: Callable[[int], torch.Tensor]) -> list[torch.Tensor]:
+    return [make(rank) for rank in range(dist.get_world_size())]
+
+
+def reductions() -> None:
+    """All types and operations against the sum that this rank makes by itself."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    plain = {
+        ReduceOp.SUM: partial(reduce, torch.add),
+        ReduceOp.MIN: partial(reduce, torch.minimum),
+        ReduceOp.MAX: partial(reduce, torch.maximum),
+        ReduceOp.PRODUCT: partial(reduce, torch.mul),
+        ReduceOp.BAND: partial(reduce, torch.bitwise_and),
+        ReduceOp.BOR: partial(reduce, torch.bitwise_or),
+        ReduceOp.BXOR: partial(reduce, torch.bitwise_xor),
+    }
+    for shape in SHAPES:
+        for kind in (*FLOATS, *INTEGERS):
+            inputs = everybody(lambda r: values(shape, kind, r))  # noqa: B023
+            for operation, expected in plain.items():
+                if kind in FLOATS and operation in BITS:
+                    continue
+                data = inputs[rank].clone()
+                dist.all_reduce(data, operation)
+                same(data, expected(inputs), (shape, kind, operation))
+            data = inputs[rank].clone()
+            dist.reduce(data, size - 1)
+            same(data, plain[ReduceOp.SUM](inputs) if rank == size - 1 else inputs[rank], "reduce")
+            whole = torch.cat([inputs[rank].reshape(-1)] * size)
+            part = torch.empty_like(inputs[rank].reshape(-1))
+            dist.reduce_scatter_tensor(part, whole)
+            same(part, plain[ReduceOp.SUM](inputs).reshape(-1), ("reduce_scatter", shape, kind))
+            scattered = torch.empty_like(inputs[rank])
+            dist.reduce_scatter(scattered, [inputs[rank]] * size)
+            same(scattered, plain[ReduceOp.SUM](inputs), ("reduce_scatter list", shape, kind))
+    truths = everybody(lambda r: values((1000,), torch.bool, r))
+    data = truths[rank].clone()
+    dist.all_reduce(data)
+    same(data, torch.stack(truths).any(0), "bool")
+    data = torch.full((5,), complex(rank, 1))
+    dist.all_reduce(data)
+    same(data, torch.full((5,), complex(sum(range(size)), size)), "complex")
+    data = torch.full((50_000,), float(rank))
+    dist.all_reduce(data, ReduceOp.AVG)
+    same(data, torch.full((50_000,), (size - 1) / 2), "average")
+    data = torch.ones(7)
+    dist.all_reduce(data, dist._make_nccl_premul_sum(0.5))  # type: ignore[attr-defined]
+    same(data, torch.full((7,), size / 2), "premultiplied sum")
+
+
+def movements() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for shape in SHAPES:
+        for kind in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
+            inputs = everybody(lambda r: values(shape, kind, r))  # noqa: B023
+            outputs = [torch.empty_like(inputs[0]) for _ in range(size)]
+            dist.all_gather(outputs, inputs[rank])
+            for ours, expected in zip(outputs, inputs, strict=True):
+                same(ours, expected, ("all_gather", shape))
+            whole = torch.empty(size, inputs[0].numel(), dtype=kind)
+            dist.all_gather_into_tensor(whole, inputs[rank].reshape(1, -1))
+            same(whole, torch.stack([one.reshape(-1) for one in inputs]), "all_gather_into_tensor")
+            for root in range(size):
+                data = inputs[rank].clone()
+                dist.broadcast(data, root)
+                same(data, inputs[root], ("broadcast", shape))
+            here = rank == size - 1
+            dist.gather(inputs[rank], outputs if here else None, size - 1)
+            if here:
+                for ours, expected in zip(outputs, inputs, strict=True):
+                    same(ours, expected, ("gather", shape))
+            part = torch.empty_like(inputs[0])
+            dist.scatter(part, inputs if here else None, size - 1)
+            same(part, inputs[rank], ("scatter", shape))
+            dist.all_to_all(outputs, [inputs[rank] for _ in range(size)])
+            for ours, expected in zip(outputs, inputs, strict=True):
+                same(ours, expected, ("all_to_all", shape))
+    # Rank a sends a + 2 b rows to rank b.
+    sent = [rank + 2 * peer for peer in range(size)]
+    received = [peer + 2 * rank for peer in range(size)]
+    source = torch.cat(
+        [torch.full((rows, 3), 10.0 * rank + peer) for peer, rows in enumerate(sent)]
+    )
+    target = torch.empty(sum(received), 3)
+    dist.all_to_all_single(target, source, received, sent)
+    rows = [torch.full((n, 3), 10.0 * peer + rank) for peer, n in enumerate(received)]
+    same(target, torch.cat(rows), "all_to_all_single")
+    objects: list[object] = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
+    assert objects == [{"rank": r, "text": "x" * r} for r in range(size)], objects
+    dist.barrier()
+
+
+def layouts() -> None:
+    """Tensors with holes and in other orders."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    data = torch.arange(60.0).reshape(6, 10)[:, ::2].t() + rank
+    base = data.clone()
+    view = torch.zeros(5, 12)[:, ::2]
+    view.copy_(base)
+    dist.all_reduce(view)
+    expected = sum(torch.arange(60.0).reshape(6, 10)[:, ::2].t() + r for r in range(size))
+    same(view, expected, "a view with holes")
+    outputs = [torch.zeros(10, 6).t() for _ in range(size)]
+    dist.all_gather(outputs, torch.full((6, 10), float(rank)).t().contiguous().t())
+    for peer, output in enumerate(outputs):
+        same(output, torch.full((6, 10), float(peer)), "transposed outputs")
+
+
+def same_bits() -> None:
+    """Sums that depend on their order: one result for all ranks, runs and ways to ask."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for kind in FLOATS:
+        for count in (5, 4099, 700_001):
+            inputs = [
+                torch.randn(count, generator=torch.Generator().manual_seed(r)).to(kind) * 10**r
+                for r in range(size)
+            ]
+            results = []
+            for _ in range(3):
+                data = inputs[rank].clone()
+                dist.all_reduce(data)
+                results.append(data)
+            wide = inputs[0].to(torch.float64 if kind == torch.float64 else torch.float32)
+            for other in inputs[1:]:
+                wide = wide + other.to(wide.dtype)
+            for result in results:
+                same(result, wide.to(kind), ("rank order", kind, count))
+
+
+def asynchronous() -> None:
+    """Many at once, in four groups and the world; futures; coalesced calls."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    groups = [dist.new_group(backend="smddp") for _ in range(4)]
+    order = list(range(40))
+    works = []
+    for turn in order:
+        data = torch.full((1 + 997 * turn,), float(rank + turn))
+        works.append((data, dist.all_reduce(data, group=groups[turn % 4], async_op=True), turn))
+    random.Random(rank).shuffle(works)  # ranks wait in different orders
+    for data, work, turn in works:
+        work.wait()
+        same(data, torch.full_like(data, sum(r + turn for r in range(size))), turn)
+        assert work.is_completed()
+    data = torch.ones(3)
+    doubled = dist.all_reduce(data, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
+    same(doubled.wait(), torch.full((3,), 2.0 * size), "future")
+    evens = dist.new_group(list(range(0, size, 2)), backend="smddp")
+    if rank % 2 == 0:
+        data = torch.ones(100_000)
+        dist.all_reduce(data, group=evens)
+        same(data, torch.full_like(data, float((size + 1) // 2)), "subgroup")
+    with dist._coalescing_manager():  # type: ignore[attr-defined]
+        parts = [torch.full((n,), float(rank)) for n in (3, 70_000)]
+        for part in parts:
+            dist.all_reduce(part)
+    for part in parts:
+        same(part, torch.full_like(part, float(sum(range(size)))), "coalesced")
+
+
+def collectives() -> None:
+    for check in (reductions, movements, layouts, same_bits, asynchronous):
+        check()
+        print(f"rank {dist.get_rank()}: {check.__name__} hold", flush=True)
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4)
+    )
+
+
+def trained(wrap: Callable[[nn.Module], nn.Module]) -> list[float]:
+    """Losses of some steps, over a loader whose workers are forked."""
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(160, 8), torch.randint(0, 4, (160,)))
+    loader = DataLoader(
+        data, 10, sampler=DistributedSampler(data), num_workers=2, multiprocessing_context="fork"
+    )
+    model = wrap(net())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(2):
+        for inputs, targets in loader:
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            dist.all_reduce(loss.data)
+            losses.append(loss.item())
+    return losses
+
+
+def training() -> None:
+    """DDP and FSDP2 as they are give the losses that they give on gloo."""
+    gloo = dist.new_group(backend="gloo")
+
+    def sharded(backend: str) -> Callable[[nn.Module], nn.Module]:
+        mesh = (
+            dist.init_device_mesh("cpu", (dist.get_world_size(),)) if backend == "smddp" else None
+        )
+        if mesh is None:
+            mesh = dist.DeviceMesh.from_group(gloo, "cpu")
+        return lambda model: fully_shard(model, mesh=mesh)
+
+    ours = trained(DistributedDataParallel)
+    theirs = trained(lambda model: DistributedDataParallel(model, process_group=gloo))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
+    print(f"rank {dist.get_rank()}: DDP {ours[-1]:.6f}", flush=True)
+    ours = trained(sharded(dist.group.WORLD))
+    theirs = trained(sharded(gloo))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
+    print(f"rank {dist.get_rank()}: FSDP2 {ours[-1]:.6f}", flush=True)
+
+
+def _fault(rank: int, size: int, fault: str, folder: str) -> None:
+    store = dist.FileStore(f"{folder}/store", size)
+    limit = timedelta(seconds=2 if fault == "late" else 60)
+    dist.init_process_group("smddp", store=store, rank=rank, world_size=size, timeout=limit)
+    dist.all_reduce(torch.ones(3))
+    start = time.monotonic()
+    try:
+        if fault == "killed" and rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "late" and rank == 2:
+            dist.all_reduce(torch.ones(3), group=dist.new_group([2], backend="smddp"))
+            while not os.path.exists(f"{folder}/1"):
+                time.sleep(0.01)
+            return
+        if fault == "late":
+            dist.new_group([2], backend="smddp")
+        count = 1_000_000 + (rank if fault == "mismatch" else 0)
+        dist.all_reduce(torch.ones(count))
+    except dist.DistBackendError as error:
+        took = time.monotonic() - start
+        with open(f"{folder}/{rank}", "w") as file:
+            file.write(f"{took:.1f} {error}")
+    os._exit(0)  # no goodbye: the group is broken
+
+
+def faults() -> None:
+    """Prints what each rank of four saw of the fault that is named."""
+    fault = sys.argv[2]
+    with tempfile.TemporaryDirectory() as folder:
+        processes = multiprocessing.start_processes(
+            _fault, (4, fault, folder), nprocs=4, join=False, start_method="spawn"
+        ).processes
+        for process in processes:
+            process.join(120)
+            process.kill()
+        for rank in range(4):
+            if os.path.exists(f"{folder}/{rank}"):
+                with open(f"{folder}/{rank}") as file:
+                    print(f"rank {rank} after {file.read().splitlines()[0]}")
+
+
+def main() -> None:
+    job = {"collectives": collectives, "training": training, "faults": faults}[sys.argv[1]]
+    if job is not faults:
+        dist.init_process_group("smddp")
+    job()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

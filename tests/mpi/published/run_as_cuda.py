@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a script written for CUDA on the CPU: run_as_cuda.py SCRIPT ARGUMENTS...
+
+The script alone sees a CUDA device; moving there moves nowhere. The library and torch see the
+machine as it is. Packages that such scripts import come from the folder `shim` beside this file.
+"""
+
+import runpy
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def only_for_scripts(plain, answer):
+    """``answer`` to calls from the script, ``plain`` for everybody else."""
+
+    def function(*args, **kwargs):
+        if sys._getframe(1).f_globals.get("__name__") == "__main__":
+            return answer
+        return plain(*args, **kwargs)
+
+    return function
+
+
+def on_the_cpu(plain):
+    """``to`` and the like, for which ``cuda`` is where everything is."""
+
+    def function(self, *args, **kwargs):
+        args = tuple("cpu" if is_cuda(value) else value for value in args)
+        kwargs = {key: "cpu" if is_cuda(value) else value for key, value in kwargs.items()}
+        return plain(self, *args, **kwargs)
+
+    return function
+
+
+def is_cuda(value):
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and value.startswith("cuda")
+
+
+def main():
+    torch.cuda.is_available = only_for_scripts(torch.cuda.is_available, True)
+    torch.cuda.set_device = only_for_scripts(torch.cuda.set_device, None)
+    torch.cuda.empty_cache = only_for_scripts(torch.cuda.empty_cache, None)
+    for kind in (torch.Tensor, nn.Module):
+        kind.to = on_the_cpu(kind.to)
+        kind.cuda = lambda self, *args, **kwargs: self
+    sys.path.insert(0, str(Path(__file__).parent / "shim"))
+    sys.argv = sys.argv[1:]
+    sys.path.insert(0, str(Path(sys.argv[0]).parent))
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SMP_METRICS and SMP_TRACE of a job of two ranks."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from launching import run_mpi
+
+
+def test_metrics_and_timeline_of_a_pipeline(tmp_path: Path) -> None:
+    metrics, folder = tmp_path / "metrics.jsonl", tmp_path / "trace"
+
+    outcome = run_mpi(2, "measured.py", SMP_METRICS=str(metrics), SMP_TRACE=str(folder))
+
+    assert outcome.code == 0, outcome.output
+    steps = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    for step in steps:
+        assert step["global_batch_size"] == 16
+        assert step["samples_per_second"] * step["seconds"] > 15.9
+        assert step["loss"] > 0
+        assert 0 < step["pipeline_use"] <= 1
+        assert 0 <= step["data_wait_share"] < 1
+        assert step["bytes_sent"] > 0
+    assert "step 1: loss " in outcome.output
+
+    (file,) = folder.iterdir()
+    text = file.read_text()
+    events = json.loads(text[: text.rindex(",")] + "]")
+    lanes = {event["tid"] for event in events if event["ph"] == "X"}
+    assert lanes == {0, 1}
+    kinds = {event["cat"] for event in events if event["ph"] == "X"}
+    assert kinds == {"forward", "backward", "wait"}
+    sent = Counter(event["id"] for event in events if event["ph"] == "b")
+    assert sent == Counter(event["id"] for event in events if event["ph"] == "e")
+    assert any("blocks" in event["name"] for event in events), "modules are named"
+
+
+def test_silence(tmp_path: Path) -> None:
+    outcome = run_mpi(2, "measured.py", SMP_PROGRESS="off")
+
+    assert outcome.code == 0, outcome.output
+    assert "samples/s" not in outcome.output

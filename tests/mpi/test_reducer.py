@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of replicas, averaged: exact against one process, whatever the steps look like."""
+
+import pytest
+import torch
+from jobs import reducer_jobs
+
+TINY = 100 / 2**20  # less than a parameter: a bucket for each
+
+
+def config(partitions: int = 1, **others):
+    settings = {"partitions": partitions, "ddp": True, "microbatches": 2, **others}
+    return {"auto_partition": False, "default_partition": 0, **settings}
+
+
+def assert_same(results, expected):
+    for step, wanted in enumerate(expected):
+        for seen, _ in results:
+            for name, grad in seen[step].items():
+                if wanted[name] is None:
+                    assert grad is None, (step, name)
+                else:
+                    assert grad is not None and torch.equal(grad, wanted[name]), (step, name)
+
+
+@pytest.mark.parametrize("bucket_cap_mb", [TINY, 300 / 2**20, 25])
+@pytest.mark.parametrize(("ranks", "partitions"), [(2, 1), (4, 2)])
+def test_gradients_are_those_of_one_process_bit_by_bit(pool, ranks, partitions, bucket_cap_mb):
+    results = pool(ranks).run("reducer_jobs:gradients", config(partitions), bucket_cap_mb)
+
+    assert_same(results, reducer_jobs.alone(2, 2))
+
+
+def test_buckets_are_on_their_way_before_backward_ends(pool):
+    results = pool(2).run("reducer_jobs:gradients", config(), TINY)
+
+    for _, progress in results:
+        assert progress[0] == (0, 4), "the first step teaches"
+        assert progress[1][0] >= 3 and progress[1][1] == 4
+        assert progress[-1][0] >= 3
+
+
+@pytest.mark.parametrize("settings", [{"deterministic_server": True}, {}])
+def test_without_overlap_all_goes_at_the_end(pool, settings):
+    options = {} if settings else {"overlapping_allreduce": False}
+
+    results = pool(2).run("reducer_jobs:gradients", config(**settings), TINY, **options)
+
+    assert_same(results, reducer_jobs.alone(2, 2))
+    assert all(early == 0 for _, progress in results for early, _ in progress)
+
+
+def test_gradients_of_several_steps_are_averaged_at_the_last(pool):
+    results = pool(2).run("reducer_jobs:gradients", config(), TINY, passes=4, zero=False)
+
+    expected = reducer_jobs.alone(2, 2, zero=False)
+    for step in (3, 7):
+        for seen, _ in results:
+            for name, grad in seen[step].items():
+                wanted = expected[step][name]
+                assert (grad is None) == (wanted is None)
+                assert grad is None or torch.equal(grad, wanted), (step, name)
+    first = [seen[2]["first.weight"] for seen, _ in results]
+    assert not torch.equal(*first), "not averaged before"
+
+
+@pytest.mark.parametrize("kind", ["own", "ddp"])
+def test_hook_reduces_the_buckets(pool, kind):
+    plain = pool(2).run("reducer_jobs:hooked", config(), "none")
+
+    results = pool(2).run("reducer_jobs:hooked", config(), kind)
+
+    for (grads, calls), (expected, _) in zip(results, plain, strict=True):
+        assert grads.keys() == expected.keys()
+        for name, grad in grads.items():
+            # DDP's own hook averages over replicas only: microbatches are the script's business.
+            assert torch.equal(grad / (2 if kind == "ddp" else 1), expected[name]), name
+        if kind == "own":
+            assert {state for state, *_ in calls} == {"mine"}
+            assert sum(last for _, _, last, _ in calls) == 3, "one last bucket a step"
+            assert sum(count for *_, count in calls) == 3 * len(grads)
+
+
+def test_hook_that_returns_too_little_is_refused(pool):
+    errors = pool(2).run("reducer_jobs:broken_hook", config(), fails=True)
+
+    assert all("the communication hook returned" in error for error in errors)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend smddp: what it computes, what trains on it, and what it says when a rank fails."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.launching import run_alone, run_mpi
+from tests.mpi.test_digits import variables
+
+JOB = "smddp_jobs.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits_ddp" / "train.py"
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_collectives_of_all_types_and_shapes_hold(size: int) -> None:
+    outcome = run_mpi(size, JOB, "collectives")
+
+    assert outcome.code == 0, outcome.output
+    for check in ("reductions", "movements", "layouts", "same_bits", "asynchronous"):
+        assert outcome.output.count(f"{check} hold") == size
+
+
+def test_ddp_and_fsdp2_train_on_it_as_on_gloo_with_forked_loaders() -> None:
+    outcome = run_mpi(4, JOB, "training")
+
+    assert outcome.code == 0, outcome.output
+    # Lines of several ranks may stand on one.
+    for what in ("DDP", "FSDP2"):
+        losses = re.findall(rf"{what} (\d+\.\d{{6}})", outcome.output)
+        assert len(losses) == 4
+        assert len(set(losses)) == 1
+
+
+def reports(fault: str) -> dict[int, tuple[float, str]]:
+    outcome = run_alone(JOB, "faults", fault)
+    assert outcome.code == 0, outcome.output
+    found = re.findall(r"^rank (\d) after (\S+) (.*)$", outcome.output, re.MULTILINE)
+    return {int(rank): (float(took), text) for rank, took, text in found}
+
+
+def test_a_killed_rank_is_named_by_all_others_at_once() -> None:
+    seen = reports("killed")
+
+    assert sorted(seen) == [0, 1, 3]
+    for took, text in seen.values():
+        assert "the process of rank 2" in text
+        assert took < 30  # of 60
+
+
+def test_a_rank_that_does_not_come_is_named_when_the_time_is_up() -> None:
+    seen = reports("late")
+
+    assert {0, 1, 3} <= set(seen)
+    for rank in (0, 1, 3):
+        assert "for rank(s) 2, which did not take part" in seen[rank][1]
+
+
+def test_sizes_that_differ_are_an_error_on_every_rank() -> None:
+    seen = reports("mismatch")
+
+    assert sorted(seen) == [0, 1, 2, 3]
+    for _, text in seen.values():
+        assert "rank(s) 3 called all_reduce #1 of float32 [1000003], sum" in text
+
+
+def test_the_example_learns_digits(tmp_path: Path) -> None:
+    outcome = run_mpi(4, str(EXAMPLE), **variables(tmp_path))
+
+    assert outcome.code == 0, outcome.output
+    assert json.loads((tmp_path / "result.json").read_text())["accuracy"] >= 0.95
