@@ -1,8 +1,10 @@
 # The training image, from a plain Debian 12 to `train` as PID 1.
 #
-#   os ───────────┬───────────────────────────────► runtime   (default target)
-#   └► python ────┼► pruned: nvidia, torch, rest ──► ▲
-#                 └► build: launcher and runtime ──► ┘  the last layer, ours
+#   os ─┬► system (os-0 or os-1) ──────────────────► runtime   (default target)
+#       ├► python ─┬► pruned: nvidia, torch, rest ──► ▲
+#       │          └► build: launcher and runtime ──► │
+#       └► efa: AWS's network, when asked for ──────► ┘
+#   packages: what a build without network needs (ci/vendor)
 #
 # Written for the BuildKit inside Debian's docker.io 20.10. Registries of your own come in as
 # optional build secrets (pip_conf, apt_sources, apt_conf, ca_bundle, netrc); ci/image passes
@@ -14,34 +16,62 @@ ARG BASE_IMAGE=debian:bookworm-slim
 ARG WITH_COMPILE=1
 # Hashed lock of /opt/venv, another one for other indexes or architectures.
 ARG PYTHON_LOCK=docker/locks/python.lock
+# 1: packages and wheels come from docker/vendor, which ci/vendor fills; nothing is fetched.
+ARG OFFLINE=0
+# 1: a Debian package in another version than debian.lock's fails the build.
+ARG STRICT_LOCK=0
 
-# --- os: Debian packages ---------------------------------------------------------------------
+# --- os: Debian packages of every image ------------------------------------------------------
 FROM ${BASE_IMAGE} AS os
-ARG WITH_COMPILE
-RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
+ARG OFFLINE
+ARG STRICT_LOCK
+RUN --mount=type=bind,source=docker/build/check_base.sh,target=/build/check_base.sh \
+    --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
     --mount=type=bind,source=docker/build/prune_os.sh,target=/build/prune_os.sh \
-    --mount=type=bind,source=docker/locks/debian-runtime.txt,target=/build/runtime.txt \
-    --mount=type=bind,source=docker/locks/debian-compile.txt,target=/build/compile.txt \
+    --mount=type=bind,source=docker/locks/debian-runtime.txt,target=/build/packages.txt \
+    --mount=type=bind,source=docker/locks/debian.lock,target=/build/debian.lock \
+    --mount=type=bind,source=docker/vendor,target=/vendor \
     --mount=type=cache,id=smp-apt,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=smp-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=secret,id=apt_sources --mount=type=secret,id=apt_conf \
     --mount=type=secret,id=ca_bundle \
-    /build/apt_install.sh /build/runtime.txt $([ "${WITH_COMPILE}" = 0 ] || echo /build/compile.txt) \
-    && /build/prune_os.sh
+    /build/check_base.sh && /build/apt_install.sh /build/packages.txt && /build/prune_os.sh
+
+# --- system: the same, with what torch.compile calls or without ------------------------------
+FROM os AS os-0
+FROM os AS os-1
+ARG OFFLINE
+ARG STRICT_LOCK
+RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
+    --mount=type=bind,source=docker/build/prune_os.sh,target=/build/prune_os.sh \
+    --mount=type=bind,source=docker/locks/debian-compile.txt,target=/build/packages.txt \
+    --mount=type=bind,source=docker/locks/debian.lock,target=/build/debian.lock \
+    --mount=type=bind,source=docker/vendor,target=/vendor \
+    --mount=type=cache,id=smp-apt,target=/var/cache/apt,sharing=locked \
+    --mount=type=cache,id=smp-apt-lists,target=/var/lib/apt/lists,sharing=locked \
+    --mount=type=secret,id=apt_sources --mount=type=secret,id=apt_conf \
+    --mount=type=secret,id=ca_bundle \
+    /build/apt_install.sh /build/packages.txt && /build/prune_os.sh
+FROM os-${WITH_COMPILE} AS system
 
 # --- python: the locked wheels; changes only with the lock -----------------------------------
 FROM os AS python
-ARG PYTHON_LOCK
+ARG OFFLINE
+ARG STRICT_LOCK
 RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
     --mount=type=bind,source=docker/locks/debian-python.txt,target=/build/packages.txt \
+    --mount=type=bind,source=docker/locks/debian.lock,target=/build/debian.lock \
+    --mount=type=bind,source=docker/vendor,target=/vendor \
     --mount=type=cache,id=smp-apt,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=smp-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=secret,id=apt_sources --mount=type=secret,id=apt_conf \
     --mount=type=secret,id=ca_bundle \
     /build/apt_install.sh /build/packages.txt
+ARG PYTHON_LOCK
 # A copy, not a mount: this BuildKit expands no ARG in a mount's source.
 COPY ${PYTHON_LOCK} /build/python.lock
 RUN --mount=type=bind,source=docker/build/python_install.sh,target=/build/python_install.sh \
+    --mount=type=bind,source=docker/vendor,target=/vendor \
     --mount=type=secret,id=pip_conf --mount=type=secret,id=ca_bundle \
     --mount=type=secret,id=netrc \
     /build/python_install.sh /build/python.lock /opt/venv
@@ -56,28 +86,59 @@ RUN --mount=type=bind,source=docker/build/prune.sh,target=/build/prune.sh \
     && /build/split.sh /opt/venv /out
 
 # --- build: our program, compiled against the complete wheels --------------------------------
-FROM python AS build
+FROM python AS toolchain
+ARG OFFLINE
+ARG STRICT_LOCK
 RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
     --mount=type=bind,source=docker/locks/debian-build.txt,target=/build/packages.txt \
+    --mount=type=bind,source=docker/locks/debian.lock,target=/build/debian.lock \
+    --mount=type=bind,source=docker/vendor,target=/vendor \
     --mount=type=cache,id=smp-apt,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=smp-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=secret,id=apt_sources --mount=type=secret,id=apt_conf \
     --mount=type=secret,id=ca_bundle \
     /build/apt_install.sh /build/packages.txt
+FROM toolchain AS build
 RUN --mount=type=bind,target=/src \
     --mount=type=cache,id=smp-ccache,target=/root/.cache/ccache \
     /src/docker/build/compile.sh /src /opt/venv /out
 
+# --- efa: libfabric and NCCL's plugin from AWS's installer; empty by default -----------------
+FROM os AS efa
+# 1: docker/efa/aws-efa-installer.tar.gz; else its URL. See docker/efa/README.md.
+ARG EFA_INSTALLER=0
+# The installer's SHA-256; required with it.
+ARG EFA_SHA256=
+RUN --mount=type=bind,source=docker/efa,target=/efa --mount=type=secret,id=ca_bundle \
+    /efa/install.sh "${EFA_INSTALLER}" "${EFA_SHA256}" /out
+
+# --- packages: everything from Debian's mirror, for docker/vendor ----------------------------
+FROM ${BASE_IMAGE} AS fetched
+RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
+    --mount=type=bind,source=docker/locks,target=/locks \
+    --mount=type=bind,source=docker/locks/debian.lock,target=/build/debian.lock \
+    --mount=type=cache,id=smp-apt-lists,target=/var/lib/apt/lists,sharing=locked \
+    --mount=type=secret,id=apt_sources --mount=type=secret,id=apt_conf \
+    --mount=type=secret,id=ca_bundle \
+    /build/apt_install.sh --download /out /locks/debian-*.txt
+FROM scratch AS packages
+COPY --from=fetched /out/ /
+
 # --- runtime: what runs ----------------------------------------------------------------------
-FROM os AS runtime
+FROM system AS runtime
 COPY --from=pruned /out/nvidia/ /
 COPY --from=pruned /out/torch/ /
 COPY --from=pruned /out/rest/ /
+COPY --from=efa /out/ /
 COPY docker/rootfs/ /
 RUN --mount=type=bind,source=docker/build/root_layout.sh,target=/build/root_layout.sh \
     /build/root_layout.sh
 COPY LICENSE /usr/share/doc/smp/LICENSE
 COPY --from=build /out/ /
+# When the documents were made, in RFC 3339; ci/image gives the commit's time.
+ARG CREATED=1970-01-01T00:00:00Z
+RUN --mount=type=bind,source=docker/build/inventory.py,target=/build/inventory.py \
+    /opt/venv/bin/python /build/inventory.py write /usr/share/doc/smp "${CREATED}"
 
 # Names that images for the service promise, and nothing that is a decision of the job.
 ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/amazon/openmpi/bin \
@@ -105,12 +166,18 @@ LABEL org.opencontainers.image.title="smp-train" \
       com.amazonaws.ml.engines.sagemaker.dlc.os.debian12="true" \
       com.amazonaws.ml.engines.sagemaker.dlc.python.py311="true"
 
-# Version and commit come last: they change no layer. ci/image takes them from the source.
+# Version, commit and base come last: they change no layer. ci/image takes them from the source.
+ARG BASE_IMAGE
+# Digest of the base image, empty when unknown.
+ARG BASE_DIGEST=
 ARG VERSION=0.0.0
 # Git commit of the source, empty when unknown.
 ARG REVISION=
 LABEL org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}" \
+      org.opencontainers.image.base.digest="${BASE_DIGEST}"
 
 WORKDIR /opt/ml/code
 EXPOSE 22

@@ -14,6 +14,20 @@ main() {
   DESTDIR=$out cmake --install "$build" --strip --component launcher --prefix "$venv"
   DESTDIR=$out cmake --install "$build" --strip --component python --prefix "$site"
   ccache --show-stats
+  describe "$source" "$out"
+}
+
+# What inventory.py cannot see in the finished image: our files, our version, and the packages
+# whose headers are compiled into our programs.
+describe() {
+  local -r source=$1 folder=$2/usr/share/doc/smp
+  mkdir --parents "$folder"
+  (cd "$2" && find . -type f ! -path './usr/share/doc/*' -printf '/%P\n' | sort) >"$folder/files.list"
+  sed --quiet 's/^version = "\(.*\)"$/\1/p' "$source/pyproject.toml" >"$folder/version"
+  # shellcheck disable=SC2016  # dpkg-query expands its own format
+  dpkg-query --show --showformat='${Package}\t${Version}\n' libboost1.81-dev \
+    libboost-program-options1.81-dev libfmt-dev nlohmann-json3-dev pybind11-dev 2>/dev/null \
+    >"$folder/compiled-in.tsv" || true
 }
 
 main "$@"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # python_install.sh LOCK VENV: makes VENV and installs the hashed lock into it.
 # Optional build secrets: pip_conf, ca_bundle, netrc. Nothing of them stays.
+# OFFLINE=1 takes the wheels from /vendor/wheels (ci/vendor) and asks no index.
 set -euo pipefail
 
 use_secrets() {
@@ -18,10 +19,15 @@ use_secrets() {
 
 main() {
   local -r lock=$1 venv=$2
-  use_secrets
+  local options=()
+  if [[ ${OFFLINE:-0} == 1 ]]; then
+    options=(--isolated --no-index --find-links /vendor/wheels)
+  else
+    use_secrets
+  fi
   python3.11 -m venv "$venv"
   "$venv/bin/python" -m pip install --quiet --no-compile --no-cache-dir --disable-pip-version-check \
-    --root-user-action=ignore --require-hashes --requirement "$lock"
+    --root-user-action=ignore --require-hashes "${options[@]}" --requirement "$lock"
 }
 
 main "$@"

@@ -24,7 +24,7 @@ def docker() -> Docker:
     name, _, value = found.stdout.strip().partition("=")
     debian = Path("/usr/bin/docker")
     program = str(debian) if debian.exists() else shutil.which("docker") or "docker"
-    environment = os.environ | {name: value}
+    environment = os.environ | {name: value, "DOCKER_BUILDKIT": "1"}
 
     def call(*words: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,11 @@ MakeTree = Callable[..., Path]
 
 PRINTS = "import os, sys; print('ran', os.environ['SM_CURRENT_HOST'], sys.argv[1:])\n"
 FAILS = "import sys; print('about to fail', file=sys.stderr); sys.exit(7)\n"
+FILLS = """\
+import os
+with open(os.path.join(os.environ['SM_MODEL_DIR'], 'model.pt'), 'wb') as file:
+    file.write(bytes(8 << 20))
+"""
 WAITS = """\
 import signal, sys
 def stop(number, frame):
@@ -106,6 +112,39 @@ def test_an_ordinary_user_on_a_read_only_root_can_run_a_job(
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ran algo-1" in done.stdout
+
+
+def test_a_full_disk_under_the_model_is_the_failure_text(
+    docker: Docker, image: str, make_tree: MakeTree
+) -> None:
+    tree = make_tree(FILLS)
+    small = "type=tmpfs,destination=/opt/ml/model,tmpfs-size=1m"
+
+    done = docker(
+        *("run", "--rm", "--network", "none", "--volume", f"{tree}:/opt/ml"),
+        *("--mount", small, image, "train"),
+    )
+
+    assert done.returncode == 1
+    failure = (tree / "output" / "failure").read_text()
+    assert "No space left on device" in failure.partition("Command")[0]
+
+
+def test_without_any_network_a_job_starts_at_once(
+    docker: Docker, image: str, make_tree: MakeTree
+) -> None:
+    tree = make_tree("import time\nprint('first line', time.time())\n")
+    # A resolver that never answers: whoever asked it would wait for seconds.
+    offline = ["--network", "none", "--dns", "192.0.2.1"]
+    start = time.time()
+
+    done = docker("run", "--rm", *offline, "--volume", f"{tree}:/opt/ml", image, "train")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = re.search(r"first line ([\d.]+)", done.stdout)
+    assert first is not None
+    # Resolvers wait for five seconds; starting a container takes one, and machines are busy.
+    assert float(first[1]) - start < 5
 
 
 def test_another_command_is_executed_and_its_exit_code_returned(docker: Docker, image: str) -> None:

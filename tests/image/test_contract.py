@@ -19,6 +19,15 @@ CONTRACT = json.loads((Path(__file__).parent / "contract.json").read_text())
 Entry = dict[str, Any]
 
 
+# What container-structure-test 1.16 reads; it takes other keys for mistakes, or for nothing.
+KEYS = {
+    "commandTests": {"name", "command", "args", "expectedOutput", "excludedOutput", "exitCode"},
+    "fileExistenceTests": {"name", "path", "shouldExist"},
+    "fileContentTests": {"name", "path", "expectedContents"},
+}
+METADATA_KEYS = {"envVars", "labels", "entrypoint", "cmd", "exposedPorts", "workdir", "user"}
+
+
 def entries(kind: str) -> list[Any]:
     return [pytest.param(entry, id=entry["name"]) for entry in CONTRACT[kind]]
 
@@ -40,6 +49,18 @@ def config(docker: Docker, image: str) -> Entry:
     inspected = docker("image", "inspect", "--format", "{{json .Config}}", image)
     loaded: Entry = json.loads(inspected.stdout)
     return loaded
+
+
+def test_the_contract_is_valid_for_the_other_engine() -> None:
+    assert set(CONTRACT) == {"schemaVersion", "metadataTest", *KEYS}
+    assert set(CONTRACT["metadataTest"]) <= METADATA_KEYS
+    for kind, keys in KEYS.items():
+        for entry in CONTRACT[kind]:
+            assert set(entry) <= keys, entry
+            # It puts the image's variables where a word has $NAME, also in a shell's own text.
+            assert not re.search(r"\$[A-Za-z_({]", " ".join(entry.get("args", []))), entry
+    names = [entry["name"] for kind in KEYS for entry in CONTRACT[kind]]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("entry", entries("commandTests"))
@@ -98,10 +119,22 @@ def test_sizes_are_within_budget(docker: Docker, image: str) -> None:
     slim = docker("run", "--rm", image, "python", "-c", "import triton").returncode != 0
     size = int(docker("image", "inspect", "--format", "{{.Size}}", image).stdout)
     layers = docker("history", "--human=false", "--format", "{{.Size}} {{.CreatedBy}}", image)
+    # Newest first: our program comes after the stage of EFA.
     ours = [line for line in layers.stdout.splitlines() if "COPY /out/ / " in line + " "]
 
     assert size <= budget["image_slim" if slim else "image"] * 1e6
     assert int(ours[0].split()[0]) <= budget["own_layer"] * 1e6
+
+
+def test_slim_has_no_compiler_and_the_default_has_one(docker: Docker, image: str) -> None:
+    look = "type -P g++ gcc cc1plus; python -c 'import triton'"
+    done = docker("run", "--rm", "--network", "none", image, "bash", "-c", look)
+
+    if done.returncode == 0:
+        assert "/usr/bin/g++" in done.stdout
+    else:
+        assert "ModuleNotFoundError" in done.stderr
+        assert done.stdout == ""
 
 
 def test_history_holds_no_secret(docker: Docker, image: str) -> None:

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# install.sh SOURCE SHA256 OUT: lays EFA's libfabric and its NCCL plugin under OUT.
+#
+# SOURCE: 0 for an image without EFA (OUT stays empty), 1 for aws-efa-installer.tar.gz beside
+# this file, or a URL. The sum is required and checked before anything is unpacked.
+set -euo pipefail
+
+readonly here=${0%/*}
+
+fail() {
+  echo "efa: $*" >&2
+  exit 1
+}
+
+# Prints where the archive lies.
+obtain() {
+  local -r source=$1 scratch=$2 local_file=$here/aws-efa-installer.tar.gz
+  case $source in
+    1)
+      [[ -s $local_file ]] || fail "EFA_INSTALLER=1, but docker/efa/aws-efa-installer.tar.gz is not there; put AWS's installer there or give its URL"
+      echo "$local_file"
+      ;;
+    https://* | http://* | file://*)
+      [[ ! -s /run/secrets/ca_bundle ]] || export SSL_CERT_FILE=/run/secrets/ca_bundle
+      python3.11 -c 'import sys, urllib.request as r; r.urlretrieve(*sys.argv[1:])' "$source" \
+        "$scratch/installer.tar.gz" || fail "cannot fetch EFA_INSTALLER=$source"
+      echo "$scratch/installer.tar.gz"
+      ;;
+    *) fail "EFA_INSTALLER=$source is neither 0, 1 nor a URL" ;;
+  esac
+}
+
+verify() {
+  local -r archive=$1 wanted=$2
+  local found
+  [[ $wanted =~ ^[0-9a-f]{64}$ ]] || fail "EFA_SHA256 has to be the 64 hexadecimal digits of the installer's SHA-256; it is \"$wanted\""
+  found=$(sha256sum "$archive" | cut --delimiter=' ' --fields=1)
+  [[ $found == "$wanted" ]] || fail "the installer's SHA-256 is $found, EFA_SHA256 says $wanted; nothing was unpacked"
+}
+
+# Moves the prefixes, and beside libfabric the RDMA libraries that the installer brought: two
+# versions of libibverbs must not meet in one process.
+collect() {
+  local -r out=$1
+  local library
+  mkdir --parents "$out/opt/amazon"
+  cp --archive /opt/amazon/efa /opt/amazon/ofi-nccl "$out/opt/amazon/"
+  rm --recursive --force "$out"/opt/amazon/*/share/{doc,man}
+  for library in libefa libibverbs librdmacm; do
+    find /usr/lib /lib64 -name "$library.so.*" -newer "$out/.start" \
+      -exec cp --archive --target-directory="$out/opt/amazon/efa/lib" {} + 2>/dev/null || true
+  done
+}
+
+main() {
+  local -r source=$1 sum=$2 out=$3
+  local archive scratch member
+  mkdir --parents "$out"
+  [[ $source != 0 ]] || return 0
+  scratch=$(mktemp --directory)
+  archive=$(obtain "$source" "$scratch")
+  verify "$archive" "$sum"
+  tar --extract --gzip --file "$archive" --directory "$scratch" || fail "the installer is no gzipped tar archive"
+  member=$scratch/aws-efa-installer/efa_installer.sh
+  [[ -x $member ]] || fail "the archive has no aws-efa-installer/efa_installer.sh"
+  touch "$out/.start"
+  # No kernel module and no limits: both are the host's. No test of a device: a build has none.
+  (cd "${member%/*}" && ./efa_installer.sh --yes --skip-kmod --skip-limit-conf --no-verify) ||
+    fail "AWS's installer failed"
+  for member in /opt/amazon/efa/lib/libfabric.so.1 /opt/amazon/ofi-nccl/lib; do
+    [[ -e $member ]] || fail "AWS's installer left no $member"
+  done
+  collect "$out"
+  # For the list of components.
+  echo "$sum" >"$out/opt/amazon/efa/installer.sha256"
+  rm --recursive --force "$out/.start" "$scratch"
+}
+
+main "$@"

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images made from ours, and ours made from other bases."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.image.engine import ROOT, Docker
+
+MORE = """\
+FROM {image}
+ENV PATH="/opt/ml/code:${{PATH}}"
+ENV SAGEMAKER_SUBMIT_DIRECTORY /opt/ml/code
+COPY cifar10.py /opt/ml/code/cifar10.py
+"""
+
+
+@pytest.fixture
+def tag(docker: Docker) -> Iterator[str]:
+    name = f"smp-test-extended:{uuid.uuid4().hex[:12]}"
+    yield name
+    docker("rmi", "--force", name)
+
+
+def cluster_run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(ROOT / "docker/cluster"), "run", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.cluster
+def test_the_example_trains_with_the_script_of_the_image(
+    docker: Docker, image: str, tag: str, tmp_path: Path
+) -> None:
+    digits = tmp_path / "digits"
+    digits.mkdir()
+    sklearn = next((ROOT / ".venv/lib").glob("python3*/site-packages/sklearn/datasets/data"))
+    shutil.copy(sklearn / "digits.csv.gz", digits)
+    built = docker(
+        *("build", "--quiet", "--tag", tag, "--build-arg", f"IMAGE={image}"),
+        *("--file", ROOT / "examples/extend/Dockerfile", ROOT / "examples/digits"),
+    )
+    assert built.returncode == 0, built.stderr
+
+    done = cluster_run(
+        *("--hosts", "1", "--processes", "2", "--image", tag, "--program", "train.py"),
+        *("--channel", f"train={digits}", "--hyperparameter", "epochs=1"),
+        *("--mp-parameters", '{"pipeline_parallel_degree": 2, "microbatches": 2}'),
+    )
+
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "test accuracy" in done.stdout
+
+
+def test_the_published_pattern_finds_its_script(
+    docker: Docker, image: str, tag: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cifar10.py").write_text("import os\nprint('in', os.getcwd(), __file__)\n")
+    (tmp_path / "Dockerfile").write_text(MORE.format(image=image))
+    built = docker("build", "--quiet", "--tag", tag, tmp_path)
+    assert built.returncode == 0, built.stderr
+
+    # The estimator's entry_point may be the path inside the image.
+    done = cluster_run("--hosts", "1", "--image", tag, "--program", "/opt/ml/code/cifar10.py")
+
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "in /opt/ml/code" in done.stdout
+
+
+@pytest.mark.parametrize(("family", "version"), [("alpine", "3.20"), ("debian", "13")])
+def test_a_base_of_another_family_is_refused_with_what_is_needed(
+    tmp_path: Path, family: str, version: str
+) -> None:
+    (tmp_path / "os-release").write_text(f"ID={family}\nVERSION_ID={version}\n")
+    script = ROOT / "docker/build/check_base.sh"
+    # The check reads one file; a root where that file differs is enough of another system.
+    text = script.read_text().replace("/etc/os-release", str(tmp_path / "os-release"))
+
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert f'BASE_IMAGE is "{family} {version}"' in done.stderr
+    assert "debian:bookworm-slim" in done.stderr
+
+
+def test_the_build_itself_refuses_such_a_base(docker: Docker, image: str, tmp_path: Path) -> None:
+    base = f"smp-test-base:{uuid.uuid4().hex[:12]}"
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {image}\nRUN sed -i s/^ID=.*/ID=fedora/ /etc/os-release\n"
+    )
+    made = docker("build", "--quiet", "--network=host", "--tag", base, tmp_path)
+    assert made.returncode == 0, made.stderr
+
+    done = docker(
+        "build", "--network=host", "--target", "os", "--build-arg", f"BASE_IMAGE={base}", ROOT
+    )
+    docker("rmi", "--force", base)
+
+    assert done.returncode != 0
+    assert 'BASE_IMAGE is "fedora 12"' in done.stderr
