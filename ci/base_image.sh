@@ -11,23 +11,6 @@ it as TAG into the engine that DOCKER_HOST names. Root is needed.
 END
 }
 
-# The image names Debian's public archive, not the machine's mirror.
-public_sources() {
-  cat <<'END'
-Types: deb
-URIs: http://deb.debian.org/debian
-Suites: bookworm bookworm-updates
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-
-Types: deb
-URIs: http://deb.debian.org/debian-security
-Suites: bookworm-security
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-END
-}
-
 # The machine's own sources that are Debian's.
 machine_sources() {
   local file
@@ -41,17 +24,19 @@ main() {
   local -r tag=$1
   scratch=$(mktemp --directory)
   trap 'rm --recursive --force "$scratch"' EXIT
-  public_sources >"$scratch/debian.sources"
   # shellcheck disable=SC2016  # the hooks expand "$1" themselves: the root that is made
   # usrmerge is a Perl script that has done its work; an empty package takes its place.
   # mmdebstrap copies the machine's name and resolver into the root: they would be published.
+  # So would be the machine's mirror: apt's own example, which names the public archive, replaces it.
   mmdebstrap --quiet --variant=minbase --include=ca-certificates,usr-is-merged \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --customize-hook='chroot "$1" apt-get --quiet=2 --yes purge usrmerge perl-modules-5.36 libperl5.36 >/dev/null 2>&1' \
-    --customize-hook='rm -f "$1"/etc/resolv.conf "$1"/etc/apt/sources.list; : >"$1"/etc/hostname' \
+    --dpkgopt='path-include=/usr/share/doc/apt/examples/sources.list' \
+    --customize-hook='rm -f "$1"/etc/resolv.conf; : >"$1"/etc/hostname' \
     --customize-hook='rm -rf "$1"/etc/apt/sources.list.d/* "$1"/var/log/* "$1"/var/lib/apt/lists/*' \
-    --customize-hook="upload '$scratch/debian.sources' /etc/apt/sources.list.d/debian.sources" \
+    --customize-hook='sed -n "/^deb /s/ main .*/ main/p" "$1"/usr/share/doc/apt/examples/sources.list >"$1"/etc/apt/sources.list' \
+    --customize-hook='grep -q bookworm-security "$1"/etc/apt/sources.list && rm -r "$1"/usr/share/doc/apt/examples' \
     bookworm "$scratch/root.tar" "$(machine_sources)"
   docker import --change 'CMD ["/bin/bash"]' "$scratch/root.tar" "$tag" >/dev/null
 }

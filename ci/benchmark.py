@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every file in ci/bench.d is made of.
 
-A benchmark is a module with `GOAL`, one sentence, and `run() -> Result`, which measures us and a
-peer alternately in one run, so that a busy machine slows both.
+A benchmark is a module with `GOAL`, one sentence, and `run() -> Result` (or a list of them), which
+measures us and a peer alternately in one run, so that a busy machine slows both.
 """
 
 from __future__ import annotations

@@ -49,8 +49,10 @@ USES: dict[str, tuple[str, ...]] = {
     "opt_ml_layout": ("smp_runtime/core",),
     "entrypoint/config": ("opt_ml_layout",),
     "entrypoint/fabric": ("opt_ml_layout",),
+    "entrypoint/fetch": ("entrypoint/config",),
+    "entrypoint/sync": ("smp_runtime/core",),
     "entrypoint/plan": ("entrypoint/config", "entrypoint/fabric", "smp_runtime/topology"),
-    "entrypoint/launch": ("entrypoint/plan",),
+    "entrypoint/launch": ("entrypoint/plan", "entrypoint/fetch", "entrypoint/sync"),
     "entrypoint/supervise": ("entrypoint/launch",),
     "entrypoint": ("entrypoint/supervise",),
 }

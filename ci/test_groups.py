@@ -158,12 +158,17 @@ def use_engine(group: Group) -> None:
 def image(group: Group) -> Count:
     use_engine(group)
     group.require("ci/image")
-    return group.pytest("tests/image", "-m", "not cluster")
+    return group.pytest("tests/image", "-m", "not cluster and not long")
 
 
 def cluster(group: Group) -> Count:
     use_engine(group)
-    return group.pytest("tests/image", "-m", "cluster")
+    return group.pytest("tests/image", "-m", "cluster and not long")
+
+
+def images(group: Group) -> Count:
+    use_engine(group)
+    return group.pytest("tests/image", "-m", "long")
 
 
 def fuzz(group: Group) -> Count:
@@ -171,8 +176,11 @@ def fuzz(group: Group) -> Count:
 
 
 def soak(group: Group) -> Count:
-    selection = ("--label-regex", "^(unit|launcher|mpi)$", "--repeat", "until-fail:20")
-    return group.ctest("release", *selection)
+    matrix = "^launcher_signal_matrix$"
+    many = ("--label-regex", "^(unit|launcher|mpi)$", "--exclude-regex", matrix)
+    count = group.ctest("release", *many, "--repeat", "until-fail:20")
+    # Every signal to every runner: not one process may be left in a hundred rounds.
+    return count + group.ctest("release", "--tests-regex", matrix, "--repeat", "until-fail:100")
 
 
 def cold(group: Group) -> Count:
@@ -202,13 +210,14 @@ FAST = {
     "unit": labelled("unit", CPUS),
     "golden": labelled("golden", CPUS),
     "launcher": labelled("launcher"),
+    "differential": labelled("differential"),
     "mpi": labelled("mpi"),
     "python": labelled("python"),
     "asan": sanitized("asan", "."),
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives)"),
 }
 IMAGE = {"image": image, "cluster": cluster}
-LONG = {"fuzz": fuzz, "soak": soak, "cold": cold}
+LONG = {"images": images, "fuzz": fuzz, "soak": soak, "cold": cold}
 
 
 def tail(path: Path, lines: int) -> str:
@@ -218,7 +227,7 @@ def tail(path: Path, lines: int) -> str:
 def run_group(name: str, body: Callable[[Group], Count], budget: int) -> Count:
     group = Group(name)
     group.log.write_text("")
-    print(f"{name:<9} ...", end="", flush=True)
+    print(f"{name:<12} ...", end="", flush=True)
     start = time.monotonic()
     try:
         count = body(group)
@@ -229,10 +238,17 @@ def run_group(name: str, body: Callable[[Group], Count], budget: int) -> Count:
         count, text = Count(failed=1), f"failed: {command}"
     took = time.monotonic() - start
     over = ", over its budget" if took > budget else ""
-    print(f"\r{name:<9} {text} ({took:.0f} s of {budget} s{over})", flush=True)
+    print(f"\r{name:<12} {text} ({took:.0f} s of {budget} s{over})", flush=True)
     if count.failed:
         print(f"--- the end of {group.log.relative_to(ROOT)}:\n{tail(group.log, 60)}\n---")
     return count
+
+
+def closing_line(total: Count) -> str:
+    """ctest's own last line, over all groups: what tools that watch test runs look for."""
+    ran = total.passed + total.failed
+    percent = 100 * total.passed // max(ran, 1)
+    return f"{percent}% tests passed, {total.failed} tests failed out of {ran}"
 
 
 def chosen_groups(arguments: list[str]) -> dict[str, Callable[[Group], Count]]:
@@ -261,6 +277,7 @@ def main() -> int:
             break
     print(f"\ntests took {time.monotonic() - start:.0f} s; logs are in {LOGS.relative_to(ROOT)}")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    print(closing_line(total))
     return 1 if total.failed or not total.passed else 0
 
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How large the image is, and how long rebuilding it takes after one edit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import tomllib
+from benchmark import ROOT, Result
+
+GOAL = "image within its sizes; rebuilt after one edit within 3 to 90 s, by what was edited"
+# A limit covers the whole of ci/image, from the command to an image that runs.
+EDITS = (
+    ("nothing", None, 3.0),
+    ("a Python file", "smp_runtime/python/smdistributed/__init__.py", 15.0),
+    ("a .cc of the launcher", "entrypoint/plan/shell_text.cc", 30.0),
+    ("a .cc of the runtime", "smp_runtime/pipeline/gradient_ledger.cc", 90.0),
+)
+TAG = "smp-bench:image"
+
+
+def docker(*words: str) -> str:
+    found = subprocess.run(
+        [ROOT / "ci/engine", "start"], capture_output=True, text=True, check=True
+    )
+    name, _, value = found.stdout.strip().splitlines()[-1].partition("=")
+    client = "/usr/bin/docker" if Path("/usr/bin/docker").exists() else "docker"
+    environment = os.environ | {name: value}
+    command = [client, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def copy_source(folder: Path) -> None:
+    """The tracked files as they lie here, so that edits touch nobody's tree."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
+
+
+def edit(file: Path) -> None:
+    """Adds code, not only a comment: that would leave the compiler nothing to do."""
+    mark = uuid.uuid4().hex
+    python = f"_BENCH = {mark!r}\n"
+    cpp = f'namespace {{ [[maybe_unused]] const char* const k{mark} = "{mark}"; }}\n'
+    file.write_text(file.read_text() + (python if file.suffix == ".py" else cpp))
+
+
+def build(folder: Path) -> float:
+    start = time.monotonic()
+    command = [folder / "ci/image", "--tag", TAG]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return time.monotonic() - start
+
+
+def own_layer() -> int:
+    history = docker("history", "--human=false", "--format", "{{.Size}} {{.CreatedBy}}", TAG)
+    ours = next(line for line in history.splitlines() if "COPY /out/ / " in line + " ")
+    return int(ours.split()[0])
+
+
+def wasted() -> int:
+    """Bytes of files that a later layer replaces or removes."""
+    layers = docker("image", "inspect", "--format", "{{json .GraphDriver.Data}}", TAG)
+    names = layers.partition('"LowerDir":"')[2].partition('"')[0].split(":")
+    upper = layers.partition('"UpperDir":"')[2].partition('"')[0]
+    seen: set[str] = set()
+    bytes_lost = 0
+    for layer in [upper, *names]:  # the newest first
+        here: set[str] = set()
+        for root, folders, files in os.walk(layer):
+            for name in [*files, *folders]:
+                path = os.path.join(root, name)
+                inside = os.path.relpath(path, layer)
+                if not os.path.isdir(path) or os.path.islink(path):
+                    here.add(inside)
+                    if inside in seen:
+                        bytes_lost += os.lstat(path).st_size
+        seen |= here
+    return bytes_lost
+
+
+def run() -> Result:
+    budget = tomllib.loads((ROOT / "ci/budgets.toml").read_text())["megabytes"]
+    rows: list[tuple[str, ...]] = [("what", "measured", "limit")]
+    shares = []
+
+    def add(what: str, measured: float, limit: float, unit: str) -> None:
+        rows.append((what, f"{measured:.1f} {unit}", f"{limit:g} {unit}"))
+        shares.append(measured / limit)
+
+    with tempfile.TemporaryDirectory(prefix="smp-bench-") as name:
+        source = Path(name) / "source"
+        copy_source(source)
+        rows.append(("first build, warm caches", f"{build(source):.1f} s", "-"))
+        for what, path, limit in EDITS:
+            if path is not None:
+                edit(source / path)
+            add(f"rebuild after editing {what}", build(source), limit, "s")
+    size = int(docker("image", "inspect", "--format", "{{.Size}}", TAG))
+    add("image", size / 1e6, budget["image"], "MB")
+    add("our own layer", own_layer() / 1e6, budget["own_layer"], "MB")
+    if os.geteuid() == 0:
+        add("wasted", wasted() / 1e6, budget["wasted"], "MB")
+    rows.append(("image id", docker("image", "inspect", "--format", "{{.Id}}", TAG), "-"))
+    docker("rmi", "--force", TAG)
+    return Result("image", max(shares), 1.0, 1.0, GOAL, rows)

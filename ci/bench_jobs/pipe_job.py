@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of ci/bench pipe: an emulated pipeline, ours and PyTorch's, step by step in turn.
+
+Stages sleep in place of computing, with Python's lock released, so that stages overlap on a machine
+with fewer cores than stages; the tensors between them are real and small.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+FORWARD_SECONDS, BACKWARD_SECONDS = 0.02, 0.04
+WIDTH, ROWS = 256, 4
+
+
+class _Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        time.sleep(FORWARD_SECONDS)
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(BACKWARD_SECONDS)
+        return gradient * 1.0
+
+
+class Stage(nn.Module):
+    """Sleeps; its one parameter makes its backward worth asking for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x):
+        return _Sleep.apply(x * self.scale)
+
+
+@smp.step
+def our_step(model, batch):
+    output = model(batch)
+    model.backward(output.sum())
+
+
+def make_ours(microbatches: int) -> Callable[[], None]:
+    stages = [Stage() for _ in range(smp.pp_size())]
+    for index, stage in enumerate(stages):
+        smp.set_partition(stage, index)
+    model = smp.DistributedModel(nn.Sequential(*stages))
+    batch = torch.randn(ROWS * microbatches, WIDTH)
+    return lambda: our_step(model, batch)
+
+
+def make_peer(schedule: type, microbatches: int) -> Callable[[], None]:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    example = torch.randn(ROWS, WIDTH)
+    # Given both ends, the stage need not run once to learn its shapes.
+    stage = PipelineStage(
+        Stage(), rank, size, torch.device("cpu"), input_args=(example,), output_args=(example,)
+    )
+    runner = schedule(stage, microbatches, loss_fn=lambda output, target: output.sum())
+    batch = torch.randn(ROWS * microbatches, WIDTH)
+
+    def step() -> None:
+        if rank == 0:
+            runner.step(batch)
+        elif rank == size - 1:
+            runner.step(target=batch)
+        else:
+            runner.step()
+
+    return step
+
+
+def timed(step: Callable[[], None]) -> float:
+    dist.barrier()
+    start = time.perf_counter()
+    step()
+    dist.barrier()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    microbatches, rounds = int(sys.argv[1]), int(sys.argv[2])
+    smp.init(
+        {
+            "partitions": int(sys.argv[3]),
+            "microbatches": microbatches,
+            "auto_partition": False,
+            "default_partition": 0,
+        }
+    )
+    steps = {
+        "ours": make_ours(microbatches),
+        "GPipe": make_peer(ScheduleGPipe, microbatches),
+        "1F1B": make_peer(Schedule1F1B, microbatches),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(rounds + 1):
+        for name, step in steps.items():
+            took = timed(step)
+            if number > 0:  # the first round warms up
+                seconds[name].append(took)
+    if smp.rank() == 0:
+        print("RESULT " + json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main()
