@@ -1,10 +1,12 @@
 # The training image, from a plain Debian 12 to `train` as PID 1.
 #
-#   os ─┬► system (os-0 or os-1) ──────────────────► runtime   (default target)
-#       ├► python ─┬► pruned: nvidia, torch, rest ──► ▲
-#       │          └► build: launcher and runtime ──► │
-#       └► efa: AWS's network, when asked for ──────► ┘
-#   packages: what a build without network needs (ci/vendor)
+#   os ─┬► system (os-0 or os-1) ────────────────────────────► runtime   (default target)
+#       ├► pip ─► wheels ─► python ─┬► pruned: nvidia, torch, rest ─► ▲
+#       │                           └► toolchain ─┬► build ─────────► ┤
+#       │                                         └► devtools ─► test, dev
+#       └► efa: AWS's network, when asked for ──────────────────────► ┘
+#   packages, wheelhouse: what a build without network needs (ci/vendor)
+#   test: the tests that need no second process, as a build step; dev: to work in
 #
 # Written for the BuildKit inside Debian's docker.io 20.10. Registries of your own come in as
 # optional build secrets (pip_conf, apt_sources, apt_conf, ca_bundle, netrc); ci/image passes
@@ -18,6 +20,8 @@ ARG WITH_COMPILE=1
 ARG PYTHON_LOCK=docker/locks/python.lock
 # 1: packages and wheels come from docker/vendor, which ci/vendor fills; nothing is fetched.
 ARG OFFLINE=0
+# Address of a snapshot of Debian's archive, where the mirror has dropped locked versions.
+ARG APT_SNAPSHOT=
 # 1: a Debian package in another version than debian.lock's fails the build.
 ARG STRICT_LOCK=0
 
@@ -25,6 +29,7 @@ ARG STRICT_LOCK=0
 FROM ${BASE_IMAGE} AS os
 ARG OFFLINE
 ARG STRICT_LOCK
+ARG APT_SNAPSHOT
 RUN --mount=type=bind,source=docker/build/check_base.sh,target=/build/check_base.sh \
     --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
     --mount=type=bind,source=docker/build/prune_os.sh,target=/build/prune_os.sh \
@@ -42,6 +47,7 @@ FROM os AS os-0
 FROM os AS os-1
 ARG OFFLINE
 ARG STRICT_LOCK
+ARG APT_SNAPSHOT
 RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
     --mount=type=bind,source=docker/build/prune_os.sh,target=/build/prune_os.sh \
     --mount=type=bind,source=docker/locks/debian-compile.txt,target=/build/packages.txt \
@@ -54,10 +60,11 @@ RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_insta
     /build/apt_install.sh /build/packages.txt && /build/prune_os.sh
 FROM os-${WITH_COMPILE} AS system
 
-# --- python: the locked wheels; changes only with the lock -----------------------------------
-FROM os AS python
+# --- pip: what installs the wheels ------------------------------------------------------------
+FROM os AS pip
 ARG OFFLINE
 ARG STRICT_LOCK
+ARG APT_SNAPSHOT
 RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
     --mount=type=bind,source=docker/locks/debian-python.txt,target=/build/packages.txt \
     --mount=type=bind,source=docker/locks/debian.lock,target=/build/debian.lock \
@@ -70,10 +77,19 @@ RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_insta
 ARG PYTHON_LOCK
 # A copy, not a mount: this BuildKit expands no ARG in a mount's source.
 COPY ${PYTHON_LOCK} /build/python.lock
-RUN --mount=type=bind,source=docker/build/python_install.sh,target=/build/python_install.sh \
-    --mount=type=bind,source=docker/vendor,target=/vendor \
+
+# --- wheels: fetched once for each lock; empty with OFFLINE=1 ---------------------------------
+FROM pip AS wheels
+RUN --mount=type=bind,source=docker/build/python_fetch.sh,target=/build/python_fetch.sh \
     --mount=type=secret,id=pip_conf --mount=type=secret,id=ca_bundle \
     --mount=type=secret,id=netrc \
+    /build/python_fetch.sh /build/python.lock /wheels
+
+# --- python: the locked wheels, installed -----------------------------------------------------
+FROM pip AS python
+RUN --mount=type=bind,source=docker/build/python_install.sh,target=/build/python_install.sh \
+    --mount=type=bind,source=docker/vendor,target=/vendor \
+    --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
     /build/python_install.sh /build/python.lock /opt/venv
 
 # --- pruned: the same wheels without what no job loads, split into layers --------------------
@@ -89,6 +105,7 @@ RUN --mount=type=bind,source=docker/build/prune.sh,target=/build/prune.sh \
 FROM python AS toolchain
 ARG OFFLINE
 ARG STRICT_LOCK
+ARG APT_SNAPSHOT
 RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
     --mount=type=bind,source=docker/locks/debian-build.txt,target=/build/packages.txt \
     --mount=type=bind,source=docker/locks/debian.lock,target=/build/debian.lock \
@@ -98,18 +115,65 @@ RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_insta
     --mount=type=secret,id=apt_sources --mount=type=secret,id=apt_conf \
     --mount=type=secret,id=ca_bundle \
     /build/apt_install.sh /build/packages.txt
+# Without the tests, whose edits would invalidate the build.
+FROM scratch AS source
+COPY CMakeLists.txt pyproject.toml LICENSE /
+COPY opt_ml_layout /opt_ml_layout
+COPY entrypoint /entrypoint
+COPY smp_runtime /smp_runtime
 FROM toolchain AS build
+RUN --mount=type=bind,from=source,target=/src \
+    --mount=type=bind,source=docker/build/compile.sh,target=/build/compile.sh \
+    --mount=type=cache,id=smp-ccache,target=/root/.cache/ccache \
+    /build/compile.sh /src /opt/venv /out
+
+# --- test: a build that fails where a test does -----------------------------------------------
+FROM toolchain AS devtools
+ARG OFFLINE
+ARG STRICT_LOCK
+ARG APT_SNAPSHOT
+RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_install.sh \
+    --mount=type=bind,source=docker/locks,target=/locks \
+    --mount=type=bind,source=docker/locks/debian.lock,target=/build/debian.lock \
+    --mount=type=bind,source=docker/vendor,target=/vendor \
+    --mount=type=cache,id=smp-apt,target=/var/cache/apt,sharing=locked \
+    --mount=type=cache,id=smp-apt-lists,target=/var/lib/apt/lists,sharing=locked \
+    --mount=type=secret,id=apt_sources --mount=type=secret,id=apt_conf \
+    --mount=type=secret,id=ca_bundle \
+    /build/apt_install.sh /locks/debian-compile.txt /locks/debian-test.txt \
+      /locks/debian-dev.txt /locks/debian-debug.txt
+FROM devtools AS test
 RUN --mount=type=bind,target=/src \
     --mount=type=cache,id=smp-ccache,target=/root/.cache/ccache \
-    /src/docker/build/compile.sh /src /opt/venv /out
+    /src/docker/build/test.sh /src /opt/venv
+
+# --- dev: everything to work on the source, which is mounted; also the devcontainer -----------
+FROM devtools AS dev
+RUN --mount=type=bind,source=docker/locks,target=/locks \
+    --mount=type=bind,source=docker/build/python_fetch.sh,target=/build/python_fetch.sh \
+    --mount=type=bind,source=docker/build/dev_install.sh,target=/build/dev_install.sh \
+    --mount=type=secret,id=pip_conf --mount=type=secret,id=ca_bundle \
+    --mount=type=secret,id=netrc \
+    /build/dev_install.sh /locks /opt/venv
+COPY docker/rootfs/ /
+RUN --mount=type=bind,source=docker/build/root_layout.sh,target=/build/root_layout.sh \
+    /build/root_layout.sh
+ENV PATH=/opt/venv/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    LANG=C.UTF-8 \
+    CUDA_HOME=/usr/local/cuda \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+WORKDIR /src
+CMD ["/bin/bash"]
 
 # --- efa: libfabric and NCCL's plugin from AWS's installer; empty by default -----------------
 FROM os AS efa
 # 1: docker/efa/aws-efa-installer.tar.gz; else its URL. See docker/efa/README.md.
 ARG EFA_INSTALLER=0
-# The installer's SHA-256; required with it.
+# The installer's SHA-256; required with it, here or in docker/locks/artifacts.lock.
 ARG EFA_SHA256=
 RUN --mount=type=bind,source=docker/efa,target=/efa --mount=type=secret,id=ca_bundle \
+    --mount=type=bind,source=docker/locks/artifacts.lock,target=/build/artifacts.lock \
     /efa/install.sh "${EFA_INSTALLER}" "${EFA_SHA256}" /out
 
 # --- packages: everything from Debian's mirror, for docker/vendor ----------------------------
@@ -123,6 +187,8 @@ RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_insta
     /build/apt_install.sh --download /out /locks/debian-*.txt
 FROM scratch AS packages
 COPY --from=fetched /out/ /
+FROM scratch AS wheelhouse
+COPY --from=wheels /wheels/ /
 
 # --- runtime: what runs ----------------------------------------------------------------------
 FROM system AS runtime

@@ -61,6 +61,10 @@ class Layout {
   [[nodiscard]] std::filesystem::path long_variable(std::string_view name) const {
     return input_config() / "sm_env" / name;
   }
+  /// Certificate authorities of the machine and of the job together.
+  [[nodiscard]] std::filesystem::path certificates() const {
+    return input_config() / "sm_env" / "certificates.pem";
+  }
 
  private:
   std::filesystem::path base_;

@@ -5,7 +5,8 @@
 #
 # Optional build secrets: apt_sources (deb822), apt_conf, ca_bundle. Nothing of them stays.
 # OFFLINE=1 takes packages and lists from /vendor (ci/vendor). STRICT_LOCK=1 fails where a
-# version differs from the lock; else such a package is named in the build's log.
+# version differs from the lock; else such a package is named in the build's log. APT_SNAPSHOT is
+# the address of an archive as it was, which still has the locked versions.
 set -euo pipefail
 
 readonly lock=/build/debian.lock vendor=/vendor/debian secrets=/run/secrets
@@ -18,7 +19,12 @@ source_options() {
       "--no-download"
     return
   fi
-  if [[ -s $secrets/apt_sources ]]; then
+  if [[ -n ${APT_SNAPSHOT:-} ]]; then
+    # Its release files have expired; they are signed all the same.
+    printf 'Types: deb\nURIs: %s\nSuites: bookworm bookworm-updates\nComponents: main\nSigned-By: %s\nCheck-Valid-Until: no\n' \
+      "$APT_SNAPSHOT" /usr/share/keyrings/debian-archive-keyring.gpg >"$scratch/snapshot.sources"
+    printf '%s\n' "-oDir::Etc::SourceList=/dev/null" "-oDir::Etc::SourceParts=$scratch"
+  elif [[ -s $secrets/apt_sources ]]; then
     # apt reads only files with this suffix.
     cp "$secrets/apt_sources" "$scratch/builder.sources"
     printf '%s\n' "-oDir::Etc::SourceList=/dev/null" "-oDir::Etc::SourceParts=$scratch"

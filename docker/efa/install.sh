@@ -2,7 +2,8 @@
 # install.sh SOURCE SHA256 OUT: lays EFA's libfabric and its NCCL plugin under OUT.
 #
 # SOURCE: 0 for an image without EFA (OUT stays empty), 1 for aws-efa-installer.tar.gz beside
-# this file, or a URL. The sum is required and checked before anything is unpacked.
+# this file or else its line in docker/locks/artifacts.lock, or a URL. The sum is required, as an
+# argument or in the lock, and checked before anything is unpacked.
 set -euo pipefail
 
 readonly here=${0%/*}
@@ -12,22 +13,37 @@ fail() {
   exit 1
 }
 
-# Prints where the archive lies.
+# Prints sum and address of the installer in artifacts.lock, when it has them.
+locked() {
+  sed --quiet 's/^aws-efa-installer //p' "${LOCK:-/build/artifacts.lock}"
+}
+
+fetch() {
+  local -r address=$1 target=$2
+  [[ ! -s /run/secrets/ca_bundle ]] || export SSL_CERT_FILE=/run/secrets/ca_bundle
+  python3.11 -c 'import sys, urllib.request as r; r.urlretrieve(*sys.argv[1:])' "$address" "$target" ||
+    fail "cannot fetch the installer from $address"
+}
+
+# Sets archive and sum.
 obtain() {
   local -r source=$1 scratch=$2 local_file=$here/aws-efa-installer.tar.gz
+  local address=$source locked_sum=""
   case $source in
     1)
-      [[ -s $local_file ]] || fail "EFA_INSTALLER=1, but docker/efa/aws-efa-installer.tar.gz is not there; put AWS's installer there or give its URL"
-      echo "$local_file"
+      if [[ -s $local_file ]]; then
+        archive=$local_file
+        return
+      fi
+      read -r locked_sum address < <(locked) ||
+        fail "EFA_INSTALLER=1, but docker/efa/aws-efa-installer.tar.gz is not there, nor a line in docker/locks/artifacts.lock; put AWS's installer there or give its URL"
+      sum=${sum:-$locked_sum}
       ;;
-    https://* | http://* | file://*)
-      [[ ! -s /run/secrets/ca_bundle ]] || export SSL_CERT_FILE=/run/secrets/ca_bundle
-      python3.11 -c 'import sys, urllib.request as r; r.urlretrieve(*sys.argv[1:])' "$source" \
-        "$scratch/installer.tar.gz" || fail "cannot fetch EFA_INSTALLER=$source"
-      echo "$scratch/installer.tar.gz"
-      ;;
+    https://* | http://* | file://*) ;;
     *) fail "EFA_INSTALLER=$source is neither 0, 1 nor a URL" ;;
   esac
+  archive=$scratch/installer.tar.gz
+  fetch "$address" "$archive"
 }
 
 verify() {
@@ -53,12 +69,12 @@ collect() {
 }
 
 main() {
-  local -r source=$1 sum=$2 out=$3
-  local archive scratch member
+  local -r source=$1 out=$3
+  local sum=$2 archive="" scratch member
   mkdir --parents "$out"
   [[ $source != 0 ]] || return 0
   scratch=$(mktemp --directory)
-  archive=$(obtain "$source" "$scratch")
+  obtain "$source" "$scratch"
   verify "$archive" "$sum"
   tar --extract --gzip --file "$archive" --directory "$scratch" || fail "the installer is no gzipped tar archive"
   member=$scratch/aws-efa-installer/efa_installer.sh

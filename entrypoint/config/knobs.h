@@ -39,6 +39,8 @@
        "port of the job's sshd, equal on all hosts; 0: 22, or 2222 for users who may not")     \
   KNOB(std::string, ssh_key, "SM_LAUNCH_SSH_KEY", "",                                          \
        "private key file mounted on every host; default: keys are made and exchanged")         \
+  KNOB(std::string, extra_ca, "SMP_EXTRA_CA_FILE", "",                                         \
+       "PEM file of certificate authorities to trust besides the machine's")                   \
   KNOB(bool, dry_run, "SM_LAUNCH_DRY_RUN", "0",                                                \
        "1: the same as train --plan --json, where only the environment can be changed")
 

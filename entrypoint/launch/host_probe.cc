@@ -61,6 +61,14 @@ fs::path find_python(const JobConfig& job, const std::string& path) {
   return {};
 }
 
+/// A container sees the modules of its host.
+std::string kernel_module_version(const fs::path& name) {
+  std::ifstream file(fs::path("/sys/module") / name / "version");
+  std::string version;
+  file >> version;
+  return version;
+}
+
 int probe_neurons(const JobConfig& job, const std::string& path) {
   constexpr int kTrn2Cores = 64;
   const std::string& type = job.resources.current_instance_type;
@@ -118,6 +126,7 @@ HostFacts probe_host(const JobConfig& job) {
   HostFacts facts;
   facts.num_cpus = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   facts.num_gpus = count_gpus(output_of({"nvidia-smi", "--list-gpus"}, path));
+  facts.gpu_driver = kernel_module_version("nvidia");
   facts.num_neurons = probe_neurons(job, path);
   facts.python = find_python(job, path);
   const auto folders = package_folders(facts.python, value_or(job.environment, "PYTHONPATH"));

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "entrypoint/plan/gpu_driver.h"
+
 namespace entrypoint::launch {
 namespace {
 
@@ -16,12 +18,6 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 std::string in_gib(std::uint64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / static_cast<double>(kGiB));
-}
-
-int leading_number(std::string_view text) {
-  int number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
 }
 
 /// ml.p4d.24xlarge and ml.g5.xlarge have GPUs by name.
@@ -92,7 +88,7 @@ class Judge {
       return;
     }
     const int needed = torch_ ? oldest_driver(torch_->cuda) : 0;
-    const int family = leading_number(facts_.driver_version);
+    const int family = driver_family(facts_.driver_version);
     if (needed > family) {
       bad("driver",
           fmt::format("{} is older than CUDA {} needs ({})", facts_.driver_version, torch_->cuda,
@@ -230,14 +226,6 @@ std::vector<Finding> judge_machine(const MachineFacts& facts,
                                    const std::optional<TorchFacts>& torch,
                                    const MachineNeeds& needs) {
   return Judge(facts, torch, needs).judge();
-}
-
-int oldest_driver(std::string_view cuda) {
-  // NVIDIA's compatibility table: a driver runs every minor release of its CUDA generation.
-  constexpr std::pair<int, int> kFamilies[] = {{11, 450}, {12, 525}, {13, 580}};
-  const int major = leading_number(cuda);
-  const auto* const row = std::ranges::find(kFamilies, major, &std::pair<int, int>::first);
-  return row == std::end(kFamilies) ? 0 : row->second;
 }
 
 }  // namespace entrypoint::launch

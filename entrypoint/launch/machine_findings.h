@@ -25,8 +25,4 @@ std::vector<Finding> judge_machine(const MachineFacts& facts,
                                    const std::optional<TorchFacts>& torch,
                                    const MachineNeeds& needs);
 
-/// The oldest driver family that runs programs of a CUDA release, e.g. 580 for "13.0"; 0 for
-/// releases that the table does not know.
-int oldest_driver(std::string_view cuda);
-
 }  // namespace entrypoint::launch

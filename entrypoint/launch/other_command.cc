@@ -6,6 +6,8 @@
 
 #include <unistd.h>
 
+#include "entrypoint/config/job_config.h"
+#include "entrypoint/launch/certificates.h"
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/host_probe.h"
 #include "entrypoint/launch/spawn.h"
@@ -19,6 +21,13 @@ void become(const std::vector<std::string>& command) {
   const std::string own(value_of(environment, "LD_PRELOAD"));
   if (!shim.empty()) {
     set_variable(environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
+  }
+  const EnvironmentMap own_environment = read_process_environment();
+  if (const auto certificates = plan_certificates(own_environment, find_layout(own_environment))) {
+    join_certificates(*certificates);
+    for (const std::string& name : certificates->variables) {
+      set_variable(environment, name, certificates->joined.string());
+    }
   }
   const std::string path(value_of(environment, "PATH"));
   const std::filesystem::path program = find_program(command.front(), path);

@@ -7,8 +7,8 @@
 
 namespace entrypoint::launch {
 
-/// Becomes the command, with the hostname shim preloaded. Returns only by throwing ConfigError: no
-/// such program.
+/// Becomes the command, with the hostname shim preloaded and SMP_EXTRA_CA_FILE trusted. Returns
+/// only by throwing ConfigError, e.g. for a program that is not there.
 [[noreturn]] void become(const std::vector<std::string>& command);
 
 }  // namespace entrypoint::launch

@@ -12,9 +12,10 @@
 namespace entrypoint {
 
 struct HostFacts {
-  int num_cpus = 1;     ///< the operating system's count
-  int num_gpus = 0;     ///< lines "GPU …" of `nvidia-smi --list-gpus`
-  int num_neurons = 0;  ///< sum of nc_count in `neuron-ls -j`; 64 on trn2.48xlarge
+  int num_cpus = 1;        ///< the operating system's count
+  int num_gpus = 0;        ///< lines "GPU …" of `nvidia-smi --list-gpus`
+  std::string gpu_driver;  ///< version of the NVIDIA kernel module, "580.65.06"; empty: none
+  int num_neurons = 0;     ///< sum of nc_count in `neuron-ls -j`; 64 on trn2.48xlarge
 
   std::filesystem::path python;  ///< interpreter for the script; empty when there is none
   bool has_mpi4py = false;       ///< that interpreter can run `-m mpi4py`

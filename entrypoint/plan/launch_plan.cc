@@ -9,6 +9,7 @@
 #include "entrypoint/plan/arguments.h"
 #include "entrypoint/plan/entry_point.h"
 #include "entrypoint/plan/environment.h"
+#include "entrypoint/plan/gpu_driver.h"
 #include "entrypoint/plan/job_network.h"
 #include "entrypoint/plan/module_command.h"
 #include "entrypoint/plan/mpi_command.h"
@@ -42,6 +43,9 @@ class Planner {
         user_arguments(job_.hyperparameters.user, job_.knobs.arguments, job_.knobs.argument_order);
     if (plan_.runner != Runner::kModule) take(resolve_entry_point(job_, facts_.python));
     plan_transfers();
+    if (auto warning = driver_warning(facts_.gpu_driver, facts_.torch_version)) {
+      plan_.warnings.push_back(std::move(*warning));
+    }
 
     note(network_.notes);
     warn(network_.warnings);
@@ -50,6 +54,7 @@ class Planner {
     note(parallel.notes);
     if (parallel.config) warn(parallel.config->warnings);
     plan_command(parallel.config);
+    trust_certificates();
     check_lengths();
     return std::move(plan_);
   }
@@ -104,6 +109,18 @@ class Planner {
           "other");
     }
     plan_.intermediate_output = choose_output_target(job_);
+  }
+
+  void trust_certificates() {
+    plan_.certificates = plan_certificates(job_.environment, job_.layout);
+    if (!plan_.certificates) return;
+    for (const std::string& name : plan_.certificates->variables) {
+      set_variable(plan_.environment, name, plan_.certificates->joined.string());
+    }
+    for (const std::string& name : plan_.certificates->kept) {
+      plan_.notes.push_back(fmt::format("{}={} is kept: what reads it trusts no SMP_EXTRA_CA_FILE",
+                                        name, value_or(job_.environment, name)));
+    }
   }
 
   /// A shell script gets all its arguments in one.

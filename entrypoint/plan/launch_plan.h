@@ -11,6 +11,7 @@
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/config/package_repository.h"
 #include "entrypoint/plan/code_source.h"
+#include "entrypoint/plan/extra_certificates.h"
 #include "entrypoint/plan/host_facts.h"
 #include "entrypoint/plan/output_target.h"
 
@@ -75,6 +76,9 @@ struct LaunchPlan {
   std::string interface_name;  ///< network interface of the job; empty on one host
   std::filesystem::path working_directory;
   std::optional<EntryPointKind> entry_point_kind;  ///< none: a training module looks for itself
+
+  /// Joined before anything is fetched.
+  std::optional<ExtraCertificates> certificates;
 
   /// Fetched into the working directory before anything else. What then lies there may change the
   /// kind of the entry point and what is installed: plan again.

@@ -144,6 +144,10 @@ std::string plan_text(const LaunchPlan& plan) {
   text.line("Interface:  {}", plan.interface_name.empty() ? "not named" : plan.interface_name);
   text.line("Directory:  {}", plan.working_directory.string());
   text.line("Code:       {}", code_words(plan.code));
+  if (plan.certificates) {
+    text.line("Trusts:     {} besides {}", plan.certificates->extra.string(),
+              plan.certificates->system.string());
+  }
   if (plan.package_repository) {
     text.line("Packages:   from CodeArtifact repository {} of domain {} in {}",
               plan.package_repository->name, plan.package_repository->domain,

@@ -6,12 +6,14 @@
 
 #include <fmt/ranges.h>
 
+#include "entrypoint/launch/certificates.h"
 #include "entrypoint/launch/code_fetch.h"
 #include "entrypoint/launch/job.h"
 #include "entrypoint/launch/output_sync.h"
 #include "entrypoint/launch/preparation.h"
 #include "entrypoint/launch/spawn.h"
 #include "entrypoint/launch/sshd.h"
+#include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/runner_choice.h"
 #include "entrypoint/supervise/gloo_abort.h"
 #include "entrypoint/supervise/memory_events.h"
@@ -25,6 +27,15 @@ namespace {
 // What the job left behind gets this long to end by itself.
 constexpr std::chrono::milliseconds kSweepGrace{2000};
 
+/// What we ourselves fetch with: as botocore, we read AWS_CA_BUNDLE.
+EnvironmentMap transfer_environment(const JobConfig& job, const LaunchPlan& plan) {
+  EnvironmentMap environment = job.environment;
+  if (const std::string* bundle = find_variable(plan.environment, "AWS_CA_BUNDLE")) {
+    environment["AWS_CA_BUNDLE"] = *bundle;
+  }
+  return environment;
+}
+
 launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
   launch::JobSettings settings{
       .stop_after = job.knobs.stop_after,
@@ -35,7 +46,7 @@ launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
       .wait_for_names =
           !opt_ml::parse_switch(value_or(job.environment, "SM_STUDIO_LOCAL_MODE")).value_or(false),
       .inherited = launch::current_environment(),
-      .transfer = {.environment = job.environment, .job_region = job.region}};
+      .transfer = {.environment = transfer_environment(job, plan), .job_region = job.region}};
   for (const Interface& interface : list_interfaces()) {
     if (interface.name == plan.interface_name) settings.listen_addresses = interface.addresses;
   }
@@ -99,6 +110,7 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
                               .folders = {job.layout.base(), job.layout.output(), "/tmp"},
                               .secrets = SecretValues(plan, settings.inherited)};
   try {
+    if (plan.certificates) launch::join_certificates(*plan.certificates);
     auto outcome = launch::fetch_code(plan, settings, supervisor);
     if (!outcome) {
       if (plan.code.is_fetched()) plan = plan_with_code(job, facts);

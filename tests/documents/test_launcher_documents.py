@@ -39,7 +39,7 @@ def test_settings_are_the_same_in_the_readme_and_in_help(help_text: str) -> None
         for line in section(help_text, "Environment variables, all optional:").splitlines()
     ]
     table = {name: (standard, meaning) for name, standard, meaning in said}
-    rows = re.findall(r"^\| `(SM_LAUNCH_\w+)` \| (\S+) \| (.*) \|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| `(SMP?_\w+)` \| (\S+) \| (.*) \|$", README, re.MULTILINE)
 
     assert {name: (standard, meaning) for name, standard, meaning in rows} == table
 

@@ -98,6 +98,23 @@ def test_the_right_sum_installs_both_prefixes_and_their_own_verbs(
     ]
 
 
+def test_the_lock_names_an_installer_with_its_sum(
+    docker: Docker, base: str, context: Path, tag: str
+) -> None:
+    digest = pack(context, INSTALLER)
+    efa = context / "docker/efa"
+    (efa / "aws-efa-installer.tar.gz").rename(efa / "elsewhere.tar.gz")
+    lock = context / "docker/locks/artifacts.lock"
+    lock.write_text(f"aws-efa-installer {digest} file:///efa/elsewhere.tar.gz\n")
+
+    built = build(docker, base, context, "1", "", "--tag", tag)
+
+    assert built.returncode == 0, built.stderr[-3000:]
+    sum_file = "/out/opt/amazon/efa/installer.sha256"
+    found = docker("run", "--rm", "--network", "none", tag, "cat", sum_file)
+    assert found.stdout.strip() == digest
+
+
 @pytest.mark.parametrize(
     ("script", "member", "digest", "complaint"),
     [
@@ -129,7 +146,7 @@ def test_what_is_wrong_fails_the_build(
 @pytest.mark.parametrize(
     ("installer", "complaint"),
     [
-        ("1", "is not there; put AWS's installer there"),
+        ("1", "is not there, nor a line in docker/locks/artifacts.lock; put AWS's"),
         ("yes", "neither 0, 1 nor a URL"),
         ("file:///nowhere.tar.gz", "cannot fetch"),
     ],

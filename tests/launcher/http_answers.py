@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import http.server
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 @contextmanager
 def serving(
     answer: Callable[[http.server.BaseHTTPRequestHandler], tuple[int, bytes]],
+    secured: ssl.SSLContext | None = None,
 ) -> Iterator[tuple[str, list[tuple[str, str, dict[str, str]]]]]:
     """A local HTTP server that answers by a function, and the requests it has seen."""
     seen: list[tuple[str, str, dict[str, str]]] = []
@@ -33,9 +35,12 @@ def serving(
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if secured is not None:
+        server.socket = secured.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", seen
+    scheme = "http" if secured is None else "https"
+    yield f"{scheme}://127.0.0.1:{server.server_address[1]}", seen
     server.shutdown()
     thread.join()
     server.server_close()
