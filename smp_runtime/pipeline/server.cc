@@ -337,7 +337,12 @@ double Server::group_use() const {
 
 void Server::send(int destination, Envelope envelope) {
   timeline_.sent(envelope);
-  transport_.send(destination, encode(std::move(envelope)));
+  try {
+    transport_.send(destination, encode(std::move(envelope)));
+  } catch (const HostError&) {
+    send_failed_ = true;
+    throw;
+  }
 }
 
 void Server::send_to_peers(const Envelope& envelope) {
@@ -373,6 +378,10 @@ void Server::guarded(const std::function<void()>& step) {
     throw;
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
+    if (const auto cause = failure_told()) {
+      unwind();
+      throw RemoteFailure(*cause);
+    }
     const std::string text =
         fmt::format("{} failed in step {}:\n{}", options_.name, step_, executor_.describe(error));
     for (int peer = 0; peer < transport_.size(); ++peer) {
@@ -388,7 +397,22 @@ void Server::guarded(const std::function<void()>& step) {
   }
 }
 
+std::optional<std::string> Server::failure_told() {
+  if (!send_failed_) return std::nullopt;
+  try {
+    while (auto message = transport_.receive(Clock::time_point::min())) {
+      Envelope envelope = decode(std::move(*message));
+      if (envelope.kind == Kind::kAbort && envelope.step == step_) return envelope.body;
+      if (envelope.step > step_) early_.push_back(std::move(envelope));
+    }
+  } catch (const HostError&) {
+    // All is read: there is no more to know than that a peer has left.
+  }
+  return std::nullopt;
+}
+
 void Server::unwind() {
+  send_failed_ = false;
   scheduler_.cancel_all();
   awaited_.clear();
   replies_.clear();

@@ -138,6 +138,9 @@ class Server {
   void send_to_peers(const Envelope& envelope);
   /// Runs `step`; on an error tells the others, unless they told us, and unwinds.
   void guarded(const std::function<void()>& step);
+  /// What a peer that has left said of its failure. That lies in front of its goodbye, but we may
+  /// learn of the goodbye first, by sending to it.
+  std::optional<std::string> failure_told();
   void unwind();
   [[nodiscard]] std::string hang_report() const;
   [[nodiscard]] bool driver() const { return transport_.rank() == 0; }
@@ -160,6 +163,7 @@ class Server {
   int64_t finished_ = 0;
   int64_t ended_ = -1;              ///< a microbatch whose body ended since the loop last looked
   int64_t inline_microbatch_ = -1;  ///< of a group of one rank, which needs no tasks
+  bool send_failed_ = false;
   uint64_t calls_ = 0;
   std::map<Scheduler::WaitId, Awaited> awaited_;
   std::map<Scheduler::WaitId, Work> replies_;

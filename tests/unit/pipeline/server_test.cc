@@ -21,6 +21,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/loopback.h"
+#include "tests/unit/pipeline/scripted_transport.h"
 #include "tests/unit/pipeline/toy_program.h"
 
 namespace smp::pipeline::testing {
@@ -352,6 +353,74 @@ TEST(Server, NamesTheRankThatIsLost) {
                    },
                    [] { return Work{}; }),
                HostError);
+}
+
+RankOrder order_of(OrderMode mode) { return {.mode = mode, .microbatches = {}, .patience = {}}; }
+
+TEST(Server, StepThatEndedIsWholeThoughTheDriverHasLeft) {
+  for (const bool used : {false, true}) {  // the first step, and one with something to tell
+    const auto program = two_modules();
+    ToyExecutor executor(program, 1);
+    ScriptedTransport transport(1, 2);
+    Server server(transport, executor, {});
+    executor.attach(server);
+    int64_t step = 1;
+    if (used) {
+      transport.deliver(0, {.step = step, .body = order_of(OrderMode::kFree).encode()});
+      transport.deliver(0, {.kind = Kind::kStepEnd, .step = step});
+      server.serve();
+      ++step;
+    }
+    transport.deliver(0, {.step = step, .body = order_of(OrderMode::kFree).encode()});
+    transport.deliver(0, {.kind = Kind::kStepEnd, .step = step, .body = "collected"});
+    transport.leave();
+
+    EXPECT_EQ(server.serve().body, "collected");
+  }
+}
+
+TEST(Server, NamesTheFailureThatMadeADriverLeaveNotItsLeaving) {
+  // Its failure lies behind a message that has this rank send something to it.
+  const auto program = two_modules();
+  ToyExecutor executor(program, 1);
+  ScriptedTransport transport(1, 2);
+  Server server(transport, executor, {});
+  executor.attach(server);
+  transport.deliver(0, {.step = 1, .body = order_of(OrderMode::kRecord).encode()});
+  transport.deliver(0, {.kind = Kind::kMicrobatchDone, .step = 1});
+  transport.deliver(0, {.kind = Kind::kAbort, .step = 1, .body = "rank 0 failed on purpose"});
+  transport.leave();
+
+  try {
+    server.serve();
+    FAIL() << "did not throw";
+  } catch (const UserCodeError& error) {
+    EXPECT_STREQ(error.what(), "rank 0 failed on purpose");
+  }
+}
+
+TEST(Server, NamesTheFailureThatMadeAPeerLeaveWhenABodyCallsIt) {
+  const auto program = two_modules();
+  ToyExecutor executor(program, 0);
+  ScriptedTransport transport(0, 2);
+  Server server(transport, executor, {});
+  executor.attach(server);
+
+  const auto body = [&](int64_t) {
+    transport.deliver(1, {.kind = Kind::kAbort, .step = 1, .body = "rank 1 failed on purpose"});
+    transport.leave();
+    try {
+      server.call({{.owner = 1, .target = 1}}, work_of(1));
+    } catch (const HostError& error) {
+      throw std::runtime_error(error.what());  // as after a way through Python
+    }
+  };
+  try {
+    server.drive("step", 1, body, [] { return Work{}; });
+    FAIL() << "did not throw";
+  } catch (const UserCodeError& error) {
+    EXPECT_STREQ(error.what(), "rank 1 failed on purpose");
+  }
 }
 
 TEST(Server, RefusesACallOutsideAStep) {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's end of a group whose other ranks do what a test says, and then leave: what they had sent
+// still arrives, then their goodbye.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/wire.h"
+#include "smp_runtime/transport/transport.h"
+
+namespace smp::pipeline::testing {
+
+class ScriptedTransport : public transport::Transport {
+ public:
+  ScriptedTransport(int rank, int size) : rank_(rank), size_(size) {}
+
+  /// `envelope` from `source`, behind what was delivered before.
+  void deliver(int source, Envelope envelope) {
+    transport::Message message = encode(std::move(envelope));
+    message.source = source;
+    messages_.push_back(std::move(message));
+  }
+  /// Their goodbye has come: sends are refused, and behind the last message is nothing to wait for.
+  void leave() { left_ = true; }
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+
+  void send(int destination, transport::Message /*message*/) override {
+    if (left_) throw HostError("rank {} has left the job", destination);
+  }
+
+  std::optional<transport::Message> receive(transport::Clock::time_point /*deadline*/) override {
+    if (messages_.empty()) {
+      if (left_) throw HostError("all others have left the job");
+      return std::nullopt;
+    }
+    transport::Message message = std::move(messages_.front());
+    messages_.pop_front();
+    return message;
+  }
+
+ private:
+  const int rank_;
+  const int size_;
+  std::deque<transport::Message> messages_;
+  bool left_ = false;
+};
+
+}  // namespace smp::pipeline::testing
