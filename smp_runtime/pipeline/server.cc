@@ -164,7 +164,8 @@ bool Server::run_next() {
   const auto begun_at = Timeline::Clock::now();
   if (!scheduler_.run_next()) return false;
   const TaskKey& task = scheduler_.trail().back();
-  timeline_.ran(task, name_of(task.target), begun_at, Timeline::Clock::now());
+  timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "", begun_at,
+                Timeline::Clock::now());
   return true;
 }
 

@@ -45,6 +45,9 @@ class Timeline {
 
   explicit Timeline(TimelineOptions options);
 
+  /// Whether there is a file; without one names are not asked for.
+  [[nodiscard]] bool draws() const { return !options_.file.empty(); }
+
   void begin_step(int64_t step);
   /// A run of a task, until it paused or ended.
   void ran(const TaskKey& key, std::string_view name, Clock::time_point begin,
