@@ -167,7 +167,7 @@ class DistributedModel(ModelViews):
         routes = SequentialRoutes(ownership)
         engine = state.start_engine(
             self._remote_modules.run,
-            [*ownership.module_names, *routes.segment_names],
+            routes.names,
             lambda: self._after_backward(True),
         )
         self._remote_modules.connect(engine, ownership, routes)

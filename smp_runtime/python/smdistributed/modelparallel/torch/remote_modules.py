@@ -72,30 +72,31 @@ class RemoteModules:
     def _send(self, route: list[tuple[int, int]], request: Any) -> Any:
         assert self._engine is not None and self._ownership is not None
         ownership = self._ownership
-        owner, name = route[0][0], self._name(route[0][1])
+        owner, number = route[0]
         if torch._C._current_graph_task_id() != -1:
             raise SMPStepError(
-                f"module {name} of partition {owner} was called in a backward of partition "
-                f"{ownership.partition}, as when torch.utils.checkpoint recomputes a region that "
-                "spans partitions; use smp.set_activation_checkpointing on modules that are whole "
-                "on one partition"
+                f"module {self._name(number)} of partition {owner} was called in a backward of "
+                f"partition {ownership.partition}, as when torch.utils.checkpoint recomputes a "
+                "region that spans partitions; use smp.set_activation_checkpointing on modules "
+                "that are whole on one partition"
             )
         if self._engine.microbatch < 0:
             raise SMPStepError(
-                f"module {name} lives on partition {owner}, this is partition "
+                f"module {self._name(number)} lives on partition {owner}, this is partition "
                 f"{ownership.partition}: call it inside a function decorated with smp.step"
             )
         try:
             stub, tensors = codec.pack(request, ownership.remote_name)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise SMPValidationError(
-                f"an argument of module {name} cannot travel to partition {owner}: {error}"
+                f"an argument of module {self._name(number)} cannot travel to partition {owner}: "
+                f"{error}"
             ) from error
         return codec.unpack(*self._engine.call(route, stub, tensors))
 
     def _name(self, number: int) -> str:
-        assert self._ownership is not None and self._routes is not None
-        return [*self._ownership.module_names, *self._routes.segment_names][number]
+        assert self._routes is not None
+        return self._routes.names[number]
 
     def run(
         self, module_id: int, stub: bytes, tensors: list[torch.Tensor], passes_on: bool

@@ -55,8 +55,7 @@ class PartialCheckpoint:
                 f"{name} is missing in {self.folder}, a checkpoint of {self.pp} partitions; there "
                 f"are {', '.join(there[:8]) or 'no files'}"
             )
-        if self._manifest is not None and name in self._manifest:
-            self._manifest.verify(path)
+        self._verify(path)
         return read_object(path, map_location="cpu", mmap=mmap)
 
     def partition_json(self) -> str:
@@ -64,8 +63,7 @@ class PartialCheckpoint:
         path = self.folder / "partition.json"
         if not path.is_file():
             return ""
-        if self._manifest is not None and path.name in self._manifest:
-            self._manifest.verify(path)
+        self._verify(path)
         return path.read_text(encoding="utf-8")
 
     def user_content(self) -> Any:
@@ -74,9 +72,13 @@ class PartialCheckpoint:
             if self._manifest is not None and path.name in self._manifest:
                 raise SMPCheckpointError(f"user_content.pt is missing in {self.folder}")
             return {}
+        self._verify(path)
+        return read_marker_or_object(path)
+
+    def _verify(self, path: Path) -> None:
+        """Compares a file with its checksum, if the folder has one of it."""
         if self._manifest is not None and path.name in self._manifest:
             self._manifest.verify(path)
-        return read_marker_or_object(path)
 
 
 def merged_entries(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

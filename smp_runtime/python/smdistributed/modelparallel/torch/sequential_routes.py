@@ -30,7 +30,8 @@ class SequentialRoutes:
     def __init__(self, ownership: Ownership) -> None:
         self._first_id = len(ownership.modules)
         self._segments: list[list[nn.Module]] = []
-        self.segment_names: list[str] = []
+        #: Of all that can be called, by id.
+        self.names = list(ownership.module_names)
         self.parts: dict[nn.Sequential, list[Part]] = {}
         for name, module in zip(ownership.module_names, ownership.modules, strict=True):
             # A forward of the user's own may do anything with the children.
@@ -59,7 +60,7 @@ class SequentialRoutes:
         if len(children) == 1:
             return ownership.module_id(children[0])
         self._segments.append(children)
-        self.segment_names.append(name)
+        self.names.append(name)
         return self._first_id + len(self._segments) - 1
 
     def segment(self, module_id: int) -> list[nn.Module] | None:
