@@ -8,10 +8,42 @@ measures us and a peer alternately in one run, so that a busy machine slows both
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def run_ranks(ranks: int, job: str, *arguments: object, **variables: str) -> Any:
+    """What the first of `ranks` ranks of ci/bench_jobs/`job` prints behind "RESULT ", as JSON."""
+    done = subprocess.run(
+        [
+            *("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"),
+            *("--mca", "btl", "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none"),
+            *("-np", str(ranks), str(ROOT / ".venv/bin/python"), str(ROOT / "ci/bench_jobs" / job)),
+            *map(str, arguments),
+        ],
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "SMP_PROGRESS": "off",
+            "PYTHONPATH": str(ROOT / "build" / "release" / "python"),
+            **variables,
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if done.returncode != 0 or len(results) != 1:
+        raise SystemExit(f"ci/bench: {job} failed:\n{done.stdout}{done.stderr}")
+    return json.loads(results[0].removeprefix("RESULT "))
 
 
 @dataclass(frozen=True)

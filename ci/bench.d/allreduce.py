@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 
-from benchmark import Result
-from collective_ranks import measure
+from benchmark import Result, run_ranks
 
 LIMIT = 1 / 3
 GOAL = (
@@ -17,18 +16,18 @@ SIZES = [2**20, 4 * 2**20, 16 * 2**20, 64 * 2**20]
 
 
 def run() -> Result:
-    found = measure("allreduce", RANKS, SIZES)
+    found = run_ranks(RANKS, "collective_job.py", "allreduce", *SIZES)
     rows: list[tuple[str, ...]] = [
         ("MiB", "smddp ms", "gloo ms", "Open MPI ms", "smddp GB/s (bus)")
     ]
     for size in SIZES:
-        ours, gloo, mpi = (found[size][who] for who in ("smddp", "gloo", "mpi"))
+        ours, gloo, mpi = (found[str(size)][who] for who in ("smddp", "gloo", "mpi"))
         bus = 2 * (RANKS - 1) / RANKS * size / ours / 1e9
         rows.append(
             (f"{size >> 20}", *(f"{1e3 * one:.2f}" for one in (ours, gloo, mpi)), f"{bus:.2f}")
         )
 
     def mean(who: str) -> float:
-        return math.exp(sum(math.log(found[size][who]) for size in SIZES) / len(SIZES))
+        return math.exp(sum(math.log(found[str(size)][who]) for size in SIZES) / len(SIZES))
 
     return Result("allreduce", mean("smddp"), mean("gloo"), LIMIT, GOAL, rows)

@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
 
-from benchmark import ROOT, Result
+from benchmark import Result, run_ranks
 
 STAGES, ROUNDS = 4, 7
 FORWARD_SECONDS, BACKWARD_SECONDS = 0.02, 0.04  # as in ci/bench_jobs/pipe_job.py
@@ -19,30 +16,6 @@ GOAL = (
 )
 
 
-def measure(microbatches: int) -> dict[str, list[float]]:
-    """Seconds of each step by name, as the job's first rank prints them."""
-    python = ROOT / ".venv" / "bin" / "python"
-    done = subprocess.run(
-        [
-            *("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"),
-            *("--mca", "btl", "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none"),
-            *("-np", str(STAGES), str(python), str(ROOT / "ci/bench_jobs/pipe_job.py")),
-            *(str(microbatches), str(ROUNDS), str(STAGES)),
-        ],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "SMP_PROGRESS": "off"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    if len(results) != 1:
-        raise SystemExit(f"ci/bench pipe: the job failed:\n{done.stdout}{done.stderr}")
-    seconds: dict[str, list[float]] = json.loads(results[0].removeprefix("RESULT "))
-    return seconds
-
-
 def run() -> Result:
     rows: list[tuple[str, ...]] = [
         ("seconds a step, emulated", "m", "min", "median", "max", "of ideal")
@@ -51,7 +24,8 @@ def run() -> Result:
     for microbatches in (8, 16):
         ideal = (microbatches + STAGES - 1) * (FORWARD_SECONDS + BACKWARD_SECONDS)
         medians: dict[str, float] = {}
-        for name, seconds in measure(microbatches).items():
+        times = run_ranks(STAGES, "pipe_job.py", microbatches, ROUNDS, STAGES)  # of each step
+        for name, seconds in times.items():
             medians[name] = statistics.median(seconds)
             figures = (min(seconds), medians[name], max(seconds))
             rows.append(
