@@ -4,12 +4,12 @@
 #include <csignal>
 #include <string>
 
-#include "scratch_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include "smp_runtime/core/error.h"
+#include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace smp::checkpoint {
 namespace {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/manifest.h"
 
-#include "scratch_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "smp_runtime/checkpoint/atomic_file.h"
 #include "smp_runtime/core/error.h"
+#include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace smp::checkpoint {
 namespace {

@@ -3,11 +3,12 @@
 
 #include <chrono>
 
-#include "scratch_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "smp_runtime/checkpoint/atomic_file.h"
 #include "smp_runtime/core/error.h"
+#include "tests/unit/checkpoint/scratch_folder.h"
 
 namespace smp::checkpoint {
 namespace {
