@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "smp_runtime/core/error.h"
 #include "smp_runtime/pipeline/server.h"
 
 namespace smp::pipeline::testing {
