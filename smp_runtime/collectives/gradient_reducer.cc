@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -15,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "smp_runtime/collectives/group_failure.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::collectives {
@@ -23,6 +25,7 @@ namespace {
 using torch::autograd::variable_list;
 using Indices = std::vector<std::size_t>;
 
+constexpr std::string_view kAveraging = "averaging gradients";
 constexpr std::size_t kBroadcastBytes = 250 * 1024 * 1024;
 
 struct Bucket {
@@ -40,7 +43,7 @@ c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
-  return group.allreduce(tensors, options);
+  return naming_group(group, kAveraging, [&] { return group.allreduce(tensors, options); });
 }
 
 }  // namespace
@@ -191,10 +194,14 @@ class GradientReducer::Core {
     bucket.hooked = hook_->runHook(given);
   }
 
+  void await(c10d::Work& work) {
+    naming_group(*group_, kAveraging, [&] { work.wait(); });
+  }
+
   /// The reduced bucket, averaged.
   at::Tensor result_of(Bucket& bucket) {
     if (!hook_) {
-      bucket.work->wait();
+      await(*bucket.work);
       bucket.work.reset();
       return std::move(bucket.flat).div_(group_->getSize());
     }
@@ -245,7 +252,7 @@ class GradientReducer::Core {
                                : is_late(buckets_[index - parameters_.size()]);
     }
     tensor = tensor.to(parameters_[0].device());
-    if (group_->getSize() > 1) start_all_reduce(*group_, tensor, c10d::ReduceOp::MAX)->wait();
+    if (group_->getSize() > 1) await(*start_all_reduce(*group_, tensor, c10d::ReduceOp::MAX));
     tensor = tensor.cpu();
     flags = tensor.data_ptr<std::uint8_t>();
     return std::vector<bool>(flags, flags + count);
@@ -278,7 +285,7 @@ class GradientReducer::Core {
     at::Tensor tensor = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
     std::copy(order.begin(), order.end(), tensor.data_ptr<std::int64_t>());
     std::vector<at::Tensor> tensors{tensor.to(parameters_[0].device())};
-    group_->broadcast(tensors)->wait();
+    naming_group(*group_, kAveraging, [&] { group_->broadcast(tensors)->wait(); });
     tensor = tensors[0].cpu();
     std::copy_n(tensor.data_ptr<std::int64_t>(), order.size(), order.begin());
   }
@@ -350,7 +357,8 @@ void broadcast_tensors(const std::string& group_name, const std::vector<at::Tens
   const auto group = c10d::resolve_process_group(group_name);
   if (group->getSize() == 1 || tensors.empty()) return;
   const at::NoGradGuard no_grad;
-  c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, root);
+  naming_group(*group, "a broadcast of parameters and buffers",
+               [&] { c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, root); });
 }
 
 }  // namespace smp::collectives

@@ -95,7 +95,25 @@ class Groups:
         return self._made[key]
 
 
+def _description(ranks: list[int]) -> str:
+    """For errors: who is in the group.
+
+    >>> _description([0, 2, 4])
+    'ranks 0, 2, 4'
+    >>> _description(list(range(0, 40, 2)))
+    'ranks 0, 2, 4, ..., 38'
+    """
+    shown = [str(rank) for rank in ranks]
+    return "ranks " + ", ".join([*shown[:3], "...", shown[-1]] if len(shown) > 8 else shown)
+
+
 def _new_group(ranks: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup:
-    group = dist.new_group(ranks, timeout=timeout, backend=backend, use_local_synchronization=True)
+    group = dist.new_group(
+        ranks,
+        timeout=timeout,
+        backend=backend,
+        use_local_synchronization=True,
+        group_desc=_description(ranks),
+    )
     assert isinstance(group, dist.ProcessGroup)  # this rank is a member
     return group
