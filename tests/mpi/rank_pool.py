@@ -21,7 +21,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 START_SECONDS = 120
-JOB_SECONDS = 60
+JOB_SECONDS = 180
 
 
 @dataclass

@@ -2,6 +2,7 @@
 """Checkpoint folders of one process: forms, foreign files, refusals, and kills."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -218,13 +219,14 @@ def test_model_has_to_be_wrapped_before(smp: ModuleType, tmp_path: Path) -> None
 
 
 def test_killed_saves_leave_a_complete_checkpoint(tmp_path: Path) -> None:
+    times = "200" if os.environ.get("SMP_LONG_TESTS") == "1" else "20"
     done = subprocess.run(
-        [sys.executable, str(KILLER), str(tmp_path), "20", "5"],
+        [sys.executable, str(KILLER), str(tmp_path), times, "5"],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=9 * int(times),
         check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "killed 20 times" in done.stdout
+    assert f"killed {times} times" in done.stdout
