@@ -183,6 +183,19 @@ def soak(group: Group) -> Count:
     return count + group.ctest("release", "--tests-regex", matrix, "--repeat", "until-fail:100")
 
 
+def grid(group: Group) -> Count:
+    """Tests whose usual run takes a few of many cases: all of them."""
+    group.environment |= {
+        "SMP_LONG_TESTS": "1",
+        "SMP_FUZZ_ROUNDS": "10000",
+        "PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi",
+        "OMP_NUM_THREADS": "1",
+    }
+    count = group.ctest("release", "--tests-regex", "^pipeline_fuzz_test$", "--timeout", "1800")
+    names = ("tests/mpi/test_real_models.py", "tests/mpi/test_kills.py")
+    return count + group.pytest(*names, "tests/python/test_checkpoints.py")
+
+
 def cold(group: Group) -> Count:
     folder = ROOT / "build" / "cold"
     shutil.rmtree(folder, ignore_errors=True)
@@ -217,7 +230,7 @@ FAST = {
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives)"),
 }
 IMAGE = {"image": image, "cluster": cluster}
-LONG = {"images": images, "fuzz": fuzz, "soak": soak, "cold": cold}
+LONG = {"images": images, "grid": grid, "fuzz": fuzz, "soak": soak, "cold": cold}
 
 
 def tail(path: Path, lines: int) -> str:
