@@ -11,6 +11,7 @@ from torch import nn
 
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError
 from smdistributed.modelparallel.torch.ownership import Ownership
+from smdistributed.modelparallel.torch.utils import get_distribution_axis
 
 
 class ReplicaModule(nn.Module):
@@ -70,3 +71,44 @@ class ModelViews(nn.Module):
 
     def local_buffers(self) -> Iterator[torch.Tensor]:
         return (buffer for _, buffer in self.local_named_buffers())
+
+    # --- What tensor parallelism makes of it. A parameter is distributed if it has an axis along
+    # which its slices lie on other ranks; until such layers are there, none is. ---
+
+    def is_distributed_parameter(self, parameter: nn.Parameter) -> bool:
+        """Whether this rank holds a slice of the parameter only."""
+        return get_distribution_axis(parameter) is not None
+
+    def is_distributed_buffer(self, buffer: torch.Tensor) -> bool:
+        """Whether this rank holds a slice of the buffer only: no module has such."""
+        return False
+
+    def distributed_modules(self) -> Iterator[nn.Module]:
+        """The modules that hold slices."""
+        for module in self.get_module().modules():
+            if any(self.is_distributed_parameter(p) for p in module.parameters(recurse=False)):
+                yield module
+
+    def is_scaled_batch_parameter(self, parameter: nn.Parameter) -> bool:
+        """Whether the parameter sees the batches of its whole tensor-parallel group."""
+        return self.is_distributed_parameter(parameter)
+
+    def is_scaled_batch_buffer(self, buffer: torch.Tensor) -> bool:
+        """Whether the buffer sees the batches of its whole tensor-parallel group."""
+        return self.is_distributed_buffer(buffer)
+
+    def default_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """This rank's parameters whose gradients are averaged over ``DP_GROUP``."""
+        return (
+            (name, parameter)
+            for name, parameter in self.local_named_parameters()
+            if not self.is_scaled_batch_parameter(parameter)
+        )
+
+    def scaled_batch_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """This rank's parameters whose gradients are averaged over ``RDP_GROUP``."""
+        return (
+            (name, parameter)
+            for name, parameter in self.local_named_parameters()
+            if self.is_scaled_batch_parameter(parameter)
+        )

@@ -14,6 +14,7 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch import codec
 from smdistributed.modelparallel.torch.activation_checkpointing import Region, run_modules
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
+from smdistributed.modelparallel.torch.log import warning_here
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
 
@@ -25,6 +26,7 @@ class RemoteModules:
         self._engine: _runtime.Engine | None = None
         self._ownership: Ownership | None = None
         self._routes: SequentialRoutes | None = None
+        self._changers: set[int] = set()
 
     def connect(
         self, engine: _runtime.Engine, ownership: Ownership, routes: SequentialRoutes
@@ -107,6 +109,7 @@ class RemoteModules:
         """
         assert self._ownership is not None and self._routes is not None
         args, kwargs, region = codec.unpack(stub, tensors, self._ownership.find_parameter)
+        versions = [tensor._version for tensor in tensors]
         modules, segment = self._ownership.modules, self._routes.segment(module_id)
         if segment is not None:
             (result,) = args
@@ -118,9 +121,28 @@ class RemoteModules:
             chain = [modules[number] for number in region.modules]
             result = run_modules(chain, args, kwargs, region.preserve_rng_state)
         try:
-            return codec.pack(((result,), {}, None) if passes_on else result)
+            stub, results = codec.pack(((result,), {}, None) if passes_on else result)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise SMPValidationError(
                 f"the result of module {self._name(module_id)} cannot travel to another "
                 f"partition: {error}"
             ) from error
+        changed = [t for t, v in zip(tensors, versions, strict=True) if t._version != v]
+        if changed and module_id not in self._changers:
+            self._warn_of_changes(module_id, changed, results)
+        return stub, results
+
+    def _warn_of_changes(
+        self, module_id: int, changed: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> None:
+        """Once a module. One that returns what it changed, as ``ReLU(inplace=True)``, is fine."""
+        returned = {result.data_ptr() for result in results}
+        if all(tensor.data_ptr() in returned for tensor in changed):
+            return
+        assert self._ownership is not None
+        self._changers.add(module_id)
+        warning_here(
+            f"module {self._name(module_id)} of partition {self._ownership.partition} changes an "
+            "argument in place; its caller on another partition does not see the change: return "
+            "the tensor, or keep both modules on one partition with smp.set_partition"
+        )

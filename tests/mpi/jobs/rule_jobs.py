@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_rules.py."""
+
+from __future__ import annotations
+
+import threading
+from unittest import mock
+
+import smdistributed.modelparallel.torch as smp
+import torch
+from smdistributed.modelparallel.torch import remote_modules
+from torch import nn
+
+WIDTH = 4
+
+
+class Remote(nn.Module):
+    """A caller, and a module of partition 1 that does `what` to its argument."""
+
+    def __init__(self, far: nn.Module) -> None:
+        super().__init__()
+        self.near = nn.Linear(WIDTH, WIDTH)
+        self.far = far
+        smp.set_partition(far, 1)
+
+
+class Returning(nn.Module):
+    def __init__(self, make) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.make = make
+
+    def forward(self, x, *_others):
+        return self.make(x * self.weight)
+
+
+@smp.step
+def forward_step(model, x):
+    return model(x)
+
+
+def send_a_lock():
+    class Caller(Remote):
+        def forward(self, x):
+            return self.far(self.near(x), threading.Lock())
+
+    forward_step(smp.DistributedModel(Caller(Returning(lambda x: x))), torch.ones(2, WIDTH))
+
+
+def return_a_lock():
+    class Caller(Remote):
+        def forward(self, x):
+            return self.far(self.near(x))[0]
+
+    far = Returning(lambda x: (x, threading.Lock()))
+    forward_step(smp.DistributedModel(Caller(far)), torch.ones(2, WIDTH))
+
+
+class Overwriting(nn.Module):
+    def __init__(self, returns: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.returns = returns
+
+    def forward(self, x):
+        x.mul_(2)
+        return x if self.returns else x * self.weight
+
+
+class Overwritten(Remote):
+    def forward(self, x):
+        y = x * 1
+        return self.far(y) + 0 * self.near(y)
+
+
+def change_an_argument(returns: bool):
+    """The output, and what this rank warned of."""
+    model = smp.DistributedModel(Overwritten(Overwriting(returns)))
+    said: list[str] = []
+    with mock.patch.object(remote_modules, "warning_here", said.append), torch.no_grad():
+        for _ in range(2):
+            out = forward_step(model, torch.ones(2, WIDTH))
+    return out.concat(), said
+
+
+def gradient_of_a_step(average: bool):
+    """Of the sum of a whole batch over microbatches, with the reducer averaging over replicas."""
+    torch.manual_seed(0)
+    model = smp.DistributedModel(
+        nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, 1, bias=False)),
+        average_grads_across_microbatches=average,
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1)
+
+    @smp.step
+    def step(model, x):
+        model.backward(model(x).sum())
+
+    step(model, torch.full((8, WIDTH), float(1 + smp.dp_rank())))
+    return {name: p.grad for name, p in model.local_named_parameters()}
+
+
+def answers_of_the_model():
+    """What a model of two partitions says of itself before and after its first step."""
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
+    smp.set_partition(module[1], 1)
+    model = smp.DistributedModel(module)
+    before = model.partitioned
+    moved = model.to("cpu") is model
+    called = []
+    model.register_post_partition_hook(lambda *given: called.append(("partition", len(given))))
+    model.register_post_step_hook(lambda *given: called.append(("step", len(given))))
+    names = [name for name, _ in model.named_parameters()]
+    for _ in range(2):
+        forward_step(model, torch.ones(4, WIDTH))
+    return {
+        "partitioned": (before, model.partitioned),
+        "moved": moved,
+        "called": called,
+        "same_names": names == [name for name, _ in model.named_parameters()],
+        "depth": model.module.module is module and model.get_module() is module,
+        "parameters": [name for name, _ in model.local_named_parameters()],
+        "buffers": [name for name, _ in model.local_named_buffers()],
+        "modules": [name for name, _ in model.local_named_modules()],
+        "counts": (len(list(model.local_parameters())), len(list(model.local_buffers()))),
+        "distributed": [
+            *model.distributed_modules(),
+            *model.scaled_batch_reducer_named_parameters(),
+            *filter(model.is_distributed_parameter, model.parameters()),
+            *filter(model.is_scaled_batch_parameter, model.parameters()),
+            *filter(model.is_distributed_buffer, model.local_buffers()),
+            *filter(model.is_scaled_batch_buffer, model.local_buffers()),
+        ],
+        "reduced": [name for name, _ in model.default_reducer_named_parameters()],
+        "gathered": sorted(model.state_dict(gather_to_rank0=True)),
+    }
