@@ -58,6 +58,14 @@ std::vector<std::string> whole_command(const RankRequest& request) {
 
 }  // namespace
 
+void leave_out_sleeping_transport(std::vector<std::string>& environment) {
+  constexpr const char* kTransports = "OMPI_MCA_btl";
+  // What our own -mca option says; the documented command line stays as scripts know it.
+  if (value_of(environment, kTransports) == "^openib") {
+    set_variable(environment, kTransports, "^openib,ofi");
+  }
+}
+
 void set_rank_variables(std::vector<std::string>& environment) {
   for (const auto& [name, source] : kRankVariables) {
     const std::string value(value_of(environment, source));
@@ -78,6 +86,7 @@ int run_rank(const RankRequest& request) {
   const std::string folder(value_of(current, kFolderVariable));
   std::vector<std::string> environment = rank_environment(folder, current);
   if (request.sets_rank_variables) set_rank_variables(environment);
+  leave_out_sleeping_transport(environment);
   const pid_t rank = spawn({.argv = whole_command(request), .environment = std::move(environment)});
 
   bool stopped = false;

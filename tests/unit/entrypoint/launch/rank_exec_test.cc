@@ -7,7 +7,32 @@
 namespace entrypoint::launch {
 namespace {
 
+using testing::ElementsAre;
 using testing::UnorderedElementsAre;
+
+TEST(SleepingTransport, IsLeftOutOfOurOwnChoice) {
+  std::vector<std::string> environment = {"OMPI_MCA_btl=^openib", "OMPI_MCA_pml=ob1"};
+
+  leave_out_sleeping_transport(environment);
+
+  EXPECT_THAT(environment, ElementsAre("OMPI_MCA_btl=^openib,ofi", "OMPI_MCA_pml=ob1"));
+}
+
+TEST(SleepingTransport, StaysWhereTheUserChose) {
+  std::vector<std::string> environment = {"OMPI_MCA_btl=self,ofi"};
+
+  leave_out_sleeping_transport(environment);
+
+  EXPECT_THAT(environment, ElementsAre("OMPI_MCA_btl=self,ofi"));
+}
+
+TEST(SleepingTransport, IsNotNamedOutsideOfMpirun) {
+  std::vector<std::string> environment = {"PATH=/bin"};
+
+  leave_out_sleeping_transport(environment);
+
+  EXPECT_THAT(environment, ElementsAre("PATH=/bin"));
+}
 
 TEST(RankVariables, AreOpenMpisUnderTorchsNames) {
   std::vector<std::string> environment = {
