@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "entrypoint/config/aws_profile.h"
 #include "entrypoint/config/job_distribution.h"
 #include "entrypoint/config/s3_location.h"
 #include "opt_ml_layout/json_document.h"
@@ -151,7 +152,7 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
     job.training_job_name = name->second;
   }
   job.region = first_of(reserved_text(job, "sagemaker_region"),
-                        value_or(job.environment, "AWS_DEFAULT_REGION"));
+                        value_or(job.environment, "AWS_DEFAULT_REGION", files.profile_region));
   if (const std::string module = value_or(job.environment, "SAGEMAKER_TRAINING_MODULE");
       !module.empty()) {
     job.framework_module = module;
@@ -169,6 +170,10 @@ JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environme
   JobFiles files{.resources = opt_ml::read_resource_config(layout),
                  .channels = opt_ml::read_data_channels(layout)};
   files.hyperparameters = opt_ml::read_hyperparameters(layout, files.channels);
+  const ProfileSettings profile = read_profile(environment);
+  if (const auto region = profile.find("region"); region != profile.end()) {
+    files.profile_region = region->second;
+  }
   JobConfig job = make_job_config(layout, std::move(files), std::move(environment));
   job.code = look_into_code(layout, job.entry_point);
   std::error_code ignored;

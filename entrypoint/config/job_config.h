@@ -59,7 +59,7 @@ struct JobConfig {
   std::string module_dir;                        ///< sagemaker_submit_directory, else <base>/code
   std::string job_name;                          ///< hyperparameter sagemaker_job_name
   std::optional<std::string> training_job_name;  ///< variable TRAINING_JOB_NAME
-  std::string region;
+  std::string region;  ///< hyperparameter, else AWS_DEFAULT_REGION, else the AWS profile's
   std::optional<std::string> framework_module;  ///< SAGEMAKER_TRAINING_MODULE
   int log_level = 20;
   CodeFolder code;
@@ -88,6 +88,7 @@ struct JobFiles {
   opt_ml::ResourceConfig resources;
   opt_ml::DataChannels channels;
   opt_ml::Hyperparameters hyperparameters;
+  std::string profile_region;  ///< of the AWS profile in use; empty when it names none
 };
 
 /// Pure, `code` aside. Throws ConfigError for values that make no job, naming the hyperparameter or

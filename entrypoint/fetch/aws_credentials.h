@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "entrypoint/config/aws_profile.h"
 #include "entrypoint/config/process_environment.h"
-#include "entrypoint/fetch/aws_profile.h"
 #include "entrypoint/fetch/http_client.h"
 #include "entrypoint/fetch/retries.h"
 

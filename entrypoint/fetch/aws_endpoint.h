@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "entrypoint/config/aws_profile.h"
 #include "entrypoint/config/process_environment.h"
 #include "entrypoint/config/s3_location.h"
-#include "entrypoint/fetch/aws_profile.h"
 
 namespace entrypoint::fetch {
 

@@ -4,10 +4,10 @@
 #include <memory>
 #include <system_error>
 
+#include "entrypoint/config/aws_profile.h"
 #include "entrypoint/fetch/archive.h"
 #include "entrypoint/fetch/aws_credentials.h"
 #include "entrypoint/fetch/aws_endpoint.h"
-#include "entrypoint/fetch/aws_profile.h"
 #include "entrypoint/fetch/code_artifact.h"
 #include "entrypoint/fetch/code_copy.h"
 #include "entrypoint/fetch/curl_http_client.h"

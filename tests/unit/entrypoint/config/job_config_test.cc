@@ -63,6 +63,19 @@ TEST(JobConfig, RegionIsTheHyperparameterElseTheDefaultRegion) {
             "eu-west-1");
 }
 
+TEST(JobConfig, RegionIsTheAwsProfilesWhenNothingElseNamesOne) {
+  const TemporaryFolder folder;
+  const opt_ml::Layout layout(folder.path() / "opt_ml");
+  write_file(layout.input_config() / "resourceconfig.json",
+             R"({"current_host": "algo-1", "hosts": ["algo-1"]})");
+  write_file(folder.path() / ".aws/config", "[default]\nregion = eu-central-1\n");
+  EnvironmentMap environment = {{"HOME", folder.path().string()}};
+
+  EXPECT_EQ(read_job_config(layout, environment).region, "eu-central-1");
+  environment["AWS_DEFAULT_REGION"] = "us-west-2";
+  EXPECT_EQ(read_job_config(layout, environment).region, "us-west-2");
+}
+
 TEST(JobConfig, SwitchesInTextAreUnderstood) {
   EXPECT_FALSE(JobConfig(a_job().with("sagemaker_mpi_enabled", "False")).distribution.mpi);
   EXPECT_FALSE(JobConfig(a_job().with("sagemaker_mpi_enabled", "\"false\"")).distribution.mpi);

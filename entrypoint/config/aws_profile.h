@@ -8,7 +8,7 @@
 
 #include "entrypoint/config/process_environment.h"
 
-namespace entrypoint::fetch {
+namespace entrypoint {
 
 using ProfileSettings = std::map<std::string, std::string, std::less<>>;
 
@@ -23,4 +23,4 @@ std::string profile_name(const EnvironmentMap& environment);
 /// AWS_CONFIG_FILE name other files. Files that are not there count as empty.
 ProfileSettings read_profile(const EnvironmentMap& environment);
 
-}  // namespace entrypoint::fetch
+}  // namespace entrypoint

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/fetch/aws_profile.h"
+#include "entrypoint/config/aws_profile.h"
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
+#include <utility>
 
-namespace entrypoint::fetch {
+namespace entrypoint {
 namespace {
 
 std::string_view trimmed(std::string_view text) {
@@ -32,8 +33,11 @@ std::string text_of(const EnvironmentMap& environment, std::string_view variable
   } else if (path.string().starts_with("~/")) {
     path = std::filesystem::path(home) / path.string().substr(2);
   }
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  // Not by stream iterators: of a folder, which opens well, the first read would throw.
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
 }
 
 }  // namespace
@@ -72,4 +76,4 @@ ProfileSettings read_profile(const EnvironmentMap& environment) {
   return settings;
 }
 
-}  // namespace entrypoint::fetch
+}  // namespace entrypoint

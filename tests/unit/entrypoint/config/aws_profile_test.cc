@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/fetch/aws_profile.h"
+#include "entrypoint/config/aws_profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
-namespace entrypoint::fetch {
+namespace entrypoint {
 namespace {
 
 using ::testing::ElementsAre;
@@ -59,4 +59,4 @@ TEST(AwsProfile, OtherFilesCanBeNamed) {
 }
 
 }  // namespace
-}  // namespace entrypoint::fetch
+}  // namespace entrypoint
