@@ -18,6 +18,7 @@
 #include "entrypoint/launch/spawn.h"
 #include "entrypoint/launch/sshd.h"
 #include "entrypoint/launch/tcp.h"
+#include "entrypoint/plan/job_network.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "smp_runtime/core/error.h"
 
@@ -28,12 +29,6 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kName{2000};
 constexpr std::chrono::milliseconds kAnswer{2000};
-
-EfaSwitch as_switch(EfaPolicy policy) {
-  return policy == EfaPolicy::kOn    ? EfaSwitch::kOn
-         : policy == EfaPolicy::kOff ? EfaSwitch::kOff
-                                     : EfaSwitch::kAuto;
-}
 
 Finding examine_own_name(const std::string& host, bool needs_name) {
   const std::string subject = "host " + host;
@@ -116,10 +111,12 @@ class Examination {
   }
 
   void look_at_python() {
-    for (const char* name : {"python3", "python"}) {
-      if (python_.empty()) python_ = find_program(name, path_);
+    try {
+      python_ = find_python(job_ ? job_->knobs.python : "", path_);
+    } catch (const smp::ConfigError& error) {
+      add("python", Health::kBad, error.what(), "correct or unset SM_LAUNCH_PYTHON");
+      return;
     }
-    if (job_ && !job_->knobs.python.empty()) python_ = job_->knobs.python;
     if (python_.empty()) {
       add("python", Health::kBad, "no python3 on PATH (" + path_ + ")",
           "install Python, or set SM_LAUNCH_PYTHON");
@@ -137,11 +134,8 @@ class Examination {
 
   void look_at_programs() {
     const bool several = has_several_hosts();
-    const auto look = [&](const char* name, const char* package, bool needed) {
-      fs::path program = find_program(name, path_);
-      if (program.empty() && access((fs::path("/usr/sbin") / name).c_str(), X_OK) == 0) {
-        program = fs::path("/usr/sbin") / name;
-      }
+    const auto look = [&](const char* name, const fs::path& program, const char* package,
+                          bool needed) {
       if (!program.empty()) {
         add(name, Health::kGood, program.string());
       } else {
@@ -149,10 +143,11 @@ class Examination {
             fmt::format("apt-get install {}", package));
       }
     };
-    look("mpirun", "openmpi-bin", job_ && job_->distribution.mpi);
-    look("ssh", "openssh-client", several);
-    look("sshd", "openssh-server", several);
-    look("ssh-keygen", "openssh-client", several);
+    const auto on_path = [&](const char* name) { return find_program(name, path_); };
+    look("mpirun", on_path("mpirun"), "openmpi-bin", job_ && job_->distribution.mpi);
+    look("ssh", on_path("ssh"), "openssh-client", several);
+    look("sshd", find_sshd(path_), "openssh-server", several);
+    look("ssh-keygen", on_path("ssh-keygen"), "openssh-client", several);
   }
 
   void look_at_hostname_shim() {
@@ -169,7 +164,7 @@ class Examination {
     MachineNeeds needs{.several_hosts = has_several_hosts()};
     if (job_) {
       needs.instance_type = job_->resources.current_instance_type;
-      needs.efa = as_switch(job_->knobs.efa);
+      needs.efa = efa_switch(job_->knobs.efa);
     }
     if (plan_) needs.processes_per_host = plan_->processes_per_host;
     std::optional<TorchFacts> torch;

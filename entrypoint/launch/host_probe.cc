@@ -46,21 +46,6 @@ fs::path behind_script(const fs::path& python) {
   return asked.status.ok() && real.is_absolute() ? real : python;
 }
 
-fs::path find_python(const JobConfig& job, const std::string& path) {
-  if (!job.knobs.python.empty()) {
-    const fs::path python = find_program(job.knobs.python, path);
-    if (python.empty() || access(python.c_str(), X_OK) != 0) {
-      throw smp::ConfigError("SM_LAUNCH_PYTHON={}: no such program; correct or unset it",
-                             job.knobs.python);
-    }
-    return behind_script(python);
-  }
-  for (const char* name : {"python3", "python"}) {
-    if (fs::path python = find_program(name, path); !python.empty()) return behind_script(python);
-  }
-  return {};
-}
-
 /// A container sees the modules of its host.
 std::string kernel_module_version(const fs::path& name) {
   std::ifstream file(fs::path("/sys/module") / name / "version");
@@ -112,6 +97,20 @@ int count_neuron_cores(const std::string& json) {
   return count;
 }
 
+fs::path find_python(const std::string& chosen, const std::string& path) {
+  if (!chosen.empty()) {
+    const fs::path python = find_program(chosen, path);
+    if (python.empty() || access(python.c_str(), X_OK) != 0) {
+      throw smp::ConfigError("SM_LAUNCH_PYTHON={}: no such program; correct or unset it", chosen);
+    }
+    return behind_script(python);
+  }
+  for (const char* name : {"python3", "python"}) {
+    if (fs::path python = find_program(name, path); !python.empty()) return behind_script(python);
+  }
+  return {};
+}
+
 fs::path launcher_path() { return fs::read_symlink("/proc/self/exe"); }
 
 fs::path find_hostname_shim(const fs::path& launcher) {
@@ -128,7 +127,7 @@ HostFacts probe_host(const JobConfig& job) {
   facts.num_gpus = count_gpus(output_of({"nvidia-smi", "--list-gpus"}, path));
   facts.gpu_driver = kernel_module_version("nvidia");
   facts.num_neurons = probe_neurons(job, path);
-  facts.python = find_python(job, path);
+  facts.python = find_python(job.knobs.python, path);
   const auto folders = package_folders(facts.python, value_or(job.environment, "PYTHONPATH"));
   facts.has_mpi4py = has_package(folders, "mpi4py");
   facts.torch_version = torch_version(folders);

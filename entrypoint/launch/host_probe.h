@@ -21,6 +21,12 @@ int count_gpus(const std::string& list);
 /// Sum of nc_count over the devices that `neuron-ls -j` prints. Pure; 0 for anything else.
 int count_neuron_cores(const std::string& json);
 
+/// The interpreter of the user's script: `chosen` (SM_LAUNCH_PYTHON), else the first of python3 and
+/// python on `path`; empty when there is none. Where a version manager's script stands in its
+/// place, the interpreter behind it, which is asked for its name. Throws ConfigError when the
+/// chosen one is not there.
+std::filesystem::path find_python(const std::string& chosen, const std::string& path);
+
 /// This binary, absolute.
 std::filesystem::path launcher_path();
 

@@ -90,12 +90,14 @@ std::string current_user() {
   return entry->pw_name;
 }
 
-ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobSettings& job) {
+std::filesystem::path find_sshd(std::string_view path) {
   // sshd insists on an absolute path to itself, for it starts itself again for each connection.
-  std::filesystem::path program = "/usr/sbin/sshd";
-  if (access(program.c_str(), X_OK) != 0) {
-    program = find_program("sshd", value_of(job.inherited, "PATH"));
-  }
+  const std::filesystem::path usual = "/usr/sbin/sshd";
+  return access(usual.c_str(), X_OK) == 0 ? usual : find_program("sshd", path);
+}
+
+ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobSettings& job) {
+  const std::filesystem::path program = find_sshd(value_of(job.inherited, "PATH"));
   if (program.empty()) {
     throw smp::ConfigError(
         "no sshd in /usr/sbin or on PATH; a job on several hosts needs it: install openssh-server");

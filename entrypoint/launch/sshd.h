@@ -44,6 +44,9 @@ int default_ssh_port();
 /// ssh refuses to work without one.
 std::string current_user();
 
+/// /usr/sbin/sshd, else the first on `path`; empty when there is none.
+std::filesystem::path find_sshd(std::string_view path);
+
 /// Writes this job's configuration into the folder and starts sshd. Throws ConfigError when there
 /// is none.
 ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobSettings& job);
