@@ -43,8 +43,10 @@ class Job {
   /// hosts cannot work together, ConfigError when something needed is missing.
   virtual Outcome run() = 0;
 
-  /// Tells the other hosts how the job ended. Call once after run(), also when it threw. Blocks for
-  /// at most 20 s; hosts that cannot be told are logged.
+  /// Tells the other hosts how the job ended. Call once after run(), also when it threw or when the
+  /// job failed before it. A master blocks for at most 20 s, before its workers were reached for at
+  /// most two minutes, a worker that failed before run() until its master comes or its timeout; a
+  /// stop ends both. Hosts that cannot be told are logged.
   virtual void announce(const JobStatus& status) { static_cast<void>(status); }
 };
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "entrypoint/launch/ssh_keys.h"
+#include "opt_ml_layout/outputs.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 
@@ -15,6 +16,7 @@ namespace {
 constexpr std::chrono::seconds kConversation{5};
 constexpr std::string_view kKeyLine = "SMP-KEYS/1 key ";
 constexpr std::string_view kRefusedLine = "SMP-KEYS/1 refused ";
+constexpr std::string_view kFailedLine = "SMP-KEYS/1 failed ";
 constexpr std::string_view kDoneLine = "SMP-KEYS/1 done";
 
 // Bytes from the network, made fit for a log line.
@@ -38,12 +40,42 @@ std::optional<std::string> parse_exchanged_key(std::string_view text) {
   return key;
 }
 
-// One conversation. Returns the master's key, or throws.
-std::string converse(Connection& connection, const ExchangeRequest& request,
-                     const std::optional<std::string>& accepted, Deadline deadline) {
+std::string failed_line(std::string_view host, std::string_view job, const JobStatus& status) {
+  std::string text;
+  for (const char c : job_status_text(status)) {
+    if (c == '\n' || c == '\\') text += '\\';
+    text += c == '\n' ? 'n' : static_cast<unsigned char>(c) < 32 ? ' ' : c;
+  }
+  const std::string start = fmt::format("{}{} {} ", kFailedLine, host, job);
+  return start + std::string(opt_ml::utf8_prefix(text, kLongestFailedLine - start.size())) + "\n";
+}
+
+std::string without_escapes(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool escaped = text[i] == '\\' && i + 1 < text.size();
+    if (escaped) ++i;
+    result += escaped && text[i] == 'n' ? '\n' : text[i];
+  }
+  return result;
+}
+
+bool comes_from_master(const Connection& connection, const ExchangeRequest& request) {
+  return std::ranges::any_of(request.master_addresses(), [&](const Address& address) {
+    return address.same_host(connection.peer());
+  });
+}
+
+// One conversation. Returns what the master sent, or throws.
+Received converse(Connection& connection, const ExchangeRequest& request,
+                  const std::optional<std::string>& accepted, Deadline deadline) {
   connection.write(fmt::format("{}{} {}\n", kExchangeGreeting, request.host, request.job),
                    deadline);
-  const std::string line = connection.read_line(kLongestExchangeLine, deadline);
+  const std::string line = connection.read_line(kLongestFailedLine, deadline);
+  if (auto failure = parse_failed_line(line, request.host, request.job)) {
+    connection.write(fmt::format("{}\n", kDoneLine), deadline);
+    return {.key = {}, .failure = std::move(failure)};
+  }
   const auto refuse = [&](const std::string& reason) {
     connection.write(fmt::format("{}{}\n", kRefusedLine, reason), deadline);
     throw smp::HostError("{}", reason);
@@ -63,7 +95,7 @@ std::string converse(Connection& connection, const ExchangeRequest& request,
     refuse("another key was accepted before; a job has one exchange");
   }
   connection.write(fmt::format("{}{}\n", kKeyLine, request.host_key), deadline);
-  return *key;
+  return {.key = *key, .failure = {}};
 }
 
 }  // namespace
@@ -97,14 +129,32 @@ std::string hand_over_key(Connection& connection, std::string_view greeting, std
   return *key;
 }
 
-std::string receive_key(Listener& listener, const ExchangeRequest& request, Deadline deadline) {
+std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_view host,
+                                           std::string_view job) {
+  if (!line.starts_with(kFailedLine)) return std::nullopt;
+  line.remove_prefix(kFailedLine.size());
+  if (take_word(line) != host || take_word(line) != job) return std::nullopt;
+  return parse_job_status(without_escapes(line));
+}
+
+void confirm_failure(Connection& connection) {
+  connection.write(fmt::format("{}\n", kDoneLine), Clock::now() + kConversation);
+}
+
+void tell_worker_of_failure(Connection& connection, std::string_view host, std::string_view job,
+                            const JobStatus& status) {
+  const Deadline deadline = Clock::now() + kConversation;
+  connection.write(failed_line(host, job, status), deadline);
+  if (connection.read_line(kLongestExchangeLine, deadline) != kDoneLine) {
+    throw smp::HostError("{} did not take the word of the failure", host);
+  }
+}
+
+Received receive_key(Listener& listener, const ExchangeRequest& request, Deadline deadline) {
   std::optional<std::string> accepted;
   std::string last = "nobody connected";
   while (auto connection = listener.accept(deadline)) {
-    const std::vector<Address> allowed = request.master_addresses();
-    const bool from_master = std::ranges::any_of(
-        allowed, [&](const Address& address) { return address.same_host(connection->peer()); });
-    if (!from_master) {
+    if (!comes_from_master(*connection, request)) {
       last = fmt::format("{} connected, which is no address of {}", connection->peer().text(),
                          request.master);
       SMP_LOG(warning, "key exchange: {}", last);
@@ -112,9 +162,11 @@ std::string receive_key(Listener& listener, const ExchangeRequest& request, Dead
     }
     const Deadline end = std::min(deadline, Clock::now() + kConversation);
     try {
-      accepted = converse(*connection, request, accepted, end);
+      const Received received = converse(*connection, request, accepted, end);
+      if (received.failure) return received;
+      accepted = received.key;
       const std::string done = connection->read_line(kLongestExchangeLine, end);
-      if (done == kDoneLine) return *accepted;
+      if (done == kDoneLine) return received;
       last = "the master broke the exchange off";
     } catch (const smp::HostError& error) {
       last = error.what();  // the master tries again
@@ -126,6 +178,24 @@ std::string receive_key(Listener& listener, const ExchangeRequest& request, Dead
       "every host runs this launcher and reaches the others by name (SM_LAUNCH_WORKER_TIMEOUT sets "
       "the time)",
       request.master, last);
+}
+
+bool tell_master_of_failure(Listener& listener, const ExchangeRequest& request,
+                            const JobStatus& status, Deadline deadline) {
+  const std::string line = failed_line(request.host, request.job, status);
+  while (auto connection = listener.accept(deadline)) {
+    if (!comes_from_master(*connection, request)) continue;
+    const Deadline end = std::min(deadline, Clock::now() + kConversation);
+    try {
+      connection->write(line, end);
+      // A failed master says what it has to say, in place of `done`.
+      const std::string answer = connection->read_line(kLongestFailedLine, end);
+      if (answer == kDoneLine || answer.starts_with(kFailedLine)) return true;
+    } catch (const smp::HostError& error) {
+      SMP_LOG(debug, "telling {} of the failure: {}", request.master, error.what());
+    }
+  }
+  return false;
 }
 
 }  // namespace entrypoint::launch

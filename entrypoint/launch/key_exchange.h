@@ -11,6 +11,13 @@
 //        or SMP-KEYS/1 refused REASON
 //     M: SMP-KEYS/1 done
 //
+// A host that failed before that, as pip or a download may, says so, and how, in place of its line:
+//
+//     W: SMP-KEYS/1 failed HOST JOB STATUS  for its hello; M answers `done`
+//     M: SMP-KEYS/1 failed HOST JOB STATUS  for its key; W answers `done`
+//
+// STATUS is the text of job_status.h with "\\n" for newlines; such a line may have 8192 bytes.
+//
 // After `done` the worker stops listening and starts sshd, which lets in the holder of the master's
 // key and nobody else. JOB is a digest of the job's host list: two jobs that meet by accident tell
 // each other so.
@@ -33,11 +40,13 @@
 #include <string_view>
 #include <vector>
 
+#include "entrypoint/launch/job_status.h"
 #include "entrypoint/launch/tcp.h"
 
 namespace entrypoint::launch {
 
 inline constexpr std::size_t kLongestExchangeLine = 1024;
+inline constexpr std::size_t kLongestFailedLine = 8192;
 inline constexpr std::string_view kExchangeGreeting = "SMP-KEYS/1 hello ";
 
 /// Equal on all hosts of a job, different for another list of hosts or another name.
@@ -48,6 +57,16 @@ std::string job_digest(std::span<const std::string> hosts, std::string_view job_
 std::string hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,
                           std::string_view job, std::string_view job_key);
 
+/// What a line `failed` for `host` of `job` says; none: it is another line, or of another job.
+std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_view host,
+                                           std::string_view job);
+
+/// Master's side, after either greeting: takes leave of a worker that failed, or tells one that
+/// waits for a key that there will be none. Throws HostError.
+void confirm_failure(Connection& connection);
+void tell_worker_of_failure(Connection& connection, std::string_view host, std::string_view job,
+                            const JobStatus& status);
+
 struct ExchangeRequest {
   std::string host;    ///< our own name
   std::string master;  ///< its name, for messages
@@ -57,8 +76,19 @@ struct ExchangeRequest {
   std::function<std::vector<Address>()> master_addresses;
 };
 
-/// Worker's side: serves connections until one exchange is complete, and returns the master's key.
-/// Throws HostError at the deadline, with what happened so far.
-std::string receive_key(Listener& listener, const ExchangeRequest& request, Deadline deadline);
+/// Of the two one is there.
+struct Received {
+  std::string key;                   ///< the master's
+  std::optional<JobStatus> failure;  ///< the master's: no rank will ever start
+};
+
+/// Worker's side: serves connections until one exchange is complete. Throws HostError at the
+/// deadline, with what happened so far.
+Received receive_key(Listener& listener, const ExchangeRequest& request, Deadline deadline);
+
+/// Worker's side, instead: serves connections until the master knows that this host failed. False
+/// at the deadline.
+bool tell_master_of_failure(Listener& listener, const ExchangeRequest& request,
+                            const JobStatus& status, Deadline deadline);
 
 }  // namespace entrypoint::launch

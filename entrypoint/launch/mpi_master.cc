@@ -8,7 +8,6 @@
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/host_name.h"
 #include "entrypoint/launch/key_exchange.h"
-#include "entrypoint/launch/peer.h"
 #include "entrypoint/launch/peer_watch.h"
 #include "entrypoint/launch/process_job.h"
 #include "entrypoint/launch/ssh_client.h"
@@ -23,6 +22,8 @@ namespace {
 constexpr std::chrono::seconds kPeerMargin{30};
 constexpr std::chrono::seconds kDelivery{15};
 constexpr std::chrono::seconds kMpirunEnd{5};
+// Hosts that prepare themselves need about as long as each other.
+constexpr std::chrono::milliseconds kPreparation{120'000};
 
 }  // namespace
 
@@ -32,6 +33,7 @@ MpiMaster::MpiMaster(const LaunchPlan& plan, JobSettings settings, ProcessRunner
     check_host_name(host);
     if (host != plan_.current_host) workers_.push_back(host);
   }
+  waiting_ = workers_;
 }
 
 Outcome MpiMaster::run() {
@@ -40,49 +42,71 @@ Outcome MpiMaster::run() {
                         planned_environment(plan_, settings_.inherited));
   // Workers look at this port to see that their master lives.
   const ChildId sshd = start_sshd(runner_, keys_.folder(), settings_);
-  if (!wait_for_workers(sshd)) {
-    return {.status = stopped_status(runner_), .command = plan_.argv};
-  }
+  if (const auto outcome = wait_for_workers(sshd)) return *outcome;
   return run_ranks(sshd);
 }
 
-// False when a stop came first.
-bool MpiMaster::wait_for_workers(ChildId sshd) {
+PeerRequest MpiMaster::peer(const std::string& host) const {
+  return {.host = host,
+          .port = settings_.ssh_port,
+          .job = job_digest(plan_.hosts, settings_.job_name),
+          .job_key = keys_.is_mounted() ? "" : keys_.job_key(),
+          .folder = keys_.folder().path(),
+          .ssh_config = keys_.ssh_config(),
+          .environment = settings_.inherited};
+}
+
+// None: all are there. A value: a stop came first, or a worker failed and said how.
+std::optional<Outcome> MpiMaster::wait_for_workers(ChildId sshd) {
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   std::map<std::string, ChildId> errands;
   for (const std::string& host : workers_) {
-    const PeerRequest request{.host = host,
-                              .port = settings_.ssh_port,
-                              .job = job_digest(plan_.hosts, settings_.job_name),
-                              .job_key = keys_.is_mounted() ? "" : keys_.job_key(),
-                              .folder = keys_.folder().path(),
-                              .ssh_config = keys_.ssh_config(),
-                              .environment = settings_.inherited};
-    errands[host] = runner_.start(Errand{.name = "reach " + host, .work = [request, deadline] {
-                                           wait_for_peer(request, deadline);
-                                           return std::string{};
-                                         }});
+    errands[host] =
+        runner_.start(Errand{.name = "reach " + host, .work = [request = peer(host), deadline] {
+                               const std::optional<JobStatus> failed =
+                                   wait_for_peer(request, deadline);
+                               return failed ? job_status_text(*failed) : std::string{};
+                             }});
   }
+  const auto answered = [&](ChildId errand) {
+    const auto ended = runner_.ended(errand);
+    return ended && ended->ok();
+  };
+  const auto failed = [&](const auto& item) {
+    return answered(item.second) && !runner_.collected(item.second).empty();
+  };
   const auto pending = [&] {
     return std::ranges::any_of(errands,
                                [&](const auto& item) { return !runner_.ended(item.second); });
   };
-  while (pending() && runner_.stop_signal() == 0 && !runner_.ended(sshd)) {
+  while (pending() && runner_.stop_signal() == 0 && !runner_.ended(sshd) &&
+         std::ranges::none_of(errands, failed)) {
     if (runner_.wait(deadline + kPeerMargin) == Wake::kDeadline) break;
   }
 
   std::string unreachable;
   for (const auto& [host, errand] : errands) {
     const auto ended = runner_.ended(errand);
-    if (ended && ended->ok()) {
-      ready_.push_back(host);
+    if (answered(errand)) {
+      std::erase(waiting_, host);
+      if (runner_.collected(errand).empty()) ready_.push_back(host);
       continue;
     }
     runner_.send(errand, SIGKILL);
     const std::string reason = ended ? runner_.collected(errand) : host + ": no answer";
     unreachable += (unreachable.empty() ? "" : "; ") + reason;
   }
-  if (runner_.stop_signal() != 0) return false;
+  if (runner_.stop_signal() != 0) {
+    return Outcome{.status = stopped_status(runner_), .command = plan_.argv};
+  }
+  if (const auto told = std::ranges::find_if(errands, failed); told != errands.end()) {
+    JobStatus status = parse_job_status(runner_.collected(told->second));
+    SMP_LOG(error, "{} failed before any rank could start", told->first);
+    status.failure_text +=
+        fmt::format("\nSo says host {}; no rank of the job has started.\n", told->first);
+    return Outcome{.status = {.code = status.exit_code, .signal = 0}, .followed = status};
+  }
+  waiting_.clear();  // who did not answer until now is not told either
   if (runner_.ended(sshd)) {
     throw smp::HostError("sshd ended at its start: {}", runner_.collected(sshd));
   }
@@ -96,7 +120,7 @@ bool MpiMaster::wait_for_workers(ChildId sshd) {
   }
   SMP_LOG(info, "All hosts can be reached over ssh: hosts={} port={}", plan_.hosts.size(),
           settings_.ssh_port);
-  return true;
+  return std::nullopt;
 }
 
 std::vector<std::string> MpiMaster::mpirun_environment() const {
@@ -147,9 +171,22 @@ void MpiMaster::announce(const JobStatus& status) {
                                            return std::string{};
                                          }});
   }
-  const Deadline deadline = Clock::now() + kDelivery + std::chrono::seconds(5);
+  if (runner_.stop_signal() != 0) waiting_.clear();  // every host is stopped
+  const std::chrono::milliseconds limit =
+      waiting_.empty() ? kDelivery : std::min(kPreparation, settings_.worker_timeout);
+  for (const std::string& host : waiting_) {
+    SMP_LOG(info, "Waiting for {} to tell it", host);
+    errands[host] = runner_.start(
+        Errand{.name = "tell " + host,
+               .work = [request = peer(host), delivery, status, until = Clock::now() + limit] {
+                 tell_peer(request, delivery, status, until);
+                 return std::string{};
+               }});
+  }
+  const Deadline deadline = Clock::now() + limit + std::chrono::seconds(5);
   for (const auto& [host, errand] : errands) {
     while (!runner_.ended(errand) && runner_.wait(deadline) != Wake::kDeadline) {
+      if (!waiting_.empty() && runner_.stop_signal() != 0) break;
     }
     const auto ended = runner_.ended(errand);
     if (ended && ended->ok()) continue;

@@ -2,11 +2,13 @@
 // The host that runs mpirun over the others: keys, sshd, peers, ranks, status, in this order.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "entrypoint/launch/cluster_keys.h"
 #include "entrypoint/launch/job.h"
+#include "entrypoint/launch/peer.h"
 
 namespace entrypoint::launch {
 
@@ -18,7 +20,8 @@ class MpiMaster final : public Job {
   void announce(const JobStatus& status) override;
 
  private:
-  bool wait_for_workers(ChildId sshd);
+  PeerRequest peer(const std::string& host) const;
+  std::optional<Outcome> wait_for_workers(ChildId sshd);
   Outcome run_ranks(ChildId sshd);
   std::vector<std::string> mpirun_environment() const;
 
@@ -27,7 +30,8 @@ class MpiMaster final : public Job {
   ProcessRunner& runner_;
   ClusterKeys keys_;
   std::vector<std::string> workers_;
-  std::vector<std::string> ready_;  ///< workers that ssh reaches, and so can be told
+  std::vector<std::string> ready_;    ///< workers that ssh reaches, and so can be told
+  std::vector<std::string> waiting_;  ///< may still prepare themselves, or wait for a key
 };
 
 }  // namespace entrypoint::launch

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <csignal>
-#include <optional>
+#include <string_view>
 
 #include <unistd.h>
 
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/host_name.h"
-#include "entrypoint/launch/key_exchange.h"
 #include "entrypoint/launch/peer.h"
 #include "entrypoint/launch/peer_watch.h"
 #include "entrypoint/launch/process_tree.h"
@@ -20,8 +19,9 @@
 namespace entrypoint::launch {
 namespace {
 
-constexpr std::chrono::milliseconds kLookForStatus{200};
+constexpr std::chrono::milliseconds kLookForStatus{50};
 constexpr std::chrono::seconds kExchangeMargin{15};
+constexpr std::string_view kMasterFailed = "failed\n";  // before a status, where a key would be
 // The job is about to end or never began; the master's word may still be on its way.
 constexpr std::chrono::milliseconds kStopWithoutRanks{10'000};
 
@@ -41,19 +41,24 @@ MpiWorker::MpiWorker(const LaunchPlan& plan, JobSettings settings, ProcessRunner
 }
 
 Outcome MpiWorker::run() {
+  ran_ = true;
   // Of an earlier run in this container; it would end this one at once.
   std::error_code ignored;
   std::filesystem::remove(job_status_path(plan_.master), ignored);
   save_rank_environment(keys_.folder().path(), plan_,
                         planned_environment(plan_, settings_.inherited));
-  if (!take_master_key()) return {.status = stopped_status(runner_)};
+  if (const auto outcome = take_master_key()) return *outcome;
 
   const ChildId sshd = start_sshd(runner_, keys_.folder(), settings_);
   const WatchRequest watched{.hosts = {plan_.master}, .port = settings_.ssh_port};
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
+  // Who handed its key over has its sshd; of another master nothing is known yet.
+  const bool is_up = !keys_.is_mounted();
   const ChildId watch =
-      runner_.start(Errand{.name = "watch master", .work = [watched, deadline] {
-                             wait_for_port(watched.hosts.front(), watched.port, deadline);
+      runner_.start(Errand{.name = "watch master", .work = [watched, deadline, is_up] {
+                             if (!is_up) {
+                               wait_for_port(watched.hosts.front(), watched.port, deadline);
+                             }
                              return watch_hosts(watched);
                            }});
   SMP_LOG(info, "Ready for the master's ranks: master={} port={}", plan_.master,
@@ -61,43 +66,54 @@ Outcome MpiWorker::run() {
   return follow_master(sshd, watch);
 }
 
-// False when a stop came first.
-bool MpiWorker::take_master_key() {
+ExchangeRequest MpiWorker::exchange() const {
+  return {.host = plan_.current_host,
+          .master = plan_.master,
+          .job = job_digest(plan_.hosts, settings_.job_name),
+          .host_key = keys_.host_key(),
+          .master_addresses = [master = plan_.master, port = settings_.ssh_port] {
+            return resolve(master, port);
+          }};
+}
+
+// None: this host has the key. A value: a stop came first, or the master failed.
+std::optional<Outcome> MpiWorker::take_master_key() {
   if (keys_.is_mounted()) {
     keys_.authorize(keys_.job_key(), {});
-    return true;
+    return std::nullopt;
   }
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
-  const std::string master = plan_.master;
   const int port = settings_.ssh_port;
   const std::vector<std::string> listen_addresses = settings_.listen_addresses;
-  const ExchangeRequest request{
-      .host = plan_.current_host,
-      .master = master,
-      .job = job_digest(plan_.hosts, settings_.job_name),
-      .host_key = keys_.host_key(),
-      .master_addresses = [master, port] { return resolve(master, port); }};
-  const ChildId errand = runner_.start(
-      Errand{.name = "exchange keys", .work = [request, port, listen_addresses, deadline] {
-               Listener listener(listen_addresses, port);
-               std::string key = receive_key(listener, request, deadline);
-               // Right now the name resolves, and to where the key came from.
-               for (const std::string& address : texts(request.master_addresses())) {
-                 key += "\n" + address;
-               }
-               return key;
-             }});
+  const ChildId errand = runner_.start(Errand{
+      .name = "exchange keys", .work = [request = exchange(), port, listen_addresses, deadline] {
+        Listener listener(listen_addresses, port);
+        const Received received = receive_key(listener, request, deadline);
+        if (received.failure)
+          return std::string(kMasterFailed) + job_status_text(*received.failure);
+        std::string key = received.key;
+        // Right now the name resolves, and to where the key came from.
+        for (const std::string& address : texts(request.master_addresses())) {
+          key += "\n" + address;
+        }
+        return key;
+      }});
   while (!runner_.ended(errand)) {
     const Wake wake = runner_.wait(deadline + kExchangeMargin);
     if (runner_.stop_signal() != 0 || wake == Wake::kDeadline) break;
   }
   if (runner_.stop_signal() != 0) {
     runner_.send(errand, SIGKILL);
-    return false;
+    return Outcome{.status = stopped_status(runner_)};
   }
   const std::string answer = runner_.collected(errand);
   if (!runner_.ended(errand) || !runner_.ended(errand)->ok()) {
     throw smp::HostError("{}", answer.empty() ? "the key exchange hangs" : answer);
+  }
+  if (answer.starts_with(kMasterFailed)) {
+    const JobStatus status = parse_job_status(answer.substr(kMasterFailed.size()));
+    SMP_LOG(error, "The master failed before any rank could start");
+    return Outcome{.status = {.code = status.exit_code, .signal = 0}, .followed = status};
   }
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin <= answer.size();) {
@@ -107,7 +123,28 @@ bool MpiWorker::take_master_key() {
   }
   keys_.authorize(lines.front(), {lines.begin() + 1, lines.end()});
   SMP_LOG(info, "Exchanged keys with {}", plan_.master);
-  return true;
+  return std::nullopt;
+}
+
+void MpiWorker::announce(const JobStatus& status) {
+  if (ran_ || status.exit_code == 0) return;
+  SMP_LOG(info, "Waiting for the master to tell it: master={}", plan_.master);
+  const Deadline deadline = Clock::now() + settings_.worker_timeout;
+  const int port = settings_.ssh_port;
+  const std::vector<std::string> listen_addresses = settings_.listen_addresses;
+  const ChildId errand = runner_.start(
+      Errand{.name = "tell the master",
+             .work = [request = exchange(), status, port, listen_addresses, deadline] {
+               Listener listener(listen_addresses, port);
+               const bool told = tell_master_of_failure(listener, request, status, deadline);
+               return std::string(told ? "" : "it did not come in time");
+             }});
+  while (!runner_.ended(errand) && runner_.stop_signal() == 0) {
+    if (runner_.wait(deadline + kExchangeMargin) == Wake::kDeadline) break;
+  }
+  runner_.send(errand, SIGKILL);
+  const std::string reason = runner_.collected(errand);
+  if (!reason.empty()) SMP_LOG(warning, "{} was not told: {}", plan_.master, reason);
 }
 
 Outcome MpiWorker::follow_master(ChildId sshd, ChildId watch) {

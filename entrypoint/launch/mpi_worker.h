@@ -2,11 +2,13 @@
 // A host whose ranks another host's mpirun starts: key, sshd, then wait for the master's word.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "entrypoint/launch/cluster_keys.h"
 #include "entrypoint/launch/job.h"
+#include "entrypoint/launch/key_exchange.h"
 
 namespace entrypoint::launch {
 
@@ -16,9 +18,13 @@ class MpiWorker final : public Job {
 
   /// Returns what the master said. Throws HostError when the master does not come or vanishes.
   Outcome run() override;
+  /// Of a host that failed before run(): waits for the master, up to the job's worker timeout, to
+  /// tell it. After run() the master knows.
+  void announce(const JobStatus& status) override;
 
  private:
-  bool take_master_key();
+  [[nodiscard]] ExchangeRequest exchange() const;
+  std::optional<Outcome> take_master_key();
   Outcome follow_master(ChildId sshd, ChildId watch);
   static bool stop_ranks();
 
@@ -26,6 +32,7 @@ class MpiWorker final : public Job {
   JobSettings settings_;
   ProcessRunner& runner_;
   ClusterKeys keys_;
+  bool ran_ = false;
 };
 
 }  // namespace entrypoint::launch

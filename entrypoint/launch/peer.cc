@@ -44,14 +44,23 @@ void pin(const PeerRequest& request, std::string_view host_key) {
                      known_host_line(request.host, request.port, host_key));
 }
 
-// One try. Empty: the login works; else how far it got.
-std::string try_peer(const PeerRequest& request, bool& pinned) {
+std::string greeting_of(Connection& connection) {
+  return connection.read_line(kLongestFailedLine, Clock::now() + kBanner);
+}
+
+// One try. Empty: the login works, or `failed` was told; else how far it got.
+std::string try_peer(const PeerRequest& request, bool& pinned, std::optional<JobStatus>& failed) {
   const std::vector<Address> addresses = resolve(request.host, request.port);
   if (addresses.empty()) return "DNS: the name does not resolve";
   std::string step = "TCP";
   try {
     Connection connection = Connection::open(addresses, kConnect);
-    const std::string greeting = connection.read_line(kLongestExchangeLine, Clock::now() + kBanner);
+    const std::string greeting = greeting_of(connection);
+    failed = parse_failed_line(greeting, request.host, request.job);
+    if (failed) {
+      confirm_failure(connection);
+      return {};
+    }
     if (greeting.starts_with(kExchangeGreeting)) {
       step = "key exchange";
       if (request.job_key.empty()) {
@@ -79,18 +88,41 @@ std::string try_peer(const PeerRequest& request, bool& pinned) {
 
 }  // namespace
 
-void wait_for_peer(const PeerRequest& request, Deadline deadline) {
+std::optional<JobStatus> wait_for_peer(const PeerRequest& request, Deadline deadline) {
+  std::optional<JobStatus> failed;
   bool pinned = request.job_key.empty();
   Pause pause;
   Deadline next_word = Clock::now() + kFirstWord;
   while (true) {
-    const std::string reason = try_peer(request, pinned);
-    if (reason.empty()) return;
+    const std::string reason = try_peer(request, pinned, failed);
+    if (reason.empty()) return failed;
     if (Clock::now() >= next_word) {
       SMP_LOG(warning, "Still waiting for {}: {}", request.host, reason);
       next_word = Clock::now() + kNextWord;
     }
     if (Clock::now() >= deadline) throw smp::HostError("{}: {}", request.host, reason);
+    pause.take(deadline);
+  }
+}
+
+void tell_peer(const PeerRequest& request, const StatusDelivery& delivery, const JobStatus& status,
+               Deadline deadline) {
+  Pause pause;
+  while (true) {
+    try {
+      Connection connection = Connection::open(resolve(request.host, request.port), kConnect);
+      const std::string greeting = greeting_of(connection);
+      if (parse_failed_line(greeting, request.host, request.job))
+        return confirm_failure(connection);
+      if (greeting.starts_with(kExchangeGreeting)) {
+        return tell_worker_of_failure(connection, request.host, request.job, status);
+      }
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      return deliver_job_status(delivery, request.host, status, left);
+    } catch (const smp::HostError&) {
+      if (Clock::now() >= deadline) throw;
+    }
     pause.take(deadline);
   }
 }

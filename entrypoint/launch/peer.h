@@ -4,9 +4,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "entrypoint/launch/job_status.h"
 #include "entrypoint/launch/process_runner.h"
 
 namespace entrypoint::launch {
@@ -21,9 +23,15 @@ struct PeerRequest {
   std::vector<std::string> environment;
 };
 
-/// Returns once an ssh login to the host works. Throws HostError at the deadline: how far it got
-/// (name, TCP, key exchange, ssh) and what the last answer was.
-void wait_for_peer(const PeerRequest& request, Deadline deadline);
+/// Returns once an ssh login to the host works (none), or the host says that it failed before its
+/// ranks could start. Throws HostError at the deadline: how far it got (name, TCP, key exchange,
+/// ssh) and what the last answer was.
+std::optional<JobStatus> wait_for_peer(const PeerRequest& request, Deadline deadline);
+
+/// Tells a host that may not have its sshd yet that there will be no ranks. Throws HostError at the
+/// deadline.
+void tell_peer(const PeerRequest& request, const StatusDelivery& delivery, const JobStatus& status,
+               Deadline deadline);
 
 /// Blocks until the name has an address. Throws HostError at the deadline.
 void wait_for_name(const std::string& host, Deadline deadline);

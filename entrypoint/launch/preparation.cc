@@ -23,7 +23,6 @@
 namespace entrypoint::launch {
 namespace {
 
-constexpr std::chrono::minutes kNames{15};
 constexpr std::chrono::seconds kOneLookup{30};
 constexpr std::chrono::minutes kTokenLimit{5};
 
@@ -99,9 +98,9 @@ std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settin
   return std::nullopt;
 }
 
-std::optional<Outcome> wait_for_names(const LaunchPlan& plan, ProcessRunner& runner) {
-  SMP_LOG(info, "Block until all host DNS lookups succeed.");
-  const Deadline deadline = Clock::now() + kNames;
+std::optional<Outcome> wait_for_names(const LaunchPlan& plan, const JobSettings& settings,
+                                      ProcessRunner& runner) {
+  const Deadline deadline = Clock::now() + settings.worker_timeout;
   std::map<std::string, ChildId> errands;
   for (const std::string& host : plan.hosts) {
     errands[host] = runner.start(Errand{.name = "look up " + host, .work = [host, deadline] {
@@ -123,9 +122,9 @@ std::optional<Outcome> wait_for_names(const LaunchPlan& plan, ProcessRunner& run
   }
   if (!missing.empty()) {
     throw smp::HostError(
-        "no address for {} after {} minutes; the job's containers must be on one "
-        "network that knows them by the names in resourceconfig.json",
-        missing, kNames.count());
+        "no address for {} after {} s; the job's containers must be on one network that knows them "
+        "by the names in resourceconfig.json (SM_LAUNCH_WORKER_TIMEOUT sets the time)",
+        missing, std::chrono::duration_cast<std::chrono::seconds>(settings.worker_timeout).count());
   }
   return std::nullopt;
 }
@@ -136,11 +135,10 @@ std::optional<Outcome> prepare(const LaunchPlan& plan, const JobSettings& settin
                                ProcessRunner& runner) {
   write_files(plan);
   if (auto outcome = install(plan, settings, runner)) return outcome;
+  if (plan.hosts.size() == 1 || !settings.wait_for_names) return std::nullopt;
+  SMP_LOG(info, "Block until all host DNS lookups succeed.");
   // The MPI runner waits for names itself, host by host, on its way to ssh.
-  if (plan.hosts.size() > 1 && !plan.runs_mpirun() && settings.wait_for_names) {
-    return wait_for_names(plan, runner);
-  }
-  return std::nullopt;
+  return plan.runs_mpirun() ? std::nullopt : wait_for_names(plan, settings, runner);
 }
 
 void log_invocation(const LaunchPlan& plan) {

@@ -143,6 +143,7 @@ std::string error_class_of(const Failure& failure,
   const std::string_view exception = tracebacks.front().traceback->exception();
   const std::string_view name = exception.substr(0, exception.find(':'));
   for (const std::string_view library : {"smdistributed.", "smdebug.", "tensorflow."}) {
+    if (library == "smdebug." && !failure.debugger) continue;
     if (name.starts_with(library)) return std::string(name.substr(name.rfind('.') + 1));
   }
   return failure.error_class;
@@ -154,11 +155,23 @@ std::string signal_words(int signal) {
                          : fmt::format("SIG{} (signal {})", name, signal);
 }
 
-std::string cause_from_outside(const Failure& failure) {
-  const int signal = failure.status.signal != 0 ? failure.status.signal
-                     : failure.status.code > 128 && failure.status.code < 128 + NSIG
-                         ? failure.status.code - 128
-                         : 0;
+// The signal that ended the program, or 0. Shells and mpirun say 128 + N, but mpirun also
+// ends with 131 for reasons of its own, which is no SIGQUIT, and a script may end with any code.
+int ending_signal(const launch::ExitStatus& status, const OutputRecord& record) {
+  if (status.signal != 0) return status.signal;
+  constexpr int kUsual[] = {SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGTERM};
+  const int number = status.code - 128;
+  if (number <= 0 || number >= NSIG) return 0;
+  if (std::ranges::find(kUsual, number) != std::end(kUsual)) return number;
+  const std::string said = fmt::format("exited on signal {} ", number);
+  const bool confirmed = std::ranges::any_of(record.telling_lines(), [&](const std::string& line) {
+    return (line + " ").find(said) != std::string::npos;
+  });
+  return confirmed ? number : 0;
+}
+
+std::string cause_from_outside(const Failure& failure, const OutputRecord& record) {
+  const int signal = ending_signal(failure.status, record);
   if (failure.stop_signal != 0) {
     return fmt::format("The job was asked to stop by {}", signal_words(failure.stop_signal));
   }
@@ -172,8 +185,8 @@ std::string cause_from_outside(const Failure& failure) {
   return signal != 0 ? "Process killed by " + signal_words(signal) : std::string{};
 }
 
-std::string extra_info(const Failure& failure) {
-  const std::string cause = cause_from_outside(failure);
+std::string extra_info(const Failure& failure, const OutputRecord& record) {
+  const std::string cause = cause_from_outside(failure, record);
   if (failure.full_disks.empty()) return cause;
   return fmt::format("Disk full: {}{}{}", failure.full_disks, cause.empty() ? "" : "; ", cause);
 }
@@ -196,7 +209,7 @@ std::string failure_text(const Failure& failure, const OutputRecord& record,
   std::string text =
       fmt::format("{}:\nExitCode {}\nErrorMessage \"{}\"\n", error_class_of(failure, tracebacks),
                   failure.status.failure_code(), message);
-  const std::string extra = extra_info(failure);
+  const std::string extra = extra_info(failure, record);
   if (!extra.empty()) text += fmt::format("ExtraInfo \"{}\"\n", cut(extra, kExtraBytes));
   text += fmt::format("Command \"{}\"\n", cut(failure.command, kCommandBytes));
 

@@ -23,6 +23,7 @@ struct Failure {
   int stop_signal = 0;                ///< the stop that came before the end, or 0
   std::optional<bool> out_of_memory;  ///< what the kernel's counter says; none: it cannot be read
   std::string full_disks;             ///< free_space_text() of folders that are full; or empty
+  bool debugger = true;               ///< smdebug may be in use: its exceptions count by name
   std::string command;                ///< secrets masked, as it should be shown
 };
 
@@ -39,6 +40,9 @@ struct Failure {
 /// whose traceback came first) with its innermost frames; without a traceback what looks most like
 /// a cause, else the last words. The class is that of an exception of smdistributed, smdebug or
 /// TensorFlow, if one leads and `error_class` is the general one.
+///
+/// An exit code 128 + N is taken for signal N where programs usually die of that signal, or where
+/// mpirun says that a rank did.
 ///
 /// `host_of` names the host of a rank. Pure; the result is valid UTF-8 when `failure` is.
 std::string failure_text(const Failure& failure, const OutputRecord& record,

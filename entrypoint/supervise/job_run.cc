@@ -54,7 +54,10 @@ launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
 }
 
 /// Log readers search for some of these lines: they are the reference's, word by word.
-void introduce(const JobConfig& job, const LaunchPlan& plan) {
+void introduce(const JobConfig& job, const HostFacts& facts, const LaunchPlan& plan) {
+  if (facts.num_gpus == 0) SMP_LOG(info, "No GPUs detected (normal if no gpus installed)");
+  SMP_LOG(info, "train {}: cpus={} gpus={} neurons={}", SMP_VERSION, facts.num_cpus, facts.num_gpus,
+          facts.num_neurons);
   if (!job.hyperparameters.plain.empty()) {
     SMP_LOG(debug, "Hyperparameters that are text and not JSON: {}",
             fmt::join(job.hyperparameters.plain, ", "));
@@ -108,13 +111,14 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
   const ReportContext context{.policy = job.knobs.exit,
                               .oom_kills_before = oom_kills(),
                               .folders = {job.layout.base(), job.layout.output(), "/tmp"},
+                              .debugger = value_or(job.environment, "USE_SMDEBUG") != "0",
                               .secrets = SecretValues(plan, settings.inherited)};
   try {
     if (plan.certificates) launch::join_certificates(*plan.certificates);
     auto outcome = launch::fetch_code(plan, settings, supervisor);
     if (!outcome) {
       if (plan.code.is_fetched()) plan = plan_with_code(job, facts);
-      introduce(job, plan);
+      introduce(job, facts, plan);
       outcome = launch::prepare(plan, settings, supervisor);
     }
     if (!outcome) {
@@ -125,9 +129,22 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
     }
     return report_outcome(*outcome, supervisor, context);
   } catch (const std::exception& error) {
-    Report report = report_error(error);
-    report.failure_text = context.secrets.mask(std::move(report.failure_text));
-    return report;
+    return report_error(error, context);
+  }
+}
+
+/// Hosts that rely on each other learn it also when this one never came to its job.
+void announce(std::unique_ptr<launch::Job>& launched, const LaunchPlan& plan,
+              const launch::JobSettings& settings, const Report& report, Supervisor& supervisor) {
+  try {
+    if (!launched && supervisor.stop_signal() == 0) {
+      launched = launch::make_job(plan, settings, supervisor);
+    }
+    if (launched) {
+      launched->announce({.exit_code = report.exit_code, .failure_text = report.failure_text});
+    }
+  } catch (const std::exception& error) {
+    SMP_LOG(warning, "the other hosts cannot be told: {}", error.what());
   }
 }
 
@@ -144,19 +161,17 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
 
   launch::OutputSync output_sync(plan, job.layout, settings, supervisor);
   std::unique_ptr<launch::Job> launched;
-  const Report report = run_planned(job, facts, plan, settings, launched, supervisor);
+  Report report = run_planned(job, facts, plan, settings, launched, supervisor);
   // Our own marker first: where the first container to end stops all others, a worker that was
   // told ends at once.
-  const int exit_code = publish(job.layout, report);
-  if (launched) {
-    launched->announce({.exit_code = exit_code, .failure_text = report.failure_text});
-  }
+  report.exit_code = publish(job.layout, report);
+  announce(launched, plan, settings, report, supervisor);
   output_sync.finish();
   const auto grace_end = launch::Clock::now() + job.knobs.grace;
   while (supervisor.stop_signal() == 0 && supervisor.wait(grace_end) != launch::Wake::kDeadline) {
   }
   supervisor.sweep(kSweepGrace);
-  return exit_code;
+  return report.exit_code;
 }
 
 }  // namespace entrypoint::supervise

@@ -47,6 +47,7 @@ Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervis
                         .stop_signal = supervisor.stop_signal(),
                         .out_of_memory = ran_out_of_memory(context.oom_kills_before),
                         .full_disks = free_space_text(free_space(context.folders), kFullBelow),
+                        .debugger = context.debugger,
                         .command = joined(mask_secrets(outcome.command))};
   const auto host_of = [&](int rank) { return supervisor.rank_tags().host_of(rank); };
   return {
@@ -54,12 +55,13 @@ Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervis
       .failure_text = context.secrets.mask(failure_text(failure, supervisor.record(), host_of))};
 }
 
-Report report_error(const std::exception& error) {
+Report report_error(const std::exception& error, const ReportContext& context) {
   const bool users_own = dynamic_cast<const smp::ConfigError*>(&error) != nullptr ||
                          dynamic_cast<const smp::UserCodeError*>(&error) != nullptr;
-  return {.exit_code = 1,
-          .failure_text = users_own ? std::string(error.what())
-                                    : fmt::format("Framework Error: \n{}", error.what())};
+  std::string text = users_own ? error.what() : fmt::format("Framework Error: \n{}", error.what());
+  const std::string full_disks = free_space_text(free_space(context.folders), kFullBelow);
+  if (!full_disks.empty()) text += fmt::format("\nDisk full: {}", full_disks);
+  return {.exit_code = 1, .failure_text = context.secrets.mask(std::move(text))};
 }
 
 int publish(const opt_ml::Layout& layout, const Report& report) {

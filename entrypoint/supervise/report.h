@@ -28,6 +28,7 @@ struct ReportContext {
   ExitPolicy policy = ExitPolicy::kOne;
   std::optional<long> oom_kills_before;        ///< oom_kills() when the job began
   std::vector<std::filesystem::path> folders;  ///< a full disk under one of them is told
+  bool debugger = true;                        ///< USE_SMDEBUG is not 0
   SecretValues secrets;                        ///< masked in the failure text
 };
 
@@ -39,8 +40,8 @@ Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervis
                       const ReportContext& context);
 
 /// The report on a job that an exception ended: the message alone for what the user can correct,
-/// "Framework Error" before everything else.
-Report report_error(const std::exception& error);
+/// "Framework Error" before everything else; then the disks that are full.
+Report report_error(const std::exception& error, const ReportContext& context = {});
 
 /// Writes the marker (a failure text of the user's own stays) and says so in the log. A marker that
 /// cannot be written makes success a failure. Returns the exit status.

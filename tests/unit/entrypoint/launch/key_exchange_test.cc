@@ -38,10 +38,11 @@ class Worker {
   [[nodiscard]] Connection connect() const {
     return Connection::open(resolve("127.0.0.1", listener_.port()), 5s);
   }
-  std::string result() { return result_.get(); }
+  std::string result() { return result_.get().key; }
+  Received all() { return result_.get(); }
   std::string failure() {
     try {
-      return "no failure but " + result_.get();
+      return "no failure but " + result_.get().key;
     } catch (const smp::HostError& error) {
       return error.what();
     }
@@ -49,7 +50,7 @@ class Worker {
 
  private:
   Listener listener_;
-  std::future<std::string> result_;
+  std::future<Received> result_;
 };
 
 std::string greeting_of(Connection& connection) {
@@ -114,7 +115,7 @@ TEST(KeyExchange, EndsAtALineThatIsTooLong) {
   Worker worker;
   Connection attacker = worker.connect();
   greeting_of(attacker);
-  attacker.write(std::string(kLongestExchangeLine + 2, 'x'), Clock::now() + 5s);
+  attacker.write(std::string(kLongestFailedLine + 2, 'x'), Clock::now() + 5s);
   EXPECT_THROW(greeting_of(attacker), smp::HostError);
 
   Connection connection = worker.connect();
@@ -146,6 +147,99 @@ TEST(KeyExchange, TellsTheMasterWhyItWasRefused) {
   } catch (const smp::HostError& error) {
     EXPECT_THAT(error.what(), HasSubstr("belongs to a job with another list of hosts"));
   }
+}
+
+constexpr const char* kWords = "InstallRequirementsError:\nExitCode 1\n\"C:\\new\" \xC3\xA9\n";
+
+TEST(KeyExchange, EndsForAWorkerWhoseMasterFailed) {
+  Worker worker;
+  const JobStatus status{.exit_code = 143, .failure_text = kWords};
+  Connection connection = worker.connect();
+  greeting_of(connection);
+
+  tell_worker_of_failure(connection, "algo-2", "job", status);
+
+  const Received received = worker.all();
+  EXPECT_EQ(received.failure, status);
+  EXPECT_EQ(received.key, "");
+}
+
+TEST(KeyExchange, TakesNoFailureOfAnotherJobOrHost) {
+  Worker worker;
+
+  for (const char* whom : {"algo-2 other", "algo-3 job"}) {
+    EXPECT_THAT(answer_to(worker, fmt::format("SMP-KEYS/1 failed {} 1\n", whom)),
+                StartsWith("SMP-KEYS/1 refused "));
+  }
+  Connection connection = worker.connect();
+  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+  EXPECT_EQ(worker.result(), kJobKey);
+}
+
+// A worker that failed and waits for its master.
+class FailedWorker {
+ public:
+  explicit FailedWorker(const JobStatus& status, const char* master_address = "127.0.0.1",
+                        std::chrono::milliseconds limit = 20s)
+      : listener_({"127.0.0.1"}, 0) {
+    const ExchangeRequest request{
+        .host = "algo-2", .master = "algo-1", .job = "job", .master_addresses = [master_address] {
+          return resolve(master_address, 0);
+        }};
+    told_ = std::async(std::launch::async, [this, request, status, limit] {
+      return tell_master_of_failure(listener_, request, status, Clock::now() + limit);
+    });
+  }
+
+  [[nodiscard]] Connection connect() const {
+    return Connection::open(resolve("127.0.0.1", listener_.port()), 5s);
+  }
+  bool told() { return told_.get(); }
+
+ private:
+  Listener listener_;
+  std::future<bool> told_;
+};
+
+std::string long_line_of(Connection& connection) {
+  return connection.read_line(kLongestFailedLine, Clock::now() + 5s);
+}
+
+TEST(KeyExchange, TellsTheMasterThatItsWorkerFailed) {
+  const JobStatus status{.exit_code = 1, .failure_text = kWords};
+  FailedWorker worker(status);
+  { const Connection looked_only = worker.connect(); }  // as a watch of ports does
+  Connection connection = worker.connect();
+
+  const std::string line = long_line_of(connection);
+  confirm_failure(connection);
+
+  EXPECT_EQ(parse_failed_line(line, "algo-2", "job"), status);
+  EXPECT_EQ(parse_failed_line(line, "algo-2", "other"), std::nullopt);
+  EXPECT_TRUE(worker.told());
+}
+
+TEST(KeyExchange, CutsALongFailureAtACharacter) {
+  std::string text(kLongestFailedLine - 40, 'x');
+  for (int i = 0; i < 40; ++i) text += "\xC3\xA9";
+  FailedWorker worker({.exit_code = 1, .failure_text = text});
+  Connection connection = worker.connect();
+
+  const auto told = parse_failed_line(long_line_of(connection), "algo-2", "job");
+  confirm_failure(connection);
+
+  ASSERT_TRUE(told);
+  EXPECT_THAT(text, StartsWith(told->failure_text));
+  EXPECT_GT(told->failure_text.size(), kLongestFailedLine - 60);
+  EXPECT_NE(told->failure_text.back(), '\xC3');
+}
+
+TEST(KeyExchange, TellsAFailureToTheMasterOnly) {
+  FailedWorker worker({.exit_code = 1, .failure_text = "secret"}, "127.0.0.2", 300ms);
+  Connection connection = worker.connect();
+
+  EXPECT_THROW(long_line_of(connection), smp::HostError);
+  EXPECT_FALSE(worker.told());
 }
 
 TEST(JobDigest, TellsJobsApart) {

@@ -156,6 +156,29 @@ TEST(FailureText, SaysThatADiskIsFull) {
       HasSubstr("ExtraInfo \"Disk full: /opt/ml 0 bytes\"\n"));
 }
 
+TEST(FailureText, TakesNoExitCodeForASignalThatNobodySent) {
+  const Failure failure{.status = {.code = 131, .signal = 0}, .command = "mpirun"};
+
+  EXPECT_THAT(failure_text(failure, record_of({"ORTE does not know"}), algo_of),
+              Not(HasSubstr("ExtraInfo")));
+  EXPECT_THAT(
+      failure_text(failure,
+                   record_of({"mpirun noticed that process rank 1 with PID 0 on node algo-1 exited "
+                              "on signal 3 (Quit)."}),
+                   algo_of),
+      HasSubstr("ExtraInfo \"Process killed by SIGQUIT (signal 3)\""));
+}
+
+TEST(FailureText, LooksForTheDebuggersErrorsUnlessItIsSwitchedOff) {
+  const OutputRecord record = record_of(
+      {"Traceback (most recent call last):", "smdebug.exceptions.LossNotDecreasing: step 3"});
+  Failure failure{.status = {.code = 1, .signal = 0}, .command = "x"};
+
+  EXPECT_THAT(failure_text(failure, record, algo_of), StartsWith("LossNotDecreasing:\n"));
+  failure.debugger = false;
+  EXPECT_THAT(failure_text(failure, record, algo_of), StartsWith("ExecuteUserScriptError:\n"));
+}
+
 TEST(FailureText, PrefersTellingLinesToChatter) {
   const std::string text =
       failure_text({.status = {.code = 134, .signal = 0}, .command = "sh"},

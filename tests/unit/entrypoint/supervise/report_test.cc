@@ -114,6 +114,12 @@ TEST(Report, TellsTheUsersErrorsFromOurs) {
   EXPECT_EQ(report_error(std::runtime_error("?")).exit_code, 1);
 }
 
+TEST(Report, OfAnErrorSaysThatADiskIsFull) {
+  const Report report = report_error(smp::HostError("no code"), {.folders = {"/proc"}});
+
+  EXPECT_EQ(report.failure_text, "Framework Error: \nno code\nDisk full: /proc 0 bytes");
+}
+
 class Publish : public testing::Test {
  protected:
   [[nodiscard]] std::string read(const std::filesystem::path& path) const {
