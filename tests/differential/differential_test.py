@@ -4,7 +4,6 @@ list, intended.toml, with its reason; and whatever is on the list must be seen t
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections import Counter
@@ -22,7 +21,8 @@ from tests.differential.case import Case
 from tests.differential.cases import CASES
 from tests.differential.comparison import Difference, differences
 from tests.differential.observation import observe_ours, observe_reference, remove
-from tests.differential.reference import ROOT, NoReference, reference_python
+from tests.differential.reference import NoReference, reference_python
+from tests.launcher.jobs import train_binary
 
 INTENDED = Path(__file__).with_name("intended.toml")
 seen: Counter[int] = Counter()
@@ -61,16 +61,6 @@ def fits(pattern: str | None, value: str | None) -> bool:
 def intended() -> tuple[Intended, ...]:
     rows = tomllib.loads(INTENDED.read_text())["difference"]
     return tuple(Intended(tuple(row.pop("name")), tuple(row.pop("case")), **row) for row in rows)
-
-
-def train_binary() -> Path:
-    named = os.environ.get("SMP_TRAIN")
-    if named:
-        return Path(named)
-    found = sorted(ROOT.glob("build/*/bin/train"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        pytest.skip("no build has made `train` yet; set SMP_TRAIN")
-    return found[-1]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,16 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs import LIMIT, Result, Running, Tree, hang_up_as_usual, job_environment, train_binary
+from jobs import (
+    LIMIT,
+    Result,
+    Running,
+    Tree,
+    hang_up_as_usual,
+    job_environment,
+    make_trees,
+    train_binary,
+)
 
 
 def lacks() -> str:
@@ -152,3 +161,22 @@ class Cluster:
 
     def run(self, **environment: str) -> list[Result]:
         return [host.finish() for host in self.start_all(**environment)]
+
+
+RUN_UNTIL_STOPPED = """
+    import os, signal, sys
+    from mpi4py import MPI
+    def stop(number, frame):
+        print("stopped", MPI.COMM_WORLD.rank, flush=True)
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, stop)
+    MPI.COMM_WORLD.Barrier()
+    print("up", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+def two_hosts(folder: Path, script: str = RUN_UNTIL_STOPPED, hosts: int = 2) -> Cluster:
+    """Two hosts, or more, of two ranks each."""
+    return Cluster(folder, make_trees(folder, script, hosts=hosts, processes=2))

@@ -4,31 +4,12 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import cluster
 import pytest
-from cluster import Cluster
-from jobs import make_trees
+from cluster import two_hosts
 
 pytestmark = pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
-
-RUN_UNTIL_STOPPED = """
-    import os, signal, sys
-    from mpi4py import MPI
-    def stop(number, frame):
-        print("stopped", MPI.COMM_WORLD.rank, flush=True)
-        sys.exit(0)
-    signal.signal(signal.SIGTERM, stop)
-    MPI.COMM_WORLD.Barrier()
-    print("up", flush=True)
-    while True:
-        signal.pause()
-"""
-
-
-def two_hosts(folder: Path, script: str = RUN_UNTIL_STOPPED) -> Cluster:
-    return Cluster(folder, make_trees(folder, script, hosts=2, processes=2))
 
 
 def test_a_stop_of_all_hosts_lets_every_rank_finish_once(folder):
