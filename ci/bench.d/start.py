@@ -96,11 +96,11 @@ def run() -> list[Result]:
     ours, peer = ([*column] for column in zip(*pairs[1:], strict=True))  # the first round warms up
     rows = [("process start to first line", "min, ms", "median, ms", "max, ms", "peak, MB")]
     rows += [row("train", ours), row("reference 5.1.4", peer)]
-    medians = [
-        [statistics.median(value[kind] for value in values) for values in (ours, peer)]
-        for kind in (0, 1)
-    ]
+    # Other programs only ever add time, and to a short run relatively more: the fastest runs are
+    # what the launchers themselves take.
+    times = [min(value[0] for value in values) for values in (ours, peer)]
+    memory = [statistics.median(value[1] for value in values) for values in (ours, peer)]
     return [
-        Result("start", *medians[0], limit=TIME_LIMIT, goal=GOAL, rows=rows),
-        Result("start-memory", *medians[1], limit=MEMORY_LIMIT, goal=GOAL),
+        Result("start", *times, limit=TIME_LIMIT, goal=GOAL, rows=rows),
+        Result("start-memory", *memory, limit=MEMORY_LIMIT, goal=GOAL),
     ]

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import sys
 
-from jobs import make_trees
+import pytest
+from jobs import job_environment, make_trees
 
 
 def snapshot(base):
@@ -52,6 +53,26 @@ def test_the_lines_that_people_search_for_are_in_the_log(folder, run):
     ):
         assert line in log
     assert " sagemaker-training-toolkit INFO     Reporting training SUCCESS" in log
+
+
+@pytest.mark.parametrize(
+    ("tool", "count", "said"),
+    [
+        ("echo 'GPU 0: H200 (UUID: a)'; echo 'GPU 1: H200 (UUID: b)'", 2, False),
+        ("exit 9", 0, True),
+    ],
+)
+def test_the_log_says_how_many_gpus_there_are(folder, run, tool, count, said):
+    (folder / "bin").mkdir()
+    nvidia_smi = folder / "bin" / "nvidia-smi"
+    nvidia_smi.write_text(f"#!/bin/sh\n{tool}\n")
+    nvidia_smi.chmod(0o755)
+    [tree] = make_trees(folder, "")
+
+    log = run(tree, PATH=f"{folder / 'bin'}:{job_environment()['PATH']}").err
+
+    assert f" gpus={count} " in log
+    assert ("No GPUs detected (normal if no gpus installed)" in log) == said
 
 
 def test_text_that_is_no_json_is_one_line_for_those_who_ask(folder, run):

@@ -43,6 +43,8 @@ def test_ranks_run_on_both_hosts_each_with_its_own_environment(folder):
         assert line in results[0].out
     assert all(result.tree.succeeded for result in results)
     assert "The master reports exit code 0" in results[1].err
+    for result in results:
+        assert "Block until all host DNS lookups succeed." in result.err
     assert left == []  # keys and configurations are gone
 
 
