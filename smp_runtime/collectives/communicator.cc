@@ -4,17 +4,14 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <string>
 #include <utility>
 
+#include "smp_runtime/collectives/host_meeting_place.h"
 #include "smp_runtime/collectives/reduce_kernels.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/host_identity.h"
 
 namespace smp::collectives {
 namespace {
-
-constexpr size_t kLine = 64;
 
 void copy(Bytes to, ConstBytes from) {
   if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
@@ -26,81 +23,102 @@ Reduction reduction_of(const CallHeader& call, int ranks) {
   return {.type = call.type, .op = call.op, .divisor = average ? ranks : 1};
 }
 
+/// For data that is moved as it is.
+constexpr Reduction kNone{.type = ElementType::kBytes, .op = ReduceOp::kSum};
+
 }  // namespace
 
-transport::BoardShape Communicator::board_shape(int ranks, const Tuning& tuning) {
-  // The sizes of an all_to_all must fit a note, a line for each rank a slot.
-  const size_t count = static_cast<size_t>(ranks);
-  const size_t sizes = count * sizeof(uint64_t);
-  return {.ranks = ranks,
-          .note_bytes = HostExchange::note_bytes(std::max(tuning.small_bytes, sizes)),
-          .slot_bytes = std::max(tuning.slot_bytes, count * kLine)};
+Communicator::Communicator(transport::KeyValueStore& store, int rank, std::vector<int> names,
+                           const std::string& host, const Tuning& tuning, const Network& network,
+                           const WaitLimit& limit)
+    : names_(std::move(names)),
+      layout_(layout_of(store, rank, static_cast<int>(names_.size()), host, limit)),
+      board_(board_of(store, layout_, names_, tuning, limit)),
+      host_(std::make_unique<HostExchange>(*board_)) {
+  if (layout_.hosts() > 1) {
+    wire_ = std::make_unique<HostWire>(layout_, *board_, names_, store, network, limit);
+  }
+  meeting_ = std::make_unique<Meeting>(layout_, *board_, wire_.get(), names_);
 }
 
-std::unique_ptr<Communicator> Communicator::connect(transport::KeyValueStore& store, int rank,
-                                                    std::vector<int> names, const Tuning& tuning,
-                                                    const WaitLimit& limit) {
-  const std::string here = transport::host_identity();
-  store.set(fmt::format("host/{}", rank), here);
-  for (size_t peer = 0; peer < names.size(); ++peer) {
-    if (store.get(fmt::format("host/{}", peer), limit) != here) {
-      throw ConfigError(
-          "smddp: ranks {} and {} are on different hosts; groups over several hosts are not "
-          "available yet in this version, use backend \"gloo\" or \"nccl\" for them",
-          names[static_cast<size_t>(rank)], names[peer]);
-    }
-  }
+Communicator::~Communicator() = default;
 
-  const transport::BoardShape shape = board_shape(static_cast<int>(names.size()), tuning);
-  const size_t size = transport::HostBoard::size_bytes(shape);
-  const std::string wanted = fmt::format("{}/{}", shape.note_bytes, shape.slot_bytes);
-  std::shared_ptr<transport::SharedSegment> segment;
-  if (rank == 0) {
-    segment = std::make_shared<transport::SharedSegment>(transport::SharedSegment::create(size));
-    store.set("shape", wanted);
-    store.set("segment", segment->address());
-  } else {
-    const std::string address = store.get("segment", limit);
-    if (const std::string theirs = store.get("shape", limit); theirs != wanted) {
-      throw ConfigError(
-          "smddp: rank {} has note and slot sizes {}, rank {} has {}; set the SMDDP_ variables "
-          "alike on all ranks",
-          names[static_cast<size_t>(rank)], wanted, names.front(), theirs);
-    }
-    segment =
-        std::make_shared<transport::SharedSegment>(transport::SharedSegment::open(address, size));
-  }
-  auto board = std::make_unique<transport::HostBoard>(segment, shape, rank, std::move(names));
-  board->join(limit);
-  segment->close_address();
-  return std::make_unique<Communicator>(std::move(board));
+bool Communicator::is_small(size_t size_bytes) const {
+  return size_bytes <= meeting_->payload_bytes();
 }
 
-Communicator::Communicator(std::unique_ptr<transport::HostBoard> board)
-    : board_(std::move(board)), host_(*board_) {}
+/// A collective that fails breaks the group: on this host by its board, and everywhere.
+template <typename Body>
+void Communicator::guarded(const Body& body) {
+  try {
+    body();
+  } catch (const HostError& error) {
+    board_->abort(error.what());
+    if (wire_) wire_->tell(error.what());
+    throw;
+  }
+  if (wire_) wire_->completed(sequence_);
+}
 
-bool Communicator::is_small(size_t size_bytes) const { return size_bytes <= host_.payload_bytes(); }
+void Communicator::leave(const WaitLimit& limit) {
+  if (wire_) wire_->leave(limit);
+}
 
 void Communicator::meet(CallHeader& call, Collective collective, ConstBytes payload,
                         const WaitLimit& limit) {
   call.collective = collective;
   call.sequence = sequence_++;
-  host_.meet(call, payload, limit);
+  meeting_->agree(call, payload, limit);
+}
+
+/// The sum of what all left with their notes, in rank order.
+void Communicator::reduce_notes(const CallHeader& call, const Reduction& reduction,
+                                Bytes output) const {
+  std::vector<const std::byte*> sources;
+  for (int peer = 0; peer < size(); ++peer) sources.push_back(meeting_->payload(peer).data());
+  collectives::reduce(reduction.type, reduction.op, sources, output.data(), call.elements,
+                      reduction.divisor);
+}
+
+void Communicator::move_shares(const CallHeader& call, const SharePlan& plan,
+                               std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                               const Reduction& reduction, const WaitLimit& limit) {
+  wire_->move(call.sequence, plan, inputs, outputs, reduction, limit);
+}
+
+/// A whole in slices, one for each lane: `input` and `output` may be empty where not needed.
+void Communicator::move_slices(const CallHeader& call, Arrival arrival, Departure departure,
+                               ConstBytes input, Bytes output, const Reduction& reduction,
+                               const WaitLimit& limit) {
+  const size_t size = std::max(input.size(), output.size());
+  const SharePlan plan{.arrival = arrival,
+                       .departure = departure,
+                       .root = call.root,
+                       .shares = slices(layout_, size, size_bytes(call.type))};
+  std::vector<ConstBytes> inputs(plan.shares.size());
+  std::vector<Bytes> outputs(plan.shares.size());
+  for (size_t i = 0; i < plan.shares.size(); ++i) {
+    const Share& share = plan.shares[i];
+    if (!input.empty()) inputs[i] = input.subspan(share.offset_bytes, share.size_bytes);
+    if (!output.empty()) outputs[i] = output.subspan(share.offset_bytes, share.size_bytes);
+  }
+  move_shares(call, plan, inputs, outputs, reduction, limit);
 }
 
 void Communicator::all_reduce(CallHeader call, ConstBytes input, Bytes output,
                               const WaitLimit& limit) {
   const Reduction reduction = reduction_of(call, size());
-  if (!is_small(input.size())) {
-    meet(call, Collective::kAllReduce, {}, limit);
-    host_.all_reduce(input, output, reduction, true, limit);
-    return;
-  }
-  meet(call, Collective::kAllReduce, input, limit);
-  std::vector<const std::byte*> sources;
-  for (int peer = 0; peer < size(); ++peer) sources.push_back(host_.payload(peer).data());
-  collectives::reduce(reduction.type, reduction.op, sources, output.data(), call.elements,
-                      reduction.divisor);
+  guarded([&] {
+    const bool small = is_small(input.size());
+    meet(call, Collective::kAllReduce, small ? input : ConstBytes(), limit);
+    if (small) {
+      reduce_notes(call, reduction, output);
+    } else if (wire_) {
+      move_slices(call, Arrival::kSum, Departure::kToAll, input, output, reduction, limit);
+    } else {
+      host_->all_reduce(input, output, reduction, true, limit);
+    }
+  });
 }
 
 void Communicator::reduce(CallHeader call, int root, ConstBytes input, Bytes output,
@@ -108,123 +126,194 @@ void Communicator::reduce(CallHeader call, int root, ConstBytes input, Bytes out
   const Reduction reduction = reduction_of(call, size());
   const bool wants = root == rank();
   call.root = root;
-  if (!is_small(input.size())) {
-    meet(call, Collective::kReduce, {}, limit);
-    host_.all_reduce(input, output, reduction, wants, limit);
-    return;
-  }
-  meet(call, Collective::kReduce, input, limit);
-  if (!wants) return;
-  std::vector<const std::byte*> sources;
-  for (int peer = 0; peer < size(); ++peer) sources.push_back(host_.payload(peer).data());
-  collectives::reduce(reduction.type, reduction.op, sources, output.data(), call.elements,
-                      reduction.divisor);
+  guarded([&] {
+    const bool small = is_small(input.size());
+    meet(call, Collective::kReduce, small ? input : ConstBytes(), limit);
+    if (small) {
+      if (wants) reduce_notes(call, reduction, output);
+    } else if (wire_) {
+      move_slices(call, Arrival::kSum, Departure::kToRoot, input, output, reduction, limit);
+    } else {
+      host_->all_reduce(input, output, reduction, wants, limit);
+    }
+  });
 }
 
 void Communicator::reduce_scatter(CallHeader call, std::span<const ConstBytes> inputs, Bytes output,
                                   const WaitLimit& limit) {
   const Reduction reduction = reduction_of(call, size());
   std::vector<Bytes> outputs(inputs.size());
-  std::vector<int> owners(inputs.size());
   outputs[static_cast<size_t>(rank())] = output;
-  std::iota(owners.begin(), owners.end(), 0);
-  meet(call, Collective::kReduceScatter, {}, limit);
-  host_.reduce_shares(inputs, outputs, owners, reduction, limit);
+  guarded([&] {
+    meet(call, Collective::kReduceScatter, {}, limit);
+    if (wire_) {
+      const SharePlan plan{.arrival = Arrival::kSum,
+                           .departure = Departure::kToOwner,
+                           .shares = one_each(layout_, output.size())};
+      move_shares(call, plan, inputs, outputs, reduction, limit);
+      return;
+    }
+    std::vector<int> owners(inputs.size());
+    std::iota(owners.begin(), owners.end(), 0);
+    host_->reduce_shares(inputs, outputs, owners, reduction, limit);
+  });
 }
 
 void Communicator::all_gather(CallHeader call, ConstBytes input, std::span<const Bytes> outputs,
                               const WaitLimit& limit) {
-  if (is_small(input.size())) {
-    meet(call, Collective::kAllGather, input, limit);
-    for (int peer = 0; peer < size(); ++peer) {
-      copy(outputs[static_cast<size_t>(peer)], host_.payload(peer));
+  guarded([&] {
+    const bool small = is_small(input.size());
+    meet(call, Collective::kAllGather, small ? input : ConstBytes(), limit);
+    if (small) {
+      for (int peer = 0; peer < size(); ++peer) {
+        copy(outputs[static_cast<size_t>(peer)], meeting_->payload(peer));
+      }
+      return;
     }
-    return;
-  }
-  meet(call, Collective::kAllGather, {}, limit);
-  copy(outputs[static_cast<size_t>(rank())], input);
-  std::vector<int> owners(outputs.size());
-  std::iota(owners.begin(), owners.end(), 0);
-  host_.share_all(outputs, owners, true, limit);
+    copy(outputs[static_cast<size_t>(rank())], input);
+    if (wire_) {
+      const SharePlan plan{.arrival = Arrival::kFromOwner,
+                           .departure = Departure::kToAll,
+                           .shares = one_each(layout_, input.size())};
+      std::vector<ConstBytes> inputs(outputs.size());
+      inputs[static_cast<size_t>(rank())] = input;
+      move_shares(call, plan, inputs, outputs, kNone, limit);
+      return;
+    }
+    std::vector<int> owners(outputs.size());
+    std::iota(owners.begin(), owners.end(), 0);
+    host_->share_all(outputs, owners, true, limit);
+  });
 }
 
 void Communicator::broadcast(CallHeader call, int root, Bytes data, const WaitLimit& limit) {
   call.root = root;
   const bool sends = root == rank();
-  if (is_small(data.size())) {
-    meet(call, Collective::kBroadcast, sends ? ConstBytes(data) : ConstBytes(), limit);
-    if (!sends) copy(data, host_.payload(root));
-    return;
+  guarded([&] {
+    const bool small = is_small(data.size());
+    meet(call, Collective::kBroadcast, sends && small ? ConstBytes(data) : ConstBytes(), limit);
+    if (small) {
+      if (!sends) copy(data, meeting_->payload(root));
+    } else if (wire_) {
+      move_slices(call, Arrival::kFromRoot, Departure::kToAll, data, data, kNone, limit);
+    } else {
+      const std::vector<int> owners{root};
+      const std::vector<Bytes> shares{data};
+      host_->share_all(shares, owners, true, limit);
+    }
+  });
+}
+
+/// Data of pairs of ranks, sizes known to fit: through the board within the host, else directly.
+void Communicator::swap_pairs(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                              size_t longest, const WaitLimit& limit) {
+  const std::vector<int>& locals = layout_.ranks_on[static_cast<size_t>(layout_.my_host())];
+  std::vector<ConstBytes> local_inputs;
+  std::vector<Bytes> local_outputs;
+  for (const int peer : locals) {
+    local_inputs.push_back(inputs[static_cast<size_t>(peer)]);
+    local_outputs.push_back(outputs[static_cast<size_t>(peer)]);
   }
-  meet(call, Collective::kBroadcast, {}, limit);
-  const std::vector<int> owners{root};
-  const std::vector<Bytes> shares{data};
-  host_.share_all(shares, owners, true, limit);
+  host_->all_to_all(local_inputs, local_outputs, longest, limit);
+  if (wire_) wire_->all_to_all(sequence_, inputs, outputs, limit);
 }
 
 void Communicator::all_to_all(CallHeader call, std::span<const ConstBytes> inputs,
                               std::span<const Bytes> outputs, const WaitLimit& limit) {
   std::vector<uint64_t> sizes;
   for (const ConstBytes input : inputs) sizes.push_back(input.size());
-  meet(call, Collective::kAllToAll, std::as_bytes(std::span(sizes)), limit);
-
-  size_t longest = 0;
-  bool fits = true;
-  std::vector<uint64_t> theirs(sizes.size());
-  // Every rank looks at all pairs of which it knows both sides, its own: one that does not fit
-  // breaks the group for the others too.
-  for (int peer = 0; peer < size(); ++peer) {
-    std::memcpy(theirs.data(), host_.payload(peer).data(), theirs.size() * sizeof(uint64_t));
-    longest = std::max<size_t>(longest, *std::max_element(theirs.begin(), theirs.end()));
-    const size_t coming = theirs[static_cast<size_t>(rank())];
-    const size_t room = outputs[static_cast<size_t>(peer)].size();
-    if (fits && coming != room) {
-      fits = false;
-      board_->abort(fmt::format(
-          "all_to_all: rank {} sends {} bytes to rank {}, which expects {}; do the split sizes of "
-          "both agree?",
-          name(peer), coming, name(rank()), room));
+  guarded([&] {
+    meet(call, Collective::kAllToAll, std::as_bytes(std::span(sizes)), limit);
+    // Everybody looks at all pairs, so that all come to one verdict and one reason.
+    size_t longest = 0;
+    std::vector<uint64_t> theirs(sizes.size());
+    for (int peer = 0; peer < size(); ++peer) {
+      std::memcpy(theirs.data(), meeting_->payload(peer).data(), theirs.size() * sizeof(uint64_t));
+      longest = std::max<size_t>(longest, *std::max_element(theirs.begin(), theirs.end()));
+      const size_t coming = theirs[static_cast<size_t>(rank())];
+      const size_t room = outputs[static_cast<size_t>(peer)].size();
+      if (coming != room) {
+        throw HostError(
+            "all_to_all: rank {} sends {} bytes to rank {}, which expects {}; do the split sizes "
+            "of both agree?",
+            name(peer), coming, name(rank()), room);
+      }
     }
-  }
-  // So that no rank moves data that another has no room for.
-  host_.barrier(limit);
-  board_->throw_if_aborted();
-  host_.all_to_all(inputs, outputs, longest, limit);
+    // So that no rank moves data that another has no room for.
+    CallHeader barrier;
+    barrier.type = ElementType::kBytes;
+    meet(barrier, Collective::kBarrier, {}, limit);
+    swap_pairs(inputs, outputs, longest, limit);
+    // Pairs cross lanes; nobody may leave while a message of one is on its way.
+    if (wire_) meet(barrier, Collective::kBarrier, {}, limit);
+  });
 }
 
 void Communicator::gather(CallHeader call, int root, ConstBytes input,
                           std::span<const Bytes> outputs, const WaitLimit& limit) {
   call.root = root;
-  if (is_small(input.size())) {
-    meet(call, Collective::kGather, input, limit);
-    for (int peer = 0; root == rank() && peer < size(); ++peer) {
-      copy(outputs[static_cast<size_t>(peer)], host_.payload(peer));
+  guarded([&] {
+    const bool small = is_small(input.size());
+    meet(call, Collective::kGather, small ? input : ConstBytes(), limit);
+    if (small) {
+      for (int peer = 0; root == rank() && peer < size(); ++peer) {
+        copy(outputs[static_cast<size_t>(peer)], meeting_->payload(peer));
+      }
+      return;
     }
-    return;
-  }
-  meet(call, Collective::kGather, {}, limit);
-  std::vector<ConstBytes> inputs(static_cast<size_t>(size()));
-  const std::vector<Bytes> none(inputs.size());
-  inputs[static_cast<size_t>(root)] = input;
-  host_.all_to_all(inputs, root == rank() ? outputs : std::span(none), input.size(), limit);
+    std::vector<ConstBytes> inputs(static_cast<size_t>(size()));
+    const std::vector<Bytes> none(inputs.size());
+    const std::span<const Bytes> places = root == rank() ? outputs : std::span(none);
+    if (!wire_) {
+      inputs[static_cast<size_t>(root)] = input;
+      return host_->all_to_all(inputs, places, input.size(), limit);
+    }
+    if (root == rank()) copy(outputs[static_cast<size_t>(root)], input);
+    inputs[static_cast<size_t>(rank())] = input;
+    const SharePlan plan{.arrival = Arrival::kFromOwner,
+                         .departure = Departure::kToRoot,
+                         .root = root,
+                         .shares = one_each(layout_, input.size())};
+    move_shares(call, plan, inputs, places, kNone, limit);
+  });
 }
 
 void Communicator::scatter(CallHeader call, int root, std::span<const ConstBytes> inputs,
                            Bytes output, const WaitLimit& limit) {
   call.root = root;
-  meet(call, Collective::kScatter, {}, limit);
-  std::vector<Bytes> outputs(static_cast<size_t>(size()));
-  const std::vector<ConstBytes> none(outputs.size());
-  outputs[static_cast<size_t>(root)] = output;
-  host_.all_to_all(root == rank() ? inputs : std::span(none), outputs, output.size(), limit);
+  guarded([&] {
+    meet(call, Collective::kScatter, {}, limit);
+    std::vector<Bytes> outputs(static_cast<size_t>(size()));
+    const std::vector<ConstBytes> none(outputs.size());
+    const std::span<const ConstBytes> parts = root == rank() ? inputs : std::span(none);
+    if (!wire_) {
+      outputs[static_cast<size_t>(root)] = output;
+      return host_->all_to_all(parts, outputs, output.size(), limit);
+    }
+    outputs[static_cast<size_t>(rank())] = output;
+    const SharePlan plan{.arrival = Arrival::kFromRoot,
+                         .departure = Departure::kToOwner,
+                         .root = root,
+                         .shares = one_each(layout_, output.size())};
+    move_shares(call, plan, parts, outputs, kNone, limit);
+  });
 }
 
 void Communicator::barrier(const WaitLimit& limit) {
   CallHeader call;
   call.type = ElementType::kBytes;
-  meet(call, Collective::kBarrier, {}, limit);
+  guarded([&] { meet(call, Collective::kBarrier, {}, limit); });
 }
 
-void Communicator::abort(std::string_view reason) { board_->abort(reason); }
+void Communicator::abort(std::string_view reason) {
+  board_->abort(reason);
+  if (wire_) wire_->tell(reason);
+}
+
+void Communicator::throw_if_broken() const { board_->throw_if_aborted(); }
+
+bool Communicator::has_crashed(int rank) const {
+  return layout_.host(rank) == layout_.my_host() && board_->has_crashed(layout_.local(rank));
+}
 
 }  // namespace smp::collectives

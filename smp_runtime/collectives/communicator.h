@@ -2,18 +2,22 @@
 // The collectives of a group of ranks, on bytes.
 //
 // Sums are made in rank order, each element at one place, and handed out: every rank and every run
-// gets the same bits.
+// gets the same bits. In a group over several hosts each host adds its ranks up first.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "smp_runtime/collectives/call_header.h"
+#include "smp_runtime/collectives/group_layout.h"
 #include "smp_runtime/collectives/host_exchange.h"
+#include "smp_runtime/collectives/host_wire.h"
+#include "smp_runtime/collectives/meeting.h"
 #include "smp_runtime/transport/host_board.h"
 #include "smp_runtime/transport/key_value_store.h"
 
@@ -21,8 +25,11 @@ namespace smp::collectives {
 
 /// Sizes that trade memory and latency for speed; equal on all ranks of a group.
 struct Tuning {
-  /// Of one of the four slots that each rank of a host has for data on its way.
-  size_t slot_bytes = 512 * 1024;
+  /// Of one of the slots that each rank of a host has for data on its way. Small enough that the
+  /// slots of a host's ranks stay in its caches.
+  size_t slot_bytes = 128 * 1024;
+  /// The same in a group over several hosts, where a slot is cut into the network's messages.
+  size_t wire_slot_bytes = 1024 * 1024;
   /// Up to here a collective is one step: all data travels with the notes.
   size_t small_bytes = 32 * 1024;
 };
@@ -39,19 +46,23 @@ class Communicator {
   using WaitLimit = transport::WaitLimit;
 
   /// Meets the other ranks through the store; collective. `names` are the numbers by which messages
-  /// call the ranks, e.g. those in the whole job. Throws ConfigError for a group over several
-  /// hosts.
-  static std::unique_ptr<Communicator> connect(transport::KeyValueStore& store, int rank,
-                                               std::vector<int> names, const Tuning& tuning,
-                                               const WaitLimit& limit);
+  /// call the ranks, e.g. those in the whole job; `host` tells this rank's host (host_identity()).
+  /// `network` is looked at when there are several hosts. Throws ConfigError or HostError.
+  Communicator(transport::KeyValueStore& store, int rank, std::vector<int> names,
+               const std::string& host, const Tuning& tuning, const Network& network,
+               const WaitLimit& limit);
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();
 
-  /// Over a board that all have joined; rank and size are the board's.
-  explicit Communicator(std::unique_ptr<transport::HostBoard> board);
+  [[nodiscard]] int rank() const { return layout_.rank; }
+  [[nodiscard]] int size() const { return layout_.size(); }
+  [[nodiscard]] int hosts() const { return layout_.hosts(); }
+  [[nodiscard]] int name(int rank) const { return names_[static_cast<size_t>(rank)]; }
 
-  [[nodiscard]] int rank() const { return board_->rank(); }
-  [[nodiscard]] int size() const { return board_->ranks(); }
-  [[nodiscard]] int name(int rank) const { return board_->name(rank); }
-  [[nodiscard]] static transport::BoardShape board_shape(int ranks, const Tuning& tuning);
+  /// Waits until nothing that the others still need is on its way, and says that this rank leaves.
+  /// Call it before the end of a group that works; afterwards it takes no calls.
+  void leave(const WaitLimit& limit);
 
   /// `output` may be `input`.
   void all_reduce(CallHeader call, ConstBytes input, Bytes output, const WaitLimit& limit);
@@ -77,14 +88,31 @@ class Communicator {
 
   /// Every rank's pending and later calls throw HostError with this reason.
   void abort(std::string_view reason);
+  /// Throws HostError with the reason if the group is broken. For any thread.
+  void throw_if_broken() const;
+  /// Has a rank of this host ended without a goodbye? For any thread.
+  [[nodiscard]] bool has_crashed(int rank) const;
 
  private:
+  template <typename Body>
+  void guarded(const Body& body);
   void meet(CallHeader& call, Collective collective, ConstBytes payload, const WaitLimit& limit);
-
+  void reduce_notes(const CallHeader& call, const Reduction& reduction, Bytes output) const;
+  void move_shares(const CallHeader& call, const SharePlan& plan,
+                   std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                   const Reduction& reduction, const WaitLimit& limit);
+  void move_slices(const CallHeader& call, Arrival arrival, Departure departure, ConstBytes input,
+                   Bytes output, const Reduction& reduction, const WaitLimit& limit);
+  void swap_pairs(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                  size_t longest, const WaitLimit& limit);
   [[nodiscard]] bool is_small(size_t size_bytes) const;
 
+  std::vector<int> names_;
+  GroupLayout layout_;
   std::unique_ptr<transport::HostBoard> board_;
-  HostExchange host_;
+  std::unique_ptr<HostExchange> host_;
+  std::unique_ptr<HostWire> wire_;  // null in a group on one host
+  std::unique_ptr<Meeting> meeting_;
   uint64_t sequence_ = 0;
 };
 

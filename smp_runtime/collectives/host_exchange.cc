@@ -7,19 +7,16 @@
 #include "smp_runtime/collectives/reduce_kernels.h"
 #include "smp_runtime/core/error.h"
 
-// Why four slots are enough. In every loop, chunk c of a rank lies in slot c mod 4; the rank copies
-// chunk c+1 in, publishes, then waits until all have published chunk c, and reads chunk c. A rank
-// that is about to copy chunk c+4 in has waited for the publication of chunk c+2 by all, which they
-// do after reading chunk c: nobody reads slot c mod 4 any more. Between two collectives meet()
-// orders everything.
+// Why four slots are enough (there are more, for ShareWalk). In walk(), chunk c of a rank lies in
+// slot c mod 4; the rank copies chunk c+1 in, publishes, then waits until all have published chunk
+// c, and reads chunk c. A rank that is about to copy chunk c+4 in has waited for the publication of
+// chunk c+2 by all, which they do after reading chunk c: nobody reads slot c mod 4 any more.
+// Between two collectives a Meeting orders everything.
 
 namespace smp::collectives {
 namespace {
 
 constexpr size_t kLine = 64;  // keeps pieces aligned for every type
-
-// The header is padded to a line, so that payloads are aligned.
-constexpr size_t kHeaderBytes = (sizeof(CallHeader) + sizeof(uint64_t) + kLine - 1) / kLine * kLine;
 
 size_t chunks(size_t longest, size_t piece) { return (longest + piece - 1) / piece; }
 
@@ -53,47 +50,28 @@ HostExchange::HostExchange(transport::HostBoard& board)
       ranks_(static_cast<size_t>(board.ranks())),
       me_(static_cast<size_t>(board.rank())),
       slot_bytes_(board.shape().slot_bytes) {
-  SMP_CHECK(board.shape().note_bytes >= kHeaderBytes, "notes too small");
   SMP_CHECK(slot_bytes_ >= kLine * ranks_, "slots of {} bytes for {} ranks", slot_bytes_, ranks_);
 }
 
 std::byte* HostExchange::slot(int rank, size_t chunk) const { return board_.slot(rank, chunk); }
 
-size_t HostExchange::note_bytes(size_t payload_bytes) { return kHeaderBytes + payload_bytes; }
-
-size_t HostExchange::payload_bytes() const { return board_.shape().note_bytes - kHeaderBytes; }
-
-void HostExchange::meet(const CallHeader& call, ConstBytes payload, const WaitLimit& limit) {
-  SMP_CHECK(payload.size() <= payload_bytes(), "a payload of {} bytes", payload.size());
-  board_.throw_if_aborted();  // not all waits look at it
-  ++meetings_;
-  std::byte* mine = board_.note(board_.rank(), meetings_);
-  const uint64_t size = payload.size();
-  std::memcpy(mine, &call, sizeof(call));
-  std::memcpy(mine + sizeof(call), &size, sizeof(size));
-  copy(mine + kHeaderBytes, payload);
-  board_.wait_for_all(board_.publish(), limit);
-
-  bool agree = true;
-  std::vector<RankedCall> calls(ranks_);
-  for (size_t rank = 0; rank < ranks_; ++rank) {
-    const int number = static_cast<int>(rank);
-    calls[rank].name = board_.name(number);
-    std::memcpy(&calls[rank].call, board_.note(number, meetings_), sizeof(CallHeader));
-    agree = agree && call.matches(calls[rank].call);
+/// Chunk by chunk: copies the next one in and tells so, waits until all have copied this one in,
+/// and uses it.
+template <typename CopyIn, typename Use>
+void HostExchange::walk(size_t count, const WaitLimit& limit, const CopyIn& copy_in,
+                        const Use& use) {
+  const auto publish = [&](size_t chunk) {
+    if (chunk >= count) return uint32_t{0};
+    copy_in(chunk);
+    return board_.publish();
+  };
+  uint32_t step = publish(0);
+  for (size_t chunk = 0; chunk < count; ++chunk) {
+    const uint32_t next = publish(chunk + 1);
+    board_.wait_for_all(step, limit);
+    step = next;
+    use(chunk);
   }
-  if (!agree) {
-    const std::string reason = describe_mismatch(calls);
-    board_.abort(reason);
-    throw HostError(reason);
-  }
-}
-
-ConstBytes HostExchange::payload(int rank) const {
-  const std::byte* note = board_.note(rank, meetings_);
-  uint64_t size = 0;
-  std::memcpy(&size, note + sizeof(CallHeader), sizeof(size));
-  return {note + kHeaderBytes, static_cast<size_t>(size)};
 }
 
 void HostExchange::barrier(const WaitLimit& limit) { board_.wait_for_all(board_.publish(), limit); }
@@ -109,20 +87,14 @@ void HostExchange::reduce_shares(std::span<const ConstBytes> inputs, std::span<c
   const size_t element = size_bytes(reduction.type);
 
   const auto copy_in = [&](size_t chunk) {
-    if (chunk >= count) return uint32_t{0};
     for (size_t share = 0; share < inputs.size(); ++share) {
       if (owners[share] == board_.rank()) continue;  // its owner reads it where it is
       copy(slot(board_.rank(), chunk) + share * piece, piece_of(inputs[share], chunk, piece));
     }
-    return board_.publish();
   };
 
-  uint32_t step = copy_in(0);
   std::vector<const std::byte*> sources(ranks_);
-  for (size_t chunk = 0; chunk < count; ++chunk) {
-    const uint32_t next = copy_in(chunk + 1);
-    board_.wait_for_all(step, limit);
-    step = next;
+  walk(count, limit, copy_in, [&](size_t chunk) {
     for (size_t share = 0; share < inputs.size(); ++share) {
       if (owners[share] != board_.rank()) continue;
       const ConstBytes own = piece_of(inputs[share], chunk, piece);
@@ -134,7 +106,7 @@ void HostExchange::reduce_shares(std::span<const ConstBytes> inputs, std::span<c
       reduce(reduction.type, reduction.op, sources, piece_of(outputs[share], chunk, piece).data(),
              own.size() / element, reduction.divisor);
     }
-  }
+  });
 }
 
 void HostExchange::share_all(std::span<const Bytes> shares, std::span<const int> owners, bool wants,
@@ -152,26 +124,20 @@ void HostExchange::share_all(std::span<const Bytes> shares, std::span<const int>
   const size_t count = chunks(longest, piece);
 
   const auto copy_in = [&](size_t chunk) {
-    if (chunk >= count) return uint32_t{0};
     for (size_t share = 0; share < shares.size(); ++share) {
       if (owners[share] != board_.rank()) continue;
       copy(slot(board_.rank(), chunk) + place[share] * piece,
            piece_of(ConstBytes(shares[share]), chunk, piece));
     }
-    return board_.publish();
   };
 
-  uint32_t step = copy_in(0);
-  for (size_t chunk = 0; chunk < count; ++chunk) {
-    const uint32_t next = copy_in(chunk + 1);
-    board_.wait_for_all(step, limit);
-    step = next;
+  walk(count, limit, copy_in, [&](size_t chunk) {
     for (size_t share = 0; wants && share < shares.size(); ++share) {
       if (owners[share] == board_.rank()) continue;
       const Bytes to = piece_of(shares[share], chunk, piece);
       copy(to.data(), {slot(owners[share], chunk) + place[share] * piece, to.size()});
     }
-  }
+  });
 }
 
 void HostExchange::all_reduce(ConstBytes input, Bytes output, const Reduction& reduction,
@@ -185,20 +151,14 @@ void HostExchange::all_reduce(ConstBytes input, Bytes output, const Reduction& r
   };
 
   const auto copy_in = [&](size_t chunk) {
-    if (chunk >= count) return uint32_t{0};
     for (size_t slice = 0; slice < ranks_; ++slice) {
       if (slice == me_) continue;
       copy(slot(board_.rank(), chunk) + slice * piece, part(input, slice, chunk));
     }
-    return board_.publish();
   };
 
-  uint32_t step = copy_in(0);
   std::vector<const std::byte*> sources(ranks_);
-  for (size_t chunk = 0; chunk < count; ++chunk) {
-    const uint32_t next = copy_in(chunk + 1);
-    board_.wait_for_all(step, limit);
-    step = next;
+  walk(count, limit, copy_in, [&](size_t chunk) {
     // The owner's own slice was not copied in: its place in the slot takes the sum.
     const ConstBytes own = part(input, me_, chunk);
     std::byte* sum = slot(board_.rank(), chunk) + me_ * piece;
@@ -214,7 +174,7 @@ void HostExchange::all_reduce(ConstBytes input, Bytes output, const Reduction& r
       const Bytes to = part(output, slice, chunk);
       copy(to.data(), {slot(static_cast<int>(slice), chunk) + slice * piece, to.size()});
     }
-  }
+  });
 }
 
 void HostExchange::all_to_all(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
@@ -223,28 +183,22 @@ void HostExchange::all_to_all(std::span<const ConstBytes> inputs, std::span<cons
   const size_t count = chunks(longest, piece);
 
   const auto copy_in = [&](size_t chunk) {
-    if (chunk >= count) return uint32_t{0};
     for (size_t peer = 0; peer < ranks_; ++peer) {
       if (peer == me_) continue;
       copy(slot(board_.rank(), chunk) + peer * piece, piece_of(inputs[peer], chunk, piece));
     }
-    return board_.publish();
   };
 
-  uint32_t step = copy_in(0);
   if (!outputs[me_].empty() && outputs[me_].data() != inputs[me_].data()) {
     std::memmove(outputs[me_].data(), inputs[me_].data(), outputs[me_].size());
   }
-  for (size_t chunk = 0; chunk < count; ++chunk) {
-    const uint32_t next = copy_in(chunk + 1);
-    board_.wait_for_all(step, limit);
-    step = next;
+  walk(count, limit, copy_in, [&](size_t chunk) {
     for (size_t peer = 0; peer < ranks_; ++peer) {
       if (peer == me_) continue;
       const Bytes to = piece_of(outputs[peer], chunk, piece);
       copy(to.data(), {slot(static_cast<int>(peer), chunk) + me_ * piece, to.size()});
     }
-  }
+  });
 }
 
 }  // namespace smp::collectives

@@ -29,7 +29,7 @@ struct Reduction {
 };
 
 /// For one thread at a time. All ranks of the board call the same functions in the same order with
-/// the same sizes; meet() is how they make sure of it. All may throw HostError (see HostBoard).
+/// the same sizes; Meeting is how they make sure of it. All may throw HostError (see HostBoard).
 ///
 /// Shares are pieces of a whole, each owned by one rank of the host; `owners[s]` is a host rank.
 class HostExchange {
@@ -37,18 +37,6 @@ class HostExchange {
   using WaitLimit = transport::WaitLimit;
 
   explicit HostExchange(transport::HostBoard& board);
-
-  /// Size of the board's notes for payloads of up to that many bytes.
-  [[nodiscard]] static size_t note_bytes(size_t payload_bytes);
-  /// How much meet() can carry.
-  [[nodiscard]] size_t payload_bytes() const;
-
-  /// Leaves a note, waits for everybody's and compares. Every collective starts with it: it also
-  /// says that all are done with the one before. Throws HostError, on all ranks, naming ranks and
-  /// shapes, if their calls do not match.
-  void meet(const CallHeader& call, ConstBytes payload, const WaitLimit& limit);
-  /// What a rank left at the last meet(). Stays until the one after the next.
-  [[nodiscard]] ConstBytes payload(int rank) const;
 
   /// Waits for all, and nothing else.
   void barrier(const WaitLimit& limit);
@@ -76,12 +64,13 @@ class HostExchange {
 
  private:
   [[nodiscard]] std::byte* slot(int rank, size_t chunk) const;
+  template <typename CopyIn, typename Use>
+  void walk(size_t count, const WaitLimit& limit, const CopyIn& copy_in, const Use& use);
 
   transport::HostBoard& board_;
   size_t ranks_;
   size_t me_;
   size_t slot_bytes_;
-  uint64_t meetings_ = 0;
 };
 
 /// Cuts `size_bytes` into `count` parts of whole elements, the first ones longer by one element

@@ -12,6 +12,8 @@ namespace smp::dataparallel {
 
 C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
+bool C10dStore::has(const std::string& key) { return store_->check({key}); }
+
 void C10dStore::set(const std::string& key, const std::string& value) { store_->set(key, value); }
 
 std::string C10dStore::get(const std::string& key, const transport::WaitLimit& limit) {

@@ -16,6 +16,7 @@ class C10dStore : public transport::KeyValueStore {
  public:
   explicit C10dStore(c10::intrusive_ptr<c10d::Store> store);
 
+  bool has(const std::string& key) override;
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, const transport::WaitLimit& limit) override;
 

@@ -3,7 +3,9 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "smp_runtime/core/error.h"
 
@@ -24,12 +26,29 @@ size_t bytes_knob(const char* variable, size_t otherwise) {
   return value;
 }
 
+std::string text_knob(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? "" : text;
+}
+
+/// What FI_PROVIDER chooses. It may also exclude ("^udp") or list several: that libfabric does.
+std::string provider_of(const std::string& filter) {
+  return filter.find_first_of("^,") == std::string::npos ? filter : "";
+}
+
 }  // namespace
 
-collectives::Tuning tuning_from_environment() {
+Knobs knobs_from_environment() {
   const collectives::Tuning defaults;
-  return {.slot_bytes = bytes_knob("SMDDP_SLOT_BYTES", defaults.slot_bytes),
-          .small_bytes = bytes_knob("SMDDP_SMALL_BYTES", defaults.small_bytes)};
+  std::string provider = text_knob("SMDDP_FABRIC_PROVIDER");
+  if (provider.empty()) provider = provider_of(text_knob("FI_PROVIDER"));
+  return {
+      .tuning = {.slot_bytes = bytes_knob("SMDDP_SLOT_BYTES", defaults.slot_bytes),
+                 .wire_slot_bytes = bytes_knob("SMDDP_WIRE_SLOT_BYTES", defaults.wire_slot_bytes),
+                 .small_bytes = bytes_knob("SMDDP_SMALL_BYTES", defaults.small_bytes)},
+      .network = {.fabric = {.provider = std::move(provider)},
+                  .interface = text_knob("SMDDP_INTERFACE"),
+                  .master = text_knob("MASTER_ADDR")}};
 }
 
 }  // namespace smp::dataparallel

@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a user may set by environment: the one table of it.
 //
-//   variable            default  meaning
-//   SMDDP_SLOT_BYTES    524288   of shared memory, four times for each rank, for data on its way
-//   SMDDP_SMALL_BYTES    32768   up to here a collective is one step of all ranks
+//   variable               default  meaning
+//   SMDDP_SLOT_BYTES        131072  of shared memory, eight times for each rank, for data on its
+//   way SMDDP_WIRE_SLOT_BYTES  1048576  the same in groups over several hosts SMDDP_SMALL_BYTES
+//   32768  up to here a collective is one step of all ranks SMDDP_FABRIC_PROVIDER libfabric's
+//   provider between hosts, e.g. efa or tcp; else that of
+//                                   FI_PROVIDER, else efa where a device is, else one
+//                                   over TCP (net, tcp)
+//   SMDDP_INTERFACE                 network interface to other hosts, e.g. eth0; else the one that
+//                                   leads to MASTER_ADDR
 #pragma once
 
 #include "smp_runtime/collectives/communicator.h"
 
 namespace smp::dataparallel {
 
+struct Knobs {
+  collectives::Tuning tuning;
+  collectives::Network network;
+};
+
 /// Reads the environment; the only place of the backend that does.
-/// Throws ConfigError for a value that is no positive number of at most 1 GiB.
-collectives::Tuning tuning_from_environment();
+/// Throws ConfigError for a size that is no positive number of at most 1 GiB.
+Knobs knobs_from_environment();
 
 }  // namespace smp::dataparallel

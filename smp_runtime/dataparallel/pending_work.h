@@ -2,11 +2,14 @@
 // A collective that a rank has called: what torch.distributed hands out for it.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "smp_runtime/dataparallel/callback_threads.h"
 
 namespace smp::dataparallel {
 
@@ -15,17 +18,38 @@ class PendingWork : public c10d::Work {
  public:
   PendingWork(int rank, c10d::OpType type, uint64_t sequence, std::vector<at::Tensor> results);
 
-  /// Ends it; `error` is null for success. Callbacks of the future run in the calling thread.
-  void end(std::exception_ptr error);
+  /// Ends it; `error` is null for success. Whoever waits for the work goes on; the future, with its
+  /// callbacks, ends in one of `threads`, or at once where there is none.
+  void end(const std::exception_ptr& error, CallbackThreads* threads);
 
   std::vector<at::Tensor> result() override { return results_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   uint64_t getSequencenumber() const override { return sequence_; }
+  /// The group rank of what was received from any; -1 otherwise.
+  int sourceRank() const override { return source_.load(); }
+  void set_source(int rank) { source_.store(rank); }
 
  private:
   uint64_t sequence_;
   std::vector<at::Tensor> results_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::atomic<int> source_{-1};
+};
+
+/// Several works as one, as batch_isend_irecv and the coalescing manager want it.
+class JoinedWork : public c10d::Work {
+ public:
+  explicit JoinedWork(std::vector<c10::intrusive_ptr<c10d::Work>> works);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
 }  // namespace smp::dataparallel

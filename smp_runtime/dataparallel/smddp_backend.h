@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,13 +21,17 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "smp_runtime/collectives/communicator.h"
+#include "smp_runtime/dataparallel/c10d_store.h"
+#include "smp_runtime/dataparallel/callback_threads.h"
+#include "smp_runtime/dataparallel/knobs.h"
 #include "smp_runtime/dataparallel/pending_work.h"
+#include "smp_runtime/dataparallel/point_to_point.h"
 
 namespace smp::dataparallel {
 
 /// Errors become c10::DistBackendError (a RuntimeError in Python) when the work is waited for;
-/// arguments that can never work are refused by the call. What is not there (send, recv, split)
-/// raises c10d's own "Backend smddp does not support ...".
+/// arguments that can never work are refused by the call. Callbacks of futures run in threads of
+/// their own, so they may wait for other works.
 class SmddpBackend : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -75,6 +80,22 @@ class SmddpBackend : public c10d::Backend {
   /// Every barrier names all ranks that are missing; this one also waits.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
+  /// Between two ranks; in their order for one pair and tag, and without order among pairs.
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  /// Calls in between become one work.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  /// A group of some of the ranks; null for the others.
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options) override;
+
   void setSequenceNumberForGroup() override {}  // all ranks count from 0
   uint64_t getSequenceNumberForGroup() override;
   c10d::ErrorType getError() override;
@@ -83,6 +104,9 @@ class SmddpBackend : public c10d::Backend {
   void abort() override;
   /// Waits for what is queued, at most the timeout, and leaves the group.
   void shutdown() override;
+  /// Leaves the group; what is queued ends with an error. For the end of a process, so that other
+  /// hosts do not take it for a failure.
+  void leave();
 
  private:
   using Body = std::function<void(collectives::Communicator&, const transport::WaitLimit&)>;
@@ -91,6 +115,7 @@ class SmddpBackend : public c10d::Backend {
     std::string operation;
     std::chrono::milliseconds timeout;
     Body body;
+    bool told_apart;  ///< somebody may have attached callbacks
   };
 
   WorkPtr start(c10d::OpType type, std::string operation, std::chrono::milliseconds timeout,
@@ -98,7 +123,13 @@ class SmddpBackend : public c10d::Backend {
   void run(const Task& task);
   void run_all();
   void stop(bool drain);
+  PointToPoint& pairs();
+  c10::intrusive_ptr<PendingWork> pair_work(c10d::OpType type, Tensors& tensors, int tag,
+                                            const char* operation);
 
+  C10dStore keys_;
+  Knobs knobs_;
+  CallbackThreads callbacks_;
   std::unique_ptr<collectives::Communicator> communicator_;
   int process_;
 
@@ -107,6 +138,8 @@ class SmddpBackend : public c10d::Backend {
   std::deque<Task> queue_;
   std::chrono::milliseconds timeout_;
   uint64_t calls_ = 0;
+  std::unique_ptr<PointToPoint> pairs_;            // from the first send or recv on
+  std::optional<std::vector<WorkPtr>> coalesced_;  // between start and end
   bool busy_ = false;  // somebody runs a collective: the thread, or a caller
   bool stopping_ = false;
   bool failed_ = false;

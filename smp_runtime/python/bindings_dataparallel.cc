@@ -48,4 +48,13 @@ PYBIND11_MODULE(_smddp, module) {
   module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
              "Makes this rank's end of a group; collective.");
+  module.def(
+      "leave",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+        const pybind11::gil_scoped_release release;  // it waits for the other ranks
+        if (auto* ours = dynamic_cast<smp::dataparallel::SmddpBackend*>(backend.get())) {
+          ours->leave();
+        }
+      },
+      pybind11::arg("backend"), "Says goodbye to the ranks of a group; others are left alone.");
 }

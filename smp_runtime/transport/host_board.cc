@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/byte_ring.h"
 
 namespace smp::transport {
 namespace {
@@ -71,8 +70,6 @@ struct HostBoard::Cell {
   std::atomic<uint32_t> waiters;  // asleep on `step`
   std::atomic<uint32_t> state;    // RankState
   std::atomic<int32_t> process;
-  alignas(kLine) std::atomic<uint32_t> bell;
-  std::atomic<uint32_t> asleep;  // on `bell`
 };
 
 namespace {
@@ -82,21 +79,17 @@ struct BoardOffsets {
   size_t cells;
   size_t notes;
   size_t slots;
-  size_t counts;
-  size_t rings;
   size_t end;
 
   BoardOffsets(const BoardShape& shape, size_t head_bytes, size_t cell_bytes) {
     const auto ranks = static_cast<size_t>(shape.ranks);
-    const size_t pairs = shape.ring_bytes > 0 ? ranks * ranks : 0;
+    const auto writers = static_cast<size_t>(shape.writers);
     constexpr size_t kPage = 4096;
     const auto pages = [](size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
     cells = head_bytes;
     notes = pages(cells + ranks * cell_bytes);
-    slots = pages(notes + ranks * HostBoard::kNotes * lines(shape.note_bytes));
-    counts = pages(slots + ranks * HostBoard::kSlots * lines(shape.slot_bytes));
-    rings = pages(counts + pairs * sizeof(RingCounts));
-    end = rings + pairs * shape.ring_bytes;
+    slots = pages(notes + writers * HostBoard::kNotes * lines(shape.note_bytes));
+    end = pages(slots + ranks * HostBoard::kSlots * lines(shape.slot_bytes));
   }
 };
 
@@ -124,10 +117,7 @@ HostBoard::HostBoard(std::shared_ptr<SharedSegment> segment, const BoardShape& s
 HostBoard::~HostBoard() {
   if (getpid() != process_) return;
   cell(rank_).state.store(kLeft);
-  for (int peer = 0; peer < ranks(); ++peer) {
-    futex_wake(cell(peer).step);
-    ring_bell(peer);
-  }
+  for (int peer = 0; peer < ranks(); ++peer) futex_wake(cell(peer).step);
 }
 
 HostBoard::Head& HostBoard::head() const { return *reinterpret_cast<Head*>(segment_->data()); }
@@ -137,25 +127,16 @@ HostBoard::Cell& HostBoard::cell(int rank) const {
   return reinterpret_cast<Cell*>(segment_->data() + offsets.cells)[rank];
 }
 
-std::byte* HostBoard::note(int rank, size_t number) const {
+std::byte* HostBoard::note(int writer, size_t number) const {
   const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
   return segment_->data() + offsets.notes +
-         (static_cast<size_t>(rank) * kNotes + number % kNotes) * lines(shape_.note_bytes);
+         (static_cast<size_t>(writer) * kNotes + number % kNotes) * lines(shape_.note_bytes);
 }
 
 std::byte* HostBoard::slot(int rank, size_t number) const {
   const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
   return segment_->data() + offsets.slots +
          (static_cast<size_t>(rank) * kSlots + number % kSlots) * lines(shape_.slot_bytes);
-}
-
-ByteRing HostBoard::ring(int source, int destination) const {
-  SMP_CHECK(shape_.ring_bytes > 0, "a board without rings");
-  const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
-  const size_t pair =
-      static_cast<size_t>(source) * static_cast<size_t>(ranks()) + static_cast<size_t>(destination);
-  return {reinterpret_cast<RingCounts*>(segment_->data() + offsets.counts) + pair,
-          segment_->data() + offsets.rings + pair * shape_.ring_bytes, shape_.ring_bytes};
 }
 
 void HostBoard::join(const WaitLimit& limit) {
@@ -254,10 +235,7 @@ void HostBoard::abort(std::string_view reason) {
   std::memcpy(head().reason.data(), reason.data(), length);
   head().reason[length] = '\0';
   head().state.store(kBroken);
-  for (int peer = 0; peer < ranks(); ++peer) {
-    futex_wake(cell(peer).step);
-    ring_bell(peer);
-  }
+  for (int peer = 0; peer < ranks(); ++peer) futex_wake(cell(peer).step);
 }
 
 void HostBoard::throw_if_aborted() const {
@@ -266,19 +244,19 @@ void HostBoard::throw_if_aborted() const {
   }
 }
 
-void HostBoard::ring_bell(int rank) {
-  Cell& theirs = cell(rank);
-  theirs.bell.fetch_add(1);
-  if (theirs.asleep.load() != 0) futex_wake(theirs.bell);
+bool HostBoard::has_crashed(int rank) const {
+  return !watches_.empty() && watches_[static_cast<size_t>(rank)].has_ended() &&
+         cell(rank).state.load() != kLeft;
 }
 
-uint32_t HostBoard::bell() const { return cell(rank_).bell.load(); }
+void HostBoard::throw_if_any_ended(const WaitLimit& limit) {
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer != rank_) throw_if_ended(peer, limit);
+  }
+}
 
-void HostBoard::sleep_until_bell(uint32_t seen, microseconds longest) {
-  Cell& mine = cell(rank_);
-  mine.asleep.fetch_add(1);
-  if (mine.bell.load() == seen) futex_wait(mine.bell, seen, longest);
-  mine.asleep.fetch_sub(1);
+std::span<std::byte> HostBoard::memory() const {
+  return {segment_->data(), segment_->size_bytes()};
 }
 
 }  // namespace smp::transport

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,21 +26,19 @@ namespace smp::transport {
 
 /// Sizes, equal on all ranks. Bytes are rounded up to whole cache lines.
 struct BoardShape {
-  int ranks = 1;
+  int ranks = 1;    ///< of this host
+  int writers = 1;  ///< who have notes: the ranks, and those of other hosts by proxy
   size_t note_bytes = 64;
   size_t slot_bytes = 64;  ///< of one of the kSlots of a rank
-  size_t ring_bytes = 0;   ///< of the byte ring of each ordered pair; a power of two, or 0 for none
 
   bool operator==(const BoardShape&) const = default;
 };
 
-class ByteRing;
-
-/// One rank's end. Steps and waits belong to one thread at a time; abort(), aborted(), ring() and
-/// the bells may be used from any.
+/// One rank's end. Steps and waits belong to one thread at a time; abort() and the functions that
+/// throw may be used from any.
 class HostBoard {
  public:
-  static constexpr int kSlots = 4;
+  static constexpr int kSlots = 8;
   static constexpr int kNotes = 2;
 
   [[nodiscard]] static size_t size_bytes(const BoardShape& shape);
@@ -67,10 +66,8 @@ class HostBoard {
   void wait_for_all(uint32_t step, const WaitLimit& limit);
   void wait_for(int rank, uint32_t step, const WaitLimit& limit);
 
-  [[nodiscard]] std::byte* note(int rank, size_t number) const;
+  [[nodiscard]] std::byte* note(int writer, size_t number) const;
   [[nodiscard]] std::byte* slot(int rank, size_t number) const;
-  /// The bytes that `source` sends to `destination`.
-  [[nodiscard]] ByteRing ring(int source, int destination) const;
 
   /// Breaks the board; the first reason counts.
   void abort(std::string_view reason);
@@ -79,12 +76,12 @@ class HostBoard {
   /// Breaks the board and throws if a rank's process has ended or, unless `rank` may still be
   /// read from, has left. One system call a rank.
   void throw_if_ended(int rank, const WaitLimit& limit);
-
-  /// A count that others raise to make this rank look around: rings have changed.
-  void ring_bell(int rank);
-  [[nodiscard]] uint32_t bell() const;
-  /// Sleeps until the bell differs from `seen`, at most `longest`.
-  void sleep_until_bell(uint32_t seen, std::chrono::microseconds longest);
+  /// Has the process of a rank ended without a goodbye? One system call.
+  [[nodiscard]] bool has_crashed(int rank) const;
+  /// The same as throw_if_ended() for all of them, but this one.
+  void throw_if_any_ended(const WaitLimit& limit);
+  /// The memory of the board, for those who must tell a device of it.
+  [[nodiscard]] std::span<std::byte> memory() const;
 
  private:
   struct Head;

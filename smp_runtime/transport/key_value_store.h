@@ -12,6 +12,7 @@ namespace smp::transport {
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
+  [[nodiscard]] virtual bool has(const std::string& key) = 0;
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Waits for the key. Throws HostError when the limit passes first.
   virtual std::string get(const std::string& key, const WaitLimit& limit) = 0;

@@ -21,7 +21,8 @@ def test_collectives_of_all_types_and_shapes_hold(size: int) -> None:
     outcome = run_mpi(size, JOB, "collectives")
 
     assert outcome.code == 0, outcome.output
-    for check in ("reductions", "movements", "layouts", "same_bits", "asynchronous"):
+    checks = ("reductions", "movements", "layouts", "same_bits", "asynchronous")
+    for check in (*checks, "pairs", "callbacks"):
         assert outcome.output.count(f"{check} hold") == size
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial, reduce
 
+import pytest
 import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 - registers the backend
 import torch
 import torch.distributed as dist
@@ -25,6 +26,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 BITS = [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+#: Up to here all data goes with the notes, and sums are in the order of ranks.
+SMALL_BYTES = 32 * 1024
 #: 0-dim, empty, one, a few, what is not small any more (32 KiB), and many chunks of half a MiB.
 SHAPES = [(), (0,), (1,), (3, 5), (2, 0, 3), (127,), (9001,), (257, 1031), (1_500_007,)]
 
@@ -150,6 +153,17 @@ def layouts() -> None:
         same(output, torch.full((6, 10), float(peer)), "transposed outputs")
 
 
+def ordered_sum(inputs: list[torch.Tensor], hosts: bool) -> torch.Tensor:
+    """In the order of ranks; with `hosts` those of each host first, rounded, then the hosts."""
+    kind = inputs[0].dtype
+    wide = torch.float64 if kind == torch.float64 else torch.float32
+    each = int(os.environ["LOCAL_WORLD_SIZE"]) if hosts else len(inputs)
+    sums = []
+    for start in range(0, len(inputs), each):
+        sums.append(reduce(torch.add, [one.to(wide) for one in inputs[start : start + each]]))
+    return reduce(torch.add, [one.to(kind).to(wide) for one in sums]).to(kind)
+
+
 def same_bits() -> None:
     """Sums that depend on their order: one result for all ranks, runs and ways to ask."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -164,11 +178,9 @@ def same_bits() -> None:
                 data = inputs[rank].clone()
                 dist.all_reduce(data)
                 results.append(data)
-            wide = inputs[0].to(torch.float64 if kind == torch.float64 else torch.float32)
-            for other in inputs[1:]:
-                wide = wide + other.to(wide.dtype)
+            small = count * inputs[0].element_size() <= SMALL_BYTES
             for result in results:
-                same(result, wide.to(kind), ("rank order", kind, count))
+                same(result, ordered_sum(inputs, hosts=not small), ("order", kind, count))
 
 
 def asynchronous() -> None:
@@ -201,10 +213,126 @@ def asynchronous() -> None:
         same(part, torch.full_like(part, float(sum(range(size)))), "coalesced")
 
 
-def collectives() -> None:
-    for check in (reductions, movements, layouts, same_bits, asynchronous):
+def pairs() -> None:
+    """send and recv: around the ring both ways at once, tags out of order, from anybody."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for count in (0, 1, 5000, 1_500_007):
+        works, found = [], []
+        for tag, (to, source) in enumerate(((after, before), (before, after))):
+            got = torch.empty(count)
+            works.append(dist.isend(torch.full((count,), float(10 * rank + tag)), to, tag=tag))
+            works.append(dist.irecv(got, source, tag=tag))
+            found.append((got, float(10 * source + tag)))
+        for work in reversed(works):
+            assert work is not None
+            work.wait()
+        for got, value in found:
+            same(got, torch.full((count,), value), ("ring", count))
+    if rank == 0:
+        ranks = []
+        for _ in range(size - 1):
+            got = torch.empty(3)
+            source = dist.recv(got, tag=7)
+            same(got, torch.full((3,), float(source)), "from anybody")
+            ranks.append(source)
+        assert sorted(ranks) == list(range(1, size)), ranks
+    else:
+        dist.send(torch.full((3,), float(rank)), 0, tag=7)
+    got = torch.empty(70_000)
+    operations = [
+        dist.P2POp(dist.isend, torch.full((70_000,), float(rank)), after),
+        dist.P2POp(dist.irecv, got, before),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    same(got, torch.full((70_000,), float(before)), "batch")
+    holes = torch.zeros(6, 4)[:, ::2]
+    if rank == 0:
+        dist.send(torch.arange(12.0).reshape(2, 6).t(), 1)
+    elif rank == 1:
+        dist.recv(holes, 0)
+        same(holes, torch.arange(12.0).reshape(2, 6).t(), "a view with holes")
+
+
+def callbacks() -> None:
+    """A callback may start a collective and wait for its future, as PowerSGD's hook does."""
+    size = dist.get_world_size()
+
+    def again(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        work = dist.all_reduce(future.value()[0], async_op=True)
+        assert work is not None
+        return work.get_future().wait()[0]
+
+    first = [dist.all_reduce(torch.ones(5), async_op=True) for _ in range(3)]
+    for future in [work.get_future().then(again) for work in first if work is not None]:
+        same(future.wait(), torch.full((5,), float(size * size)), "a collective in a callback")
+
+
+def as_gloo() -> None:
+    """Random groups, sizes and types: what gloo makes of them."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dice = random.Random(5)  # the same on all ranks
+    for turn in range(12):
+        ranks = sorted(dice.sample(range(size), dice.randint(1, size)))
+        ours, theirs = (dist.new_group(ranks, backend=name) for name in ("smddp", "gloo"))
+        shape = (dice.choice([1, 7, 64, 300]), dice.choice([1, 13, 1000]))
+        kind = dice.choice([torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8])
+        root = dice.choice(ranks)
+        if rank not in ranks:
+            continue
+        mine = values(shape, kind, 100 * turn + rank)
+        for call in (
+            lambda data, group: dist.all_reduce(data, ReduceOp.SUM, group),
+            lambda data, group: dist.all_reduce(data, ReduceOp.MAX, group),
+            lambda data, group, root=root: dist.broadcast(data, root, group),
+        ):
+            results = [mine.clone(), mine.clone()]
+            for data, group in zip(results, (ours, theirs), strict=True):
+                call(data, group)
+            same(*results, (turn, ranks, shape, kind))
+        wholes = [torch.empty(len(ranks) * shape[0], shape[1], dtype=kind) for _ in range(2)]
+        for whole, group in zip(wholes, (ours, theirs), strict=True):
+            dist.all_gather_into_tensor(whole, mine, group)
+        same(*wholes, ("all_gather", turn))
+        parts = [torch.empty(shape, dtype=kind) for _ in range(2)]
+        for part, group in zip(parts, (ours, theirs), strict=True):
+            dist.reduce_scatter_tensor(part, wholes[0], ReduceOp.SUM, group)
+        same(*parts, ("reduce_scatter", turn))
+
+
+def report(*checks: Callable[[], None]) -> None:
+    for check in checks:
         check()
         print(f"rank {dist.get_rank()}: {check.__name__} hold", flush=True)
+
+
+def collectives() -> None:
+    report(reductions, movements, layouts, same_bits, asynchronous, pairs, callbacks)
+
+
+def no_efa() -> None:
+    """What is asked for and not there is an error, on every rank, and nothing else is taken."""
+    os.environ["SMDDP_FABRIC_PROVIDER"] = "efa"
+    with pytest.raises(ValueError, match='offers no provider "efa"'):
+        dist.new_group(backend="smddp")
+
+
+def hosts() -> None:
+    """All of it between hosts; at last the last rank is killed, and the others say so."""
+    collectives()
+    report(as_gloo, no_efa)
+    dist.all_reduce(torch.ones(3))
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(1_000_000))
+    except dist.DistBackendError as error:
+        print(f"failed with {error}", flush=True)
+        os._exit(0)  # no goodbye: the group is broken
+    raise AssertionError("the killed rank was not missed")
 
 
 def net() -> nn.Module:
@@ -299,7 +427,8 @@ def faults() -> None:
 
 
 def main() -> None:
-    job = {"collectives": collectives, "training": training, "faults": faults}[sys.argv[1]]
+    jobs = {"collectives": collectives, "training": training, "faults": faults, "hosts": hosts}
+    job = jobs[sys.argv[1]]
     if job is not faults:
         dist.init_process_group("smddp")
     job()

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of one host as threads over one board.
+// Ranks as threads: of one host, or of several that differ in nothing but their names.
 #pragma once
 
+#include <condition_variable>
 #include <exception>
 #include <functional>
-#include <memory>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "smp_runtime/collectives/communicator.h"
-#include "smp_runtime/transport/host_board.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/key_value_store.h"
 
 namespace smp::collectives {
 
@@ -19,30 +22,61 @@ inline transport::WaitLimit a_limit(std::chrono::milliseconds timeout = std::chr
   return transport::WaitLimit::after(timeout, "test");
 }
 
-/// Runs `body` as each of `ranks` ranks; returns what each threw, "" for nothing.
-inline std::vector<std::string> run_ranks(int ranks, const Tuning& tuning,
+class StoreOfThreads : public transport::KeyValueStore {
+ public:
+  bool has(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    return values_.contains(key);
+  }
+  void set(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+  }
+  std::string get(const std::string& key, const transport::WaitLimit& limit) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, limit.deadline, [&] { return values_.contains(key); })) {
+      throw HostError("no {}", key);
+    }
+    return values_.at(key);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+/// Runs `body` as one rank for each entry of `hosts`, which names its host. Messages between hosts
+/// go over the loopback. Returns what each threw, "" for nothing.
+inline std::vector<std::string> run_hosts(const std::vector<std::string>& hosts,
+                                          const Tuning& tuning,
                                           const std::function<void(Communicator&)>& body) {
-  const transport::BoardShape shape = Communicator::board_shape(ranks, tuning);
-  const auto segment = std::make_shared<transport::SharedSegment>(
-      transport::SharedSegment::create(transport::HostBoard::size_bytes(shape)));
-  std::vector<int> names(static_cast<size_t>(ranks));
+  StoreOfThreads store;
+  std::vector<int> names(hosts.size());
   std::iota(names.begin(), names.end(), 0);
   std::vector<std::string> errors(names.size());
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (const int rank : names) {
     threads.emplace_back([&, rank] {
+      const auto place = static_cast<size_t>(rank);
       try {
-        auto board = std::make_unique<transport::HostBoard>(segment, shape, rank, names);
-        board->join(a_limit());
-        Communicator communicator(std::move(board));
+        const Network network{.fabric = {.provider = "tcp"}, .interface = "lo"};
+        Communicator communicator(store, rank, names, hosts[place], tuning, network, a_limit());
         body(communicator);
+        communicator.leave(a_limit());
       } catch (const std::exception& error) {
-        errors[static_cast<size_t>(rank)] = error.what();
+        errors[place] = error.what();
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   return errors;
+}
+
+inline std::vector<std::string> run_ranks(int ranks, const Tuning& tuning,
+                                          const std::function<void(Communicator&)>& body) {
+  return run_hosts(std::vector<std::string>(static_cast<size_t>(ranks), "one"), tuning, body);
 }
 
 template <typename T>

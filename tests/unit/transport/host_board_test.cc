@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr BoardShape kTwo{.ranks = 2, .note_bytes = 64, .slot_bytes = 64};
+constexpr BoardShape kTwo{.ranks = 2, .writers = 2, .note_bytes = 64, .slot_bytes = 64};
 
 WaitLimit a_limit() { return WaitLimit::after(std::chrono::seconds(30), "test"); }
 

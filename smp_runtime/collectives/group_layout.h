@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks of a group live on which host.
+//
+// The ranks of a host that have the same place there on every host form a lane: lane l of a host
+// exchanges with lane l of the others, so that all ranks of a host use its network together. A host
+// with more ranks than the smallest has ranks without a lane; they take part through shared memory.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace smp::collectives {
+
+/// A plain value, equal on all ranks but for `rank`.
+struct GroupLayout {
+  int rank = 0;
+  std::vector<int> host_of;   ///< by group rank; hosts in the order of their first rank
+  std::vector<int> local_of;  ///< by group rank: its place among its host's ranks
+  std::vector<std::vector<int>> ranks_on;  ///< by host: its ranks, ascending
+  int lanes = 0;
+
+  /// `hosts[r]` tells rank r's host; equal texts are one host.
+  static GroupLayout from(std::span<const std::string> hosts, int rank);
+
+  [[nodiscard]] int size() const { return static_cast<int>(host_of.size()); }
+  [[nodiscard]] int hosts() const { return static_cast<int>(ranks_on.size()); }
+  [[nodiscard]] int host(int of_rank) const { return host_of[static_cast<size_t>(of_rank)]; }
+  [[nodiscard]] int local(int of_rank) const { return local_of[static_cast<size_t>(of_rank)]; }
+  [[nodiscard]] int rank_at(int host_number, int local_number) const {
+    return ranks_on[static_cast<size_t>(host_number)][static_cast<size_t>(local_number)];
+  }
+  [[nodiscard]] int my_host() const { return host(rank); }
+  [[nodiscard]] int my_local() const { return local(rank); }
+  [[nodiscard]] bool has_lane() const { return my_local() < lanes; }
+};
+
+}  // namespace smp::collectives

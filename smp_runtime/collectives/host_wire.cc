@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/collectives/host_wire.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "smp_runtime/collectives/share_walk.h"
+#include "smp_runtime/collectives/wire_tag.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/network_address.h"
+
+namespace smp::collectives {
+namespace {
+
+/// Messages of all_to_all that a rank has on their way at once.
+constexpr size_t kPairWindow = 4;
+
+transport::FabricSettings settings_of(const Network& network, const std::string& address,
+                                      int card) {
+  transport::FabricSettings settings = network.fabric;
+  settings.address = address;
+  settings.card = card;
+  return settings;
+}
+
+}  // namespace
+
+transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by) {
+  limit.deadline += by;
+  return limit;
+}
+
+HostWire::HostWire(const GroupLayout& layout, transport::HostBoard& board,
+                   std::span<const int> names, transport::KeyValueStore& store,
+                   const Network& network, const WaitLimit& limit)
+    : layout_(layout),
+      board_(board),
+      address_(transport::network_address(network.interface, network.master)),
+      link_(settings_of(network, address_, layout.my_local())) {
+  link_.cover(board.memory());
+  if (layout.has_lane()) {
+    alarm_ = std::make_unique<transport::HostAlarm>(
+        address_, layout.rank, [&board](const std::string& reason) { board.abort(reason); });
+  }
+  connect_all(names, store, limit);
+}
+
+void HostWire::connect_all(std::span<const int> names, transport::KeyValueStore& store,
+                           const WaitLimit& limit) {
+  // Address of the alarm, a line end, address of the link, which may hold any bytes.
+  store.set(
+      fmt::format("wire/{}", layout_.rank),
+      fmt::format("{}\n{}\n", alarm_ ? alarm_->address() : "", link_.provider()) + link_.address());
+  std::vector<transport::HostAlarm::Peer> lane;
+  for (int peer = 0; peer < layout_.size(); ++peer) {
+    if (layout_.host(peer) == layout_.my_host()) continue;
+    const std::string told = store.get(fmt::format("wire/{}", peer), limit);
+    const size_t first = told.find('\n');
+    const size_t second = told.find('\n', first + 1);
+    const std::string alarm = told.substr(0, first);
+    const std::string provider = told.substr(first + 1, second - first - 1);
+    const std::string name = fmt::format("rank {}", names[static_cast<size_t>(peer)]);
+    if (provider != link_.provider()) {
+      throw ConfigError(
+          "{} has libfabric's provider {}, {} has {}; set SMDDP_FABRIC_PROVIDER alike on all hosts",
+          fmt::format("rank {}", names[static_cast<size_t>(layout_.rank)]), link_.provider(), name,
+          provider);
+    }
+    link_.connect(peer, name, told.substr(second + 1));
+    if (alarm_ && layout_.local(peer) == layout_.my_local()) {
+      lane.push_back({.rank = peer,
+                      .name = fmt::format("{} (at {})", name, alarm.substr(0, alarm.find(' '))),
+                      .address = alarm});
+    }
+  }
+  if (alarm_) alarm_->connect(lane, limit);
+}
+
+std::function<void()> HostWire::look(uint64_t sequence, const WaitLimit& limit) {
+  return [this, sequence, &limit] {
+    board_.throw_if_aborted();
+    board_.throw_if_any_ended(limit);
+    if (alarm_) alarm_->throw_if_left(sequence, limit.operation);
+  };
+}
+
+void HostWire::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
+                        const WaitLimit& limit) {
+  std::vector<Handle> incoming(received.size());
+  std::vector<Handle> all;
+  for (int distance = 1; distance < layout_.hosts(); ++distance) {
+    const int host = (layout_.my_host() + distance) % layout_.hosts();
+    const uint64_t tag = wire_tag({.kind = WireKind::kNotes, .sequence = sequence, .source = host});
+    incoming[static_cast<size_t>(host)] =
+        link_.receive_up_to(layout_.rank_at(host, 0), tag, received[static_cast<size_t>(host)]);
+    all.push_back(incoming[static_cast<size_t>(host)]);
+  }
+  const uint64_t tag =
+      wire_tag({.kind = WireKind::kNotes, .sequence = sequence, .source = layout_.my_host()});
+  for (int distance = 1; distance < layout_.hosts(); ++distance) {
+    const int host = (layout_.my_host() + distance) % layout_.hosts();
+    all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine));
+  }
+  // A host whose own ranks do not come says so when its time is up: that reason is the better one.
+  link_.wait(all, later(limit, std::chrono::seconds(5)), look(sequence, limit));
+  for (size_t host = 0; host < received.size(); ++host) {
+    if (incoming[host]) {
+      received[host] = received[host].first(transport::FabricLink::size_bytes(*incoming[host]));
+    }
+  }
+}
+
+void HostWire::move(uint64_t sequence, const SharePlan& plan, std::span<const ConstBytes> inputs,
+                    std::span<const Bytes> outputs, const Reduction& reduction,
+                    const WaitLimit& limit) {
+  ShareWalk(layout_, board_, link_, {sequence, plan, inputs, outputs, reduction})
+      .run(limit, look(sequence, limit));
+}
+
+void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
+                          std::span<const Bytes> outputs, const WaitLimit& limit) {
+  const auto check = look(sequence, limit);
+  std::vector<Handle> incoming;
+  std::deque<Handle> outgoing;
+  const int size = layout_.size();
+  for (int distance = 1; distance < size; ++distance) {
+    const int from = (layout_.rank - distance + size) % size;
+    const Bytes room = outputs[static_cast<size_t>(from)];
+    if (layout_.host(from) == layout_.my_host() || room.empty()) continue;
+    incoming.push_back(link_.receive(
+        from, wire_tag({.kind = WireKind::kPair, .sequence = sequence, .source = from}), room));
+  }
+  const uint64_t tag =
+      wire_tag({.kind = WireKind::kPair, .sequence = sequence, .source = layout_.rank});
+  for (int distance = 1; distance < size; ++distance) {
+    const int to = (layout_.rank + distance) % size;
+    const ConstBytes bytes = inputs[static_cast<size_t>(to)];
+    if (layout_.host(to) == layout_.my_host() || bytes.empty()) continue;
+    if (outgoing.size() == kPairWindow) {
+      link_.wait(std::vector{outgoing.front()}, limit, check);
+      outgoing.pop_front();
+    }
+    outgoing.push_back(link_.send(to, tag, bytes));
+  }
+  incoming.insert(incoming.end(), outgoing.begin(), outgoing.end());
+  link_.wait(incoming, limit, check);
+}
+
+void HostWire::completed(uint64_t collectives) {
+  if (alarm_) alarm_->completed(collectives);
+}
+
+void HostWire::tell(std::string_view reason) {
+  if (alarm_) alarm_->tell(reason);
+}
+
+void HostWire::leave(const WaitLimit& limit) {
+  if (alarm_) alarm_->leave(limit);
+}
+
+}  // namespace smp::collectives

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a group's data moves between hosts: the ranks' messages over a FabricLink, on top of what the
+// ranks of each host share in memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/collectives/group_layout.h"
+#include "smp_runtime/collectives/host_exchange.h"
+#include "smp_runtime/collectives/share_plan.h"
+#include "smp_runtime/transport/fabric_link.h"
+#include "smp_runtime/transport/host_alarm.h"
+#include "smp_runtime/transport/host_board.h"
+#include "smp_runtime/transport/key_value_store.h"
+
+namespace smp::collectives {
+
+/// What reaches other hosts.
+struct Network {
+  transport::FabricSettings fabric;
+  std::string interface;  ///< name of the one to use; empty: see network_address()
+  std::string master;     ///< where the job's store is; may be empty
+};
+
+/// Limits of waits that depend on another rank's wait: that one ends first and knows the reason.
+[[nodiscard]] transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by);
+
+/// One rank's end. For one thread at a time, as HostBoard; all ranks of the group make the same
+/// calls with the same sizes and `sequence` numbers, which Meeting sees to. All functions may throw
+/// HostError, naming the rank of another host that is to blame.
+class HostWire {
+ public:
+  using WaitLimit = transport::WaitLimit;
+  using Handle = transport::FabricLink::Handle;
+
+  /// Meets the ranks of the other hosts through the store; collective. `names` by group rank.
+  HostWire(const GroupLayout& layout, transport::HostBoard& board, std::span<const int> names,
+           transport::KeyValueStore& store, const Network& network, const WaitLimit& limit);
+
+  /// Among the first ranks of all hosts: `mine` goes to the others, theirs to `received[host]`,
+  /// cut to what came.
+  void exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
+                const WaitLimit& limit);
+
+  /// The walk of share_plan.h. `inputs` and `outputs` are by share; those that this rank does not
+  /// have or want are not looked at. Chunks are on their way while others are added up.
+  void move(uint64_t sequence, const SharePlan& plan, std::span<const ConstBytes> inputs,
+            std::span<const Bytes> outputs, const Reduction& reduction, const WaitLimit& limit);
+
+  /// `inputs[r]` goes to rank r's `outputs[my rank]` for the ranks of other hosts. Sizes fit.
+  void all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
+                  std::span<const Bytes> outputs, const WaitLimit& limit);
+
+  /// See HostAlarm.
+  void completed(uint64_t collectives);
+  void tell(std::string_view reason);
+  void leave(const WaitLimit& limit);
+
+  [[nodiscard]] const std::string& provider() const { return link_.provider(); }
+
+ private:
+  void connect_all(std::span<const int> names, transport::KeyValueStore& store,
+                   const WaitLimit& limit);
+  [[nodiscard]] std::function<void()> look(uint64_t sequence, const WaitLimit& limit);
+
+  const GroupLayout& layout_;
+  transport::HostBoard& board_;
+  std::string address_;
+  transport::FabricLink link_;
+  std::unique_ptr<transport::HostAlarm> alarm_;  // of ranks with a lane
+};
+
+}  // namespace smp::collectives

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/collectives/meeting.h"
+
+#include <cstring>
+
+#include "smp_runtime/collectives/host_wire.h"
+#include "smp_runtime/core/error.h"
+
+namespace smp::collectives {
+namespace {
+
+constexpr size_t kLine = 64;
+
+// The header and the payload's size, padded to a line so that payloads are aligned.
+constexpr size_t kHeaderBytes = (sizeof(CallHeader) + sizeof(uint64_t) + kLine - 1) / kLine * kLine;
+
+}  // namespace
+
+Meeting::Meeting(const GroupLayout& layout, transport::HostBoard& board, HostWire* wire,
+                 std::span<const int> names)
+    : layout_(layout), board_(board), wire_(wire), names_(names.begin(), names.end()) {
+  SMP_CHECK(board.shape().note_bytes >= kHeaderBytes, "notes too small");
+}
+
+size_t Meeting::note_bytes(size_t payload_bytes) { return kHeaderBytes + payload_bytes; }
+
+size_t Meeting::payload_bytes() const { return board_.shape().note_bytes - kHeaderBytes; }
+
+void Meeting::agree(const CallHeader& call, ConstBytes payload, const transport::WaitLimit& limit) {
+  SMP_CHECK(payload.size() <= payload_bytes(), "a payload of {} bytes", payload.size());
+  board_.throw_if_aborted();  // not all waits look at it
+  ++meetings_;
+  std::byte* mine = board_.note(layout_.rank, meetings_);
+  const uint64_t size = payload.size();
+  std::memcpy(mine, &call, sizeof(call));
+  std::memcpy(mine + sizeof(call), &size, sizeof(size));
+  if (!payload.empty()) std::memcpy(mine + kHeaderBytes, payload.data(), payload.size());
+  board_.wait_for_all(board_.publish(), limit);
+  if (wire_ != nullptr) {
+    if (board_.rank() == 0) swap_notes(limit);
+    // The rank that swaps waits for other hosts; it ends first and says which.
+    board_.wait_for(0, board_.publish(), later(limit, std::chrono::seconds(10)));
+  }
+
+  bool agree = true;
+  std::vector<RankedCall> calls(names_.size());
+  for (size_t rank = 0; rank < names_.size(); ++rank) {
+    calls[rank].name = names_[rank];
+    std::memcpy(&calls[rank].call, board_.note(static_cast<int>(rank), meetings_),
+                sizeof(CallHeader));
+    agree = agree && call.matches(calls[rank].call);
+  }
+  if (!agree) {
+    const std::string reason = describe_mismatch(calls);
+    board_.abort(reason);
+    throw HostError(reason);
+  }
+}
+
+ConstBytes Meeting::payload(int rank) const {
+  const std::byte* note = board_.note(rank, meetings_);
+  uint64_t size = 0;
+  std::memcpy(&size, note + sizeof(CallHeader), sizeof(size));
+  return {note + kHeaderBytes, static_cast<size_t>(size)};
+}
+
+size_t Meeting::written_bytes(int rank) const { return kHeaderBytes + payload(rank).size(); }
+
+/// The notes of a host travel one after the other, each as long as what was written.
+void Meeting::swap_notes(const transport::WaitLimit& limit) {
+  std::vector<std::byte> mine;
+  for (const int rank : layout_.ranks_on[static_cast<size_t>(layout_.my_host())]) {
+    const std::byte* note = board_.note(rank, meetings_);
+    mine.insert(mine.end(), note, note + written_bytes(rank));
+  }
+  const size_t note_bytes = board_.shape().note_bytes;
+  std::vector<std::vector<std::byte>> rooms;
+  std::vector<Bytes> theirs;
+  for (const auto& ranks : layout_.ranks_on) {
+    rooms.emplace_back(ranks.size() * note_bytes);
+    theirs.emplace_back(rooms.back());
+  }
+  wire_->exchange(meetings_ - 1, mine, theirs, limit);  // numbered as collectives are
+  for (int host = 0; host < layout_.hosts(); ++host) {
+    if (host == layout_.my_host()) continue;
+    ConstBytes rest = theirs[static_cast<size_t>(host)];
+    for (const int rank : layout_.ranks_on[static_cast<size_t>(host)]) {
+      uint64_t size = 0;
+      SMP_CHECK(rest.size() >= kHeaderBytes, "{} bytes of notes from another host", rest.size());
+      std::memcpy(&size, rest.data() + sizeof(CallHeader), sizeof(size));
+      SMP_CHECK(size <= note_bytes - kHeaderBytes && kHeaderBytes + size <= rest.size(),
+                "a note of {} bytes from another host", size);
+      std::memcpy(board_.note(rank, meetings_), rest.data(), kHeaderBytes + size);
+      rest = rest.subspan(kHeaderBytes + size);
+    }
+  }
+}
+
+}  // namespace smp::collectives

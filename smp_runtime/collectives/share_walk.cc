@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/collectives/share_walk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "smp_runtime/collectives/host_wire.h"
+#include "smp_runtime/collectives/reduce_kernels.h"
+#include "smp_runtime/collectives/wire_tag.h"
+#include "smp_runtime/core/error.h"
+
+// Why eight slots are enough. In turn j a rank copies chunk j into slot j mod 8, then waits until
+// all have copied chunk j-1 in, and at last reads chunk j-1-2*kLag, j-5. When it is about to copy
+// chunk j+1 in, over chunk j-7, all have begun turn j-1 and so have read chunk j-2-5 = j-7.
+
+namespace smp::collectives {
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr size_t kLag = 2;  // turns that messages of a step have before they are waited for
+static_assert(transport::HostBoard::kSlots >= 4 + 2 * kLag);
+
+constexpr std::chrono::seconds kGrace{10};
+
+void copy(Bytes to, ConstBytes from) {
+  if (!to.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), to.size());
+}
+
+}  // namespace
+
+ShareWalk::ShareWalk(const GroupLayout& layout, transport::HostBoard& board,
+                     transport::FabricLink& link, const Job& job)
+    : layout_(layout),
+      board_(board),
+      link_(link),
+      job_(job),
+      me_(layout.my_local()),
+      here_(layout.my_host()),
+      incoming_(job.plan.shares.size(), 0),
+      chunks_(transport::HostBoard::kSlots) {
+  // A slot has a place for each share, then those for what comes from other hosts to be added.
+  std::map<std::pair<int, int>, size_t> carried;
+  size_t most = 0;
+  size_t longest = 0;
+  for (size_t share = 0; share < incoming_.size(); ++share) {
+    const Share& one = job.plan.shares[share];
+    const size_t before = carried[{one.host, one.lane}]++;
+    incoming_[share] = incoming_.size() + before * static_cast<size_t>(layout.hosts());
+    most = std::max(most, before + 1);
+    longest = std::max(longest, one.size_bytes);
+  }
+  const size_t sums = job.plan.arrival == Arrival::kSum ? most : 0;
+  const size_t places = incoming_.size() + sums * static_cast<size_t>(layout.hosts());
+  piece_ = board.shape().slot_bytes / std::max<size_t>(places, 1) / kLine * kLine;
+  SMP_CHECK(piece_ > 0, "slots of {} bytes are too small for {} places", board.shape().slot_bytes,
+            places);
+  count_ = (longest + piece_ - 1) / piece_;
+}
+
+size_t ShareWalk::piece_bytes(size_t share, size_t number) const {
+  const size_t size = job_.plan.shares[share].size_bytes;
+  return std::min(piece_, size - std::min(size, number * piece_));
+}
+
+Bytes ShareWalk::place(int local, size_t share, size_t number) const {
+  return {board_.slot(local, number) + share * piece_, piece_bytes(share, number)};
+}
+
+Bytes ShareWalk::incoming_place(size_t share, int host, size_t number) const {
+  const size_t index = incoming_[share] + static_cast<size_t>(host);
+  return {board_.slot(me_, number) + index * piece_, piece_bytes(share, number)};
+}
+
+/// Does this rank's lane move the share?
+bool ShareWalk::carries(size_t share) const { return job_.plan.shares[share].lane == me_; }
+
+/// The local rank in whose slot the share's value lies at the end.
+int ShareWalk::holder(size_t share) const {
+  const Share& one = job_.plan.shares[share];
+  const bool with_owner = job_.plan.arrival == Arrival::kFromOwner && one.host == here_;
+  return with_owner ? layout_.local(one.owner) : one.lane;
+}
+
+/// What a carrier adds up needs no copy of its own part, and leaves room for the sum.
+bool ShareWalk::keeps_input(size_t share) const {
+  return job_.plan.arrival == Arrival::kSum && carries(share);
+}
+
+void ShareWalk::run(const transport::WaitLimit& limit, const std::function<void()>& look) {
+  // A rank that waits for another of its host waits, through it, for the network.
+  const transport::WaitLimit local = later(limit, kGrace);
+  const auto in_turn = [this](size_t turn, size_t lag) {
+    return turn >= lag && turn - lag < count_;
+  };
+  for (size_t turn = 0; turn < count_ + 1 + 2 * kLag; ++turn) {
+    if (in_turn(turn, 0)) {
+      copy_in(turn);
+      chunk(turn).step = board_.publish();
+    }
+    if (in_turn(turn, 1)) {
+      board_.wait_for_all(chunk(turn - 1).step, local);
+      start_arrival(turn - 1);
+    }
+    if (in_turn(turn, 1 + kLag)) {
+      link_.wait(chunk(turn - 1 - kLag).messages, limit, look);
+      chunk(turn - 1 - kLag).messages.clear();
+      start_departure(turn - 1 - kLag);
+    }
+    if (in_turn(turn, 1 + 2 * kLag)) {
+      link_.wait(chunk(turn - 1 - 2 * kLag).messages, limit, look);
+      chunk(turn - 1 - 2 * kLag).messages.clear();
+      board_.wait_for_all(board_.publish(), local);
+      copy_out(turn - 1 - 2 * kLag);
+    }
+  }
+}
+
+void ShareWalk::copy_in(size_t number) {
+  const SharePlan& plan = job_.plan;
+  if (plan.arrival == Arrival::kFromRoot && plan.root != layout_.rank) return;
+  for (size_t share = 0; share < plan.shares.size(); ++share) {
+    const bool is_others =
+        plan.arrival == Arrival::kFromOwner && plan.shares[share].owner != layout_.rank;
+    const size_t size = piece_bytes(share, number);
+    if (is_others || keeps_input(share) || size == 0) continue;
+    copy(place(me_, share, number), job_.inputs[share].subspan(number * piece_, size));
+  }
+}
+
+void ShareWalk::post(size_t number, bool sends, int host, uint64_t tag, Bytes bytes) {
+  const int peer = layout_.rank_at(host, me_);
+  chunk(number).messages.push_back(sends ? link_.send(peer, tag, bytes)
+                                         : link_.receive(peer, tag, bytes));
+}
+
+uint64_t ShareWalk::arrival_tag(size_t share, size_t number, int source) const {
+  return wire_tag({.kind = WireKind::kArrival,
+                   .sequence = job_.sequence,
+                   .chunk = number,
+                   .share = share,
+                   .source = source});
+}
+
+uint64_t ShareWalk::departure_tag(size_t share, size_t number) const {
+  return wire_tag({.kind = WireKind::kDeparture,
+                   .sequence = job_.sequence,
+                   .chunk = number,
+                   .share = share,
+                   .source = job_.plan.shares[share].host});
+}
+
+void ShareWalk::start_arrival(size_t number) {
+  if (!layout_.has_lane() || job_.plan.arrival == Arrival::kFromOwner) return;
+  const bool sums = job_.plan.arrival == Arrival::kSum;
+  for (size_t share = 0; share < job_.plan.shares.size(); ++share) {
+    if (!carries(share) || piece_bytes(share, number) == 0) continue;
+    if (!sums) {
+      fetch_from_root(share, number);
+      continue;
+    }
+    const int target = job_.plan.shares[share].host;
+    for (int host = 0; target == here_ && host < layout_.hosts(); ++host) {
+      if (host == here_) continue;
+      post(number, false, host, arrival_tag(share, number, host),
+           incoming_place(share, host, number));
+    }
+    add_up_host(share, number);
+    if (target != here_) {
+      post(number, true, target, arrival_tag(share, number, here_), place(me_, share, number));
+    }
+  }
+}
+
+void ShareWalk::add_up_host(size_t share, size_t number) {
+  const Bytes sum = place(me_, share, number);
+  const int locals = static_cast<int>(layout_.ranks_on[static_cast<size_t>(here_)].size());
+  std::vector<const std::byte*> sources;
+  for (int local = 0; local < locals; ++local) {
+    sources.push_back(local == me_ ? job_.inputs[share].data() + number * piece_
+                                   : place(local, share, number).data());
+  }
+  reduce(job_.reduction.type, job_.reduction.op, sources, sum.data(),
+         sum.size() / size_bytes(job_.reduction.type));
+}
+
+void ShareWalk::fetch_from_root(size_t share, size_t number) {
+  const int root_host = layout_.host(job_.plan.root);
+  const int target = job_.plan.shares[share].host;
+  const Bytes mine = place(me_, share, number);
+  if (here_ != root_host) {
+    if (target == here_) {
+      post(number, false, root_host, arrival_tag(share, number, root_host), mine);
+    }
+    return;
+  }
+  const Bytes theirs = place(layout_.local(job_.plan.root), share, number);
+  if (target == here_) {
+    copy(mine, theirs);
+  } else {
+    post(number, true, target, arrival_tag(share, number, here_), theirs);
+  }
+}
+
+void ShareWalk::start_departure(size_t number) {
+  if (!layout_.has_lane()) return;
+  const SharePlan& plan = job_.plan;
+  for (size_t share = 0; share < plan.shares.size(); ++share) {
+    if (!carries(share) || piece_bytes(share, number) == 0) continue;
+    const int from = plan.shares[share].host;
+    const Bytes value = place(holder(share), share, number);
+    if (plan.arrival == Arrival::kSum && from == here_) {
+      std::vector<const std::byte*> sources;
+      for (int host = 0; host < layout_.hosts(); ++host) {
+        sources.push_back(host == here_ ? value.data()
+                                        : incoming_place(share, host, number).data());
+      }
+      reduce(job_.reduction.type, job_.reduction.op, sources, value.data(),
+             value.size() / size_bytes(job_.reduction.type), job_.reduction.divisor);
+    }
+    if (plan.departure == Departure::kToOwner) continue;
+    for (int host = 0; host < layout_.hosts(); ++host) {
+      const bool goes = plan.departure == Departure::kToAll || host == layout_.host(plan.root);
+      if (host == from || !goes) continue;
+      if (from == here_) post(number, true, host, departure_tag(share, number), value);
+      if (host == here_) post(number, false, from, departure_tag(share, number), value);
+    }
+  }
+}
+
+/// Does this rank copy the share out?
+bool ShareWalk::wants(size_t share) const {
+  const SharePlan& plan = job_.plan;
+  if (plan.arrival == Arrival::kFromOwner && plan.shares[share].owner == layout_.rank) return false;
+  switch (plan.departure) {
+    case Departure::kToAll:
+      return plan.arrival != Arrival::kFromRoot || plan.root != layout_.rank;
+    case Departure::kToRoot:
+      return plan.root == layout_.rank;
+    default:
+      return plan.shares[share].owner == layout_.rank;
+  }
+}
+
+void ShareWalk::copy_out(size_t number) {
+  for (size_t share = 0; share < job_.plan.shares.size(); ++share) {
+    const size_t size = piece_bytes(share, number);
+    if (size == 0 || !wants(share)) continue;
+    copy(job_.outputs[share].subspan(number * piece_, size), place(holder(share), share, number));
+  }
+}
+
+}  // namespace smp::collectives

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that tell that works have ended.
+//
+// What is told may wait for another work: a callback of a future often starts a collective and
+// waits for it. So it runs neither in the thread that runs the collectives nor behind another
+// callback: where all threads are taken there is one more.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace smp::dataparallel {
+
+class CallbackThreads {
+ public:
+  CallbackThreads();
+  CallbackThreads(const CallbackThreads&) = delete;
+  CallbackThreads& operator=(const CallbackThreads&) = delete;
+  /// Does not wait: a callback may need Python's lock, which the caller may hold. The threads do
+  /// what is left and end by themselves.
+  ~CallbackThreads();
+
+  /// Runs `callback`, which must not throw, in one of the threads.
+  void run(std::function<void()> callback);
+
+ private:
+  struct State;
+  static void work(const std::shared_ptr<State>& state);
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace smp::dataparallel

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/dataparallel/point_to_point.h"
+
+#include <set>
+#include <utility>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::dataparallel {
+namespace {
+
+using std::chrono::milliseconds;
+using transport::Clock;
+
+constexpr milliseconds kLookInterval{20};
+constexpr milliseconds kIdleInterval{1000};
+/// While a pair waits for its address in the store.
+constexpr milliseconds kStoreInterval{2};
+/// What a rank sent before its end may still arrive.
+constexpr milliseconds kLastWords{1000};
+constexpr uint64_t kAnySource = 0xffffffff00000000U;
+
+uint64_t wire_tag(int source, uint32_t tag) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(source)) << 32 | tag;
+}
+
+}  // namespace
+
+struct PointToPoint::Call {
+  WorkPointer work;
+  Landing landing;  // of a receive; of a send the contiguous tensor
+  bool sends;
+  int peer;
+  uint32_t tag;
+  milliseconds timeout;
+  Clock::time_point deadline = Clock::now() + timeout;
+  Clock::time_point crash_seen{};
+  transport::FabricLink::Handle message{};
+};
+
+PointToPoint::PointToPoint(transport::KeyValueStore& store,
+                           const transport::FabricSettings& settings, Group group, End end)
+    : store_(store),
+      group_(std::move(group)),
+      end_(std::move(end)),
+      link_(settings),
+      process_(getpid()) {
+  store_.set(fmt::format("pair/{}", group_.rank), link_.address());
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "smddp-pair");
+}
+
+PointToPoint::~PointToPoint() {
+  if (getpid() != process_) {
+    thread_.detach();  // a forked child has no such thread
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  link_.wake();
+  thread_.join();
+}
+
+void PointToPoint::send(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
+                        milliseconds timeout) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  add(std::unique_ptr<Call>(new Call{.work = std::move(work),
+                                     .landing = Landing(tensor.contiguous(), true),
+                                     .sends = true,
+                                     .peer = peer,
+                                     .tag = tag,
+                                     .timeout = timeout}));
+}
+
+void PointToPoint::receive(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
+                           milliseconds timeout) {
+  add(std::unique_ptr<Call>(new Call{.work = std::move(work),
+                                     .landing = Landing(tensor, false),
+                                     .sends = false,
+                                     .peer = peer,
+                                     .tag = tag,
+                                     .timeout = timeout}));
+}
+
+void PointToPoint::add(std::unique_ptr<Call> call) {
+  {
+    const std::lock_guard lock(mutex_);
+    added_.push_back(std::move(call));
+  }
+  link_.wake();
+}
+
+std::string PointToPoint::text(const Call& call) const {
+  const std::string peer =
+      call.peer < 0 ? "any rank"
+                    : fmt::format("rank {}", group_.names[static_cast<size_t>(call.peer)]);
+  return fmt::format("{} {} (tag {})", call.sends ? "send to" : "recv from", peer, call.tag);
+}
+
+/// Hands the message to the network once its peer is known.
+bool PointToPoint::try_start(Call& call) {
+  if (call.peer >= 0 && !link_.is_connected(call.peer)) {
+    const std::string key = fmt::format("pair/{}", call.peer);
+    if (!store_.has(key)) return false;
+    const auto limit = transport::WaitLimit::after(call.timeout, "connecting");
+    link_.connect(call.peer, fmt::format("rank {}", group_.names[static_cast<size_t>(call.peer)]),
+                  store_.get(key, limit));
+  }
+  const auto keeps = std::make_shared<at::Tensor>(call.landing.tensor());
+  if (call.sends) {
+    call.message = link_.send(call.peer, wire_tag(group_.rank, call.tag), bytes_in(*keeps), keeps);
+  } else {
+    const uint64_t ignored = call.peer < 0 ? kAnySource : 0;
+    const int source = call.peer < 0 ? 0 : call.peer;
+    call.message =
+        link_.receive(call.peer, wire_tag(source, call.tag), bytes_out(*keeps), ignored, keeps);
+  }
+  return true;
+}
+
+/// True once the call has come to its end, which may be an exception.
+bool PointToPoint::is_over(Call& call) {
+  if (call.message && call.message->done()) {
+    const uint64_t tag = call.message->result();
+    if (!call.sends) {
+      call.work->set_source(static_cast<int>(tag >> 32));
+      call.landing.finish();
+    }
+    return true;
+  }
+  group_.throw_if_broken();
+  const auto now = Clock::now();
+  if (call.peer >= 0 && call.crash_seen == Clock::time_point{} && group_.has_crashed(call.peer)) {
+    call.crash_seen = now;
+  }
+  if (call.crash_seen != Clock::time_point{} && now > call.crash_seen + kLastWords) {
+    throw HostError("{}: its process has ended; see its output", text(call));
+  }
+  if (now > call.deadline) {
+    throw HostError("{}: not done after {} ms; does the other rank make the call that fits?",
+                    text(call), call.timeout.count());
+  }
+  return false;
+}
+
+void PointToPoint::advance(std::list<std::unique_ptr<Call>>& calls) {
+  std::set<int> waiting;  // peers to whom an earlier call could not start: order is kept
+  for (auto one = calls.begin(); one != calls.end();) {
+    Call& call = **one;
+    std::exception_ptr error;
+    bool over = false;
+    try {
+      if (!call.message && (waiting.contains(call.peer) || !try_start(call))) {
+        waiting.insert(call.peer);
+      }
+      over = is_over(call);
+    } catch (...) {
+      error = std::current_exception();
+      if (call.message) link_.cancel(call.message);
+      over = true;
+    }
+    if (over) end_(call.work, error);
+    one = over ? calls.erase(one) : std::next(one);
+  }
+}
+
+void PointToPoint::run() {
+  std::list<std::unique_ptr<Call>> calls;
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      calls.splice(calls.end(), added_);
+      if (stopping_) break;
+    }
+    advance(calls);
+    bool unconnected = false;
+    for (const auto& call : calls) unconnected = unconnected || !call->message;
+    link_.wait_for_change(unconnected     ? kStoreInterval
+                          : calls.empty() ? kIdleInterval
+                                          : kLookInterval);
+  }
+  for (const auto& call : calls) {
+    end_(call->work, std::make_exception_ptr(HostError("{}: the group has ended", text(*call))));
+  }
+}
+
+}  // namespace smp::dataparallel

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// send and recv between two ranks of a group, of one host or of two, without order among pairs.
+//
+// Messages go through an endpoint of their own, over the loopback within a host. It opens with the
+// first call, and a pair connects when both have made one. Any number may be under way.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/dataparallel/byte_view.h"
+#include "smp_runtime/dataparallel/pending_work.h"
+#include "smp_runtime/transport/fabric_link.h"
+#include "smp_runtime/transport/key_value_store.h"
+
+namespace smp::dataparallel {
+
+/// Safe to call from several threads.
+class PointToPoint {
+ public:
+  using WorkPointer = c10::intrusive_ptr<PendingWork>;
+  /// What the group knows of its ranks.
+  struct Group {
+    int rank;
+    std::vector<int> names;                     ///< by group rank, for messages
+    std::function<void()> throw_if_broken;      ///< throws HostError with the reason
+    std::function<bool(int rank)> has_crashed;  ///< its process ended without a goodbye
+  };
+  using End = std::function<void(const WorkPointer&, std::exception_ptr)>;
+
+  /// `end` ends a work; it is called in a thread of this object.
+  PointToPoint(transport::KeyValueStore& store, const transport::FabricSettings& settings,
+               Group group, End end);
+  PointToPoint(const PointToPoint&) = delete;
+  PointToPoint& operator=(const PointToPoint&) = delete;
+  /// What is under way ends with an error.
+  ~PointToPoint();
+
+  /// `peer` is a group rank; `tag` fits 32 bits.
+  void send(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
+            std::chrono::milliseconds timeout);
+  /// From `peer`, or from anybody: -1.
+  void receive(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
+               std::chrono::milliseconds timeout);
+
+ private:
+  struct Call;
+
+  void add(std::unique_ptr<Call> call);
+  void run();
+  void advance(std::list<std::unique_ptr<Call>>& calls);
+  bool try_start(Call& call);
+  bool is_over(Call& call);
+  [[nodiscard]] std::string text(const Call& call) const;
+
+  transport::KeyValueStore& store_;
+  Group group_;
+  End end_;
+  transport::FabricLink link_;
+  int process_;
+
+  std::mutex mutex_;  // guards what follows
+  std::list<std::unique_ptr<Call>> added_;
+  bool stopping_ = false;
+
+  std::thread thread_;  // last: it starts with the members above in place
+};
+
+}  // namespace smp::dataparallel

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures collectives of ``smddp`` beside other backends, in the terms of nccl-tests.
+
+    mpirun -np 4 python -m smdistributed.dataparallel.bench all_reduce --end 64M --plot out.png
+
+Run it as a training script: under ``mpirun``, torchrun or ``train``. Backends take turns, so that
+a busy machine slows all of them. A time is the median over rounds of the slowest rank's mean. The
+algorithm bandwidth is the size over the time; the bus bandwidth is that times the share of the data
+that each rank must move, so that it can be compared with the hardware whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from smdistributed.dataparallel.torch import torch_smddp
+
+#: The size of a row is that of the whole: what an all_gather gives and a reduce_scatter takes.
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+#: Data that a round moves at least, unless one call moves more.
+_ROUND_BYTES = 2**23
+
+
+@dataclass(frozen=True)
+class Row:
+    """Medians; seconds by backend."""
+
+    size_bytes: int
+    seconds: dict[str, float]
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """What the algorithm bandwidth is multiplied with, as nccl-tests derives it.
+
+    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
+    (1.5, 0.75, 1.0)
+    """
+    if operation == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return 1.0 if operation in ("broadcast", "reduce") else (ranks - 1) / ranks
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text such as 8, 64K or 1G.
+
+    >>> size_of("8"), size_of("64K"), size_of("2m")
+    (8, 65536, 2097152)
+    """
+    digits = text.rstrip("kKmMgG")
+    unit = text[len(digits) :].upper()
+    if not digits.isdigit() or unit not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 8, 64K, 16M or 1G")
+    return int(digits) * _UNITS[unit]
+
+
+def sizes(begin: int, end: int, factor: int) -> Iterator[int]:
+    """
+    >>> list(sizes(8, 100, 4))
+    [8, 32]
+    """
+    while begin <= end:
+        yield begin
+        begin *= factor
+
+
+def _call(operation: str, size: int, group: dist.ProcessGroup | None) -> Callable[[], object]:
+    """One call; MAX, so that numbers stay what they are over thousands of calls."""
+    ranks, most = dist.get_world_size(), dist.ReduceOp.MAX
+    count = max(size // 4 // ranks, 1) * ranks
+    whole, part = torch.ones(count), torch.ones(count // ranks)
+    other = torch.empty_like(whole)
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(whole, most, group),
+        "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, most, group),
+        "broadcast": lambda: dist.broadcast(whole, 0, group),
+        "reduce": lambda: dist.reduce(whole, 0, most, group),
+        "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
+    }
+    return calls[operation]
+
+
+def measure(
+    operation: str, all_sizes: list[int], backends: list[str], rounds: int
+) -> Iterator[Row]:
+    """Collective. Joins the job if nobody has. Rows come as they are measured."""
+    if not dist.is_initialized():
+        dist.init_process_group(torch_smddp.BACKEND, timeout=timedelta(minutes=5))
+    groups = {name: dist.new_group(backend=name) for name in backends}
+    clock = dist.new_group(backend="gloo")
+    for size in all_sizes:
+        calls = {name: _call(operation, size, group) for name, group in groups.items()}
+        repeats = max(1, min(300, _ROUND_BYTES // size))
+        times: dict[str, list[float]] = {name: [] for name in backends}
+        for turn in range(rounds + 1):  # the first one warms up
+            for name, call in calls.items():
+                dist.barrier(clock)
+                start = time.perf_counter()
+                for _ in range(repeats):
+                    call()
+                took = torch.tensor((time.perf_counter() - start) / repeats, dtype=torch.float64)
+                dist.all_reduce(took, dist.ReduceOp.MAX, clock)
+                if turn > 0:
+                    times[name].append(took.item())
+        yield Row(size, {name: sorted(found)[len(found) // 2] for name, found in times.items()})
+
+
+def _heading(backends: list[str]) -> str:
+    names = "".join(f"{name:>33}" for name in backends)
+    columns = f"{'us':>13}{'algbw':>10}{'busbw':>10}" * len(backends)
+    return f"{'':>12}{names}\n{'bytes':>12}{columns}   (GB/s)"
+
+
+def _line(operation: str, row: Row) -> str:
+    factor = bus_factor(operation, dist.get_world_size())
+    cells = []
+    for seconds in row.seconds.values():
+        speed = row.size_bytes / seconds / 1e9
+        cells.append(f"{1e6 * seconds:13.1f}{speed:10.3f}{factor * speed:10.3f}")
+    return f"{row.size_bytes:>12}{''.join(cells)}"
+
+
+def plot(rows: list[Row], operation: str, path: str) -> None:
+    """Bus bandwidth over size as a PNG. Needs matplotlib, which the image does not have."""
+    try:
+        import matplotlib  # type: ignore[import-not-found]  # noqa: PLC0415
+    except ImportError as error:
+        raise SystemExit("--plot needs matplotlib: pip install matplotlib") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    factor = bus_factor(operation, dist.get_world_size())
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for name in rows[0].seconds:
+        speeds = [factor * row.size_bytes / row.seconds[name] / 1e9 for row in rows]
+        axes.plot([row.size_bytes for row in rows], speeds, marker="o", label=name)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="bytes",
+        ylabel="bus bandwidth [GB/s]",
+        title=f"{operation}, {dist.get_world_size()} ranks",
+    )
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m smdistributed.dataparallel.bench",
+        description=(__doc__ or "").split("\n")[0],
+    )
+    parser.add_argument("operation", nargs="?", default="all_reduce", choices=OPERATIONS)
+    parser.add_argument("--begin", type=size_of, default=8, help="smallest size (8)")
+    parser.add_argument("--end", type=size_of, default=2**26, help="largest size (64M)")
+    parser.add_argument("--factor", type=int, default=4, help="between sizes (4)")
+    parser.add_argument("--backends", default="smddp,gloo", help="smddp,gloo")
+    parser.add_argument("--rounds", type=int, default=5, help="of which the median counts (5)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a size, no table")
+    parser.add_argument("--plot", default="", metavar="PNG", help="also draw it; needs matplotlib")
+    arguments = parser.parse_args(argv)
+    if arguments.factor < 2 or arguments.rounds < 1 or arguments.begin < 1:
+        parser.error("--factor must be 2 or more, --rounds and --begin 1 or more")
+    return arguments
+
+
+def main(argv: list[str]) -> None:
+    arguments = _arguments(argv)
+    backends = [name.strip() for name in arguments.backends.split(",")]
+    all_sizes = list(sizes(arguments.begin, arguments.end, arguments.factor))
+    rows = []
+    for row in measure(arguments.operation, all_sizes, backends, arguments.rounds):
+        rows.append(row)
+        if dist.get_rank() != 0:
+            continue
+        if arguments.json:
+            print(json.dumps({"bytes": row.size_bytes, "seconds": row.seconds}), flush=True)
+            continue
+        if len(rows) == 1:
+            print(f"{arguments.operation}, {dist.get_world_size()} ranks\n{_heading(backends)}")
+        print(_line(arguments.operation, row), flush=True)
+    if arguments.plot and rows and dist.get_rank() == 0:
+        plot(rows, arguments.operation, arguments.plot)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

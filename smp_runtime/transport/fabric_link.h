@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of bytes between ranks that share no memory: posted at once, complete later.
+//
+// A thread of the link drives the network, so that messages move while their rank computes, waits
+// for another rank, or has left its collective.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/transport/fabric_endpoint.h"
+#include "smp_runtime/transport/wait_limit.h"
+
+namespace smp::transport {
+
+/// Safe to call from several threads.
+class FabricLink {
+ public:
+  /// One message on its way. `bytes` must stay until done(), or the link is gone; `keeps` may own
+  /// them.
+  class Message {
+   public:
+    [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
+    /// Once done: the tag it came with. Throws HostError, naming the peer, if it failed or was not
+    /// of the size expected.
+    uint64_t result() const;
+    std::shared_ptr<void> keeps;
+
+   private:
+    friend class FabricLink;
+    FabricEndpoint::Context context_;
+    int peer_ = -1;
+    std::string peer_name_;
+    bool sends_ = false;
+    uint64_t tag_ = 0;
+    uint64_t ignored_ = 0;
+    std::span<const std::byte> out_;
+    std::span<std::byte> in_;
+    size_t received_ = 0;
+    bool any_size_ = false;
+    std::string error_;
+    std::atomic<bool> done_{false};
+  };
+  using Handle = std::shared_ptr<Message>;
+
+  explicit FabricLink(const FabricSettings& settings);
+  FabricLink(const FabricLink&) = delete;
+  FabricLink& operator=(const FabricLink&) = delete;
+  /// What is under way is dropped.
+  ~FabricLink();
+
+  [[nodiscard]] const std::string& provider() const { return endpoint_.provider(); }
+  [[nodiscard]] std::string address() const { return endpoint_.address(); }
+  /// `peer` is the caller's number for it, `name` the one for messages.
+  void connect(int peer, std::string name, std::string_view address);
+  [[nodiscard]] bool is_connected(int peer) const;
+  /// See FabricEndpoint::cover.
+  void cover(std::span<std::byte> region);
+
+  /// Queues it and returns. A tag must not be in use twice between two ranks.
+  Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
+              std::shared_ptr<void> keeps = nullptr);
+  /// From `peer`, or from any (-1) where `ignored` masks what differs in its tag.
+  Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes, uint64_t ignored = 0,
+                 std::shared_ptr<void> keeps = nullptr);
+  /// The same, for at most so many bytes.
+  Handle receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes);
+  [[nodiscard]] static size_t size_bytes(const Message& message) { return message.received_; }
+  void cancel(const Handle& message);
+
+  /// Waits until all are done. Calls `look` every 20 ms, which may throw. Throws HostError for a
+  /// message that failed, and, naming the peers, when the limit passes.
+  void wait(std::span<const Handle> messages, const WaitLimit& limit,
+            const std::function<void()>& look);
+  /// Waits until something is done since the last call, at most that long.
+  void wait_for_change(std::chrono::milliseconds longest);
+  void wake();
+
+ private:
+  Handle post(Handle message);
+  bool try_post(Message& message);
+  bool drive();
+  void finish(Message& message, std::string error);
+  void run();
+
+  FabricEndpoint endpoint_;
+  FileDescriptor wake_file_;
+
+  mutable std::mutex mutex_;  // guards what follows, and the endpoint
+  std::condition_variable changed_;
+  uint64_t changes_ = 0;
+  uint64_t seen_changes_ = 0;
+  std::map<int, std::pair<uint64_t, std::string>> peers_;
+  std::unordered_map<const FabricEndpoint::Context*, Handle> under_way_;
+  std::deque<Handle> backlog_;  // the provider asked to try again
+  bool stopping_ = false;
+  int process_;
+
+  std::thread thread_;  // last: it starts with the members above in place
+};
+
+}  // namespace smp::transport

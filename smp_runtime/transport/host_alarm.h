@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks of several hosts learn that one of them failed, ended or left: a connection (TCP) of
+// its own between each two, which carries nothing else. Its end is noticed at once, on every kind
+// of network.
+//
+// Leaving is a word and an answer: a peer answers once it has done all collectives that the leaver
+// has done, so that nobody goes while what it sent is still on its way.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/transport/wait_limit.h"
+
+namespace smp::transport {
+
+/// Safe to call from several threads, but connect(), which comes first.
+class HostAlarm {
+ public:
+  struct Peer {
+    int rank;             ///< numbers order the peers: the higher one connects
+    std::string name;     ///< for messages, e.g. "rank 3 (host algo-2)"
+    std::string address;  ///< what its address() gave
+  };
+
+  /// Listens at `interface_address` (numeric). `on_failure` gets the reason, in a thread of this
+  /// object, when a peer fails; it may be called several times.
+  HostAlarm(const std::string& interface_address, int rank,
+            std::function<void(const std::string&)> on_failure);
+  HostAlarm(const HostAlarm&) = delete;
+  HostAlarm& operator=(const HostAlarm&) = delete;
+  /// Ends the connections; a peer that was not told before takes it for a failure.
+  ~HostAlarm();
+
+  [[nodiscard]] std::string address() const;
+  /// Connects with all of them; collective. Throws HostError, naming who did not come.
+  void connect(const std::vector<Peer>& peers, const WaitLimit& limit);
+
+  /// This rank has done so many collectives.
+  void completed(uint64_t collectives);
+  /// Throws HostError if a peer has left that did not do collective number `sequence` (from 0).
+  void throw_if_left(uint64_t sequence, const std::string& operation) const;
+
+  /// Every peer's `on_failure` gets this reason.
+  void tell(std::string_view reason);
+  /// Says goodbye and waits for the answers. Peers that are lost do not count.
+  void leave(const WaitLimit& limit);
+
+ private:
+  struct Connection;
+
+  void run();
+  void read_from(Connection& peer);
+  void handle(Connection& peer, uint32_t kind, uint64_t count, const std::string& text);
+  void answer_leavers();
+
+  int rank_;
+  std::function<void(const std::string&)> on_failure_;
+  std::string host_;
+  std::string nonce_;
+  uint16_t port_ = 0;
+  FileDescriptor listener_;
+  FileDescriptor wake_file_;
+  int process_;
+  std::vector<std::unique_ptr<Connection>> peers_;
+
+  mutable std::mutex mutex_;  // guards what follows, and the states of the connections
+  std::condition_variable changed_;
+  uint64_t completed_ = 0;
+  bool stopping_ = false;
+  std::atomic<bool> awaited_{false};  // a peer waits for completed_
+
+  std::thread thread_;
+};
+
+}  // namespace smp::transport
