@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include "smp_runtime/python/bindings.h"
+#include "smp_runtime/topology/composition.h"
 #include "smp_runtime/topology/mesh.h"
 #include "smp_runtime/topology/parallel_config.h"
 #include "smp_runtime/topology/parameter_table.h"
@@ -56,6 +57,8 @@ void bind_topology(py::module_& module) {
              py::arg("ranks_per_host"));
   module.def("refusal_to_wrap", &topology::refusal_to_wrap, py::arg("config"),
              py::arg("world_size"));
+  module.def("compositions_as_markdown", &topology::compositions_as_markdown,
+             "Which features go together, as the documentation's table.");
   module.def("parameter_names", [] {
     std::vector<std::string> names;
     for (const topology::Parameter& parameter : topology::parameter_table()) {

@@ -12,4 +12,5 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_partition(module);
   smp::python::bind_pipeline(module);
   smp::python::bind_checkpoint(module);
+  smp::python::bind_sharding(module);
 }

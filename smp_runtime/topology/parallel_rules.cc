@@ -2,6 +2,7 @@
 #include "smp_runtime/topology/parallel_rules.h"
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/topology/composition.h"
 #include "smp_runtime/topology/parameter_table.h"
 
 namespace smp::topology {
@@ -47,26 +48,8 @@ void check_data_parallel(const ParallelConfig& config) {
   if (config.shard_optimizer_state) needs_ddp("shard_optimizer_state", true);
 }
 
-void check_sharding(const ParallelConfig& config) {
-  if (config.sharded_data_parallel_degree == 1) return;
-  if (config.pipeline_parallel_degree > 1) {
-    throw ConfigError(
-        "sharded_data_parallel_degree={} cannot be combined with partitions={}: sharded data "
-        "parallelism runs without pipeline stages; set one of them to 1",
-        config.sharded_data_parallel_degree, config.pipeline_parallel_degree);
-  }
-  if (config.shard_optimizer_state) {
-    throw ConfigError(
-        "sharded_data_parallel_degree={} already shards the optimizer's state; remove "
-        "shard_optimizer_state=true",
-        config.sharded_data_parallel_degree);
-  }
-}
-
-void check_precision(const ParallelConfig& config) {
-  if (config.fp16 && config.bf16) {
-    throw ConfigError("fp16=true and bf16=true exclude each other; keep one of them");
-  }
+void check_compositions(const ParallelConfig& config) {
+  if (const auto reason = excluded(config, Verdict::kForbidden)) throw ConfigError(*reason);
 }
 
 std::int64_t model_ranks(const ParallelConfig& config) {
@@ -85,8 +68,7 @@ bool asks_for_feature(const ParallelConfig& config, const Parameter& parameter) 
 void check_rules(const ParallelConfig& config, bool default_partition_given) {
   check_pipeline(config, default_partition_given);
   check_data_parallel(config);
-  check_sharding(config);
-  check_precision(config);
+  check_compositions(config);
 }
 
 std::vector<std::string> validate_world(const ParallelConfig& config, int world_size,
@@ -134,7 +116,7 @@ std::optional<std::string> first_unavailable_feature(const ParallelConfig& confi
     return fmt::format("{}={}: {} is not available yet in this version", parameter.name,
                        text != nullptr ? *text : to_text(value), parameter.feature);
   }
-  return std::nullopt;
+  return excluded(config, Verdict::kNotYet);
 }
 
 std::optional<std::string> refusal_to_wrap(const ParallelConfig& config, int world_size) {

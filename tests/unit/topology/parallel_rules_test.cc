@@ -37,9 +37,9 @@ TEST(ParallelRules, RefuseWhatExcludesOrMissesACompanion) {
       {"tensor_parallel_degree=2", "tensor_parallel_degree=2 needs data parallelism"},
       {"sharded_data_parallel_degree=2", "needs data parallelism"},
       {"shard_optimizer_state=1", "shard_optimizer_state=true needs data parallelism"},
-      {"sharded_data_parallel_degree=2,ddp=1,partitions=2", "cannot be combined with partitions=2"},
+      {"sharded_data_parallel_degree=2,ddp=1,partitions=2", "partitions=2 cannot be combined with"},
       {"sharded_data_parallel_degree=2,ddp=1,shard_optimizer_state=1", "already shards"},
-      {"fp16=1,bf16=1", "fp16=true and bf16=true exclude each other"},
+      {"fp16=1,bf16=1", "fp16=true cannot be combined with bf16=true"},
   };
   for (const Case& bad : cases) {
     EXPECT_THAT(refusal([&] { config_of(bad.settings); }), HasSubstr(bad.text)) << bad.settings;
@@ -99,17 +99,16 @@ TEST(ParallelRules, NameTheFeatureThatIsMissing) {
       first_unavailable_feature(config_of("tensor_parallel_degree=2,ddp=1")),
       Optional(std::string(
           "tensor_parallel_degree=2: tensor parallelism is not available yet in this version")));
-  for (const char* settings :
-       {"sharded_data_parallel_degree=2,ddp=1", "fp16=1", "bf16=1", "fp16_params=1",
-        "shard_optimizer_state=1,ddp=1", "_match_weights=1", "checkpoint_attentions=1",
-        "_fp32_grad_accumulation=1", "pipeline=_only_forward", "ddp=1,ddp_dist_backend=smddp"}) {
+  for (const char* settings : {"fp16_params=1", "_match_weights=1", "checkpoint_attentions=1",
+                               "pipeline=_only_forward", "ddp=1,ddp_dist_backend=smddp"}) {
     EXPECT_THAT(first_unavailable_feature(config_of(settings)),
                 Optional(HasSubstr("is not available yet in this version")))
         << settings;
   }
   for (const char* settings :
        {"", "partitions=4,microbatches=8,pipeline=simple,ddp=1,placement_strategy=spread",
-        "auto_partition=0,default_partition=0", "ddp=1,ddp_dist_backend=gloo", "fp16=0"}) {
+        "auto_partition=0,default_partition=0", "ddp=1,ddp_dist_backend=gloo", "fp16=0",
+        "sharded_data_parallel_degree=2,ddp=1,bf16=1", "fp16=1,shard_optimizer_state=1,ddp=1"}) {
     EXPECT_EQ(first_unavailable_feature(config_of(settings)), std::nullopt) << settings;
   }
 }
@@ -119,7 +118,7 @@ TEST(ParallelRules, ReplicasWithoutDdpCannotBeWrapped) {
               Optional(HasSubstr("makes 4 replicas of the model, but ddp is false")));
   EXPECT_EQ(refusal_to_wrap(config_of("partitions=2"), 2), std::nullopt);
   EXPECT_EQ(refusal_to_wrap(config_of("partitions=2,ddp=1"), 8), std::nullopt);
-  EXPECT_THAT(refusal_to_wrap(config_of("fp16=1"), 1), Optional(HasSubstr("fp16=true")));
+  EXPECT_THAT(refusal_to_wrap(config_of("fp16_params=1"), 1), Optional(HasSubstr("fp16_params")));
 }
 
 }  // namespace

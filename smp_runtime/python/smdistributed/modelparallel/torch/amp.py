@@ -46,8 +46,11 @@ class GradScaler(_TorchScaler):
         found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
         if not found:  # a rank that owns no parameter
             found[self._own_device()] = torch.zeros(1, device=self._own_device())
-        if ranks.mp_size() > 1:
-            group = state.require_initialized("GradScaler").groups.internal_group("MP")
+        # Ranks that share one state see different parts of it.
+        shared = state.model is not None and state.model.sharded is not None
+        if ranks.mp_size() > 1 or (shared and ranks.size() > 1):
+            groups = state.require_initialized("GradScaler").groups
+            group = groups.internal_group("WORLD" if shared else "MP")
             for flag in found.values():
                 dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
 

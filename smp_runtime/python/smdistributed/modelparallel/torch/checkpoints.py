@@ -141,6 +141,8 @@ def _save_parts(
     kept: int | None,
 ) -> None:
     name = tag + _PARTIAL
+    if model.sharded is not None and optimizer is not None:
+        optimizer.part_for_checkpoint()  # refuses, on all ranks
     with _Save(root, name) as save:
         part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
         if ranks.rdp_rank() == 0:
@@ -207,7 +209,9 @@ def _open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
 
 def _save_whole(root: Path, tag: str, model: DistributedModel, user_content: Any) -> None:
     # One copy of the model is enough; its ranks gather it among themselves.
-    entries = model.state_dict() if ranks.rdp_rank() == 0 else None
+    # Shards are gathered by all.
+    gathered = model.sharded is not None and model.sharded.plan.on_demand
+    entries = model.state_dict() if gathered or ranks.rdp_rank() == 0 else None
     with _Save(root, tag) as save:
         if ranks.rank() == 0:
             assert entries is not None

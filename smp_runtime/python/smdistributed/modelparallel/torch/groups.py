@@ -86,12 +86,23 @@ class Groups:
         """A fresh Gloo group of the caller's own. Collective over the group."""
         return _new_group(self._ranks[kind], "gloo", timeout)
 
+    def group_of(self, purpose: str, ranks: list[int]) -> dist.ProcessGroup:
+        """A group of our own for tensors of the model, of any ranks. Collective over them."""
+        return self._made_for(purpose, ranks, self._backend)
+
+    def cpu_group_of(self, purpose: str, ranks: list[int]) -> dist.ProcessGroup:
+        """The same for tensors on the CPU."""
+        return self._made_for(purpose, ranks, "gloo")
+
     def _group(self, purpose: str, kind: str, backend: str) -> dist.ProcessGroup:
         # Made on first use by its members, who come here in the same order on every rank: what
         # asks for a group is collective over it.
-        key = (purpose, tuple(self._ranks[kind]))
+        return self._made_for(purpose, self._ranks[kind], backend)
+
+    def _made_for(self, purpose: str, ranks: list[int], backend: str) -> dist.ProcessGroup:
+        key = (purpose, tuple(ranks))
         if key not in self._made:
-            self._made[key] = _new_group(self._ranks[kind], backend, self._timeout)
+            self._made[key] = _new_group(ranks, backend, self._timeout)
         return self._made[key]
 
 

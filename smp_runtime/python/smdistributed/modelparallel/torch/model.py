@@ -20,6 +20,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPConfigError,
     SMPStepError,
+    SMPUnsupportedError,
     SMPValidationError,
 )
 from smdistributed.modelparallel.torch.joining import Joining, joined
@@ -27,9 +28,12 @@ from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.marks import partition_of
 from smdistributed.modelparallel.torch.model_views import ModelViews, ReplicaModule
 from smdistributed.modelparallel.torch.ownership import Ownership
+from smdistributed.modelparallel.torch.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY, merged_entries
 from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
+from smdistributed.modelparallel.torch.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions, module_tree
 
@@ -98,9 +102,15 @@ class DistributedModel(ModelViews):
         self._assignment: _runtime.Assignment | None = None  # made, or taken over in advance
         self._early_loads: list[Mapping[str, Any]] = []
         self._reducer: _runtime.GradientReducer | None = None
+        self.sharded: ShardedModel | None = None
+        """The flat state of the model, for the library's own modules; None where it has none."""
         self._remote_modules = RemoteModules()
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._post_step_hooks: OrderedDict[int, Hook] = OrderedDict()
+        self._border: FP16_Module | None = None
+        dtype = computing_type()
+        if dtype is not None:
+            self._border = module = FP16_Module(module, dtype)
         self.module = ReplicaModule(module) if state.cfg.ddp else module
         state.model = self
         if ranks.pp_size() == 1:
@@ -178,6 +188,7 @@ class DistributedModel(ModelViews):
             ownership.move_local(torch.device("cuda", torch.cuda.current_device()))
         if state.cfg.ddp:
             self._align_replicas(ownership)
+        self._shard(ownership)
         for entries in self._early_loads:
             self._load_local(entries)
         self._early_loads.clear()
@@ -220,6 +231,8 @@ class DistributedModel(ModelViews):
         parameters = [p for _, p in ownership.local_parameters()]
         buffers = [b for _, b in ownership.local_buffers()]
         _runtime.broadcast_tensors(group, [t.detach() for t in parameters + buffers], 0)
+        if shard_plan() is not None:
+            return
         # Frozen ones too: a script may thaw them later.
         self._reducer = _runtime.GradientReducer(
             group,
@@ -231,16 +244,27 @@ class DistributedModel(ModelViews):
         if self._comm_hook is not None:
             self._reducer.set_hook(*self._comm_hook)
 
+    def _shard(self, ownership: Ownership) -> None:
+        how = shard_plan()
+        if how is None:
+            return
+        local = dict(ownership.local_parameters())
+        self.sharded = ShardedModel(self, self.get_module(), local, how)
+        if self._border is not None:
+            self._border.begin()
+
     def before_step(self) -> None:
         """What each step begins with; the step calls it."""
         root = 0 if self.joining is None else self.joining.begin_step(active=True)
         self._send_buffers(root)
+        if self.sharded is not None:
+            self.sharded.begin_step()
         if self._reducer is not None:
             due = (self._steps_with_backward + 1) % self._backward_passes_per_step == 0
             self._reducer.begin_step(due and self.joining is None)
 
     def _send_buffers(self, root: int) -> None:
-        if self._reducer is not None and self._broadcast_buffers and self.training:
+        if state.cfg.ddp and self._broadcast_buffers and self.training:
             buffers = [b for _, b in self.local_named_buffers()]
             _runtime.broadcast_tensors(state.internal_group_name("DP"), buffers, root)
 
@@ -266,7 +290,9 @@ class DistributedModel(ModelViews):
             return
         self._steps_with_backward += 1
         due = self._steps_with_backward % self._backward_passes_per_step == 0
-        if self._reducer is not None and due:
+        if self.sharded is not None:
+            self.sharded.finish_step(due)
+        elif self._reducer is not None and due:
             self._reducer.average()
             if self.joining is not None:
                 gradients = [p.grad for p in self.local_parameters() if p.grad is not None]
@@ -317,7 +343,18 @@ class DistributedModel(ModelViews):
             )
         averaged = self._average_over_microbatches and self._comm_hook is None
         scale = 1.0 / state.cfg.microbatches if averaged else 1.0
+        if state.optimizer is not None:
+            scale *= state.optimizer.loss_scale
         state.require_engine().backward(roots, seeds, scale)
+        if self.sharded is not None:
+            self.sharded.end_backward()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        if self.sharded is not None:
+            self.sharded.zero_gradients()
+            if state.optimizer is not None:
+                state.optimizer.zero_grad()
 
     # --- The module ---
 
@@ -361,6 +398,11 @@ class DistributedModel(ModelViews):
             )
         if not callable(hook):
             raise SMPValidationError(f"register_comm_hook got {hook!r}; expected a callable")
+        if shard_plan() is not None:
+            raise SMPValidationError(
+                "register_comm_hook reduces whole gradients, and this job's are flat shards; it "
+                "cannot be combined with sharded or 16-bit state"
+            )
         if self._comm_hook is not None:
             raise SMPValidationError("register_comm_hook was called twice; a model has one hook")
         self._comm_hook = (state, hook)
@@ -385,6 +427,11 @@ class DistributedModel(ModelViews):
         """
         if not enable or not isinstance(self.module, ReplicaModule):
             return contextlib.nullcontext()
+        if shard_plan() is not None:
+            raise SMPUnsupportedError(
+                "DistributedModel.join is not available with sharded or 16-bit state: give all "
+                "replicas the same number of batches"
+            )
         return joined(self, divide_by_initial_world_size, throw_on_early_termination)
 
     # --- State dicts ---
@@ -395,11 +442,26 @@ class DistributedModel(ModelViews):
             ownership = Ownership(module, self._assignment, ranks.pp_rank())
         else:
             ownership = self._owned("local_state_dict()")
+        entries = module.state_dict()
+        if self.sharded is not None and self.sharded.plan.on_demand:
+            entries = self._gathered(entries)
         return OrderedDict(
-            (key, value)
-            for key, value in module.state_dict().items()
-            if ownership.is_local_entry(module, key)
+            (key, value) for key, value in entries.items() if ownership.is_local_entry(module, key)
         )
+
+    def _gathered(self, entries: Mapping[str, Any]) -> OrderedDict[str, Any]:
+        """The entries with whole values of sharded parameters, on the CPU. Collective."""
+        assert self.sharded is not None
+        values = dict(self.sharded.whole_values())
+        parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
+        names = {p: name for name, p in self.get_module().named_parameters()}
+        whole: OrderedDict[str, Any] = OrderedDict()
+        for key, value in entries.items():
+            parameter = parameters.get(key)
+            name = "" if parameter is None else names[parameter]
+            # A tied parameter is one tensor under several names, as in plain PyTorch.
+            whole[key] = values[name].to(value.dtype) if name in values else value
+        return whole
 
     def local_state_dict(self) -> OrderedDict[str, Any]:
         """The entries of this partition, and the key ``_smp_is_partial``."""
@@ -416,7 +478,9 @@ class DistributedModel(ModelViews):
         every rank but global rank 0 gets an empty dict.
         """
         module = self.get_module()
-        if ranks.pp_size() == 1 or not self.partitioned:
+        if self.sharded is not None and self.sharded.plan.on_demand:
+            full = self._gathered(module.state_dict(*args, **kwargs))
+        elif ranks.pp_size() == 1 or not self.partitioned:
             full = module.state_dict(*args, **kwargs)
         else:
             parts = comm.allgather(_to_cpu(self._local_entries()), comm.CommGroup.PP_GROUP)
@@ -455,7 +519,28 @@ class DistributedModel(ModelViews):
             for key, value in entries.items()
             if ownership is None or ownership.is_local_entry(module, key)
         }
-        return module.load_state_dict(kept, strict=False)
+        if self.sharded is None:
+            return module.load_state_dict(kept, strict=False)
+        return self._load_sharded(kept)
+
+    def _load_sharded(self, entries: dict[str, Any]) -> Any:
+        """Parameters to their masters, the rest as always."""
+        assert self.sharded is not None
+        module = self.get_module()
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        for key, value in entries.items():
+            if key in parameters and tuple(value.shape) != tuple(parameters[key].shape):
+                raise SMPCheckpointError(
+                    f"the state dict is of another model: {key} has shape {tuple(value.shape)} "
+                    f"there and {tuple(parameters[key].shape)} here"
+                )
+        numbers = {self.sharded.names[n]: n for n in self.sharded.number_of.values()}
+        first_name = {p: name for name, p in module.named_parameters()}
+        values = {first_name[parameters[key]]: value for key, value in entries.items()
+                  if key in parameters and first_name[parameters[key]] in numbers}  # fmt: skip
+        self.sharded.assign(values)
+        rest = {key: value for key, value in entries.items() if key not in parameters}
+        return module.load_state_dict(rest, strict=False)
 
     def _check_entries(self, entries: Mapping[str, Any], *, only_local: bool) -> None:
         wanted = set(self._local_entries() if only_local else self.get_module().state_dict())

@@ -11,6 +11,7 @@ from torch import nn
 
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError
 from smdistributed.modelparallel.torch.ownership import Ownership
+from smdistributed.modelparallel.torch.precision import FP16_Module
 from smdistributed.modelparallel.torch.utils import get_distribution_axis
 
 
@@ -36,7 +37,10 @@ class ModelViews(nn.Module):
 
     def get_module(self) -> nn.Module:
         """The user's module, without our wrappers."""
-        return self.module.module if isinstance(self.module, ReplicaModule) else self.module
+        module = self.module
+        while isinstance(module, (ReplicaModule, FP16_Module)):
+            module = module.module
+        return module
 
     # Names are the user's: optimizers build groups by them, and checkpoints are plain PyTorch's.
 

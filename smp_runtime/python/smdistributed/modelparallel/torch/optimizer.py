@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPUnsupportedError,
     SMPValidationError,
 )
+from smdistributed.modelparallel.torch.master_parameters import MasterParameters
+from smdistributed.modelparallel.torch.mixed_precision_steps import MixedPrecisionSteps
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -26,11 +29,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
     """Wraps ``optimizer``, made from all parameters of the model on every rank.
 
     Each rank steps the parameters that live there: those of other partitions never have a
-    gradient. A rank that owns no parameter steps nothing.
+    gradient. A rank that owns no parameter steps nothing. With sharded or 16-bit state the
+    optimizer's groups hold 32-bit masters of this rank instead of the model's parameters.
 
     Args:
-        optimizer: any ``torch.optim.Optimizer``; also reachable as ``.optimizer``.
-        static_loss_scale, dynamic_loss_scale, dynamic_loss_args: ignored without ``fp16``.
+        optimizer: any ``torch.optim.Optimizer``; also reachable as ``.optimizer``, which is what
+            learning-rate schedulers get.
+        static_loss_scale: the factor of the loss in ``fp16``, if not dynamic.
+        dynamic_loss_scale: halve it after an overflow, which skips the step on all ranks; double it
+            after 1,000 steps without.
+        dynamic_loss_args: ``init_scale`` (2**32), ``scale_factor`` (2), ``scale_window`` (1000),
+            ``min_scale`` (1), ``delayed_shift`` (1), ``consecutive_hysteresis`` (False); one by one
+            or as one dict ``dynamic_loss_args``. All of these are ignored without ``fp16``.
     """
 
     #: GradScaler then finds overflows itself, on all partitions, also for torch's fused optimizers.
@@ -51,7 +61,19 @@ class DistributedOptimizer(torch.optim.Optimizer):
             )
         # Not super().__init__: state and hooks are the wrapped optimizer's, see __getattr__.
         self.optimizer = optimizer
+        self.first_closure_call_this_step = True
+        self._precision = MixedPrecisionSteps(
+            static_loss_scale, dynamic_loss_scale, dynamic_loss_args
+        )
+        self._masters: MasterParameters | None = None
         state.optimizer = self
+        self._take_masters()
+
+    def _take_masters(self) -> None:
+        sharded = None if state.model is None else state.model.sharded
+        if sharded is not None and self._masters is None:
+            self._masters = MasterParameters(sharded, self.optimizer)
+            self._precision.attach(sharded, self._masters)
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":  # not there yet, or being unpickled
@@ -88,10 +110,83 @@ class DistributedOptimizer(torch.optim.Optimizer):
     @property
     def overflow(self) -> bool:
         """Whether the last step was skipped for an overflow: never without ``fp16``."""
-        return False
+        return self._precision.overflow
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor by which ``model.backward`` multiplies the loss; 1 without ``fp16``."""
+        return self._precision.scale
+
+    @loss_scale.setter
+    def loss_scale(self, value: float) -> None:
+        self._precision.scaler.scale = value
+
+    @property
+    def loss_scaler(self) -> _runtime.LossScaler:
+        return self._precision.scaler
+
+    @property
+    def dynamic_loss_scale(self) -> bool:
+        return self._precision.scaler.dynamic
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        """Steps the parameters of this rank. With sharded or 16-bit state all ranks call it.
+
+        With sharded data parallelism the gradients are first clipped to the norm
+        ``sdp_gradient_clipping``, unless that is 0. Raises SMPStepError on all ranks, naming a
+        parameter, for gradients that are not finite; in ``fp16`` they skip the step instead.
+        """
+        if self._masters is None:
+            return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._precision.step(self.optimizer)
+        return loss
+
+    def show_gradients(self) -> None:
+        """The masters get the gradients that a step has averaged; the model calls it."""
+        if self._masters is not None:
+            self._masters.show_gradients(True)
+            self._precision.begin()
+
+    def backward(self, loss: torch.Tensor, update_master_grads: bool = True) -> None:
+        """``model.backward(loss)``, under the name that old scripts use."""
+        assert state.model is not None
+        state.model.backward(loss)
+
+    def update_master_grads(self) -> None:
+        """Divides the masters' gradients by the loss scale, unless that was done already."""
+        if self._masters is not None:
+            self._precision.unscale()
+
+    @property
+    def _global_grad_norm(self) -> float | None:
+        """Of the gradients of the last step, before clipping."""
+        return self._precision.last_norm
+
+    @property
+    def fp32_partitioned_groups_flat(self) -> list[torch.Tensor]:
+        """The masters of this rank, one flat tensor for each group of the optimizer."""
+        return self._require_masters("fp32_partitioned_groups_flat").flat_groups()
+
+    @property
+    def fp16_groups(self) -> list[list[torch.Tensor]]:
+        """The model's parameters by group of the optimizer."""
+        return self._require_masters("fp16_groups").original_groups
+
+    @property
+    def ds_param_shard_group(self) -> Any:
+        """The c10d group over which parameters are sharded."""
+        self._require_masters("ds_param_shard_group")
+        assert state.model is not None and state.model.sharded is not None
+        return state.model.sharded.groups.shards
+
+    def _require_masters(self, name: str) -> MasterParameters:
+        if self._masters is None:
+            raise AttributeError(f"the optimizer has no {name}: no state is sharded or 16-bit")
+        return self._masters
 
     def zero_grad(self, set_to_none: bool = True, **old_names: bool) -> None:
         """As PyTorch's; old scripts say ``set_grads_to_None``."""
@@ -99,12 +194,24 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if old_names:
             raise TypeError(f"zero_grad() got unexpected arguments {sorted(old_names)}")
         self.optimizer.zero_grad(set_to_none=clear)
+        if self._masters is not None:
+            assert state.model is not None and state.model.sharded is not None
+            state.model.sharded.zero_gradients()
+            self._masters.show_gradients(False)
+            self._precision.begin()
 
-    def clip_master_grads(self, max_norm: float, norm_type: float = 2) -> NoReturn:
-        raise SMPUnsupportedError(
-            "clip_master_grads clips the master gradients of fp16 training, which is not "
-            "available yet"
-        )
+    def clip_master_grads(self, max_norm: float, norm_type: float = 2) -> float:
+        """Clips the masters' gradients by their norm over the whole model, and returns that norm;
+        -1 if there was an overflow. All ranks call it, between the step's function and ``step``.
+
+        Raises SMPUnsupportedError where there are no masters: without 16-bit or sharded state.
+        """
+        if self._masters is None:
+            raise SMPUnsupportedError(
+                "clip_master_grads clips the gradients of 32-bit masters, and this job has none; "
+                "set fp16 or bf16, or clip with torch.nn.utils.clip_grad_norm_"
+            )
+        return self._precision.clip(max_norm, norm_type)
 
     # --- State dicts ---
 
@@ -114,10 +221,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
         """The state of this partition's parameters, and the key ``_smp_is_partial``."""
+        self._refuse_flat_state()
         return {**self._only_local(self.optimizer.state_dict()), PARTIAL_KEY: True}
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all parameters. Collective over the pipeline group."""
+        self._refuse_flat_state()
         own = self.optimizer.state_dict()
         if ranks.pp_size() == 1:
             return own
@@ -128,10 +237,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Partial ones of another partition of the model are gathered first, over the pipeline group.
         """
+        self._refuse_flat_state()
         given = {k: v for k, v in state_dict.items() if k not in (PARTIAL_KEY, NAMES_KEY)}
         if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
             given = _merged(comm.allgather(given, comm.CommGroup.PP_GROUP))
         self.optimizer.load_state_dict(self._only_local(given))
+
+    def _refuse_flat_state(self) -> None:
+        if self._masters is not None:
+            raise SMPUnsupportedError(
+                "the optimizer's state is sharded or 16-bit; saving and loading it is not "
+                "available yet: save the model with smp.save_checkpoint(partial=False)"
+            )
 
     def part_for_checkpoint(self) -> dict[str, Any]:
         """``local_state_dict`` and the names of the parameters, so that they are found again."""
@@ -142,6 +259,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Raises SMPCheckpointError if they are of an optimizer over other parameters.
         """
+        self._refuse_flat_state()
         saved = _merged(parts)
         names, own = list(saved.pop(NAMES_KEY, self._parameter_names())), self._parameter_names()
         sizes = [[len(group["params"]) for group in groups] for groups in
@@ -158,7 +276,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.optimizer.load_state_dict(self._only_local(saved))
 
     def settle(self) -> None:
-        """Drops the state of parameters that the partition put elsewhere."""
+        """The partition was made: drops the state of parameters that it put elsewhere."""
+        self._take_masters()
+        if self._masters is not None:
+            return
         kept = self._only_local(self.optimizer.state_dict())["state"]
         for index, parameter in enumerate(self._parameters()):
             if index not in kept:

@@ -99,7 +99,8 @@ class State:
             cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,
             schedule=cfg.pipeline,
             active_microbatches=cfg.active_microbatches,
-            deterministic=cfg.deterministic_server,
+            # Shards are reduced as they come: the order of one partition's work is fixed anyway.
+            deterministic=cfg.deterministic_server and cfg.sharded_data_parallel_degree == 1,
             timeout_seconds=session.timeout.total_seconds(),
             name=f"rank {session.identity.rank}",
             run_module=run_module,

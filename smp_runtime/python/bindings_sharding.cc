@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's view of smp_runtime/sharding.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "smp_runtime/python/bindings.h"
+#include "smp_runtime/sharding/loss_scaler.h"
+#include "smp_runtime/sharding/parameter_store.h"
+
+namespace smp::python {
+namespace {
+
+using sharding::LossScaler;
+using sharding::ParameterStore;
+
+at::ScalarType type_of(const std::string& name) {
+  if (name == "float16") return at::kHalf;
+  return name == "bfloat16" ? at::kBFloat16 : at::ScalarType::Undefined;
+}
+
+std::unique_ptr<ParameterStore> make_store(
+    std::string shard_group, std::string word_group, std::string replica_group,
+    std::string across_hosts_group, std::string within_host_group, int index, std::int64_t divisor,
+    const std::string& compute_type, bool on_demand, std::int64_t persistence_threshold,
+    std::int64_t bucket, std::int64_t most_live, bool prefetch,
+    const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
+    const std::vector<int>& blocks, std::vector<std::string> block_names) {
+  sharding::StoreOptions options{.exchange = {.shard_group = std::move(shard_group),
+                                              .word_group = std::move(word_group),
+                                              .replica_group = std::move(replica_group),
+                                              .across_hosts_group = std::move(across_hosts_group),
+                                              .within_host_group = std::move(within_host_group),
+                                              .unit_name = {}},
+                                 .index = index,
+                                 .divisor = divisor,
+                                 .compute_type = type_of(compute_type),
+                                 .on_demand = on_demand,
+                                 .persistence_threshold = persistence_threshold,
+                                 .bucket = bucket,
+                                 .most_live = most_live,
+                                 .prefetch = prefetch};
+  std::vector<sharding::StoredParameter> stored;
+  for (std::size_t number = 0; number < parameters.size(); ++number) {
+    stored.push_back(
+        {.tensor = parameters[number], .name = names.at(number), .block = blocks.at(number)});
+  }
+  const py::gil_scoped_release no_gil;
+  return std::make_unique<ParameterStore>(std::move(options), std::move(stored),
+                                          std::move(block_names));
+}
+
+py::dict use_of(const ParameterStore& store) {
+  using namespace py::literals;
+  const sharding::StoreUse use = store.use();
+  return py::dict("shards"_a = use.shards, "gradients"_a = use.gradients, "live"_a = use.live,
+                  "peak_live"_a = use.peak_live, "persistent"_a = use.persistent);
+}
+
+py::dict traffic_of(const ParameterStore& store) {
+  using namespace py::literals;
+  const auto traffic = store.traffic();
+  return py::dict("gathered"_a = traffic.gathered_bytes, "reduced"_a = traffic.reduced_bytes,
+                  "replicas"_a = traffic.replica_bytes);
+}
+
+py::dict prefetched_of(const ParameterStore& store) {
+  using namespace py::literals;
+  const auto prefetched = store.prefetched();
+  return py::dict("expected"_a = prefetched.expected, "needs"_a = prefetched.needs,
+                  "ahead"_a = prefetched.ahead, "gathers"_a = prefetched.gathers);
+}
+
+}  // namespace
+
+void bind_sharding(py::module_& module) {
+  using no_gil = py::call_guard<py::gil_scoped_release>;
+
+  py::class_<LossScaler>(module, "LossScaler", "The loss scale of 16-bit training.")
+      .def(py::init([](bool dynamic, double scale, double factor, std::int64_t window, double least,
+                       std::int64_t delayed_shift, bool consecutive_hysteresis) {
+             return LossScaler({.dynamic = dynamic,
+                                .scale = scale,
+                                .factor = factor,
+                                .window = window,
+                                .least = least,
+                                .delayed_shift = delayed_shift,
+                                .consecutive_hysteresis = consecutive_hysteresis});
+           }),
+           py::kw_only(), py::arg("dynamic"), py::arg("scale"), py::arg("factor") = 2.0,
+           py::arg("window") = 1000, py::arg("least") = 1.0, py::arg("delayed_shift") = 1,
+           py::arg("consecutive_hysteresis") = false)
+      .def_property("scale", &LossScaler::scale, &LossScaler::set_scale)
+      .def_property_readonly("dynamic", &LossScaler::dynamic)
+      .def("update", &LossScaler::update, py::arg("overflow"))
+      .def("state",
+           [](const LossScaler& scaler) {
+             const auto state = scaler.state();
+             return std::tuple(state.scale, state.good_steps, state.patience);
+           })
+      .def(
+          "restore",
+          [](LossScaler& scaler, const std::tuple<double, std::int64_t, std::int64_t>& state) {
+            scaler.restore({.scale = std::get<0>(state),
+                            .good_steps = std::get<1>(state),
+                            .patience = std::get<2>(state)});
+          },
+          py::arg("state"));
+
+  py::class_<sharding::OwnedPiece>(module, "OwnedPiece", "A run of masters of one parameter.")
+      .def_readonly("parameter", &sharding::OwnedPiece::parameter)
+      .def_readonly("start", &sharding::OwnedPiece::start)
+      .def_readonly("elements", &sharding::OwnedPiece::elements)
+      .def_readonly("arena", &sharding::OwnedPiece::arena)
+      .def_readonly("offset", &sharding::OwnedPiece::offset);
+
+  py::class_<ParameterStore>(module, "ParameterStore",
+                             "Parameters, gradients and masters, sharded over a c10d group.")
+      .def(py::init(&make_store), py::kw_only(), py::arg("shard_group"), py::arg("word_group"),
+           py::arg("replica_group"), py::arg("across_hosts_group") = "",
+           py::arg("within_host_group") = "", py::arg("index"), py::arg("divisor"),
+           py::arg("compute_type"), py::arg("on_demand"), py::arg("persistence_threshold"),
+           py::arg("bucket"), py::arg("most_live"), py::arg("prefetch") = true,
+           py::arg("parameters"), py::arg("names"), py::arg("blocks"), py::arg("block_names"))
+      .def("units",
+           [](const ParameterStore& store) {
+             py::list units;
+             for (const auto& layout : store.layouts()) {
+               std::vector<int> parameters;
+               for (const auto& placed : layout.parameters) parameters.push_back(placed.parameter);
+               using namespace py::literals;
+               units.append(py::dict("parameters"_a = parameters, "block"_a = layout.block,
+                                     "persistent"_a = layout.persistent,
+                                     "elements"_a = layout.padded));
+             }
+             return units;
+           })
+      .def("unit_of_parameters", &ParameterStore::unit_of_parameters)
+      .def("begin_pass", &ParameterStore::begin_pass, py::arg("training"))
+      .def("enter", &ParameterStore::enter, py::arg("units"), no_gil())
+      .def("read", &ParameterStore::read, py::arg("unit"), no_gil())
+      .def("leave", &ParameterStore::leave, py::arg("outputs"), py::arg("failed"), no_gil())
+      .def("end_backward", &ParameterStore::end_backward, no_gil())
+      .def("finish_step", &ParameterStore::finish_step, py::arg("due"), no_gil())
+      .def("masters", &ParameterStore::masters)
+      .def("gradients", &ParameterStore::gradients)
+      .def("pieces", &ParameterStore::pieces)
+      .def("not_finite", &ParameterStore::not_finite, no_gil())
+      .def("zero_gradients", &ParameterStore::zero_gradients)
+      .def("publish", &ParameterStore::publish, no_gil())
+      .def("whole_unit", &ParameterStore::whole_unit, py::arg("unit"), no_gil())
+      .def("assign", &ParameterStore::assign, py::arg("parameter"), py::arg("value"), no_gil())
+      .def("use", &use_of)
+      .def("traffic", &traffic_of)
+      .def("prefetched", &prefetched_of);
+}
+
+}  // namespace smp::python

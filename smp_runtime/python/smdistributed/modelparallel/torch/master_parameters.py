@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an optimizer steps when the model's state is flat: runs of masters owned by this rank.
+
+An optimizer is made from the model's parameters; here its groups get the runs instead. A run is as
+long as consecutive elements belong to one group: with one group it is all that the rank owns. In a
+group of one every parameter is a run of its own shape, so that optimizers which look at whole
+tensors work, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch import ranks
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
+from smdistributed.modelparallel.torch.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch.state_mod import state
+
+#: Optimizers, by class name, whose update of an element depends on more than that element.
+_PER_TENSOR = ("lamb", "lars", "novograd", "adafactor", "lbfgs", "muon", "shampoo")
+
+
+@dataclass
+class Run:
+    """A stretch of one arena, and the parameter that the optimizer steps for it."""
+
+    arena: int
+    offset: int
+    elements: int
+    group: int
+    pieces: list[_runtime.OwnedPiece] = field(default_factory=list)
+    parameter: nn.Parameter | None = None
+
+    def slice_of(self, piece: _runtime.OwnedPiece, tensor: torch.Tensor) -> torch.Tensor:
+        """What of a tensor of the run's elements belongs to ``piece``."""
+        return tensor.reshape(-1).narrow(0, piece.offset - self.offset, piece.elements)
+
+
+class MasterParameters:
+    """The runs of one optimizer. Takes over its groups."""
+
+    def __init__(self, sharded: ShardedModel, optimizer: torch.optim.Optimizer) -> None:
+        self._sharded, self._optimizer = sharded, optimizer
+        self._refuse_unfit()
+        self.original_groups = [list(group["params"]) for group in optimizer.param_groups]
+        self.runs = self._cut()
+        masters = sharded.store.masters()
+        early = dict(optimizer.state)
+        optimizer.state.clear()
+        for group in optimizer.param_groups:
+            group["params"] = []
+        for run in self.runs:
+            value = masters[run.arena].narrow(0, run.offset, run.elements)
+            if sharded.plan.degree == 1:
+                value = value.view(sharded.shapes[run.pieces[0].parameter])
+            run.parameter = nn.Parameter(value)
+            optimizer.param_groups[run.group]["params"].append(run.parameter)
+            self._keep_early_state(run, early)
+
+    def _refuse_unfit(self) -> None:
+        kind = type(self._optimizer).__name__
+        if self._sharded.plan.degree > 1 and any(name in kind.lower() for name in _PER_TENSOR):
+            raise SMPUnsupportedError(
+                f"smp.DistributedOptimizer got {kind}, whose update needs whole parameters; shards "
+                "cut them anywhere. Use an element-wise optimizer such as Adam, or no sharding"
+            )
+        known = self._sharded.number_of
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter not in known and parameter.requires_grad:
+                    own = state.model is None or parameter in set(state.model.parameters())
+                    if not own:
+                        raise SMPValidationError(
+                            f"the optimizer has a parameter of shape {tuple(parameter.shape)} that "
+                            "is not the model's; with sharded or 16-bit state it steps the "
+                            "model's parameters only"
+                        )
+
+    def _cut(self) -> list[Run]:
+        group_of = {
+            self._sharded.number_of[parameter]: number
+            for number, group in enumerate(self.original_groups)
+            for parameter in group
+            if parameter in self._sharded.number_of
+        }
+        runs: list[Run] = []
+        broken = True  # the pieces between belong to no group
+        for piece in self._sharded.store.pieces():
+            group = group_of.get(piece.parameter)
+            if group is None:
+                broken = True
+                continue
+            last = runs[-1] if runs else None
+            joins = (
+                not broken
+                and self._sharded.plan.degree > 1
+                and last is not None
+                and (last.arena, last.group) == (piece.arena, group)
+            )
+            if joins:
+                assert last is not None
+                last.elements = piece.offset + piece.elements - last.offset  # padding included
+                last.pieces.append(piece)
+            else:
+                runs.append(Run(piece.arena, piece.offset, piece.elements, group, [piece]))
+            broken = False
+        return runs
+
+    def _keep_early_state(self, run: Run, early: dict[Any, dict[str, Any]]) -> None:
+        """What the optimizer had made for whole parameters, cut to the run."""
+        assert run.parameter is not None
+        for piece in run.pieces:
+            whole = early.get(self._sharded.parameters[piece.parameter])
+            for key, value in (whole or {}).items():
+                part, sliced = part_of(value, piece, self._sharded.shapes[piece.parameter])
+                self.put_state(run, piece, key, part, sliced=sliced)
+
+    def put_state(
+        self, run: Run, piece: _runtime.OwnedPiece, key: str, value: Any, *, sliced: bool
+    ) -> None:
+        """Sets what the optimizer knows of one piece: its slice of a state tensor, or a number."""
+        assert run.parameter is not None
+        held = self._optimizer.state[run.parameter]
+        if not sliced:
+            held.setdefault(key, value.clone() if isinstance(value, torch.Tensor) else value)
+            return
+        if key not in held:
+            held[key] = torch.zeros_like(run.parameter, dtype=value.dtype, requires_grad=False)
+        run.slice_of(piece, held[key]).copy_(value)
+
+    # --- Gradients ---
+
+    def show_gradients(self, visible: bool) -> None:
+        gradients = self._sharded.store.gradients() if visible else []
+        for run in self.runs:
+            assert run.parameter is not None
+            run.parameter.grad = None
+            if visible:
+                flat = gradients[run.arena].narrow(0, run.offset, run.elements)
+                run.parameter.grad = flat.view(run.parameter.shape)
+
+    def norm(self, norm_type: float) -> float:
+        """Of all gradients of the model, each counted once; not finite if one is not. Collective
+        over the ranks of one copy."""
+        grads = [run.parameter.grad for run in self.runs if run.parameter is not None]
+        norms = [
+            torch.linalg.vector_norm(grad, norm_type, dtype=torch.float64).cpu()
+            for grad in grads
+            if grad is not None
+        ]
+        infinite = norm_type == float("inf")
+        parts = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64)
+        # MAX of gloo drops NaN, a sum keeps it.
+        bad = torch.isfinite(parts).logical_not().any().double()
+        total = parts.max() if infinite else parts.pow(norm_type).sum()
+        if bad:
+            total = torch.zeros((), dtype=torch.float64)
+        both = torch.stack([total, bad])
+        for group in self._groups_of_one_copy():
+            if infinite:
+                dist.all_reduce(both, dist.ReduceOp.MAX, group=group)
+            else:
+                dist.all_reduce(both, group=group)
+        if both[1] > 0:
+            return float("nan")
+        return float(both[0] if infinite else both[0] ** (1 / norm_type))
+
+    def _groups_of_one_copy(self) -> list[dist.ProcessGroup]:
+        groups: list[dist.ProcessGroup] = []
+        if self._sharded.groups.words is not None:
+            groups.append(self._sharded.groups.words)
+        if ranks.pp_size() > 1:
+            session = state.require_initialized("the norm of gradients")
+            groups.append(session.groups.object_group("PP"))
+        return groups
+
+    def scale_gradients(self, factor: float) -> None:
+        if factor == 1.0:
+            return
+        for gradient in self._sharded.store.gradients():
+            gradient.mul_(factor)
+
+    # --- Names of the published library ---
+
+    def flat_groups(self) -> list[torch.Tensor]:
+        """The masters of this rank by group of the optimizer, without a copy where a group is one
+        run."""
+        flat: list[torch.Tensor] = []
+        for number in range(len(self.original_groups)):
+            parts = [run.parameter.detach().reshape(-1) for run in self.runs
+                     if run.group == number and run.parameter is not None]  # fmt: skip
+            if len(parts) == 1:
+                flat.append(parts[0])
+            else:
+                flat.append(torch.cat(parts) if parts else torch.empty(0))
+        return flat
+
+
+def part_of(value: Any, piece: _runtime.OwnedPiece, shape: tuple[int, ...]) -> tuple[Any, bool]:
+    """The slice for ``piece`` of a whole parameter's state, and whether it has one."""
+    if isinstance(value, torch.Tensor) and tuple(value.shape) == shape:
+        return value.reshape(-1).narrow(0, piece.start, piece.elements), True
+    return value, False
+
+
+def agree_on_overflow(overflow: bool) -> bool:
+    """Whether any rank of the job has one. Collective over all."""
+    if ranks.size() == 1:
+        return overflow
+    group = state.require_initialized("the loss scale").groups.object_group("WORLD")
+    flag = torch.tensor([float(overflow)])
+    dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+    return bool(flag.item())

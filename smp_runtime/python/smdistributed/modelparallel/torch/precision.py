@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""16-bit computing (``fp16``, ``bf16``): the border of the model, where types change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map_only
+
+from smdistributed.modelparallel.torch.state_mod import state
+
+_TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def computing_type() -> torch.dtype | None:
+    """The 16-bit type in which modules compute; None where they keep their own.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init({"bf16": True})
+    >>> computing_type()
+    torch.bfloat16
+    >>> smp.shutdown()
+    """
+    if state.cfg.fp16:
+        return torch.float16
+    return torch.bfloat16 if state.cfg.bf16 else None
+
+
+def type_name(dtype: torch.dtype | None) -> str:
+    return "" if dtype is None else _TYPES[dtype]
+
+
+class FP16_Module(nn.Module):  # noqa: N801 - the name that scripts know from Apex
+    """The level at which floating-point inputs become 16-bit, and outputs 32-bit again.
+
+    >>> layer = FP16_Module(nn.Linear(2, 1), torch.bfloat16)
+    >>> layer.begin()
+    >>> layer.module.to(torch.bfloat16)(torch.ones(1, 2).bfloat16()).dtype
+    torch.bfloat16
+    >>> layer(torch.ones(1, 2)).dtype
+    torch.float32
+    """
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.module = module
+        self._dtype = dtype
+        self._active = False
+
+    def begin(self) -> None:
+        """The parameters are 16-bit from now on; buffers become so here."""
+        self._active = True
+        for module in self.module.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    module._buffers[name] = buffer.to(self._dtype)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._active:  # a trace, before parameters are where they belong
+            return self.module(*args, **kwargs)
+        args, kwargs = _cast((args, kwargs), torch.float32, self._dtype)
+        return _cast(self.module(*args, **kwargs), self._dtype, torch.float32)
+
+
+def _cast(tree: Any, wide: torch.dtype, narrow: torch.dtype) -> Any:
+    """Tensors of the first type, and of the other floating types that stand for it, cast."""
+    given = (torch.float32, torch.float64) if wide is torch.float32 else (wide,)
+    return tree_map_only(torch.Tensor, lambda t: t.to(narrow) if t.dtype in given else t, tree)

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which units are needed: learned in one pass, used and verified in the next.
+//
+// Prefetch must issue the same gathers in the same order on every rank, so nothing here depends on
+// time: what is fetched ahead follows from the learned order and from counted elements alone.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace smp::sharding {
+
+/// Not thread-safe; units are numbers.
+class GatherOrder {
+ public:
+  /// A pass begins: the units of the pass before become the order to expect.
+  void begin();
+
+  /// `unit` is needed now. True if that was expected; from the first surprise on nothing is, until
+  /// the next pass.
+  bool note(int unit);
+
+  /// The unit that is expected `ahead` needs after the last noted one (0: the next); nothing past
+  /// the end or after a surprise.
+  [[nodiscard]] std::optional<int> expected(std::size_t ahead) const;
+
+  struct Score {
+    std::size_t expected = 0;
+    std::size_t needs = 0;
+  };
+  /// How many needs of the pass so far were expected.
+  [[nodiscard]] Score score() const { return {position_, current_.size()}; }
+
+ private:
+  std::vector<int> learned_;
+  std::vector<int> current_;
+  std::size_t position_ = 0;  ///< how many of learned_ were met
+  bool following_ = false;
+};
+
+}  // namespace smp::sharding

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/sharding/gathered_memory.h"
+
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::sharding {
+namespace {
+
+constexpr std::size_t kSpares = 2;
+
+}  // namespace
+
+void GatheredMemory::give(const at::Tensor& tensor, std::int64_t elements) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  SMP_CHECK(storage->nbytes() == 0, "a unit that has memory was given more");
+  const std::size_t bytes = static_cast<std::size_t>(elements) * tensor.element_size();
+  const auto found = spare_.find(bytes);
+  if (found != spare_.end()) {
+    storage->set_data_ptr_noswap(std::move(found->second));
+    spare_.erase(found);
+  } else {
+    storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
+  }
+  storage->set_nbytes(bytes);
+}
+
+void GatheredMemory::take_away(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  const std::size_t bytes = storage->nbytes();
+  c10::DataPtr memory = storage->set_data_ptr(storage->allocator()->allocate(0));
+  storage->set_nbytes(0);
+  if (spare_.count(bytes) < kSpares) spare_.emplace(bytes, std::move(memory));
+}
+
+}  // namespace smp::sharding

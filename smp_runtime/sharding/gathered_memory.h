@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of gathered units: given to a tensor's storage for as long as the unit is live.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+
+namespace smp::sharding {
+
+/// The storage object of a tensor outlives its memory: views and tensors that autograd saved see
+/// new content when memory is given again. Spare memory is kept for the next unit of its size, at
+/// most two of each, since fresh pages cost more than a gather from the same host.
+class GatheredMemory {
+ public:
+  /// The tensor, which has none, gets memory for `elements`, with any content.
+  void give(const at::Tensor& tensor, std::int64_t elements);
+  /// The tensor's storage is empty from now on; reading it is undefined.
+  void take_away(const at::Tensor& tensor);
+
+ private:
+  std::multimap<std::size_t, c10::DataPtr> spare_;
+};
+
+}  // namespace smp::sharding

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters, gradients and masters of a model, sharded over a group of ranks.
+//
+// Each unit (see unit_layout.h) goes through SHARDED -> INFLIGHT -> LIVE -> SHARDED. While it is
+// live its parameters are views of one gathered buffer. Else the buffer has no memory and one NaN
+// stands for every element of a parameter, so that shapes still answer and a wrong use shows. The
+// buffer's storage object stays the same, so that tensors which autograd saved come back to life
+// when the unit is gathered again.
+//
+// Gradients are reduced to the owners' shards in buckets, in 32 bits at least, and summed over
+// replicas only at the boundary of accumulation: the two hops of MiCS (arXiv:2205.00119).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/sharding/shard_exchange.h"
+#include "smp_runtime/sharding/unit_layout.h"
+
+namespace smp::sharding {
+
+struct StoreOptions {
+  ExchangeOptions exchange;  ///< without unit_name, which the store gives
+  int index = 0;             ///< of this rank in its shard group
+  std::int64_t divisor = 1;  ///< replicas of the model: gradients are divided by it once
+  /// 16-bit type in which modules compute; the masters are float then. Undefined: parameters keep
+  /// their type, and are their own masters.
+  at::ScalarType compute_type = at::ScalarType::Undefined;
+  /// True: parameters are gathered for use, gradients reduced as they come. False: all parameters
+  /// stay whole, gradients are reduced at the end of a step.
+  bool on_demand = true;
+  std::int64_t persistence_threshold = 0;  ///< [elements]
+  std::int64_t bucket = 0;                 ///< [elements] of a bucket of gradients
+  std::int64_t most_live = 0;              ///< [elements] gathered at once, if it can be helped
+  bool prefetch = true;
+};
+
+struct StoredParameter {
+  at::Tensor tensor;  ///< whole, equal on all ranks; floating point
+  std::string name;
+  int block = 0;
+};
+
+/// A run of the masters of this rank, in one of its arenas, that belongs to one parameter.
+struct OwnedPiece {
+  int parameter = 0;
+  std::int64_t start = 0;  ///< first element within the parameter
+  std::int64_t elements = 0;
+  int arena = 0;
+  std::int64_t offset = 0;  ///< within the arena
+};
+
+/// Bytes on this rank, now and at most.
+struct StoreUse {
+  std::int64_t shards = 0;     ///< parameters owned here: masters, and their 16-bit copies
+  std::int64_t gradients = 0;  ///< shards of gradients, and buckets on their way
+  std::int64_t live = 0;       ///< gathered parameters
+  std::int64_t peak_live = 0;
+  std::int64_t persistent = 0;  ///< gathered for good
+};
+
+/// All ranks of the group make the same calls in the same order, and so do replicas. Calls may come
+/// from any thread, one at a time; they block at most for the groups' timeout.
+class ParameterStore {
+ public:
+  ParameterStore(StoreOptions options, std::vector<StoredParameter> parameters,
+                 std::vector<std::string> block_names);
+  ~ParameterStore();
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
+
+  [[nodiscard]] const std::vector<UnitLayout>& layouts() const;
+  /// The unit of each parameter.
+  [[nodiscard]] std::vector<int> unit_of_parameters() const;
+
+  // --- Use ---
+
+  /// A forward begins outside of any other; `training` passes and others have orders of their own.
+  void begin_pass(bool training);
+  /// A module is called whose parameters are in `units`: they are live until leave().
+  void enter(const std::vector<int>& units);
+  /// The module that is running reads a parameter of `unit`, which is not its own. Outside of any
+  /// module nothing happens.
+  void read(int unit);
+  /// The module's call is over. In the backward, units come back before the gradients of
+  /// `outputs`; without any output that needs a gradient while gradients are on, they stay.
+  void leave(const std::vector<at::Tensor>& outputs, bool failed);
+  /// A backward is over: reduces what is left of it.
+  void end_backward();
+  /// A step is over; with `due`, shards of gradients become the mean over all replicas.
+  void finish_step(bool due);
+
+  // --- Masters ---
+
+  /// Flat masters of this rank, one for each type, and the shards of gradients beside them.
+  [[nodiscard]] std::vector<at::Tensor> masters() const;
+  /// Zeros where nothing was accumulated.
+  [[nodiscard]] std::vector<at::Tensor> gradients();
+  /// Which parameters the masters hold.
+  [[nodiscard]] std::vector<OwnedPiece> pieces() const;
+  /// Name of the first parameter with a gradient here that is not finite; empty for none.
+  [[nodiscard]] std::string not_finite();
+  void zero_gradients();
+  /// The masters were changed: modules see them from now on. Collective over the shard group.
+  void publish();
+  /// Whole values of one unit's parameters, in order, on the CPU: of the masters. Collective.
+  std::vector<at::Tensor> whole_unit(int unit);
+  /// This rank's part of the masters becomes that of `value`, until publish() only there.
+  void assign(int parameter, const at::Tensor& value);
+
+  [[nodiscard]] StoreUse use() const;
+  [[nodiscard]] ShardExchange::Traffic traffic() const;
+  struct Prefetched {
+    std::int64_t expected = 0;  ///< needs of the last pass that came as learned
+    std::int64_t needs = 0;
+    std::int64_t ahead = 0;  ///< gathers that were under way before they were needed
+    std::int64_t gathers = 0;
+  };
+  [[nodiscard]] Prefetched prefetched() const;
+
+ private:
+  class Core;
+  std::shared_ptr<Core> core_;  // hooks of the parameters hold it weakly
+};
+
+}  // namespace smp::sharding

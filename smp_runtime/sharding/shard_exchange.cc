@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/sharding/shard_exchange.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::sharding {
+namespace {
+
+constexpr std::int64_t kWords = 3;                        // sequence, kind, unit
+constexpr std::int64_t kReplicaChunk = 16 * 1024 * 1024;  // elements
+
+c10::intrusive_ptr<c10d::ProcessGroup> resolve(const std::string& name) {
+  return name.empty() ? nullptr : c10d::resolve_process_group(name);
+}
+
+/// Gloo knows no bfloat16, and moving needs no type.
+at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view(at::kByte); }
+
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::int64_t>(tensor.nbytes());
+}
+
+c10::intrusive_ptr<c10d::Work> gather_bytes(c10d::ProcessGroup& group, const at::Tensor& full,
+                                            const at::Tensor& shard) {
+  at::Tensor output = as_bytes(full);
+  at::Tensor input = as_bytes(shard);
+  return group._allgather_base(output, input);
+}
+
+}  // namespace
+
+ShardExchange::Pending::Pending() = default;
+ShardExchange::Pending::~Pending() = default;
+ShardExchange::Pending::Pending(Pending&&) noexcept = default;
+ShardExchange::Pending& ShardExchange::Pending::operator=(Pending&&) noexcept = default;
+
+ShardExchange::ShardExchange(ExchangeOptions options)
+    : options_(std::move(options)),
+      shards_(resolve(options_.shard_group)),
+      words_(resolve(options_.word_group)),
+      replicas_(resolve(options_.replica_group)),
+      across_(resolve(options_.across_hosts_group)),
+      within_(resolve(options_.within_host_group)) {
+  SMP_CHECK(!shards_ == !words_, "a shard group without a group for its words");
+  SMP_CHECK(!across_ == !within_, "a gather in steps needs both of its groups");
+}
+ShardExchange::~ShardExchange() = default;
+ShardExchange::ShardExchange(ShardExchange&&) noexcept = default;
+
+int ShardExchange::degree() const { return shards_ ? shards_->getSize() : 1; }
+int ShardExchange::replicas() const { return replicas_ ? replicas_->getSize() : 1; }
+
+ShardExchange::Pending ShardExchange::announce(int unit, ExchangeKind kind) {
+  SMP_CHECK(shards_, "an exchange in a shard group of one");
+  Pending pending;
+  pending.unit_ = unit;
+  pending.kind_ = kind;
+  pending.words_sent_ = at::empty({kWords}, at::kLong);
+  auto* word = pending.words_sent_.data_ptr<std::int64_t>();
+  word[0] = ++sequence_;
+  word[1] = static_cast<std::int64_t>(kind);
+  word[2] = unit;
+  pending.words_ = at::empty({degree() * kWords}, at::kLong);
+  pending.word_work_ = words_->_allgather_base(pending.words_, pending.words_sent_);
+  return pending;
+}
+
+ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& full,
+                                                   const at::Tensor& shard) {
+  Pending pending = announce(unit, ExchangeKind::kGather);
+  pending.output_ = full;
+  pending.input_ = shard;
+  traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
+  if (!across_) {
+    pending.work_ = gather_bytes(*shards_, full, shard);
+    return pending;
+  }
+  pending.staged_ = at::empty({across_->getSize() * shard.numel()}, shard.options());
+  pending.work_ = gather_bytes(*across_, pending.staged_, shard);
+  return pending;
+}
+
+ShardExchange::Pending ShardExchange::start_reduce(int unit, const at::Tensor& contributions) {
+  Pending pending = announce(unit, ExchangeKind::kReduce);
+  pending.input_ = contributions;
+  pending.output_ = at::empty_like(contributions);
+  traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
+  at::Tensor output = as_bytes(pending.output_);
+  at::Tensor input = as_bytes(contributions);
+  std::vector<std::int64_t> equal;
+  pending.work_ = shards_->alltoall_base(output, input, equal, equal);
+  return pending;
+}
+
+at::Tensor ShardExchange::wait(Pending& pending) {
+  const auto fail = [&](const char* why) {
+    throw HostError(
+        "{} was not completed: {}; another rank of the shard group failed, or is not "
+        "there. Every rank of it makes the same calls of the model",
+        describe(static_cast<std::int64_t>(pending.kind_), pending.unit_), why);
+  };
+  try {
+    pending.word_work_->wait();
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  check_words(pending);
+  try {
+    pending.work_->wait();
+    if (pending.staged_.defined()) {
+      // Rank (host h, local l) holds T_l = [s of (0,l), s of (1,l), ...]; wanted is host-major.
+      // One gather a host writes straight into that host's slice, so nothing is reordered.
+      const std::int64_t hosts = across_->getSize();
+      const std::int64_t shard = pending.input_.numel();
+      std::vector<c10::intrusive_ptr<c10d::Work>> works;
+      for (std::int64_t host = 0; host < hosts; ++host) {
+        const std::int64_t slice = shard * within_->getSize();
+        works.push_back(gather_bytes(*within_, pending.output_.narrow(0, host * slice, slice),
+                                     pending.staged_.narrow(0, host * shard, shard)));
+      }
+      for (const auto& work : works) work->wait();
+    }
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  at::Tensor output = std::move(pending.output_);
+  pending = Pending();
+  return output;
+}
+
+void ShardExchange::check_words(const Pending& pending) const {
+  const auto* mine = pending.words_sent_.data_ptr<std::int64_t>();
+  const auto* all = pending.words_.data_ptr<std::int64_t>();
+  for (int rank = 0; rank < degree(); ++rank) {
+    const std::int64_t* theirs = all + rank * kWords;
+    if (std::equal(theirs, theirs + kWords, mine)) continue;
+    throw UserCodeError(
+        "ranks of one shard group run different modules: here it is the turn of {}, on rank {} of "
+        "the group of {}; with sharded data parallelism every rank runs the same modules in the "
+        "same order, as control flow that depends on a rank's own data does not",
+        describe(mine[1], mine[2]), rank, describe(theirs[1], theirs[2]));
+  }
+}
+
+std::string ShardExchange::describe(std::int64_t kind, std::int64_t unit) const {
+  const bool gather = kind == static_cast<std::int64_t>(ExchangeKind::kGather);
+  return fmt::format("{} {}", gather ? "gathering" : "reducing the gradients of",
+                     options_.unit_name(static_cast<int>(unit)));
+}
+
+void ShardExchange::add_over_replicas(const at::Tensor& tensor) {
+  if (!replicas_) return;
+  const std::int64_t size = replicas();
+  traffic_.replica_bytes += 2 * bytes_of(tensor) / size * (size - 1);
+  // In pieces, since gloo makes a scratch copy of what it is given.
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (std::int64_t from = 0; from < tensor.numel(); from += kReplicaChunk) {
+    std::vector<at::Tensor> piece{
+        tensor.narrow(0, from, std::min(kReplicaChunk, tensor.numel() - from))};
+    works.push_back(replicas_->allreduce(piece));
+  }
+  for (const auto& work : works) work->wait();
+}
+
+}  // namespace smp::sharding

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks that share one copy of a model's state send each other.
+//
+// Every collective of the shard group goes with a word: which call it is, of what kind, for which
+// unit. A rank that runs another module than the rest is thus told from the rest at once, by name,
+// before wrong bytes are used or anybody waits for ever.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+namespace c10d {
+class ProcessGroup;
+class Work;
+}  // namespace c10d
+
+namespace smp::sharding {
+
+enum class ExchangeKind : std::int64_t { kGather = 1, kReduce = 2 };
+
+struct ExchangeOptions {
+  std::string shard_group;    ///< registered c10d group; empty for a group of one
+  std::string word_group;     ///< the same ranks, on the CPU; empty for a group of one
+  std::string replica_group;  ///< ranks with the same shard in other groups; empty for none
+  /// Three-step gather, where a shard group spans hosts evenly: ranks with the same number on each
+  /// host, and the ranks of one host. Both empty: one flat gather.
+  std::string across_hosts_group;
+  std::string within_host_group;
+  /// Names a unit in errors.
+  std::function<std::string(int unit)> unit_name;
+};
+
+/// Collectives of one rank; all ranks of a group start the same ones in the same order. Waits end
+/// at the groups' timeout. Not thread-safe.
+class ShardExchange {
+ public:
+  explicit ShardExchange(ExchangeOptions options);
+  ~ShardExchange();
+  ShardExchange(ShardExchange&&) noexcept;
+  ShardExchange& operator=(ShardExchange&&) = delete;
+
+  /// A collective under way. Its tensors are kept alive until wait() returns.
+  class Pending {
+   public:
+    Pending();
+    ~Pending();
+    Pending(Pending&&) noexcept;
+    Pending& operator=(Pending&&) noexcept;
+    [[nodiscard]] explicit operator bool() const { return static_cast<bool>(work_); }
+
+   private:
+    friend class ShardExchange;
+    int unit_ = 0;
+    ExchangeKind kind_ = ExchangeKind::kGather;
+    at::Tensor words_sent_, words_;
+    at::Tensor input_, output_;
+    at::Tensor staged_;  ///< of a gather in steps: what came across hosts
+    c10::intrusive_ptr<c10d::Work> word_work_;
+    c10::intrusive_ptr<c10d::Work> work_;
+  };
+
+  [[nodiscard]] int degree() const;
+  [[nodiscard]] int replicas() const;
+
+  /// `full` [degree * s] becomes all ranks' `shard` [s], in rank order.
+  Pending start_gather(int unit, const at::Tensor& full, const at::Tensor& shard);
+
+  /// `contributions` is [degree, s]: row i goes to rank i. What arrives is [degree, s], one row of
+  /// each rank, to be added up by the caller in rank order, in the precision it likes. The bytes
+  /// sent are those of a ring reduce-scatter, (degree - 1) / degree of the input; gloo's own
+  /// sends twice that.
+  Pending start_reduce(int unit, const at::Tensor& contributions);
+
+  /// Blocks until `pending` is there. Throws UserCodeError, naming units and ranks, if another rank
+  /// is at another call, and HostError if one was lost or did not come in time.
+  at::Tensor wait(Pending& pending);
+
+  /// Adds up `tensor`, in place, over the replicas. Blocks.
+  void add_over_replicas(const at::Tensor& tensor);
+
+  struct Traffic {
+    std::int64_t gathered_bytes = 0;  ///< sent by this rank, by ring arithmetic
+    std::int64_t reduced_bytes = 0;
+    std::int64_t replica_bytes = 0;
+  };
+  [[nodiscard]] const Traffic& traffic() const { return traffic_; }
+
+ private:
+  Pending announce(int unit, ExchangeKind kind);
+  void check_words(const Pending& pending) const;
+  [[nodiscard]] std::string describe(std::int64_t kind, std::int64_t unit) const;
+
+  ExchangeOptions options_;
+  c10::intrusive_ptr<c10d::ProcessGroup> shards_;
+  c10::intrusive_ptr<c10d::ProcessGroup> words_;
+  c10::intrusive_ptr<c10d::ProcessGroup> replicas_;
+  c10::intrusive_ptr<c10d::ProcessGroup> across_;
+  c10::intrusive_ptr<c10d::ProcessGroup> within_;
+  std::int64_t sequence_ = 0;
+  Traffic traffic_;
+};
+
+}  // namespace smp::sharding

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/sharding/unit_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::sharding {
+namespace {
+
+std::int64_t filled(const UnitLayout& unit) {
+  if (unit.parameters.empty()) return 0;
+  return unit.parameters.back().offset + unit.parameters.back().elements;
+}
+
+void append(UnitLayout& unit, int parameter, std::int64_t elements) {
+  unit.parameters.push_back({.parameter = parameter, .offset = filled(unit), .elements = elements});
+}
+
+void pad(UnitLayout& unit, const PlanOptions& options) {
+  const std::int64_t step = options.alignment * options.degree;
+  unit.padded = std::max<std::int64_t>(1, (filled(unit) + step - 1) / step) * step;
+  unit.shard = unit.padded / options.degree;
+}
+
+}  // namespace
+
+std::vector<UnitLayout> plan_units(std::span<const ParameterSize> parameters,
+                                   const PlanOptions& options) {
+  SMP_CHECK(options.degree >= 1 && options.alignment >= 1 && options.persistent_unit >= 1,
+            "degree {}, alignment {}, persistent unit {}", options.degree, options.alignment,
+            options.persistent_unit);
+  std::vector<UnitLayout> sharded;
+  std::vector<UnitLayout> persistent;
+  std::map<std::pair<int, int>, std::size_t> open_sharded;  // by block and kind
+  std::map<int, std::size_t> open_persistent;               // by kind
+  for (std::size_t index = 0; index < parameters.size(); ++index) {
+    const ParameterSize& parameter = parameters[index];
+    const UnitLayout empty{.parameters = {}, .block = parameter.block, .kind = parameter.kind};
+    if (parameter.elements < options.persistence_threshold) {
+      auto found = open_persistent.find(parameter.kind);
+      if (found == open_persistent.end() ||
+          filled(persistent[found->second]) + parameter.elements > options.persistent_unit) {
+        found = open_persistent.insert_or_assign(parameter.kind, persistent.size()).first;
+        persistent.push_back(empty);
+        persistent.back().persistent = true;
+      }
+      append(persistent[found->second], static_cast<int>(index), parameter.elements);
+      continue;
+    }
+    const auto [found, is_new] =
+        open_sharded.try_emplace({parameter.block, parameter.kind}, sharded.size());
+    if (is_new) sharded.push_back(empty);
+    append(sharded[found->second], static_cast<int>(index), parameter.elements);
+  }
+  sharded.insert(sharded.end(), persistent.begin(), persistent.end());
+  for (UnitLayout& unit : sharded) pad(unit, options);
+  return sharded;
+}
+
+std::vector<Piece> pieces_of(const UnitLayout& unit, int index) {
+  const std::int64_t begin = index * unit.shard;
+  const std::int64_t end = begin + unit.shard;
+  std::vector<Piece> pieces;
+  for (const PlacedParameter& placed : unit.parameters) {
+    const std::int64_t from = std::max(begin, placed.offset);
+    const std::int64_t to = std::min(end, placed.offset + placed.elements);
+    if (from >= to) continue;
+    pieces.push_back({.parameter = placed.parameter,
+                      .start = from - placed.offset,
+                      .elements = to - from,
+                      .offset = from - begin});
+  }
+  return pieces;
+}
+
+}  // namespace smp::sharding

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where each parameter lies in the flat buffers that a group of ranks shares.
+//
+// A unit is what is gathered at once: parameters of one block of the model and of one kind, laid
+// end to end and padded, so that every rank of the group owns an equal, aligned range. Parameter
+// borders mean nothing to the cut: shards are balanced by element (ZeRO, arXiv:1910.02054, and
+// MiCS, arXiv:2205.00119, shard likewise).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace smp::sharding {
+
+/// One parameter, as far as the plan is concerned.
+struct ParameterSize {
+  std::int64_t elements = 0;
+  int block = 0;  ///< the part of the model it belongs to
+  int kind = 0;   ///< parameters of one unit are of one kind: type, and whether they are trained
+};
+
+struct PlanOptions {
+  int degree = 1;              ///< ranks of the group
+  std::int64_t alignment = 1;  ///< elements; every shard is a multiple of it
+  /// Parameters with fewer elements stay whole on all ranks: they go to units of their own.
+  std::int64_t persistence_threshold = 0;
+  std::int64_t persistent_unit = 0;  ///< elements after which a persistent unit is full; >= 1
+};
+
+struct PlacedParameter {
+  int parameter = 0;        ///< index in the list that was planned
+  std::int64_t offset = 0;  ///< [elements] from the start of the unit
+  std::int64_t elements = 0;
+
+  bool operator==(const PlacedParameter&) const = default;
+};
+
+struct UnitLayout {
+  std::vector<PlacedParameter> parameters;
+  int block = 0;  ///< of the first parameter; all of them unless persistent
+  int kind = 0;
+  bool persistent = false;
+  std::int64_t shard = 0;   ///< [elements] of each rank: rank i owns [i * shard, (i + 1) * shard)
+  std::int64_t padded = 0;  ///< [elements] degree * shard
+
+  bool operator==(const UnitLayout&) const = default;
+};
+
+/// Units in the order of their first parameter, persistent ones last. Every parameter is in exactly
+/// one. Deterministic: equal input gives equal units on every rank.
+/// Throws InternalError for a degree, an alignment or a persistent unit below 1.
+std::vector<UnitLayout> plan_units(std::span<const ParameterSize> parameters,
+                                   const PlanOptions& options);
+
+/// A run of elements of one parameter that lies in one rank's shard.
+struct Piece {
+  int parameter = 0;
+  std::int64_t start = 0;  ///< first element within the parameter
+  std::int64_t elements = 0;
+  std::int64_t offset = 0;  ///< first element within the shard
+
+  bool operator==(const Piece&) const = default;
+};
+
+/// What rank `index` of the group owns of `unit`, in order.
+std::vector<Piece> pieces_of(const UnitLayout& unit, int index);
+
+}  // namespace smp::sharding

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which features of a job go together: the one place that says so. `train --plan` and `smp.init`
+// refuse forbidden pairs with the reasons given here, and the documentation's table is made of it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "smp_runtime/topology/parallel_config.h"
+
+namespace smp::topology {
+
+/// Something that a job's settings ask for.
+struct Feature {
+  std::string_view name;  ///< as the table's heading, such as "sharded data parallelism"
+  std::string_view key;   ///< of the setting that asks for it
+  bool (*asked)(const ParallelConfig&);
+};
+
+enum class Verdict {
+  kForbidden,  ///< contradicts itself, or the published library refuses it: no job may ask for it
+  kNotYet,     ///< has a meaning that this version lacks: no model can be wrapped
+};
+
+/// Two features that do not go together. All other pairs do.
+struct Exclusion {
+  std::string_view one;    ///< a Feature's key
+  std::string_view other;  ///< a Feature's key
+  Verdict verdict = Verdict::kForbidden;
+  std::string_view reason;  ///< why, and what to do; completes "X cannot be combined with Y: "
+};
+
+std::span<const Feature> features();
+std::span<const Exclusion> exclusions();
+
+/// What keeps `config` from being run: "a=1 cannot be combined with b=2: reason", for the first
+/// exclusion of this verdict whose features are both asked for.
+std::optional<std::string> excluded(const ParallelConfig& config, Verdict verdict);
+
+/// A Markdown table, features by features, and the reasons below it.
+std::string compositions_as_markdown();
+
+}  // namespace smp::topology

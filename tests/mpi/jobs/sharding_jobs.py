@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_sharding*.py. Data are small integers, so that every sum is exact."""
+
+from __future__ import annotations
+
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+WIDTH = 6
+ALL_SHARDED = {"sdp_param_persistence_threshold": 0}
+NO_CLIP = {"sdp_gradient_clipping": 0}
+
+
+class Product(nn.Module):
+    """A layer whose weights, inputs and gradients are integers."""
+
+    def __init__(self, seed: int, width: int = WIDTH) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.weight = nn.Parameter(
+            torch.randint(-1, 2, (width, width), generator=generator).float()
+        )
+        self.bias = nn.Parameter(torch.randint(-1, 2, (width,), generator=generator).float())
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+class Layer(nn.Module):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.inner = Product(seed)
+        self.outer = Product(seed + 100)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return x + self.outer(self.inner(x)) * self.scale
+
+
+class Strange(nn.Module):
+    """What published models do: tied weights, a block used twice, a weight used from outside its
+    module, a frozen layer, a list and a dict as results, an unused layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Product(1)
+        self.blocks = nn.ModuleList(Layer(10 + number) for number in range(3))
+        self.frozen = Product(5)
+        self.frozen.requires_grad_(False)
+        self.never = Product(6)
+        self.last = Product(7)
+        self.last.weight = self.first.weight
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += x.shape[0]
+        x = self.frozen(self.first(x))
+        for block in (*self.blocks, self.blocks[0]):
+            x = block(x)
+        x = x + F.linear(x, self.blocks[1].inner.weight)
+        return {"out": [self.last(x)]}
+
+
+class Chain(nn.Module):
+    """Blocks without anything strange."""
+
+    def __init__(self, depth: int = 4) -> None:
+        super().__init__()
+        self.first = Product(1)
+        self.blocks = nn.Sequential(*(Layer(10 + number) for number in range(depth)))
+        self.last = Product(7)
+
+    def forward(self, x):
+        return {"out": [self.last(self.blocks(self.first(x)))]}
+
+
+#: In 64 bits the whole numbers of the deeper one stay whole.
+KINDS = {"strange": lambda: Strange().double(), "chain": Chain}
+
+
+class SignSteps(torch.optim.Optimizer):
+    """Element-wise, with state; keeps whole weights whole and small, so that sums stay exact."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 1})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                held = self.state[parameter]
+                if not held:
+                    held["sum"] = torch.zeros_like(parameter)
+                held["sum"].add_(parameter.grad.sign())
+                parameter.sub_(held["sum"].sign() * group["lr"]).clamp_(-1, 1)
+
+
+@smp.step
+def train_step(model, x):
+    loss = model(x.to(next(model.parameters()).dtype))["out"][0].sum()
+    model.backward(loss)
+    return loss
+
+
+@smp.step
+def square_step(model, x):
+    loss = model(x)["out"][0].square().mean()
+    model.backward(loss)
+    return loss
+
+
+def batch(step: int, replica: int, rows: int = 4) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(100 * step + replica)
+    return torch.randint(-1, 2, (rows, WIDTH), generator=generator).float()
+
+
+def make_optimizer(kind: str, parameters):
+    if kind == "sign":
+        return SignSteps(parameters)
+    if kind == "sgd":
+        return torch.optim.SGD(parameters, lr=1.0)
+    return torch.optim.AdamW(parameters, lr=0.01)
+
+
+def wrapped(kind: str, optimizer: str, passes: int = 1, checkpointed: bool = False):
+    model = smp.DistributedModel(KINDS[kind](), backward_passes_per_step=passes)
+    if checkpointed:
+        for block in model.get_module().blocks:
+            smp.set_activation_checkpointing(block)
+    return model, smp.DistributedOptimizer(make_optimizer(optimizer, model.parameters()))
+
+
+def train(kind: str, optimizer: str, steps: int, passes: int = 1, checkpointed: bool = False):
+    """The trained model, the losses, and what the store did in the last step."""
+    model, wrapped_optimizer = wrapped(kind, optimizer, passes, checkpointed)
+    losses = []
+    for step in range(steps):
+        if step % passes == 0:
+            wrapped_optimizer.zero_grad()
+        loss = train_step(model, batch(step, smp.dp_rank()))
+        losses.append([one.item() for one in loss.outputs])
+        if (step + 1) % passes == 0:
+            wrapped_optimizer.step()
+    store = model.sharded.store
+    return model.state_dict(), losses, store.prefetched(), store.use(), store.traffic()
+
+
+def alone(kind: str, optimizer: str, steps: int, replicas: int, microbatches: int,
+          passes: int = 1):  # fmt: skip
+    """The same in one process: gradients of all batches added up, and divided."""
+    torch.set_num_threads(1)
+    module = KINDS[kind]()
+    made = make_optimizer(optimizer, module.parameters())
+    losses = []
+    for step in range(steps):
+        if step % passes == 0:
+            made.zero_grad()
+            for parameter in module.parameters():  # as shards do: unused ones have zeros
+                if parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
+        losses.append([])
+        for replica in range(replicas):
+            for part in batch(step, replica).chunk(microbatches):
+                loss = module(part.to(module.last.bias.dtype))["out"][0].sum()
+                loss.backward(torch.tensor(1 / microbatches / replicas))
+                losses[-1].append(loss.item())
+        if (step + 1) % passes == 0:
+            made.step()
+    return module.state_dict(), losses
+
+
+def look_at_parameters():
+    """What a script sees of parameters between steps, and during a call."""
+    model, optimizer = wrapped("chain", "sgd")
+    weight = model.get_module().blocks[1].inner.weight
+    before = (tuple(weight.shape), weight.numel(), bool(weight.isnan().all()))
+    seen = []
+    handle = (
+        model.get_module()
+        .blocks[1]
+        .inner.register_forward_pre_hook(lambda *_: seen.append(bool(weight.isnan().any())))
+    )
+    train_step(model, batch(0, 0))
+    handle.remove()
+    sizes = (weight.ds_numel, tuple(weight.ds_shape), weight.ds_tensor.ds_numel)
+    flat = [one.numel() for one in optimizer.fp32_partitioned_groups_flat]
+    group = torch.distributed.get_world_size(optimizer.ds_param_shard_group)
+    same = optimizer.fp16_groups[0][0] is next(model.parameters())
+    return before, seen, sizes, flat, group, same
+
+
+def evaluate():
+    """A pass without gradients, outside of a step, between training steps."""
+    model, optimizer = wrapped("strange", "sign")
+    results = []
+    for step in range(3):
+        with torch.no_grad():
+            results.append(model(batch(9, 0).double())["out"][0])
+        optimizer.zero_grad()
+        train_step(model, batch(step, smp.dp_rank()))
+        optimizer.step()
+    return results, model.sharded.store.use()["live"]
+
+
+def outside_of_steps(steps: int):
+    """loss.backward() without smp.step."""
+    model, optimizer = wrapped("strange", "sign")
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(batch(step, smp.dp_rank()).double())["out"][0].sum().backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+class Forked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Product(number, 16) for number in range(3))
+
+    def forward(self, x, first: int):
+        return self.blocks[2](self.blocks[first](x))
+
+
+@smp.step
+def forked_step(model, x, first):
+    loss = model(x, first).sum()
+    model.backward(loss)
+    return loss
+
+
+def meddle(how: str):
+    """Changes a parameter behind the library's back."""
+    model, optimizer = wrapped("chain", "sgd")
+    weight = model.get_module().blocks[1].inner.weight
+    if how == "memory":
+        weight.data = torch.ones(WIDTH, WIDTH)
+    elif how == "value":
+        block = model.get_module().blocks[1]
+        block.inner.register_forward_pre_hook(lambda *_: (weight.detach().add_(1), None)[1])
+    elif how == "write":
+        with torch.no_grad():
+            weight.fill_(1)
+    train_step(model, batch(0, 0))
+    optimizer.step()
+
+
+def not_finite(rank: int):
+    model, optimizer = wrapped("chain", "sgd")
+    x = batch(0, 0)
+    if smp.rank() == rank:
+        x[0, 0] = float("nan")
+    train_step(model, x)
+    optimizer.step()
+
+
+def clipped(max_norm: float):
+    """The norm that the step clipped by, and the change of the weights."""
+    model, optimizer = wrapped("chain", "sgd")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer.zero_grad()
+    train_step(model, batch(0, smp.dp_rank()))
+    optimizer.step()
+    after = model.state_dict()
+    return optimizer._global_grad_norm, {name: after[name] - before[name] for name in before}
+
+
+# --- Precision and optimizer state ---
+
+
+class Short(nn.Module):
+    """So few sums that bfloat16 holds them exactly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Product(1)
+        self.last = Product(7)
+
+    def forward(self, x):
+        assert x.dtype == self.first.weight.dtype
+        return {"out": [self.last(self.first(x))]}
+
+
+KINDS["short"] = Short
+
+
+@smp.step
+def float_step(model, x):
+    loss = model(x)["out"][0].sum()
+    assert loss.dtype == torch.float32
+    model.backward(loss)
+    return loss
+
+
+def split_over_partitions(module):
+    for name, part in module.named_modules():
+        if name in ("last", "blocks.2", "blocks.3"):
+            smp.set_partition(part, smp.pp_size() - 1)
+
+
+def train_in(kind: str, optimizer: str, steps: int, passes: int = 1, before: bool = False):
+    """With flat state; `before`: the optimizer is made before the model is wrapped."""
+    module = KINDS[kind]()
+    if smp.pp_size() > 1:
+        split_over_partitions(module)
+    made = make_optimizer(optimizer, module.parameters()) if before else None
+    model = smp.DistributedModel(module, backward_passes_per_step=passes)
+    made = made or make_optimizer(optimizer, model.parameters())
+    wrapped_optimizer = smp.DistributedOptimizer(made)
+    step_function = train_step if kind == "strange" else float_step
+    losses = []
+    for step in range(steps):
+        if step % passes == 0:
+            wrapped_optimizer.zero_grad()
+        loss = step_function(model, batch(step, smp.dp_rank()))
+        losses.append([one.item() for one in loss.outputs])
+        if (step + 1) % passes == 0:
+            wrapped_optimizer.step()
+    types = sorted({str(p.dtype) for p in model.local_parameters()})
+    held = sum(t.numel() for p in made.state.values() for t in p.values()
+               if torch.is_tensor(t) and t.dim() > 0)  # fmt: skip
+    return model.state_dict(), losses, types, held
+
+
+def scale_losses(steps: int, spoiled: list[int], spoiler: int, clip: float = 0, **arguments):
+    """Scales, overflows and norms by step; every step gets the same batch."""
+    module = Short()
+    if smp.pp_size() > 1:
+        split_over_partitions(module)
+    model = smp.DistributedModel(module)
+    optimizer = smp.DistributedOptimizer(make_optimizer("sign", model.parameters()), **arguments)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer.optimizer, step_size=1000)
+    seen = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = batch(0, smp.dp_rank())
+        if step in spoiled and smp.rank() == spoiler:
+            x[0, 0] = float("inf")
+        float_step(model, x)
+        norm = optimizer.clip_master_grads(clip) if clip else None
+        optimizer.step()
+        if not optimizer.overflow:
+            schedule.step()
+        seen.append((optimizer.loss_scale, optimizer.overflow, norm))
+    return seen, model.state_dict()
+
+
+def without_zeros():
+    module = Short()
+    for parameter in module.parameters():
+        parameter.data[parameter == 0] = 1  # next to which small numbers vanish
+    return module
+
+
+def tiny_updates(steps: int, rate: float):
+    """Masters after updates that their 16-bit copies cannot show, and those copies."""
+    model = smp.DistributedModel(without_zeros())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=rate))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        float_step(model, batch(0, smp.dp_rank()))
+        optimizer.step()
+    return dict(model.sharded.whole_values()), model.state_dict()
+
+
+def refuse_per_tensor():
+    model = smp.DistributedModel(Chain())
+    smp.DistributedOptimizer(smp.optimizers.FusedLAMB(model.parameters(), lr=0.1))
+
+
+def lamb(steps: int):
+    model = smp.DistributedModel(Short())
+    optimizer = smp.DistributedOptimizer(smp.optimizers.FusedLAMB(model.parameters(), lr=0.1))
+    for step in range(steps):
+        optimizer.zero_grad()
+        float_step(model, batch(step, smp.dp_rank()))
+        optimizer.step()
+    return model.state_dict()
+
+
+def step_too_early():
+    model = smp.DistributedModel(Short(), backward_passes_per_step=2)
+    optimizer = smp.DistributedOptimizer(make_optimizer("sgd", model.parameters()))
+    float_step(model, batch(0, 0))
+    optimizer.step()
+
+
+def accumulate_on():
+    """Gradients that were averaged and not zeroed count once more."""
+    model = smp.DistributedModel(KINDS["chain"]())
+    optimizer = smp.DistributedOptimizer(make_optimizer("sgd", model.parameters()))
+    for step in range(2):
+        train_step(model, batch(step, smp.dp_rank()))
+    grads = {}
+    for run in optimizer._masters.runs:
+        for piece in run.pieces:
+            name = model.sharded.names[piece.parameter]
+            grads[name] = (piece.start, run.slice_of(piece, run.parameter.grad).clone())
+    return grads
+
+
+def accumulate_on_alone(replicas: int):
+    module = Chain()
+    for step in range(2):
+        for replica in range(replicas):
+            (module(batch(step, replica))["out"][0].sum() / replicas).backward()
+    return {name: parameter.grad.reshape(-1) for name, parameter in module.named_parameters()}

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sharded data parallelism: exact against one process, whatever is sharded over whom."""
+
+import pytest
+import torch
+from jobs import sharding_jobs as jobs
+from launching import run_mpi
+
+BASE = {"ddp": True, "microbatches": 2, **jobs.ALL_SHARDED, **jobs.NO_CLIP}
+
+
+def config(degree: int, **others):
+    return {**BASE, "sharded_data_parallel_degree": degree, **others}
+
+
+def assert_same(results, expected, microbatches=2):
+    wanted, losses = expected
+    for rank, (state, own_losses, *_) in enumerate(results):
+        for name, value in wanted.items():
+            if name != "seen":  # counts the batches of one replica
+                assert torch.equal(state[name], value), (rank, name)
+        for step, both in enumerate(losses):
+            replica = both[rank * microbatches : (rank + 1) * microbatches]
+            assert own_losses[step] == replica, (rank, step)
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"sdp_max_live_parameters": 1}, {"sdp_reduce_bucket_size": 1},
+    {"sdp_param_persistence_threshold": 7}, {"sdp_param_persistence_threshold": 10**9},
+    {"deterministic_server": True, "pipeline": "simple"},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize(("ranks", "degree"), [(2, 2), (4, 2), (4, 4)])
+def test_training_is_that_of_one_process_bit_by_bit(pool, ranks, degree, settings):
+    results = pool(ranks).run(
+        "sharding_jobs:train", config(degree, **settings), "strange", "sign", 4
+    )
+
+    assert_same(results, jobs.alone("strange", "sign", 4, ranks, 2))
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_adam_of_flat_shards_is_adam(pool, degree):
+    results = pool(4).run("sharding_jobs:train", config(degree), "chain", "adamw", 5)
+
+    wanted, losses = jobs.alone("chain", "adamw", 5, 4, 2)
+    for rank, (state, own_losses, *_) in enumerate(results):
+        for name, value in wanted.items():
+            # After the first update weights are no integers; sums are then ordered otherwise.
+            torch.testing.assert_close(state[name], value, rtol=1e-5, atol=1e-6)
+        assert own_losses[0] == losses[0][2 * rank : 2 * rank + 2]
+        for name in state:
+            assert torch.equal(state[name], results[0][0][name])
+
+
+def test_first_update_of_adam_is_the_same_bit_by_bit(pool):
+    results = pool(4).run("sharding_jobs:train", config(2), "strange", "adamw", 1)
+
+    assert_same(results, jobs.alone("strange", "adamw", 1, 4, 2))
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_gradients_of_several_steps_meet_their_replicas_at_the_last(pool, degree):
+    results = pool(4).run("sharding_jobs:train", config(degree), "strange", "sign", 4, passes=2)
+
+    assert_same(results, jobs.alone("strange", "sign", 4, 4, 2, passes=2))
+    every = pool(4).run("sharding_jobs:train", config(degree), "strange", "sign", 4)
+    for (*_, seldom), (*_, often) in zip(results, every, strict=True):
+        assert 2 * seldom["replicas"] == often["replicas"], "hop 2 at the boundary alone"
+        assert (often["replicas"] > 0) == (degree == 2)
+
+
+def test_recomputed_blocks_change_nothing(pool):
+    results = pool(2).run("sharding_jobs:train", config(2), "strange", "sign", 3, checkpointed=True)
+
+    assert_same(results, jobs.alone("strange", "sign", 3, 2, 2))
+
+
+def test_units_are_fetched_ahead_from_the_second_step_on(pool):
+    results = pool(2).run("sharding_jobs:train", config(2), "chain", "sgd", 3)
+
+    for _, _, prefetched, use, _ in results:
+        assert prefetched["expected"] == prefetched["needs"] > 8
+        assert prefetched["ahead"] == prefetched["gathers"] - 1, "all but the first"
+        assert use["live"] == 0, "nothing stays gathered"
+
+
+def test_little_is_live_where_little_may_be(pool):
+    plenty = pool(2).run("sharding_jobs:train", config(2), "chain", "sgd", 3)
+
+    results = pool(2).run(
+        "sharding_jobs:train", config(2, sdp_max_live_parameters=1), "chain", "sgd", 3
+    )
+
+    for (*_, use, _), (*_, more, _) in zip(results, plenty, strict=True):
+        assert use["peak_live"] * 2 <= more["peak_live"]
+
+
+def test_scripts_see_shapes_and_the_names_of_shards(pool):
+    results = pool(2).run("sharding_jobs:look_at_parameters", config(2))
+
+    numbers = 0
+    for before, seen, sizes, flat, group, same in results:
+        assert before == ((6, 6), 36, True), "no values outside of calls"
+        assert seen and not any(seen), "values inside"
+        assert sizes[:2] == (36, (6, 6))
+        numbers += sizes[2]
+        assert len(flat) == 1 and group == 2 and same
+    assert numbers == 36
+
+
+def test_evaluation_between_steps_sees_the_newest_weights(pool):
+    settings = config(2, microbatches=1)
+
+    results = pool(2).run("sharding_jobs:evaluate", settings)
+
+    module = jobs.Strange().double()
+    optimizer = jobs.make_optimizer("sign", module.parameters())
+    for step in range(3):
+        with torch.no_grad():
+            expected = module(jobs.batch(9, 0).double())["out"][0]
+        for seen, live in results:
+            assert torch.equal(seen[step], expected) and live == 0
+        optimizer.zero_grad()
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+        for replica in range(2):
+            (module(jobs.batch(step, replica).double())["out"][0].sum() / 2).backward()
+        optimizer.step()
+
+
+def test_backward_outside_of_a_step_trains_too(pool):
+    results = pool(2).run("sharding_jobs:outside_of_steps", config(2, microbatches=1), 3)
+
+    expected, _ = jobs.alone("strange", "sign", 3, 2, 1)
+    for state in results:
+        for name, value in expected.items():
+            assert name == "seen" or torch.equal(state[name], value), name
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_gradients_are_clipped_by_their_norm_over_the_whole_model(pool, degree):
+    plain = pool(4).run("sharding_jobs:clipped", config(degree), 0)
+
+    results = pool(4).run("sharding_jobs:clipped", config(degree, sdp_gradient_clipping=0.5), 0.5)
+
+    module = jobs.Chain()
+    for replica in range(4):
+        (module(jobs.batch(0, replica))["out"][0].sum() / 4 / 2).backward()
+    for (norm, changes), (_, whole) in zip(results, plain, strict=True):
+        grads = [p.grad * 2 / 2 for p in module.parameters()]
+        expected = torch.linalg.vector_norm(torch.stack([g.double().norm() for g in grads])).item()
+        assert norm == pytest.approx(expected, rel=1e-6)
+        for name, change in changes.items():
+            torch.testing.assert_close(change, whole[name] * (0.5 / norm), rtol=1e-3, atol=1e-6)
+
+
+# --- Bad input ---
+
+
+def test_a_module_that_some_ranks_run_is_named_and_nobody_hangs():
+    outcome = run_mpi(2, "divergence.py", SMP_TIMEOUT_SECONDS="10")
+
+    assert outcome.code != 0
+    assert "ranks of one shard group run different modules" in outcome.output
+    assert "gathering module blocks.1" in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("memory", "blocks.1.inner.weight was given other memory"),
+        ("value", "blocks.1.inner.weight was changed in place"),
+        ("write", "blocks.1.inner.weight was changed in place"),
+    ],
+)
+def test_parameters_changed_behind_the_store_are_named(pool, how, text):
+    errors = pool(2).run("sharding_jobs:meddle", config(2), how, fails=True)
+
+    assert all(text in error for error in errors)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_gradients_that_are_no_numbers_end_the_step_on_all_ranks(pool, rank):
+    clipping = config(2, sdp_gradient_clipping=1.0)
+
+    errors = pool(2).run("sharding_jobs:not_finite", clipping, rank, fails=True)
+
+    assert all("NaN or infinity; the step was not made" in error for error in errors)
+    assert any("the gradient of parameter first.weight" in error for error in errors)
