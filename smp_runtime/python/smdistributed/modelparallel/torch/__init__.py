@@ -21,6 +21,8 @@ Module map, in the order in which a job meets them:
     save_load            smp.save and smp.load
     checkpoints          smp.save_checkpoint and smp.resume_from_checkpoint; on saved_parts,
                          whole_models and checkpoint_files
+    precision, shard_groups, model_blocks, sharded_model   flat shards, 16-bit computing
+    master_parameters, mixed_precision_steps   what an optimizer steps then, and its loss scale
     nn, optimizers, amp, patches, sharded_data_parallel_checkpoint
                          names that scripts import; what is not there yet raises when it is used
 
