@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "entrypoint/fabric/interfaces.h"
+#include "entrypoint/fabric/name_lookup.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
@@ -32,37 +33,6 @@ sockaddr_in as_ipv4(const sockaddr* address) {
   sockaddr_in result{};
   std::memcpy(&result, address, sizeof result);
   return result;
-}
-
-/// What a lookup leaves for its asker, who may have stopped waiting.
-struct Lookup {
-  std::mutex mutex;  // guards the two below
-  std::condition_variable done_changed;
-  bool done = false;
-  std::optional<in_addr> address;
-};
-
-/// getaddrinfo has no deadline of its own and may take many seconds on a broken network, so a
-/// thread that shares nothing but `Lookup` asks; it is left behind when time is up.
-std::optional<in_addr> look_up(const std::string& host, std::chrono::milliseconds timeout) {
-  const auto lookup = std::make_shared<Lookup>();
-  std::thread([lookup, host] {
-    addrinfo hints{};
-    hints.ai_family = AF_INET;
-    hints.ai_socktype = SOCK_DGRAM;
-    addrinfo* found = nullptr;
-    const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-    const std::lock_guard lock(lookup->mutex);
-    if (error == 0) {
-      lookup->address = as_ipv4(found->ai_addr).sin_addr;
-      ::freeaddrinfo(found);
-    }
-    lookup->done = true;
-    lookup->done_changed.notify_one();
-  }).detach();
-  std::unique_lock lock(lookup->mutex);
-  lookup->done_changed.wait_for(lock, timeout, [&] { return lookup->done; });
-  return lookup->address;
 }
 
 /// The local address from which packets to `peer` would leave. Connecting a datagram socket asks
@@ -112,8 +82,43 @@ std::vector<Interface> list_interfaces() {
   return interfaces;
 }
 
-std::string route_to_host(const std::string& host, std::chrono::milliseconds timeout) {
-  const auto peer = look_up(host, timeout);
+/// What a lookup leaves for its asker, who may have stopped waiting.
+struct NameLookup::Answer {
+  std::mutex mutex;  // guards the two below
+  std::condition_variable done_changed;
+  bool done = false;
+  std::optional<in_addr> address;
+
+  std::optional<in_addr> wait(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex);
+    done_changed.wait_for(lock, timeout, [&] { return done; });
+    return address;
+  }
+};
+
+NameLookup::NameLookup(const std::string& host) : answer_(std::make_shared<Answer>()) {
+  std::thread([answer = answer_, host] {
+    addrinfo hints{};
+    hints.ai_family = AF_INET;
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* found = nullptr;
+    const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+    const std::lock_guard lock(answer->mutex);
+    if (error == 0) {
+      answer->address = as_ipv4(found->ai_addr).sin_addr;
+      ::freeaddrinfo(found);
+    }
+    answer->done = true;
+    answer->done_changed.notify_one();
+  }).detach();
+}
+
+bool NameLookup::resolves(std::chrono::milliseconds timeout) const {
+  return answer_->wait(timeout).has_value();
+}
+
+std::string NameLookup::route(std::chrono::milliseconds timeout) const {
+  const auto peer = answer_->wait(timeout);
   const auto source = peer ? source_address(*peer) : std::nullopt;
   if (!source) return "";
   for (const Interface& interface : list_interfaces()) {
@@ -124,8 +129,12 @@ std::string route_to_host(const std::string& host, std::chrono::milliseconds tim
   return "";
 }
 
+std::string route_to_host(const std::string& host, std::chrono::milliseconds timeout) {
+  return NameLookup(host).route(timeout);
+}
+
 bool resolves(const std::string& host, std::chrono::milliseconds timeout) {
-  return look_up(host, timeout).has_value();
+  return NameLookup(host).resolves(timeout);
 }
 
 }  // namespace entrypoint

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "entrypoint/fabric/name_lookup.h"
 #include "entrypoint/launch/python_packages.h"
 #include "entrypoint/launch/spawn.h"
 #include "entrypoint/plan/job_network.h"
@@ -122,6 +123,10 @@ fs::path find_hostname_shim(const fs::path& launcher) {
 
 HostFacts probe_host(const JobConfig& job) {
   const std::string path = value_or(job.environment, "PATH");
+  const bool several_hosts = job.hosts.size() > 1;
+  const auto other = std::ranges::find_if(
+      job.hosts, [&](const std::string& host) { return host != job.current_host(); });
+  const NameLookup lookup(other == job.hosts.end() ? job.current_host() : *other);
   HostFacts facts;
   facts.num_cpus = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   facts.num_gpus = count_gpus(output_of({"nvidia-smi", "--list-gpus"}, path));
@@ -138,14 +143,10 @@ HostFacts probe_host(const JobConfig& job) {
   facts.efa = look_for_efa(job, facts.num_gpus, path);
   facts.launcher = launcher_path();
   facts.hostname_shim = find_hostname_shim(facts.launcher);
-
-  const bool several_hosts = job.hosts.size() > 1;
   if (several_hosts) {
-    const auto other = std::ranges::find_if(
-        job.hosts, [&](const std::string& host) { return host != job.current_host(); });
-    if (other != job.hosts.end()) facts.route_interface = route_to_host(*other, kResolver);
+    if (other != job.hosts.end()) facts.route_interface = lookup.route(kResolver);
   } else {
-    facts.current_host_resolves = resolves(job.current_host(), kResolver);
+    facts.current_host_resolves = lookup.resolves(kResolver);
   }
   return facts;
 }
