@@ -7,8 +7,9 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -159,16 +160,39 @@ class GradientReducer::Core {
 
   void send(Bucket& bucket, std::size_t index, std::size_t count) {
     const at::NoGradGuard no_grad;
-    std::vector<at::Tensor> flat;
     for (const std::size_t parameter : bucket.parameters) {
       const at::Tensor& gradient = parameters_[parameter].grad();
       if (gradient.defined()) refuse_sparse(gradient, parameter);
-      flat.push_back(
-          (gradient.defined() ? gradient : at::zeros_like(parameters_[parameter])).reshape({-1}));
     }
-    bucket.flat = at::cat(flat);
+    bucket.flat =
+        joined(bucket, [&](std::size_t parameter) { return parameters_[parameter].grad(); });
     bucket.sent = true;
     start(bucket, index, count);
+  }
+
+  /// The tensors of the bucket's parameters one behind the other, zeros for undefined ones; divided
+  /// by the size of the group unless a hook is to see them. Dividing on the way costs nothing, and
+  /// behind the sum it would be work that no backward hides.
+  template <typename TensorOf>
+  at::Tensor joined(const Bucket& bucket, const TensorOf& tensor_of) const {
+    std::int64_t count = 0;
+    for (const std::size_t parameter : bucket.parameters) count += parameters_[parameter].numel();
+    at::Tensor flat = at::empty({count}, parameters_[bucket.parameters[0]].options());
+    std::int64_t offset = 0;
+    for (const std::size_t parameter : bucket.parameters) {
+      const at::Tensor& like = parameters_[parameter];
+      at::Tensor part = flat.narrow(0, offset, like.numel()).view(like.sizes());
+      offset += like.numel();
+      const at::Tensor tensor = tensor_of(parameter);
+      if (!tensor.defined()) {
+        part.zero_();
+      } else if (hook_) {
+        part.copy_(tensor);
+      } else {
+        at::div_out(part, tensor, at::scalar_tensor(group_->getSize(), like.options()));
+      }
+    }
+    return flat;
   }
 
   void start(Bucket& bucket, std::size_t index, std::size_t count) {
@@ -203,7 +227,7 @@ class GradientReducer::Core {
     if (!hook_) {
       await(*bucket.work);
       bucket.work.reset();
-      return std::move(bucket.flat).div_(group_->getSize());
+      return std::move(bucket.flat);
     }
     bucket.hooked->wait();
     if (bucket.hooked->hasError()) bucket.hooked->value();  // rethrows
@@ -219,13 +243,7 @@ class GradientReducer::Core {
   void finish(Bucket& bucket, const std::vector<bool>& flags, bool late, std::size_t index) {
     at::Tensor result = result_of(bucket);
     if (late) {
-      std::vector<at::Tensor> flat;
-      for (const std::size_t parameter : bucket.parameters) {
-        const at::Tensor& more = late_[parameter];
-        flat.push_back(
-            (more.defined() ? more : at::zeros_like(parameters_[parameter])).reshape({-1}));
-      }
-      bucket.flat = at::cat(flat);
+      bucket.flat = joined(bucket, [&](std::size_t parameter) { return late_[parameter]; });
       start(bucket, index, buckets_.size());
       result = result.add(result_of(bucket));
     }
@@ -236,10 +254,20 @@ class GradientReducer::Core {
       offset += count;
       if (!flags[parameter]) continue;  // on no rank: an optimizer takes zeros for a gradient
       at::Tensor& gradient = parameters_[parameter].mutable_grad();
+      if (!hook_ && may_be_view(parameters_[parameter], gradient)) {
+        gradient = part.view(parameters_[parameter].sizes());
+        continue;
+      }
       if (!gradient.defined()) gradient = at::zeros_like(parameters_[parameter]);
       gradient.copy_(part.view(gradient.sizes()));
     }
     bucket.flat.reset();
+  }
+
+  /// Whether the gradient may become a part of the bucket's memory, which is nobody else's: that
+  /// saves a copy of all gradients behind the backward.
+  static bool may_be_view(const at::Tensor& parameter, const at::Tensor& gradient) {
+    return parameter.is_contiguous() && (!gradient.defined() || gradient.is_contiguous());
   }
 
   std::vector<bool> agree(bool with_buckets) {
