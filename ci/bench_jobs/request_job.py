@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One of two ranks of ci/bench request: an empty module of the other rank is called, and gloo alone
+sends a tensor there and back, by turns. Prints seconds of a round trip by who."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.distributed as dist
+from torch import nn
+
+ROUNDS, CALLS, WIDTH = 30, 200, 16
+
+
+class Caller(nn.Module):
+    """Calls a module that does nothing, CALLS times, and notes how long a call takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.far = nn.Identity()
+        self.seconds = 0.0
+
+    def forward(self, x):
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            x = self.far(x)
+        self.seconds = (time.perf_counter() - start) / CALLS
+        return x
+
+
+@smp.step
+def our_step(model, batch):
+    return model(batch).sum()
+
+
+def make_ours() -> Callable[[], float]:
+    module = Caller()
+    smp.set_partition(module.far, 1)
+    model = smp.DistributedModel(module)
+    batch = torch.randn(1, WIDTH)
+
+    def turn() -> float:
+        with torch.no_grad():
+            our_step(model, batch)
+        return module.seconds
+
+    return turn
+
+
+def make_peer() -> Callable[[], float]:
+    group = dist.new_group(backend="gloo")
+    rank = dist.get_rank()
+    tensor = torch.randn(1, WIDTH)
+
+    def turn() -> float:
+        dist.barrier(group)
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            if rank == 0:
+                dist.send(tensor, 1, group)
+                dist.recv(tensor, 1, group)
+            else:
+                dist.recv(tensor, 0, group)
+                dist.send(tensor, 0, group)
+        return (time.perf_counter() - start) / CALLS
+
+    return turn
+
+
+def main() -> None:
+    smp.init({"partitions": 2, "auto_partition": False, "default_partition": 0})
+    turns = {"ours": make_ours(), "gloo": make_peer()}
+    seconds: dict[str, list[float]] = {name: [] for name in turns}
+    for number in range(ROUNDS + 1):
+        for name, turn in turns.items():
+            took = turn()
+            if number > 0:  # the first round warms up
+                seconds[name].append(took)
+    if smp.rank() == 0:
+        print("RESULT " + json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main()
