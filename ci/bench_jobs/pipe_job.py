@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of ci/bench pipe: an emulated pipeline, ours and PyTorch's, step by step in turn.
+"""One rank of ci/bench pipe and jitter: an emulated pipeline, ours and PyTorch's, in turn.
+
+    pipe_job.py MICROBATCHES ROUNDS STAGES [SIGMA]
 
 Stages sleep in place of computing, with Python's lock released, so that stages overlap on a machine
-with fewer cores than stages; the tensors between them are real and small.
+with fewer cores than stages; the tensors between them are real and small. With SIGMA each sleep is
+its usual time, times a number drawn lognormally: the same ones for all who are measured.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -22,15 +26,35 @@ FORWARD_SECONDS, BACKWARD_SECONDS = 0.02, 0.04
 WIDTH, ROWS = 256, 4
 
 
+class Times:
+    """What the next sleeps of this rank take."""
+
+    def __init__(self) -> None:
+        self.sigma = 0.0
+        self.restart(0)
+
+    def restart(self, seed: int) -> None:
+        self._forward, self._backward = random.Random(2 * seed), random.Random(2 * seed + 1)
+
+    def forward(self) -> float:
+        return FORWARD_SECONDS * self._forward.lognormvariate(0, self.sigma)
+
+    def backward(self) -> float:
+        return BACKWARD_SECONDS * self._backward.lognormvariate(0, self.sigma)
+
+
+TIMES = Times()
+
+
 class _Sleep(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        time.sleep(FORWARD_SECONDS)
+        time.sleep(TIMES.forward())
         return x * 1.0
 
     @staticmethod
     def backward(ctx, gradient):
-        time.sleep(BACKWARD_SECONDS)
+        time.sleep(TIMES.backward())
         return gradient * 1.0
 
 
@@ -91,6 +115,7 @@ def timed(step: Callable[[], None]) -> float:
 
 def main() -> None:
     microbatches, rounds = int(sys.argv[1]), int(sys.argv[2])
+    TIMES.sigma = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
     smp.init(
         {
             "partitions": int(sys.argv[3]),
@@ -107,6 +132,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds + 1):
         for name, step in steps.items():
+            TIMES.restart(1000 * number + smp.rank())
             took = timed(step)
             if number > 0:  # the first round warms up
                 seconds[name].append(took)
