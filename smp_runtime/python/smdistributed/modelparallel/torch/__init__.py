@@ -20,7 +20,7 @@ Module map, in the order in which a job meets them:
     activation_checkpointing, recomputation   memory for time; with inputs in slow memory
     save_load            smp.save and smp.load
     checkpoints          smp.save_checkpoint and smp.resume_from_checkpoint; on saved_parts,
-                         whole_models and checkpoint_files
+                         whole_models, flat_checkpoints, shard_states and checkpoint_files
     precision, shard_groups, model_blocks, sharded_model   flat shards, 16-bit computing
     master_parameters, mixed_precision_steps   what an optimizer steps then, and its loss scale
     nn, optimizers, amp, patches, sharded_data_parallel_checkpoint

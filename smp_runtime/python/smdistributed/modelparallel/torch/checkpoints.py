@@ -7,6 +7,9 @@
         optimizer_PP_TP.pt      its optimizer state, and the names of the parameters
         partition.json          which module is on which partition
         user_content.pt         what the script gave
+        optimizer_PP_TP_I.pt    instead, where state is sharded or 16-bit: what rank I of a shard
+                                group owns; with sharded data parallelism model_0.pt, which holds
+                                what no shard does, and optimizer_I.pt
         manifest.json           sizes and checksums, and the degrees of the job
     PATH/TAG                    a whole model's state dict, as plain PyTorch reads it
     PATH/user_content_TAG, PATH/TAG.manifest.json
@@ -33,10 +36,12 @@ from smdistributed.modelparallel.torch.checkpoint_files import (
     write_object,
 )
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
+from smdistributed.modelparallel.torch.flat_checkpoints import read_flat_parts, write_flat_parts
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 from smdistributed.modelparallel.torch.saved_parts import PartialCheckpoint, merged_entries
+from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.whole_models import read_whole_model
 
@@ -141,11 +146,11 @@ def _save_parts(
     kept: int | None,
 ) -> None:
     name = tag + _PARTIAL
-    if model.sharded is not None and optimizer is not None:
-        optimizer.part_for_checkpoint()  # refuses, on all ranks
     with _Save(root, name) as save:
         part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
-        if ranks.rdp_rank() == 0:
+        if model.sharded is not None:
+            write_flat_parts(save.write, model, optimizer)
+        elif ranks.rdp_rank() == 0:
             save.write(f"model_{part}", dict(model.local_state_dict()))
             if optimizer is not None:
                 save.write(f"optimizer_{part}", optimizer.part_for_checkpoint())
@@ -181,6 +186,12 @@ def _resume_parts(
             f"{saved.folder} has the same partition.json on some hosts only; give all of them the "
             "same checkpoint"
         )
+    if shard_plan() is not None or saved.shards():
+        with _agreement("smp.resume_from_checkpoint"):
+            load = read_flat_parts(saved, model, state.optimizer, strict, load_optimizer)
+            content = saved.user_content()
+        load()
+        return content
     with _agreement("smp.resume_from_checkpoint"):
         if same_split:
             model.load_state_dict(saved.read(own("model")), strict, same_partition_load=True)

@@ -18,7 +18,11 @@ from torch import nn
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
-from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPCheckpointError,
+    SMPUnsupportedError,
+    SMPValidationError,
+)
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -46,7 +50,7 @@ class MasterParameters:
     """The runs of one optimizer. Takes over its groups."""
 
     def __init__(self, sharded: ShardedModel, optimizer: torch.optim.Optimizer) -> None:
-        self._sharded, self._optimizer = sharded, optimizer
+        self._sharded, self.optimizer = sharded, optimizer
         self._refuse_unfit()
         self.original_groups = [list(group["params"]) for group in optimizer.param_groups]
         self.runs = self._cut()
@@ -64,14 +68,14 @@ class MasterParameters:
             self._keep_early_state(run, early)
 
     def _refuse_unfit(self) -> None:
-        kind = type(self._optimizer).__name__
+        kind = type(self.optimizer).__name__
         if self._sharded.plan.degree > 1 and any(name in kind.lower() for name in _PER_TENSOR):
             raise SMPUnsupportedError(
                 f"smp.DistributedOptimizer got {kind}, whose update needs whole parameters; shards "
                 "cut them anywhere. Use an element-wise optimizer such as Adam, or no sharding"
             )
         known = self._sharded.number_of
-        for group in self._optimizer.param_groups:
+        for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter not in known and parameter.requires_grad:
                     own = state.model is None or parameter in set(state.model.parameters())
@@ -126,13 +130,60 @@ class MasterParameters:
     ) -> None:
         """Sets what the optimizer knows of one piece: its slice of a state tensor, or a number."""
         assert run.parameter is not None
-        held = self._optimizer.state[run.parameter]
+        held = self.optimizer.state[run.parameter]
         if not sliced:
             held.setdefault(key, value.clone() if isinstance(value, torch.Tensor) else value)
             return
         if key not in held:
             held[key] = torch.zeros_like(run.parameter, dtype=value.dtype, requires_grad=False)
         run.slice_of(piece, held[key]).copy_(value)
+
+    # --- Saved state; see shard_states ---
+
+    def settings_of_groups(self) -> list[dict[str, Any]]:
+        """What the optimizer's groups say, and the names of their parameters."""
+        assert state.model is not None
+        name_of = {parameter: name for name, parameter in state.model.named_parameters()}
+        return [
+            {
+                **{key: value for key, value in group.items() if key != "params"},
+                "names": [name_of.get(parameter, "") for parameter in originals],
+            }
+            for group, originals in zip(
+                self.optimizer.param_groups, self.original_groups, strict=True
+            )
+        ]
+
+    def take_settings(self, saved: list[dict[str, Any]], where: str) -> None:
+        """Raises SMPCheckpointError, naming the first that differs, for other parameters."""
+        own = self.settings_of_groups()
+        sizes = [[len(group["names"]) for group in groups] for groups in (saved, own)]
+        names = [[name for group in groups for name in group["names"]] for groups in (saved, own)]
+        if sizes[0] != sizes[1] or names[0] != names[1]:
+            pairs = zip(names[0], names[1], strict=False)
+            first = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+            raise SMPCheckpointError(
+                f"the optimizer state in {where} is of other parameters: groups of {sizes[0]}, "
+                f"here of {sizes[1]}; the first difference is {first[0] or 'none'} there and "
+                f"{first[1] or 'none'} here"
+            )
+        for group, settings in zip(self.optimizer.param_groups, saved, strict=True):
+            group.update({key: value for key, value in settings.items() if key != "names"})
+        self.optimizer.state.clear()
+
+    def put_piece(
+        self, piece: _runtime.OwnedPiece, values: dict[str, Any], scalars: dict[str, Any]
+    ) -> None:
+        """What the optimizer knows of one piece."""
+        place = (piece.arena, piece.offset)
+        run = next((run for run in self.runs if (run.arena, run.offset) <= place
+                    < (run.arena, run.offset + run.elements)), None)  # fmt: skip
+        if run is None:
+            return  # a parameter that the optimizer does not have
+        for key, value in values.items():
+            self.put_state(run, piece, key, value, sliced=True)
+        for key, value in scalars.items():
+            self.put_state(run, piece, key, value, sliced=False)
 
     # --- Gradients ---
 

@@ -105,6 +105,7 @@ class DistributedModel(ModelViews):
         self.sharded: ShardedModel | None = None
         """The flat state of the model, for the library's own modules; None where it has none."""
         self._remote_modules = RemoteModules()
+        self._early_restores: list[Callable[[], None]] = []
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._post_step_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._border: FP16_Module | None = None
@@ -195,6 +196,9 @@ class DistributedModel(ModelViews):
         engine.track_parameters([p for _, p in ownership.local_parameters()])
         if state.optimizer is not None:
             state.optimizer.settle()
+        for restore in self._early_restores:
+            restore()
+        self._early_restores.clear()
         for hook in list(self._post_partition_hooks.values()):
             hook(self, state.optimizer)
 
@@ -203,6 +207,13 @@ class DistributedModel(ModelViews):
         self._owned("a checkpoint in parts")
         assert self._assignment is not None
         return self._assignment.to_json()
+
+    def when_partitioned(self, act: Callable[[], None]) -> None:
+        """Runs ``act`` now or, without a partition yet, as soon as there is one."""
+        if self.partitioned:
+            act()
+        else:
+            self._early_restores.append(act)
 
     def takes_partition(self, text: str) -> bool:
         """Whether the modules are, or from the first step on will be, where ``text`` says.
@@ -449,10 +460,21 @@ class DistributedModel(ModelViews):
             (key, value) for key, value in entries.items() if ownership.is_local_entry(module, key)
         )
 
-    def _gathered(self, entries: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    def unsharded_entries(self) -> OrderedDict[str, Any]:
+        """The entries that no shard holds: buffers and frozen parameters. Collective."""
+        assert self.sharded is not None
+        trained = {p for p in self.sharded.parameters if p.requires_grad}
+        parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
+        entries = {key: value for key, value in self.get_module().state_dict().items()
+                   if parameters.get(key) not in trained}  # fmt: skip
+        return self._gathered(entries, frozen_only=True)
+
+    def _gathered(
+        self, entries: Mapping[str, Any], frozen_only: bool = False
+    ) -> OrderedDict[str, Any]:
         """The entries with whole values of sharded parameters, on the CPU. Collective."""
         assert self.sharded is not None
-        values = dict(self.sharded.whole_values())
+        values = dict(self.sharded.whole_values(frozen_only))
         parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
         names = {p: name for name, p in self.get_module().named_parameters()}
         whole: OrderedDict[str, Any] = OrderedDict()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, ranks
@@ -19,6 +20,12 @@ from smdistributed.modelparallel.torch.exceptions import (
 from smdistributed.modelparallel.torch.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch.mixed_precision_steps import MixedPrecisionSteps
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY
+from smdistributed.modelparallel.torch.shard_states import (
+    part_of_plain,
+    part_of_rank,
+    plain_of_parts,
+    restore,
+)
 from smdistributed.modelparallel.torch.state_mod import state
 
 #: In a checkpoint's file: the parameters' names, by their numbers in the optimizer.
@@ -220,13 +227,26 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return self.optimizer.state_dict()
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:
-        """The state of this partition's parameters, and the key ``_smp_is_partial``."""
-        self._refuse_flat_state()
+        """The state of this partition's parameters, and the key ``_smp_is_partial``.
+
+        Where it is sharded it is this rank's part. With ``gather_if_shard`` all ranks call it, and
+        the first replica gets the parts of its shard group, as a list under ``state``.
+        """
+        if self._masters is not None:
+            own = self.shard_part()
+            if not gather_if_shard or own["partition_count"] == 1:
+                return {**own, PARTIAL_KEY: True}
+            parts = self._parts_of_group()
+            return {"state": parts if ranks.rdp_rank() == 0 else [own], PARTIAL_KEY: True}
         return {**self._only_local(self.optimizer.state_dict()), PARTIAL_KEY: True}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all parameters. Collective over the pipeline group."""
-        self._refuse_flat_state()
+        """The state of all parameters. Collective over the pipeline and the shard group.
+
+        Where there are 32-bit masters they are under ``_smp_masters``, by the parameters' numbers.
+        """
+        if self._masters is not None:
+            return self._whole_state()
         own = self.optimizer.state_dict()
         if ranks.pp_size() == 1:
             return own
@@ -236,32 +256,90 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Loads a full or partial state dict.
 
         Partial ones of another partition of the model are gathered first, over the pipeline group.
+        Where state is sharded all ranks call it.
         """
-        self._refuse_flat_state()
+        if self._masters is not None:
+            self._load_flat(state_dict)
+            return
+        state_dict = {k: v for k, v in state_dict.items() if not k.startswith("_smp_m")}
         given = {k: v for k, v in state_dict.items() if k not in (PARTIAL_KEY, NAMES_KEY)}
         if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
             given = _merged(comm.allgather(given, comm.CommGroup.PP_GROUP))
         self.optimizer.load_state_dict(self._only_local(given))
 
-    def _refuse_flat_state(self) -> None:
-        if self._masters is not None:
-            raise SMPUnsupportedError(
-                "the optimizer's state is sharded or 16-bit; saving and loading it is not "
-                "available yet: save the model with smp.save_checkpoint(partial=False)"
+    # --- Where state is sharded or 16-bit ---
+
+    def shard_part(self) -> dict[str, Any]:
+        """What this rank owns of masters and state; see shard_states."""
+        assert state.model is not None and state.model.sharded is not None
+        part = part_of_rank(state.model.sharded, self._masters)
+        return {**part, "loss_scaler": list(self._precision.scaler.state())}
+
+    def restore_parts(self, parts: Sequence[Mapping[str, Any]], where: str) -> None:
+        """Masters, state and loss scale from the parts of any job. Collective."""
+        assert state.model is not None and state.model.sharded is not None
+        restore(state.model.sharded, self._masters, [dict(part) for part in parts], where)
+        scaler = parts[0].get("loss_scaler")
+        if scaler is not None and state.cfg.fp16:
+            self._precision.scaler.restore((scaler[0], scaler[1], scaler[2]))
+
+    def _parts_of_group(self) -> list[dict[str, Any]]:
+        assert state.model is not None and state.model.sharded is not None
+        words = state.model.sharded.groups.words
+        if words is None:
+            return [self.shard_part()]
+        parts: list[Any] = [None] * state.model.sharded.plan.degree
+        dist.all_gather_object(parts, self.shard_part(), group=words)
+        return parts
+
+    def _whole_state(self) -> dict[str, Any]:
+        parts = self._parts_of_group()
+        if ranks.pp_size() > 1:
+            parts = [part for group in comm.allgather(parts, comm.CommGroup.PP_GROUP)
+                     for part in group]  # fmt: skip
+        names = [name for group in parts[0]["param_groups"] for name in group["names"]]
+        masters, whole = plain_of_parts(parts, names)
+        numbers = {name: number for number, name in enumerate(names)}
+        whole["_smp_masters"] = {numbers[k]: v for k, v in masters.items() if k in numbers}
+        return whole
+
+    def _load_flat(self, state_dict: Mapping[str, Any]) -> None:
+        if "parameters" in state_dict:
+            self.restore_parts([state_dict], "the state dict")
+            return
+        if isinstance(state_dict["state"], list):
+            self.restore_parts(state_dict["state"], "the state dict")
+            return
+        self.restore_parts([self.plain_part(state_dict)], "the state dict")
+
+    def plain_part(self, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """A part of what an optimizer over whole parameters saved."""
+        assert state.model is not None and self._masters is not None
+        sharded = state.model.sharded
+        assert sharded is not None
+        own = [name for group in self._masters.settings_of_groups() for name in group["names"]]
+        names = list(saved.get(NAMES_KEY, own))
+        if len(names) != len(own):
+            raise SMPCheckpointError(
+                f"the optimizer state is of {len(names)} parameters, here are {len(own)}"
             )
+        shapes = dict(zip(sharded.names, sharded.shapes, strict=True))
+        part = part_of_plain(saved, names, shapes)
+        for number, master in saved.get("_smp_masters", {}).items():
+            part["parameters"][names[number]]["master"] = master.reshape(-1)
+        return part
 
     def part_for_checkpoint(self) -> dict[str, Any]:
         """``local_state_dict`` and the names of the parameters, so that they are found again."""
-        return {**self.local_state_dict(), NAMES_KEY: self._parameter_names()}
+        return {**self.local_state_dict(), NAMES_KEY: self.parameter_names()}
 
     def load_parts(self, parts: Sequence[Mapping[str, Any]], folder: Path) -> None:
         """Loads what all partitions of a checkpoint saved, whatever their number.
 
         Raises SMPCheckpointError if they are of an optimizer over other parameters.
         """
-        self._refuse_flat_state()
         saved = _merged(parts)
-        names, own = list(saved.pop(NAMES_KEY, self._parameter_names())), self._parameter_names()
+        names, own = list(saved.pop(NAMES_KEY, self.parameter_names())), self.parameter_names()
         sizes = [[len(group["params"]) for group in groups] for groups in
                  (saved["param_groups"], self.param_groups)]  # fmt: skip
         if names != own or sizes[0] != sizes[1]:
@@ -288,7 +366,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
-    def _parameter_names(self) -> list[str]:
+    def parameter_names(self) -> list[str]:
         named: dict[torch.Tensor, str] = {}
         if state.model is not None:
             named = {parameter: name for name, parameter in state.model.named_parameters()}

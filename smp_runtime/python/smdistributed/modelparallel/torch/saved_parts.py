@@ -28,6 +28,9 @@ class PartialCheckpoint:
         if self._manifest is not None:
             self.pp, self.tp = self._manifest.pp, self._manifest.tp
             return
+        if (folder / "model_0.pt").is_file():  # of sharded data parallelism
+            self.pp = self.tp = 1
+            return
         parts = [re.fullmatch(r"model_(\d+)_(\d+)\.pt", file.name) for file in folder.iterdir()]
         numbers = [(int(part[1]), int(part[2])) for part in parts if part]
         if not numbers:
@@ -46,6 +49,18 @@ class PartialCheckpoint:
     def files(self, kind: str) -> list[str]:
         """The parts of all partitions, of this rank's slice of the layers."""
         return [f"{kind}_{pp}_{ranks.tp_rank()}.pt" for pp in range(self.pp)]
+
+    @property
+    def sharded(self) -> bool:
+        """Whether parameters themselves are sharded: ``model_0.pt`` holds the rest of the model."""
+        return (self.folder / "model_0.pt").is_file()
+
+    def shards(self) -> list[str]:
+        """Files of flat state, of all partitions; none where state is not flat."""
+        prefix = "" if self.sharded else rf"\d+_{ranks.tp_rank()}_"
+        pattern = re.compile(rf"optimizer_{prefix}\d+\.pt")
+        found = [file.name for file in self.folder.iterdir() if pattern.fullmatch(file.name)]
+        return sorted(found, key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
 
     def read(self, name: str, *, mmap: bool = False) -> Any:
         path = self.folder / name

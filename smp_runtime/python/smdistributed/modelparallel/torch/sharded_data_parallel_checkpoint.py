@@ -1,12 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole state dicts from the shards of sharded data parallelism: not there yet."""
+"""Whole state dicts from the shards that a job with sharded data parallelism saved."""
 
-from smdistributed.modelparallel.torch.not_yet import unavailable_function
+from __future__ import annotations
 
-_FEATURE = "sharded data parallelism"
+from pathlib import Path
+from typing import Any
 
-get_full_state_dict_from_sharded_data_parallel_checkpoint = unavailable_function(
-    "get_full_state_dict_from_sharded_data_parallel_checkpoint", _FEATURE
-)
-get_param_shapes = unavailable_function("get_param_shapes", _FEATURE)
-get_buffer_names = unavailable_function("get_buffer_names", _FEATURE)
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch.checkpoint_files import read_object
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.shard_states import SavedParts
+
+
+def get_full_state_dict_from_sharded_data_parallel_checkpoint(
+    checkpoint_dir: str,
+    dtype: torch.dtype = torch.float32,
+    tag: str | None = None,
+    remove_smp_prefix: bool = True,
+) -> dict[str, Any]:
+    """The whole model from a partial checkpoint, in one process, without a job.
+
+    Args:
+        checkpoint_dir: the ``path`` of ``smp.save_checkpoint``.
+        dtype: of the parameters that were trained; buffers keep theirs.
+        tag: of the checkpoint; the newest unless given.
+        remove_smp_prefix: accepted; names are the user's anyway.
+
+    Raises SMPCheckpointError for a checkpoint that is not there, or not complete.
+    """
+    root = Path(checkpoint_dir)
+    if tag is None:
+        newest = root / "newest"
+        if not newest.is_file():
+            raise SMPCheckpointError(f"no tag was given, and {newest} is not there")
+        tag = newest.read_text(encoding="utf-8").strip()
+    folder = root / (tag.removesuffix("_partial") + "_partial")
+    rest = read_object(folder / "model_0.pt", map_location="cpu")
+    files = sorted(folder.glob("optimizer_*.pt"), key=lambda file: int(file.stem.split("_")[1]))
+    parts = [read_object(file, map_location="cpu", mmap=True) for file in files]
+    wanted = parts[0]["partition_count"] if parts else "no"
+    if not parts or len(parts) != wanted:
+        raise SMPCheckpointError(f"{folder} holds {len(parts)} files of {wanted} shards")
+    saved = SavedParts(parts)
+    whole: dict[str, Any] = dict(rest["module"])
+    for name in saved.names:
+        shape = saved.shape_of(name)
+        master = saved.values_of(name, 0, int(torch.Size(shape).numel()))["master"]
+        whole[name] = master.view(shape).to(dtype)
+    return whole
+
+
+def get_param_shapes(model: nn.Module, optimizer: Any = None) -> dict[str, torch.Size]:
+    """Shapes by name, for ``user_content`` of a checkpoint.
+
+    >>> get_param_shapes(nn.Linear(2, 1))
+    {'weight': torch.Size([1, 2]), 'bias': torch.Size([1])}
+    """
+    return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
+def get_buffer_names(model: nn.Module) -> list[str]:
+    """Names of buffers, for ``user_content`` of a checkpoint.
+
+    >>> get_buffer_names(nn.BatchNorm1d(2))
+    ['running_mean', 'running_var', 'num_batches_tracked']
+    """
+    return [name for name, _ in model.named_buffers()]

@@ -149,9 +149,11 @@ class ShardedModel:
 
     # --- Values ---
 
-    def whole_values(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def whole_values(self, frozen_only: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
         """All parameters of this rank's modules, whole, as masters have them. Collective."""
         for number, unit in enumerate(self.store.units()):
+            if frozen_only and self.parameters[unit["parameters"][0]].requires_grad:
+                continue
             values = self.store.whole_unit(number)
             for parameter, value in zip(unit["parameters"], values, strict=True):
                 yield self.names[parameter], value

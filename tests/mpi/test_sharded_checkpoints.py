@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of sharded and 16-bit state: any job goes on from any other's, bit by bit."""
+
+import pytest
+import torch
+from jobs import sharding_jobs as jobs
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (
+    get_full_state_dict_from_sharded_data_parallel_checkpoint,
+)
+
+BASE = {"ddp": True, "auto_partition": False, "default_partition": 0,
+        "deterministic_server": True, **jobs.ALL_SHARDED, **jobs.NO_CLIP}  # fmt: skip
+
+
+def settings(degree: int = 1, **others):
+    return {**BASE, "sharded_data_parallel_degree": degree, **others}
+
+
+#: Ranks and settings; all train on the batches of two replicas.
+WAYS = {
+    "plain": (2, settings()),
+    "sharded": (2, settings(2)),
+    "optimizer": (2, settings(shard_optimizer_state=True)),
+    "pipeline": (4, settings(partitions=2, shard_optimizer_state=True)),
+}
+
+
+def assert_same(left, right):
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        if name != "seen":
+            assert torch.equal(value, right[name]), name
+
+
+def assert_same_state(left, right):
+    assert left["state"].keys() == right["state"].keys()
+    for index, held in left["state"].items():
+        for key, value in held.items():
+            assert torch.equal(value, right["state"][index][key]), (index, key)
+
+
+@pytest.fixture(scope="module")
+def saved(pool, tmp_path_factory):
+    """Folders, and how the jobs that wrote them went on; made when asked for."""
+    made = {}
+
+    def by(way, kind, **extra):
+        key = (way, kind, *extra)
+        if key not in made:
+            ranks, config = WAYS[way]
+            folder = tmp_path_factory.mktemp(way)
+            made[key] = (
+                folder,
+                pool(ranks).run(
+                    "sharding_jobs:save_after", {**config, **extra}, str(folder), kind, 2, 2
+                )[0],
+            )
+        return made[key]
+
+    return by
+
+
+@pytest.mark.parametrize("after", WAYS)
+@pytest.mark.parametrize("before", WAYS)
+def test_every_way_of_training_goes_on_from_every_other(pool, saved, before, after):
+    folder, (wanted, wanted_state, *_) = saved(before, "short")
+    ranks, config = WAYS[after]
+
+    results = pool(ranks).run("sharding_jobs:resume_after", config, str(folder), "short", 2)
+
+    for state, optimizer_state in results:
+        assert_same(state, wanted)
+        assert_same_state(optimizer_state, wanted_state)
+
+
+def test_shards_go_on_under_another_degree(pool, tmp_path):
+    wanted, *_ = pool(4).run(
+        "sharding_jobs:save_after", settings(4), str(tmp_path), "strange", 2, 2
+    )[0]
+
+    for degree in (2, 1):
+        config = settings(degree, shard_optimizer_state=degree == 1)
+        for state, _ in pool(4).run(
+            "sharding_jobs:resume_after", config, str(tmp_path), "strange", 2, first=1
+        ):
+            assert_same(state, wanted)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("after", ["sharded", "optimizer", "pipeline"])
+def test_16_bit_training_goes_on(pool, saved, after, precision):
+    folder, (wanted, *_) = saved("sharded", "short", **{precision: True})
+    ranks, config = WAYS[after]
+
+    results = pool(ranks).run(
+        "sharding_jobs:resume_after", {**config, precision: True}, str(folder), "short", 2
+    )
+
+    for state, _ in results:
+        assert_same(state, wanted)
+
+
+def test_files_are_those_of_the_published_layout(saved):
+    folder, _ = saved("sharded", "short")
+
+    assert sorted(path.name for path in (folder / "saved_partial").iterdir()) == [
+        "manifest.json", "model_0.pt", "optimizer_0.pt", "optimizer_1.pt", "partition.json",
+        "user_content.pt",
+    ]  # fmt: skip
+    part = torch.load(folder / "saved_partial" / "optimizer_1.pt")  # bare: plain containers
+    assert part["partition_count"] == 2
+    assert part["fp32_flat_groups"][0].dim() == 1
+    assert "module" in torch.load(folder / "saved_partial" / "model_0.pt")
+
+
+def test_shards_become_a_whole_model_without_a_job(saved, tmp_path):
+    folder, (_, _, whole, _) = saved("sharded", "short")
+
+    found = get_full_state_dict_from_sharded_data_parallel_checkpoint(str(folder))
+
+    assert_same(found, whole)
+    with pytest.raises(SMPCheckpointError, match="is not there"):
+        get_full_state_dict_from_sharded_data_parallel_checkpoint(str(tmp_path))
+
+
+def test_plain_pytorch_reads_the_whole_model(pool, tmp_path):
+    results = pool(2).run(
+        "sharding_jobs:save_after", settings(2), str(tmp_path), "strange", 2, 0, partial=False
+    )
+
+    entries = torch.load(tmp_path / "saved")
+    jobs.KINDS["strange"]().load_state_dict(entries)
+    assert_same(entries, results[0][2])
+    for state, _ in pool(2).run(
+        "sharding_jobs:resume_after", settings(2), str(tmp_path), "strange", 0, partial=False
+    ):
+        assert_same(state, entries)
+
+
+@pytest.mark.parametrize("how", ["whole", "gathered", "own"])
+@pytest.mark.parametrize("way", ["sharded", "optimizer"])
+@pytest.mark.parametrize("precision", [{}, {"bf16": True}], ids=str)
+def test_state_dicts_of_optimizers_come_back(pool, way, how, precision):
+    ranks, config = WAYS[way]
+
+    results = pool(ranks).run("sharding_jobs:state_dicts", {**config, **precision}, "short", how)
+
+    for state, wanted in results:
+        assert_same(state, wanted)
+
+
+# --- Bad input ---
+
+
+def test_another_models_checkpoint_is_refused_with_the_first_difference(pool, saved):
+    folder, _ = saved("sharded", "short")
+
+    errors = pool(2).run("sharding_jobs:resume_another_model", settings(2), str(folder), fails=True)
+
+    assert all("of another model: parameter blocks.0" in error for error in errors)
+
+
+def test_missing_shards_are_named(pool, tmp_path):
+    pool(2).run("sharding_jobs:save_after", settings(2), str(tmp_path), "short", 1, 0)
+    (tmp_path / "saved_partial" / "optimizer_1.pt").unlink()
+
+    errors = pool(2).run(
+        "sharding_jobs:resume_after", settings(2), str(tmp_path), "short", 0, fails=True
+    )
+
+    assert all("the optimizer files of 1 of 2 ranks" in error for error in errors)
