@@ -191,7 +191,7 @@ def grid(group: Group) -> Count:
         "PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi",
         "OMP_NUM_THREADS": "1",
     }
-    count = group.ctest("release", "--tests-regex", "^pipeline_fuzz_test$", "--timeout", "1800")
+    count = group.ctest("release", "--tests-regex", "^pipeline_fuzz_test$")
     names = ("tests/mpi/test_real_models.py", "tests/mpi/test_kills.py")
     return count + group.pytest(*names, "tests/python/test_checkpoints.py")
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import itertools
 import os
 
@@ -13,7 +12,6 @@ import torch
 from jobs import real_models
 
 STEPS, BATCH, MICROBATCHES = 20, 8, 4
-FROM_TRANSFORMERS = ("gpt2", "gpt2_with_cache", "bert", "vit", "t5")
 
 # Each model, each schedule, each number of partitions, and checkpointing on and off.
 CHOSEN = [
@@ -41,8 +39,6 @@ def alone(kind: str) -> tuple[list[list[float]], dict[str, torch.Tensor]]:
     ("kind", "partitions", "schedule", "checkpointed"), GRID if LONG else CHOSEN
 )
 def test_model_learns_what_one_process_learns(pool, kind, partitions, schedule, checkpointed):
-    if kind in FROM_TRANSFORMERS and importlib.util.find_spec("transformers") is None:
-        pytest.skip("transformers is not installed (docker/locks/dev.lock)")
     settings = {
         "partitions": partitions,
         "microbatches": MICROBATCHES,
