@@ -7,7 +7,7 @@
 #include "smp_runtime/collectives/reduce_kernels.h"
 #include "smp_runtime/core/error.h"
 
-// Why four slots are enough (there are more, for ShareWalk). In walk(), chunk c of a rank lies in
+// Why four slots are enough (a board has more, for ShareWalk). In walk(), chunk c of a rank lies in
 // slot c mod 4; the rank copies chunk c+1 in, publishes, then waits until all have published chunk
 // c, and reads chunk c. A rank that is about to copy chunk c+4 in has waited for the publication of
 // chunk c+2 by all, which they do after reading chunk c: nobody reads slot c mod 4 any more.
@@ -53,7 +53,8 @@ HostExchange::HostExchange(transport::HostBoard& board)
   SMP_CHECK(slot_bytes_ >= kLine * ranks_, "slots of {} bytes for {} ranks", slot_bytes_, ranks_);
 }
 
-std::byte* HostExchange::slot(int rank, size_t chunk) const { return board_.slot(rank, chunk); }
+/// Four of the slots, so that they stay in the caches.
+std::byte* HostExchange::slot(int rank, size_t chunk) const { return board_.slot(rank, chunk % 4); }
 
 /// Chunk by chunk: copies the next one in and tells so, waits until all have copied this one in,
 /// and uses it.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <thread>
 
 #include "smp_runtime/collectives/share_walk.h"
 #include "smp_runtime/collectives/wire_tag.h"
@@ -14,6 +15,8 @@ namespace {
 
 /// Messages of all_to_all that a rank has on their way at once.
 constexpr size_t kPairWindow = 4;
+/// How long a failed message waits for the alarm to say why.
+constexpr std::chrono::milliseconds kReasonGrace{2000};
 
 transport::FabricSettings settings_of(const Network& network, const std::string& address,
                                       int card) {
@@ -21,6 +24,22 @@ transport::FabricSettings settings_of(const Network& network, const std::string&
   settings.address = address;
   settings.card = card;
   return settings;
+}
+
+/// A rank that gives up tells its reason and ends; its end may be seen first, by the messages to
+/// it. The reason names the rank that is to blame.
+template <typename Body>
+void explained(transport::HostBoard& board, bool has_alarm, const Body& body) {
+  try {
+    body();
+  } catch (const HostError&) {
+    const auto until = transport::Clock::now() + kReasonGrace;
+    while (has_alarm && transport::Clock::now() < until) {
+      board.throw_if_aborted();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until the alarm's thread speaks
+    }
+    throw;
+  }
 }
 
 }  // namespace
@@ -80,7 +99,13 @@ std::function<void()> HostWire::look(uint64_t sequence, const WaitLimit& limit) 
   return [this, sequence, &limit] {
     board_.throw_if_aborted();
     board_.throw_if_any_ended(limit);
-    if (alarm_) alarm_->throw_if_left(sequence, limit.operation);
+    if (!alarm_) return;
+    try {
+      alarm_->throw_if_left(sequence, limit.operation);
+    } catch (const HostError& error) {
+      board_.abort(error.what());
+      throw;
+    }
   };
 }
 
@@ -102,7 +127,8 @@ void HostWire::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> rec
     all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine));
   }
   // A host whose own ranks do not come says so when its time is up: that reason is the better one.
-  link_.wait(all, later(limit, std::chrono::seconds(5)), look(sequence, limit));
+  explained(board_, alarm_ != nullptr,
+            [&] { link_.wait(all, later(limit, std::chrono::seconds(5)), look(sequence, limit)); });
   for (size_t host = 0; host < received.size(); ++host) {
     if (incoming[host]) {
       received[host] = received[host].first(transport::FabricLink::size_bytes(*incoming[host]));
@@ -113,8 +139,8 @@ void HostWire::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> rec
 void HostWire::move(uint64_t sequence, const SharePlan& plan, std::span<const ConstBytes> inputs,
                     std::span<const Bytes> outputs, const Reduction& reduction,
                     const WaitLimit& limit) {
-  ShareWalk(layout_, board_, link_, {sequence, plan, inputs, outputs, reduction})
-      .run(limit, look(sequence, limit));
+  ShareWalk walk(layout_, board_, link_, {sequence, plan, inputs, outputs, reduction});
+  explained(board_, alarm_ != nullptr, [&] { walk.run(limit, look(sequence, limit)); });
 }
 
 void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
@@ -137,13 +163,14 @@ void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
     const ConstBytes bytes = inputs[static_cast<size_t>(to)];
     if (layout_.host(to) == layout_.my_host() || bytes.empty()) continue;
     if (outgoing.size() == kPairWindow) {
-      link_.wait(std::vector{outgoing.front()}, limit, check);
+      explained(board_, alarm_ != nullptr,
+                [&] { link_.wait(std::vector{outgoing.front()}, limit, check); });
       outgoing.pop_front();
     }
     outgoing.push_back(link_.send(to, tag, bytes));
   }
   incoming.insert(incoming.end(), outgoing.begin(), outgoing.end());
-  link_.wait(incoming, limit, check);
+  explained(board_, alarm_ != nullptr, [&] { link_.wait(incoming, limit, check); });
 }
 
 void HostWire::completed(uint64_t collectives) {

@@ -11,15 +11,17 @@
 #include "smp_runtime/collectives/wire_tag.h"
 #include "smp_runtime/core/error.h"
 
-// Why eight slots are enough. In turn j a rank copies chunk j into slot j mod 8, then waits until
-// all have copied chunk j-1 in, and at last reads chunk j-1-2*kLag, j-5. When it is about to copy
-// chunk j+1 in, over chunk j-7, all have begun turn j-1 and so have read chunk j-2-5 = j-7.
+// Why 4 + 2 kLag slots are enough. In turn j a rank copies chunk j into slot j mod 12, then waits
+// until all have copied chunk j-1 in, and at last reads chunk j-1-2*kLag, j-9. When it is about to
+// copy chunk j+1 in, over chunk j-11, all have begun turn j-1 and so have read chunk j-2-9 = j-11.
 
 namespace smp::collectives {
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr size_t kLag = 2;  // turns that messages of a step have before they are waited for
+/// Turns that messages of a step have before they are waited for: a direction of the network that
+/// is slow for a moment does not stop the other.
+constexpr size_t kLag = 4;
 static_assert(transport::HostBoard::kSlots >= 4 + 2 * kLag);
 
 constexpr std::chrono::seconds kGrace{10};

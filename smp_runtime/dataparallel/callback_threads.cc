@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace smp::dataparallel {
 
@@ -17,11 +18,13 @@ struct CallbackThreads::State {
   std::deque<std::function<void()>> queue;
   size_t idle = 0;
   bool stopping = false;
+  const int process = getpid();
 };
 
 CallbackThreads::CallbackThreads() : state_(std::make_shared<State>()) {}
 
 CallbackThreads::~CallbackThreads() {
+  if (getpid() != state_->process) return;  // a forked child may have got the lock held
   const std::lock_guard lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();

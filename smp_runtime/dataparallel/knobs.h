@@ -3,9 +3,9 @@
 //
 //   variable               default  meaning
 //   SMDDP_SLOT_BYTES        131072  of shared memory, eight times for each rank, for data on its
-//   way SMDDP_WIRE_SLOT_BYTES  1048576  the same in groups over several hosts SMDDP_SMALL_BYTES
-//   32768  up to here a collective is one step of all ranks SMDDP_FABRIC_PROVIDER libfabric's
-//   provider between hosts, e.g. efa or tcp; else that of
+//   way SMDDP_WIRE_SLOT_BYTES  1048576  the same in groups over several hosts, twelve times
+//   SMDDP_SMALL_BYTES 32768  up to here a collective is one step of all ranks SMDDP_FABRIC_PROVIDER
+//   libfabric's provider between hosts, e.g. efa or tcp; else that of
 //                                   FI_PROVIDER, else efa where a device is, else one
 //                                   over TCP (net, tcp)
 //   SMDDP_INTERFACE                 network interface to other hosts, e.g. eth0; else the one that

@@ -38,7 +38,7 @@ struct BoardShape {
 /// throw may be used from any.
 class HostBoard {
  public:
-  static constexpr int kSlots = 8;
+  static constexpr int kSlots = 12;
   static constexpr int kNotes = 2;
 
   [[nodiscard]] static size_t size_bytes(const BoardShape& shape);

@@ -85,10 +85,8 @@ class NetHosts:
     def sent_bytes(self, host: int) -> int:
         """What has left a host since it is there, with all headers."""
         file = "/sys/class/net/eth0/statistics/tx_bytes"
-        # /sys shows the network of who mounted it.
-        script = f"mount -t sysfs none /sys && cat {file}"
         done = subprocess.run(
-            ["ip", "netns", "exec", self.namespace(host), "sh", "-c", script],
+            ["ip", "netns", "exec", self.namespace(host), "cat", file],
             capture_output=True,
             text=True,
             check=True,

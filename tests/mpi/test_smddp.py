@@ -74,3 +74,15 @@ def test_the_example_learns_digits(tmp_path: Path) -> None:
 
     assert outcome.code == 0, outcome.output
     assert json.loads((tmp_path / "result.json").read_text())["accuracy"] >= 0.95
+
+
+def test_the_bench_gives_a_time_of_each_backend_for_each_size() -> None:
+    words = "all_reduce --begin 8 --end 1K --factor 16 --rounds 1 --json"
+    outcome = run_mpi(2, "bench_jobs.py", *words.split())
+
+    assert outcome.code == 0, outcome.output
+    rows = [json.loads(line) for line in outcome.output.splitlines() if line.startswith("{")]
+    assert [row["bytes"] for row in rows] == [8, 128]
+    for row in rows:
+        assert sorted(row["seconds"]) == ["gloo", "smddp"]
+        assert min(row["seconds"].values()) > 0

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benches between hosts: network namespaces whose interfaces are slow enough that the wire, not
+the processors of this machine, is the limit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+
+from benchmark import ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "mpi"))
+from net_hosts import NetHosts, lacks
+
+RATE_MBIT = 100
+BYTES_PER_SECOND = RATE_MBIT * 1e6 / 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    hosts: int
+    ranks_each: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.hosts} hosts x {self.ranks_each}"
+
+    @property
+    def ranks(self) -> int:
+        return self.hosts * self.ranks_each
+
+    @property
+    def share_between_hosts(self) -> float:
+        """(N-1)/N: what of the data a host must send at least."""
+        return (self.hosts - 1) / self.hosts
+
+    @property
+    def byte_limit(self) -> float:
+        """How much less a host sends than in a ring of all ranks."""
+        return (self.ranks - 1) / self.ranks / self.share_between_hosts
+
+
+def run_on(layout: Layout, command: list[str]) -> str:
+    """Output of rank 0."""
+    if problem := lacks():
+        raise SystemExit(f"ci/bench: hosts of namespaces: {problem}")
+    with NetHosts(layout.hosts, RATE_MBIT) as hosts:
+        outcomes = hosts.run(
+            [str(ROOT / ".venv/bin/python"), *command],
+            layout.ranks_each,
+            limit=600,
+            PYTHONPATH=str(ROOT / "build" / "release" / "python"),
+        )
+    if any(code != 0 for code, _ in outcomes):
+        raise SystemExit(f"ci/bench: {command} failed: {outcomes}")
+    return outcomes[0][1]
+
+
+def measure(layout: Layout, operation: str, begin: int, end: int) -> dict[int, dict[str, float]]:
+    """Seconds by bytes and backend, sizes four times as large each, by the product's own bench."""
+    output = run_on(
+        layout,
+        ["-m", "smdistributed.dataparallel.bench", operation, "--json",
+         "--begin", str(begin), "--end", str(end)],
+    )  # fmt: skip
+    rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return {row["bytes"]: row["seconds"] for row in rows}
