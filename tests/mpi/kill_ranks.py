@@ -34,7 +34,7 @@ SETTINGS = {
     "default_partition": 0,
 }
 END_SECONDS = 30
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 @smp.step

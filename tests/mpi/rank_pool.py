@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-START_SECONDS = 120
+START_SECONDS = 300
 JOB_SECONDS = 180
 
 

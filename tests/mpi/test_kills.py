@@ -19,7 +19,7 @@ def test_all_ranks_end_in_time_and_say_who_was_lost() -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120 * KILLS,
+        timeout=150 * KILLS,
         check=False,
         text=True,
     )
