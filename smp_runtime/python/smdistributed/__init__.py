@@ -1,2 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Open successor of SageMaker's distributed training libraries; not made by Amazon."""
+
+import os as _os
+
+if _os.environ.get("SMP_DEEPSPEED_COMPAT") == "1":
+    from smdistributed import _deepspeed_names
+
+    _deepspeed_names.offer()

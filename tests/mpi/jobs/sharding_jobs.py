@@ -475,3 +475,35 @@ def state_dicts(kind: str, how: str):
     optimizer.load_state_dict(saved)
     steps_from(model, optimizer, kind, 2, 2)
     return model.state_dict(), wanted
+
+
+# --- Memory ---
+
+
+class Large(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(Product(number, 64) for number in range(8)))
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+@smp.step
+def large_step(model, x):
+    loss = model(x).sum()
+    model.backward(loss)
+    return loss
+
+
+def measure():
+    """What the ledger says after two steps, and the elements of the model."""
+    module = Large()
+    elements = sum(parameter.numel() for parameter in module.parameters())
+    model = smp.DistributedModel(module)
+    optimizer = smp.DistributedOptimizer(make_optimizer("adamw", model.parameters()))
+    for _ in range(2):
+        optimizer.zero_grad()
+        large_step(model, torch.ones(2, 64))
+        optimizer.step()
+    return smp.memory_summary(), elements

@@ -23,6 +23,7 @@ Module map, in the order in which a job meets them:
                          whole_models, flat_checkpoints, shard_states and checkpoint_files
     precision, shard_groups, model_blocks, sharded_model   flat shards, 16-bit computing
     master_parameters, mixed_precision_steps   what an optimizer steps then, and its loss scale
+    memory_ledger        smp.memory_summary
     nn, optimizers, amp, patches, sharded_data_parallel_checkpoint
                          names that scripts import; what is not there yet raises when it is used
 
@@ -63,6 +64,7 @@ from smdistributed.modelparallel.torch.comm import (
     tp_barrier,
 )
 from smdistributed.modelparallel.torch.marks import partition, set_partition
+from smdistributed.modelparallel.torch.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.model_creation import (
     delay_param_initialization,
@@ -155,6 +157,7 @@ __all__ = [
     "load",
     "local_rank",
     "local_size",
+    "memory_summary",
     "model_creation",
     "mp_barrier",
     "mp_rank",
