@@ -171,7 +171,26 @@ def test_state_takes_its_share_of_memory(pool):
             assert used["peak_live"] <= 2 * 4 * elements / 8 * 1.1
 
 
+@pytest.mark.parametrize("degree", [2, 4])
+def test_grad_scaler_skips_the_step_on_all_ranks(pool, degree):
+    results = pool(4).run("sharding_jobs:with_grad_scaler", config(degree), 4, 1, 3)
+
+    for scales, moved in results:
+        assert scales == [64, 32, 32, 64]
+        assert moved == [True, False, True, True]
+
+
 # --- Bad input ---
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [("refuse_hook", "register_comm_hook reduces whole gradients"), ("refuse_join", "join is not")],
+)
+def test_what_needs_whole_gradients_is_refused(pool, job, text):
+    errors = pool(2).run(f"sharding_jobs:{job}", config(2), fails=True)
+
+    assert all(text in error for error in errors)
 
 
 def test_a_module_that_some_ranks_run_is_named_and_nobody_hangs():

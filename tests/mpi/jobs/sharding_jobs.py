@@ -507,3 +507,39 @@ def measure():
         large_step(model, torch.ones(2, 64))
         optimizer.step()
     return smp.memory_summary(), elements
+
+
+def with_grad_scaler(steps: int, spoiled: int, spoiler: int):
+    """Scales, and whether the weights moved, where one rank's batch overflows in one step."""
+    model, optimizer = wrapped("chain", "sign")
+    scaler = smp.amp.GradScaler(init_scale=64.0, growth_interval=2)
+
+    @smp.step
+    def scaled_step(x):
+        model.backward(scaler.scale(model(x)["out"][0].sum()))
+
+    scales, moved = [], []
+    for step in range(steps):
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        optimizer.zero_grad()
+        x = batch(step, smp.dp_rank())
+        if step == spoiled and smp.rank() == spoiler:
+            x[0, 0] = float("inf")
+        scaled_step(x)
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        after = model.state_dict()
+        moved.append(any(not torch.equal(after[name], before[name]) for name in before))
+    return scales, moved
+
+
+def refuse_hook():
+    model = smp.DistributedModel(Chain())
+    model.register_comm_hook(None, lambda _state, bucket: bucket)
+
+
+def refuse_join():
+    model = smp.DistributedModel(Chain())
+    with model.join():
+        pass
