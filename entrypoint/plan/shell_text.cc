@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 
 #include "smp_runtime/core/error.h"
 
@@ -11,7 +10,8 @@ namespace entrypoint {
 namespace {
 
 bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-bool is_blank(char c) { return std::strchr(" \t\r\n", c) != nullptr; }
+bool is_one_of(std::string_view set, char c) { return set.find(c) != set.npos; }
+bool is_blank(char c) { return is_one_of(" \t\r\n", c); }
 
 class Splitter {
  public:
@@ -62,7 +62,7 @@ class Splitter {
     const std::size_t start = at_++;
     while (at_ < text_.size() && text_[at_] != '"') {
       const bool escapes =
-          text_[at_] == '\\' && at_ + 1 < text_.size() && std::strchr("$`\"\\\n", text_[at_ + 1]);
+          text_[at_] == '\\' && at_ + 1 < text_.size() && is_one_of("$`\"\\\n", text_[at_ + 1]);
       if (escapes) {
         if (text_[at_ + 1] != '\n') word_ += text_[at_ + 1];
         at_ += 2;
@@ -111,7 +111,7 @@ class Splitter {
 
 std::string shell_quote(std::string_view word) {
   const auto is_safe = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("@%+=:,./-_", c) != nullptr;
+    return std::isalnum(static_cast<unsigned char>(c)) || is_one_of("@%+=:,./-_", c);
   };
   if (!word.empty() && std::ranges::all_of(word, is_safe)) return std::string(word);
   std::string quoted = "'";
@@ -136,6 +136,10 @@ std::string shell_join(std::span<const std::string> words) {
 
 std::vector<std::string> shell_split(std::string_view text, const EnvironmentMap& variables,
                                      std::string_view what) {
+  if (const std::size_t at = text.find('\0'); at != text.npos) {
+    throw smp::ConfigError("{}: character {} is a NUL, which no program can be given; leave it out",
+                           what, at + 1);
+  }
   return Splitter(text, variables, what).split();
 }
 

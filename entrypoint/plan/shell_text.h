@@ -19,7 +19,8 @@ std::string shell_join(std::span<const std::string> words);
 
 /// Splits as a shell would: quotes and backslashes, and $NAME and ${NAME} from `variables` outside
 /// single quotes (unset ones are empty). No globs, no commands. Values of variables are not split
-/// again. Throws ConfigError that starts with `what` for a quote that does not close.
+/// again. Throws ConfigError that starts with `what` for a quote that does not close, and for a
+/// NUL.
 std::vector<std::string> shell_split(std::string_view text, const EnvironmentMap& variables,
                                      std::string_view what);
 

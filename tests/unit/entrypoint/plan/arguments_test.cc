@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <random>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -79,6 +80,14 @@ TEST(ShellText, SplitsAsAShellDoes) {
   EXPECT_THAT(split("$TWO $ $1 ${ \"a\\\"b\\c\""), ElementsAre("a b", "$", "$1", "${", "a\"b\\c"));
   EXPECT_THAT(message_of([&] { split("a 'b"); }), HasSubstr("here: the quote ' at character 3"));
   EXPECT_THAT(message_of([&] { split("\"b"); }), HasSubstr("does not close"));
+}
+
+TEST(ShellText, ANulIsRefusedWhereverItStands) {
+  using std::string_literals::operator""s;
+
+  for (const std::string& text : {"a\0b"s, "a '\0'"s, "\0"s, "\"$A\0_B\""s}) {
+    EXPECT_THAT(message_of([&] { shell_split(text, {}, "here"); }), HasSubstr("is a NUL")) << text;
+  }
 }
 
 TEST(ShellText, SplitUndoesJoin) {
