@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/launch/process_job.h"
 
+#include <csignal>
+
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/rank_exec.h"
 
@@ -23,6 +25,10 @@ std::string program_name(Runner runner) {
   return "the user's script";
 }
 
+// mpirun forwards these. Outside of its time for that, while it starts or its ranks have ended well
+// and it clears up, one would kill it; libevent gives back what was there before its own handlers.
+std::vector<int> signals_for_ranks() { return {SIGUSR1, SIGUSR2, kUserSignal1OverMpi}; }
+
 }  // namespace
 
 Command planned_command(const LaunchPlan& plan, const JobSettings& settings,
@@ -35,7 +41,8 @@ Command planned_command(const LaunchPlan& plan, const JobSettings& settings,
       .output = Output::kStream,
       .on_stop = stop_steps(plan.runner, settings.stop_after),
       .forwards_user_signals = plan.runner != Runner::kTorchrun,  // torchrun would die of them
-      .sigusr1_as = plan.runs_mpirun() ? kUserSignal1OverMpi : SIGUSR1};
+      .sigusr1_as = plan.runs_mpirun() ? kUserSignal1OverMpi : SIGUSR1,
+      .ignored_signals = plan.runs_mpirun() ? signals_for_ranks() : std::vector<int>{}};
 }
 
 Outcome ProcessJob::run() {

@@ -47,6 +47,7 @@ struct Command {
   std::vector<StopStep> on_stop;       ///< empty: a stop request is the caller's to act on
   bool forwards_user_signals = false;  ///< SIGUSR1 and SIGUSR2 go to its process group
   int sigusr1_as = SIGUSR1;            ///< for mpirun, to whose ranks SIGUSR1 means: stop
+  std::vector<int> ignored_signals;  ///< until it asks for them, and again when it is about to end
 };
 
 /// A piece of our own program that may block, run in a forked child so that it can be killed at any

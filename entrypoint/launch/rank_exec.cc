@@ -78,7 +78,8 @@ int run_rank(const RankRequest& request) {
   sigemptyset(&set);
   for (const int signal : kSignals) sigaddset(&set, signal);
   sigprocmask(SIG_BLOCK, &set, nullptr);
-  signal(SIGCHLD, SIG_DFL);  // inherited as ignored it would let no child be waited for
+  // SIGCHLD inherited as ignored would let no child be waited for; mpirun ignores others.
+  for (const int number : kSignals) signal(number, SIG_DFL);
   const pid_t daemon = getppid();
   prctl(PR_SET_PDEATHSIG, SIGTERM);
 

@@ -29,8 +29,9 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 // Runs in the child: only async-signal-safe calls from here to exec.
-void reset_signals() {
+void reset_signals(const std::vector<int>& ignored) {
   for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
+  for (const int signal : ignored) ::signal(signal, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -113,7 +114,7 @@ pid_t spawn(const SpawnRequest& request) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);  // the parent died before the line above
-    reset_signals();
+    reset_signals(request.ignored_signals);
     if (!use_as(request.in, STDIN_FILENO) || !use_as(request.out, STDOUT_FILENO) ||
         !use_as(request.err, STDERR_FILENO)) {
       report_and_exit(report.write.get());

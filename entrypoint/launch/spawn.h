@@ -22,11 +22,12 @@ struct SpawnRequest {
   int in = -1;                              ///< -1: ours
   int out = -1;
   int err = -1;
+  std::vector<int> ignored_signals;  ///< until the program asks for them itself
 };
 
-/// Starts the program as leader of a new process group, with no signal blocked or ignored, killed
-/// by the kernel when the calling thread ends. Throws ConfigError when the program is not found,
-/// HostError for any other refusal, with the reason exec gave.
+/// Starts the program as leader of a new process group, no signal blocked and no other one ignored,
+/// killed by the kernel when the calling thread ends. Throws ConfigError when the program is not
+/// found, HostError for any other refusal, with the reason exec gave.
 pid_t spawn(const SpawnRequest& request);
 
 /// The file that executing `name` would start, or an empty path. `path` is PATH's value.

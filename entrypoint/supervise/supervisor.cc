@@ -191,7 +191,8 @@ ChildId Supervisor::start(const launch::Command& command) {
                               .working_directory = command.working_directory,
                               .in = in.get(),
                               .out = out.write.get(),
-                              .err = err.write.get()});
+                              .err = err.write.get(),
+                              .ignored_signals = command.ignored_signals});
   child->pipes = {std::move(out.read), std::move(err.read)};
   if (command.output == Output::kStream) {
     stream_to(*child, StreamKind::kOut);

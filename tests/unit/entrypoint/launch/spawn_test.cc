@@ -82,6 +82,16 @@ TEST(Spawn, ReportsAFolderThatIsMissing) {
               HasSubstr("in /no/such/folder: No such file or directory"));
 }
 
+TEST(Spawn, LetsAProgramIgnoreSignalsUntilItAsksForThem) {
+  SpawnRequest request = shell("kill -USR1 $$; echo alive; kill -USR2 $$; echo never");
+  request.ignored_signals = {SIGUSR1};
+
+  const Completed done = run_command(request, 60s);
+
+  EXPECT_EQ(done.output, "alive\n");
+  EXPECT_EQ(done.status.signal, SIGUSR2);
+}
+
 TEST(Spawn, KillsWhatOutlivesItsLimit) {
   // The output is closed, so only the limit can end the wait.
   const Completed done = run_command(shell("exec >&- 2>&-; sleep 1000"), 50ms);
