@@ -29,7 +29,7 @@ struct Tuning {
   /// slots of a host's ranks stay in its caches.
   size_t slot_bytes = 128 * 1024;
   /// The same in a group over several hosts, where a slot is cut into the network's messages.
-  size_t wire_slot_bytes = 1024 * 1024;
+  size_t wire_slot_bytes = 256 * 1024;
   /// Up to here a collective is one step: all data travels with the notes.
   size_t small_bytes = 32 * 1024;
 };

@@ -3,7 +3,7 @@
 //
 //   variable               default  meaning
 //   SMDDP_SLOT_BYTES        131072  of shared memory, eight times for each rank, for data on its
-//   way SMDDP_WIRE_SLOT_BYTES  1048576  the same in groups over several hosts, twelve times
+//   way SMDDP_WIRE_SLOT_BYTES   262144  the same in groups over several hosts, twelve times
 //   SMDDP_SMALL_BYTES 32768  up to here a collective is one step of all ranks SMDDP_FABRIC_PROVIDER
 //   libfabric's provider between hosts, e.g. efa or tcp; else that of
 //                                   FI_PROVIDER, else efa where a device is, else one
