@@ -2,14 +2,12 @@
 // What a user may set by environment: the one table of it.
 //
 //   variable               default  meaning
-//   SMDDP_SLOT_BYTES        131072  of shared memory, eight times for each rank, for data on its
-//   way SMDDP_WIRE_SLOT_BYTES   262144  the same in groups over several hosts, twelve times
-//   SMDDP_SMALL_BYTES 32768  up to here a collective is one step of all ranks SMDDP_FABRIC_PROVIDER
-//   libfabric's provider between hosts, e.g. efa or tcp; else that of
-//                                   FI_PROVIDER, else efa where a device is, else one
-//                                   over TCP (net, tcp)
-//   SMDDP_INTERFACE                 network interface to other hosts, e.g. eth0; else the one that
-//                                   leads to MASTER_ADDR
+//   SMDDP_SLOT_BYTES        131072  of shared memory for data on its way, four for each rank
+//   SMDDP_WIRE_SLOT_BYTES   262144  the same in groups over several hosts, twelve for each rank
+//   SMDDP_SMALL_BYTES        32768  up to here a collective is one step of all ranks
+//   SMDDP_FABRIC_PROVIDER           of libfabric between hosts, e.g. efa or tcp; else that of
+//                                   FI_PROVIDER, else efa where a device is, else one over TCP
+//   SMDDP_INTERFACE                 to other hosts, e.g. eth0; else the one to MASTER_ADDR
 #pragma once
 
 #include "smp_runtime/collectives/communicator.h"
