@@ -6,10 +6,19 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace smp::sharding {
+
+/// How well fetching ahead did in a pass.
+struct Prefetched {
+  std::int64_t expected = 0;  ///< needs that came as learned
+  std::int64_t needs = 0;
+  std::int64_t ahead = 0;  ///< gathers that were under way before they were needed
+  std::int64_t gathers = 0;
+};
 
 /// Not thread-safe; units are numbers.
 class GatherOrder {

@@ -18,7 +18,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "smp_runtime/sharding/gather_order.h"
 #include "smp_runtime/sharding/shard_exchange.h"
+#include "smp_runtime/sharding/sharded_unit.h"
 #include "smp_runtime/sharding/unit_layout.h"
 
 namespace smp::sharding {
@@ -37,12 +39,6 @@ struct StoreOptions {
   std::int64_t bucket = 0;                 ///< [elements] of a bucket of gradients
   std::int64_t most_live = 0;              ///< [elements] gathered at once, if it can be helped
   bool prefetch = true;
-};
-
-struct StoredParameter {
-  at::Tensor tensor;  ///< whole, equal on all ranks; floating point
-  std::string name;
-  int block = 0;
 };
 
 /// A run of the masters of this rank, in one of its arenas, that belongs to one parameter.
@@ -114,12 +110,7 @@ class ParameterStore {
 
   [[nodiscard]] StoreUse use() const;
   [[nodiscard]] ShardExchange::Traffic traffic() const;
-  struct Prefetched {
-    std::int64_t expected = 0;  ///< needs of the last pass that came as learned
-    std::int64_t needs = 0;
-    std::int64_t ahead = 0;  ///< gathers that were under way before they were needed
-    std::int64_t gathers = 0;
-  };
+  /// Of the last pass.
   [[nodiscard]] Prefetched prefetched() const;
 
  private:

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/sharding/gradient_buckets.h"
+
+#include <utility>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/sum.h>
+
+namespace smp::sharding {
+namespace {
+
+constexpr std::size_t kInflight = 2;
+
+}  // namespace
+
+GradientBuckets::GradientBuckets(ShardExchange& exchange, std::int64_t bucket, SizeOf size_of,
+                                 Arrive arrive)
+    : exchange_(exchange),
+      bucket_(bucket),
+      size_of_(std::move(size_of)),
+      arrive_(std::move(arrive)) {}
+
+void GradientBuckets::add(int unit, at::Tensor flat) {
+  if (!filling_.empty() && filling_.back().flat.scalar_type() != flat.scalar_type()) launch();
+  elements_ += flat.numel();
+  filling_.push_back({.unit = unit, .flat = std::move(flat)});
+  if (elements_ >= bucket_) launch();
+}
+
+void GradientBuckets::flush() {
+  launch();
+  while (!inflight_.empty()) finish_oldest();
+}
+
+void GradientBuckets::launch() {
+  if (filling_.empty()) return;
+  const std::int64_t degree = exchange_.degree();
+  Bucket bucket;
+  std::vector<at::Tensor> rows;  // each [degree, shard]: row i is for rank i
+  for (const Contribution& contribution : filling_) {
+    bucket.units.push_back(contribution.unit);
+    rows.push_back(contribution.flat.view({degree, -1}));
+  }
+  const at::Tensor sent = rows.size() == 1 ? rows[0] : at::cat(rows, 1);
+  bucket.pending = exchange_.start_reduce(bucket.units[0], sent);
+  filling_.clear();
+  elements_ = 0;
+  inflight_.push_back(std::move(bucket));
+  while (inflight_.size() > kInflight) finish_oldest();
+}
+
+void GradientBuckets::finish_oldest() {
+  Bucket bucket = std::move(inflight_.front());
+  inflight_.pop_front();
+  const at::Tensor arrived = exchange_.wait(bucket.pending);
+  const at::Tensor sum = at::sum(arrived, {0}, /*keepdim=*/false, size_of_(bucket.units[0]).master);
+  std::int64_t offset = 0;
+  for (const int unit : bucket.units) {
+    const std::int64_t shard = size_of_(unit).shard;
+    arrive_(unit, sum.narrow(0, offset, shard));
+    offset += shard;
+  }
+}
+
+}  // namespace smp::sharding

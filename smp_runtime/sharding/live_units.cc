@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/sharding/live_units.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::sharding {
+namespace {
+
+constexpr std::int64_t kFetchedAhead = 50'000'000;  // elements fetched ahead at once
+constexpr std::size_t kLookahead = 16;              // needs
+
+}  // namespace
+
+LiveUnits::LiveUnits(Options options, ShardExchange& exchange, std::vector<ShardedUnit>& units)
+    : options_(options), exchange_(exchange), units_(units) {}
+
+void LiveUnits::adopt(int number) {
+  ShardedUnit& unit = at(number);
+  if (unit.always_live) {
+    unit.state = UnitState::kLive;
+    show(unit);
+    return;
+  }
+  hide(unit);
+  memory_.take_away(unit.full);
+}
+
+void LiveUnits::begin_pass(bool training) {
+  order_ = &orders_[training ? 0 : 1];
+  order_->begin();
+  prefetched_ = {};
+}
+
+void LiveUnits::use(int number) {
+  need(number);
+  ++at(number).users;
+}
+
+void LiveUnits::end_use(int number) {
+  --at(number).users;
+  release(number);
+}
+
+void LiveUnits::hold(int number) {
+  need(number);
+  at(number).held = !at(number).always_live;
+}
+
+void LiveUnits::let_go(int number) {
+  at(number).held = false;
+  release(number);
+}
+
+Prefetched LiveUnits::prefetched() const {
+  Prefetched result = prefetched_;
+  const GatherOrder::Score score = order_->score();
+  result.expected = static_cast<std::int64_t>(score.expected);
+  result.needs = static_cast<std::int64_t>(score.needs);
+  return result;
+}
+
+void LiveUnits::show(ShardedUnit& unit) {
+  for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
+    const PlacedParameter& placed = unit.layout.parameters[index];
+    at::Tensor& parameter = unit.parameters[index].tensor;
+    parameter.set_data(unit.full.narrow(0, placed.offset, placed.elements).view(parameter.sizes()));
+  }
+  note_versions(unit);
+}
+
+void LiveUnits::hide(ShardedUnit& unit) {
+  const at::ScalarType type = unit.full.scalar_type();
+  at::Tensor& one = placeholders_[type];
+  if (!one.defined()) {
+    one = at::full({}, std::numeric_limits<double>::quiet_NaN(), unit.full.options().dtype(type));
+  }
+  for (StoredParameter& parameter : unit.parameters) {
+    parameter.tensor.set_data(one.expand(parameter.tensor.sizes()));
+  }
+  note_versions(unit);
+}
+
+void LiveUnits::note_versions(ShardedUnit& unit) {
+  unit.versions.clear();
+  for (const StoredParameter& parameter : unit.parameters) {
+    unit.versions.push_back(static_cast<std::uint32_t>(parameter.tensor._version()));
+  }
+}
+
+void LiveUnits::check_untouched(const ShardedUnit& unit) {
+  for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
+    const at::Tensor& parameter = unit.parameters[index].tensor;
+    const at::Tensor& owner =
+        unit.state == UnitState::kLive ? unit.full : placeholders_[unit.full.scalar_type()];
+    const bool same_memory = parameter.is_alias_of(owner);
+    const bool same_value =
+        static_cast<std::uint32_t>(parameter._version()) == unit.versions[index];
+    if (same_memory && same_value) continue;
+    throw UserCodeError(
+        "parameter {} was {} outside of the optimizer; its values are sharded over {} ranks and "
+        "kept by the library, so that the change would be lost: use model.load_state_dict()",
+        unit.parameters[index].name, same_memory ? "changed in place" : "given other memory",
+        exchange_.degree());
+  }
+}
+
+void LiveUnits::need(int number) {
+  ShardedUnit& unit = at(number);
+  if (unit.always_live || unit.users > 0 || unit.held) return;
+  const at::NoGradGuard no_grad;
+  const bool followed = order_->expected(0).has_value();
+  if (!order_->note(number) && followed) drop_idle();
+  if (unit.state == UnitState::kLive) {
+    fetch_ahead();
+    return;
+  }
+  ++prefetched_.gathers;
+  if (unit.state == UnitState::kSharded) {
+    if (elements_ + unit.layout.padded > options_.most_live) drop_idle();
+    start(number);
+  } else {
+    ++prefetched_.ahead;
+  }
+  fetch_ahead();
+  arrive(number);
+}
+
+void LiveUnits::start(int number) {
+  ShardedUnit& unit = at(number);
+  check_untouched(unit);
+  memory_.give(unit.full, unit.layout.padded);
+  elements_ += unit.layout.padded;
+  inflight_ += unit.layout.padded;
+  bytes_ += static_cast<std::int64_t>(unit.full.nbytes());
+  peak_bytes_ = std::max(peak_bytes_, bytes_);
+  unit.state = UnitState::kInflight;
+  unit.pending = exchange_.start_gather(number, unit.full, unit.own);
+}
+
+void LiveUnits::arrive(int number) {
+  ShardedUnit& unit = at(number);
+  if (unit.state == UnitState::kInflight) {
+    inflight_ -= unit.layout.padded;
+    unit.state = UnitState::kLive;
+    exchange_.wait(unit.pending);
+  }
+  show(unit);
+}
+
+void LiveUnits::fetch_ahead() {
+  if (!options_.prefetch) return;
+  for (std::size_t ahead = 0; ahead < kLookahead; ++ahead) {
+    const std::optional<int> next = order_->expected(ahead);
+    if (!next) return;
+    ShardedUnit& unit = at(*next);
+    if (unit.state != UnitState::kSharded) continue;
+    const std::int64_t size = unit.layout.padded;
+    if (elements_ + size > options_.most_live) return;
+    if (inflight_ > 0 && inflight_ + size > kFetchedAhead) return;
+    start(*next);
+  }
+}
+
+void LiveUnits::release(int number) {
+  ShardedUnit& unit = at(number);
+  if (unit.always_live || unit.state != UnitState::kLive || unit.users > 0 || unit.held) return;
+  if (order_->expected(0) == number && elements_ <= options_.most_live) return;
+  discard(number);
+}
+
+void LiveUnits::discard(int number) {
+  ShardedUnit& unit = at(number);
+  const at::NoGradGuard no_grad;
+  if (unit.state == UnitState::kInflight) arrive(number);
+  check_untouched(unit);
+  hide(unit);
+  bytes_ -= static_cast<std::int64_t>(unit.full.nbytes());
+  elements_ -= unit.layout.padded;
+  memory_.take_away(unit.full);
+  unit.state = UnitState::kSharded;
+}
+
+void LiveUnits::drop_idle() {
+  for (std::size_t number = 0; number < units_.size(); ++number) {
+    const ShardedUnit& unit = units_[number];
+    if (unit.always_live || unit.state == UnitState::kSharded || unit.users > 0 || unit.held)
+      continue;
+    discard(static_cast<int>(number));
+  }
+}
+
+}  // namespace smp::sharding

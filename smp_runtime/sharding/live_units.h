@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which units are gathered: when they are fetched, kept and given up.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/sharding/gather_order.h"
+#include "smp_runtime/sharding/gathered_memory.h"
+#include "smp_runtime/sharding/sharded_unit.h"
+
+namespace smp::sharding {
+
+/// Leads each unit through SHARDED -> INFLIGHT -> LIVE -> SHARDED (parameter_store.h). What it
+/// gathers follows from the calls alone, so that all ranks of the group gather alike. Not
+/// thread-safe.
+class LiveUnits {
+ public:
+  struct Options {
+    std::int64_t most_live = 0;  ///< [elements] gathered at once, if it can be helped
+    bool prefetch = true;
+  };
+
+  /// `exchange` and `units` must outlive this.
+  LiveUnits(Options options, ShardExchange& exchange, std::vector<ShardedUnit>& units);
+
+  /// A unit was filled: its parameters become views of it, or are hidden and its memory given back.
+  void adopt(int number);
+
+  /// A forward begins; `training` passes and others have orders of their own.
+  void begin_pass(bool training);
+  /// Makes a unit live and counts a user.
+  void use(int number);
+  /// One user less; gives the unit up if nobody needs it.
+  void end_use(int number);
+  /// The backward needs a unit, until let_go().
+  void hold(int number);
+  void let_go(int number);
+  /// Gives up what was fetched or kept for a need that is not coming.
+  void drop_idle();
+
+  /// Throws UserCodeError if a script gave a parameter other memory, or wrote to it, since.
+  void check_untouched(const ShardedUnit& unit);
+  /// From now on the parameters count as they are.
+  static void note_versions(ShardedUnit& unit);
+
+  [[nodiscard]] std::int64_t peak_bytes() const { return peak_bytes_; }
+  [[nodiscard]] Prefetched prefetched() const;
+
+ private:
+  ShardedUnit& at(int number) { return units_.at(static_cast<std::size_t>(number)); }
+  void need(int number);
+  void start(int number);
+  void arrive(int number);
+  void fetch_ahead();
+  void release(int number);
+  void discard(int number);
+  static void show(ShardedUnit& unit);
+  void hide(ShardedUnit& unit);
+
+  const Options options_;
+  ShardExchange& exchange_;
+  std::vector<ShardedUnit>& units_;
+  GatheredMemory memory_;
+  std::map<at::ScalarType, at::Tensor> placeholders_;
+  std::array<GatherOrder, 2> orders_;
+  GatherOrder* order_ = &orders_[0];
+  Prefetched prefetched_;
+  std::int64_t elements_ = 0;  ///< gathered or under way
+  std::int64_t inflight_ = 0;  ///< [elements]
+  std::int64_t bytes_ = 0;
+  std::int64_t peak_bytes_ = 0;
+};
+
+}  // namespace smp::sharding

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit of a parameter store with its tensors, and the making of all units of a model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/sharding/shard_exchange.h"
+#include "smp_runtime/sharding/unit_layout.h"
+
+namespace smp::sharding {
+
+struct StoredParameter {
+  at::Tensor tensor;  ///< whole, equal on all ranks; floating point
+  std::string name;
+  int block = 0;
+};
+
+enum class UnitState { kSharded, kInflight, kLive };
+
+struct ShardedUnit {
+  UnitLayout layout;
+  std::string name;
+  std::vector<StoredParameter> parameters;
+  bool trained = false;
+  bool always_live = false;
+  at::Tensor full;      ///< [padded] in the computing type; has memory only while not sharded
+  at::Tensor own;       ///< [shard] in the computing type: what this rank gives to a gather
+  at::Tensor master;    ///< [shard] in the master's type; `own` itself where types are equal
+  at::Tensor gradient;  ///< [shard] in the master's type; of trained units
+  std::size_t arena = 0;
+  std::int64_t arena_offset = 0;
+
+  // Its life, which LiveUnits leads.
+  UnitState state = UnitState::kSharded;
+  ShardExchange::Pending pending;
+  std::vector<std::uint32_t> versions;  ///< of the parameters when they came alive
+  int users = 0;                        ///< calls under way that need it
+  bool held = false;                    ///< the backward needs it
+
+  // Its gradient.
+  std::size_t arrived = 0;  ///< gradients of the backward that is running
+  bool fresh = true;        ///< nothing was added to `gradient` since it was zeroed
+};
+
+/// Masters of one type, flat, and their gradients.
+struct Arena {
+  at::Tensor master;
+  at::Tensor gradient;
+};
+
+struct UnitOptions {
+  int degree = 1;
+  int index = 0;  ///< of this rank in its shard group
+  at::ScalarType compute_type = at::ScalarType::Undefined;
+  bool on_demand = true;
+  std::int64_t persistence_threshold = 0;  ///< [elements]
+  std::int64_t bucket = 0;                 ///< [elements]
+};
+
+struct ShardedModel {
+  std::vector<UnitLayout> layouts;
+  std::vector<ShardedUnit> units;
+  std::vector<int> unit_of;  ///< by parameter
+  std::vector<Arena> arenas;
+};
+
+/// Plans the units and makes the arenas.
+ShardedModel make_units(const UnitOptions& options, const std::vector<StoredParameter>& parameters,
+                        const std::vector<std::string>& block_names);
+
+/// Makes a unit's tensors and fills them from its parameters, which stay as they are.
+void fill_unit(const UnitOptions& options, const std::vector<StoredParameter>& parameters,
+               std::vector<Arena>& arenas, ShardedUnit& unit);
+
+}  // namespace smp::sharding
