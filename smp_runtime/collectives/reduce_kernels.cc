@@ -9,8 +9,12 @@ namespace smp::collectives {
 namespace {
 
 bool has_avx2() {
+#if defined(__x86_64__)
   static const bool has = __builtin_cpu_supports("avx2") > 0 && __builtin_cpu_supports("f16c") > 0;
   return has;
+#else
+  return false;
+#endif
 }
 
 }  // namespace
@@ -18,9 +22,11 @@ bool has_avx2() {
 void reduce(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
             std::byte* destination, size_t count, int divisor) {
   SMP_CHECK(!sources.empty() && divisor >= 1, "{} sources, divisor {}", sources.size(), divisor);
+#if defined(__x86_64__)
   if (has_avx2()) {
     return reduce_avx2(type, op, sources.data(), sources.size(), destination, count, divisor);
   }
+#endif
   reduce_portably(type, op, sources, destination, count, divisor);
 }
 

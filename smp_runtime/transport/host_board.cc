@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <fmt/ranges.h>
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -44,6 +43,15 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, microseconds longest
 
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+/// Leaves the core's units to its other thread for a moment.
+void pause_spin() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
 }
 
 /// Counts may wrap; no two ranks are ever two thousand million steps apart.
@@ -162,7 +170,7 @@ void HostBoard::wait_for(int rank, uint32_t step, const WaitLimit& limit) {
   const std::atomic<uint32_t>& theirs = cell(rank).step;
   for (int turn = 0; turn <= spins_; ++turn) {
     if (reached(theirs.load(std::memory_order_acquire), step)) return;
-    _mm_pause();
+    pause_spin();
   }
   for (int turn = 0; turn < kYields; ++turn) {
     sched_yield();
