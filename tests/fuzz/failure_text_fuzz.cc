@@ -88,7 +88,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
   require(shown.find("\nExitCode ") != std::string::npos);
   require(shown.find("\nErrorMessage \"") != std::string::npos);
   require(shown.find("\nCommand \"mpirun -np 2 python3 train.py\"\n") != std::string::npos);
-  require(failure.find("\nErrorMessage \"\"\n") == std::string::npos);
+  // A script that prints quotes may print this line itself.
+  if (text.find('"') == std::string::npos) {
+    require(failure.find("\nErrorMessage \"\"\n") == std::string::npos);
+  }
   static_cast<void>(SecretValues{}.mask(failure));
   return 0;
 }
