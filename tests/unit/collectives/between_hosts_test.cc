@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of groups over several hosts, in one process: libfabric over the loopback.
 #include <algorithm>
-#include <cmath>
 #include <latch>
-#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,25 +17,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr Tuning kSmallSlots{.slot_bytes = 512, .wire_slot_bytes = 512, .small_bytes = 64};
-
-CallHeader call_of(size_t elements, ElementType type = ElementType::kFloat32) {
-  CallHeader call;
-  call.elements = elements;
-  call.type = type;
-  call.dims = 1;
-  call.shape[0] = static_cast<int64_t>(elements);
-  return call;
-}
-
-/// Values whose sums depend on their order.
-std::vector<float> values_of(int rank, size_t count) {
-  std::mt19937 random(static_cast<uint32_t>(rank) + 1);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = std::ldexp(static_cast<float>(random() % 2001) - 1000, static_cast<int>(random() % 20));
-  }
-  return values;
-}
 
 /// The ranks of each host in their order, then the hosts; a few values go with the notes, in rank
 /// order.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/collectives/communicator.h"
 
-#include <cmath>
 #include <latch>
-#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,25 +19,6 @@ using testing::IsEmpty;
 // Small, so that a test of some kilobytes walks through many chunks and all slots.
 constexpr Tuning kSmallSlots{.slot_bytes = 512, .small_bytes = 64};
 constexpr int kRanks = 4;
-
-CallHeader call_of(size_t elements, ElementType type = ElementType::kFloat32) {
-  CallHeader call;
-  call.elements = elements;
-  call.type = type;
-  call.dims = 1;
-  call.shape[0] = static_cast<int64_t>(elements);
-  return call;
-}
-
-/// Values whose sums depend on their order.
-std::vector<float> values_of(int rank, size_t count) {
-  std::mt19937 random(static_cast<uint32_t>(rank) + 1);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = std::ldexp(static_cast<float>(random() % 2001) - 1000, static_cast<int>(random() % 20));
-  }
-  return values;
-}
 
 std::vector<float> sum_in_rank_order(int ranks, size_t count) {
   std::vector<float> sum = values_of(0, count);

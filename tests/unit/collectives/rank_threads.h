@@ -2,12 +2,14 @@
 // Ranks as threads: of one host, or of several that differ in nothing but their names.
 #pragma once
 
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +22,25 @@ namespace smp::collectives {
 
 inline transport::WaitLimit a_limit(std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   return transport::WaitLimit::after(timeout, "test");
+}
+
+inline CallHeader call_of(size_t elements, ElementType type = ElementType::kFloat32) {
+  CallHeader call;
+  call.elements = elements;
+  call.type = type;
+  call.dims = 1;
+  call.shape[0] = static_cast<int64_t>(elements);
+  return call;
+}
+
+/// Values whose sums depend on their order.
+inline std::vector<float> values_of(int rank, size_t count) {
+  std::mt19937 random(static_cast<uint32_t>(rank) + 1);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = std::ldexp(static_cast<float>(random() % 2001) - 1000, static_cast<int>(random() % 20));
+  }
+  return values;
 }
 
 class StoreOfThreads : public transport::KeyValueStore {
