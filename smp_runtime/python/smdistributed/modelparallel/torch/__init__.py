@@ -11,6 +11,8 @@ Module map, in the order in which a job meets them:
     groups, ranks        groups of ranks, their numbers and c10d groups
     meeting, comm        barriers and objects between ranks
     marks                smp.partition and smp.set_partition
+    tensor_marks, tensor_registry, predefined_modules, tensor_plan, tensor_replacement
+                         which modules become distributed ones, and which those are
     model, optimizer     DistributedModel and DistributedOptimizer
     delayed_parameters, model_creation   parameters that get their values on their owner
     joining              replicas with different numbers of batches
@@ -69,10 +71,6 @@ from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.model_creation import (
     delay_param_initialization,
     model_creation,
-    set_tensor_parallelism,
-    tensor_parallelism,
-    tp_register,
-    tp_register_with_module,
 )
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 from smdistributed.modelparallel.torch.ranks import (
@@ -111,6 +109,14 @@ from smdistributed.modelparallel.torch.session import (
 )
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step import StepOutput, step
+from smdistributed.modelparallel.torch.tensor_marks import (
+    set_tensor_parallelism,
+    tensor_parallelism,
+)
+from smdistributed.modelparallel.torch.tensor_registry import (
+    tp_register,
+    tp_register_with_module,
+)
 
 WORLD = CommGroup.WORLD
 MP_GROUP = CommGroup.MP_GROUP

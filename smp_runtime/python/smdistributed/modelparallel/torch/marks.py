@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The partition that a script wants a module on."""
+"""The partition that a script wants a module on, and how modules are marked as they are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPPartitionError, SMPV
 from smdistributed.modelparallel.torch.state_mod import state
 
 _ATTRIBUTE = "_smp_partition"
-_open: list[int] = []  # the partitions of the contexts around, innermost last
+_open: list[tuple[str, Any]] = []  # what the contexts around note on modules, innermost last
 _plain_init: Callable[..., None] = nn.Module.__init__
 
 
@@ -33,16 +33,8 @@ def partition(index: int) -> Iterator[None]:
     >>> smp.shutdown()
     """
     _check("smp.partition", index)
-    # Patched while a context is open only, so that other code meets torch as it is.
-    if not _open:
-        nn.Module.__init__ = _marking_init  # type: ignore[method-assign]
-    _open.append(index)
-    try:
+    with marking(_ATTRIBUTE, index):
         yield
-    finally:
-        _open.pop()
-        if not _open:
-            nn.Module.__init__ = _plain_init  # type: ignore[method-assign]
 
 
 def set_partition(module: nn.Module, index: int) -> None:
@@ -76,9 +68,24 @@ def partition_of(module: nn.Module) -> int | None:
     return module.__dict__.get(_ATTRIBUTE)
 
 
+@contextmanager
+def marking(attribute: str, value: Any) -> Iterator[None]:
+    """Modules created inside have ``value`` under ``attribute``; the innermost context wins."""
+    # Patched while a context is open only, so that other code meets torch as it is.
+    if not _open:
+        nn.Module.__init__ = _marking_init  # type: ignore[method-assign]
+    _open.append((attribute, value))
+    try:
+        yield
+    finally:
+        _open.pop()
+        if not _open:
+            nn.Module.__init__ = _plain_init  # type: ignore[method-assign]
+
+
 def _marking_init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
     _plain_init(self, *args, **kwargs)
-    self.__dict__[_ATTRIBUTE] = _open[-1]
+    self.__dict__.update(_open)
 
 
 def _check(what: str, index: int) -> None:

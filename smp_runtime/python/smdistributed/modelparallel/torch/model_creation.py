@@ -3,39 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.delayed_parameters import delayed
-from smdistributed.modelparallel.torch.not_yet import refuse, unavailable_function
 from smdistributed.modelparallel.torch.state_mod import state
-
-_TENSOR = "tensor parallelism"
-
-
-@contextmanager
-def tensor_parallelism(enabled: bool = True, **_config: Any) -> Iterator[None]:
-    """Marks modules created inside for tensor parallelism. Without effect on one tensor rank.
-
-    >>> import smdistributed.modelparallel.torch as smp
-    >>> smp.init()
-    >>> with smp.tensor_parallelism():
-    ...     layer = torch.nn.Linear(2, 2)
-    >>> smp.shutdown()
-    """
-    if enabled and ranks.tp_size() > 1:
-        refuse("smp.tensor_parallelism", _TENSOR)
-    yield
-
-
-def set_tensor_parallelism(_module: torch.nn.Module, enabled: bool = True, **_config: Any) -> None:
-    """Marks a module and what is below it. Without effect on one tensor rank."""
-    if enabled and ranks.tp_size() > 1:
-        refuse("smp.set_tensor_parallelism", _TENSOR)
+from smdistributed.modelparallel.torch.tensor_marks import tensor_parallelism as tensor_context
 
 
 @contextmanager
@@ -65,7 +42,7 @@ def delay_param_initialization(enabled: bool = True) -> Iterator[None]:
 def model_creation(
     tensor_parallelism: bool = False,
     dtype: torch.dtype | None = None,
-    **_tensor_parallel_config: Any,
+    **tensor_parallel_config: Any,
 ) -> Iterator[None]:
     """``tensor_parallelism``, a default type of new parameters, and, if the job is configured with
     ``delayed_parameter_initialization``, ``delay_param_initialization`` in one.
@@ -77,18 +54,15 @@ def model_creation(
     >>> torch.get_default_dtype()
     torch.float32
     """
-    if tensor_parallelism and ranks.tp_size() > 1:
-        refuse("smp.model_creation", _TENSOR)
+    marking = (
+        tensor_context(**tensor_parallel_config) if tensor_parallelism else contextlib.nullcontext()
+    )
     before = torch.get_default_dtype()
     if dtype is not None:
         torch.set_default_dtype(dtype)
     delay = state.initialized and bool(state.cfg.delayed_parameter_initialization)
     try:
-        with delay_param_initialization(delay):
+        with delay_param_initialization(delay), marking:
             yield
     finally:
         torch.set_default_dtype(before)
-
-
-tp_register = unavailable_function("smp.tp_register", _TENSOR)
-tp_register_with_module = unavailable_function("smp.tp_register_with_module", _TENSOR)

@@ -1,11 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translations of state dicts: they come with tensor parallelism."""
+"""BERT: state dicts of Hugging Face's models and of distributed ones, either from the other."""
 
-from smdistributed.modelparallel.torch.not_yet import unavailable_function
+from __future__ import annotations
 
-_FEATURE = "tensor parallelism"
+from collections.abc import Mapping
+from typing import Any
 
-translate_state_dict_to_hf_bert = unavailable_function("translate_state_dict_to_hf_bert", _FEATURE)
-translate_hf_state_dict_to_smdistributed_bert = unavailable_function(
-    "translate_hf_state_dict_to_smdistributed_bert", _FEATURE
+from smdistributed.modelparallel.torch.nn.huggingface.encoder_names import (
+    encoder_to_plain,
+    encoder_to_split,
 )
+
+
+def translate_hf_state_dict_to_smdistributed_bert(
+    state_dict: Mapping[str, Any], max_seq_len: int | None = None
+) -> dict[str, Any]:
+    """A state dict of any of Hugging Face's BERT models under the distributed names.
+
+    ``max_seq_len`` is without effect: BERT has no causal masks.
+    """
+    return encoder_to_split(state_dict)
+
+
+def translate_state_dict_to_hf_bert(
+    state_dict: Mapping[str, Any], max_seq_len: int | None = None
+) -> dict[str, Any]:
+    """The inverse of ``translate_hf_state_dict_to_smdistributed_bert``."""
+    return encoder_to_plain(state_dict)

@@ -1,14 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translations of state dicts: they come with tensor parallelism."""
+"""GPT-2: state dicts of Hugging Face's models and of distributed ones, either from the other."""
 
-from smdistributed.modelparallel.torch.not_yet import unavailable_function
+from __future__ import annotations
 
-_FEATURE = "tensor parallelism"
+from collections.abc import Mapping
+from typing import Any
 
-translate_state_dict_to_hf_gpt2 = unavailable_function("translate_state_dict_to_hf_gpt2", _FEATURE)
-translate_hf_state_dict_to_smdistributed_gpt2 = unavailable_function(
-    "translate_hf_state_dict_to_smdistributed_gpt2", _FEATURE
+from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import with_causal_masks
+from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable, conv1d, linear
+
+_LAYER = (
+    linear("ln_1", "attention.pre_layernorm"),
+    conv1d("attn.c_attn", "attention.query", "attention.key", "attention.value"),
+    conv1d("attn.c_proj", "attention.dense"),
+    linear("ln_cross_attn", "cross_attention.pre_layernorm"),
+    conv1d("crossattention.q_attn", "cross_attention.query"),
+    conv1d("crossattention.c_attn", "cross_attention.key", "cross_attention.value"),
+    conv1d("crossattention.c_proj", "cross_attention.dense"),
+    linear("ln_2", "output.pre_layernorm"),
+    conv1d("mlp.c_fc", "output.dense1"),
+    conv1d("mlp.c_proj", "output.dense2"),
 )
-translate_hf_state_dict_to_smdistributed = unavailable_function(
-    "translate_hf_state_dict_to_smdistributed", _FEATURE
-)
+_MASKS = r"\.attn\.(masked_)?bias$"
+
+
+def _table(prefix: str) -> NameTable:
+    return NameTable(
+        _LAYER,
+        f"{prefix}h.",
+        "transformer.seq_layers.",
+        (
+            linear(f"{prefix}wte", "word_embedding"),
+            linear(f"{prefix}wpe", "position_embedding"),
+            linear(f"{prefix}ln_f", "layernorm"),
+        ),
+        _MASKS,
+    )
+
+
+_LM_HEAD_MODEL, _MODEL = _table("transformer."), _table("")
+
+
+def translate_hf_state_dict_to_smdistributed_gpt2(
+    state_dict: Mapping[str, Any], max_seq_len: int | None = None
+) -> dict[str, Any]:
+    """A state dict of ``GPT2LMHeadModel`` or ``GPT2Model`` under the distributed names.
+
+    ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
+    """
+    table = _MODEL if "wte.weight" in state_dict else _LM_HEAD_MODEL
+    return table.to_split(state_dict)
+
+
+def translate_state_dict_to_hf_gpt2(
+    state_dict: Mapping[str, Any], max_seq_len: int | None = None
+) -> dict[str, Any]:
+    """The state dict of ``GPT2LMHeadModel``, or of ``GPT2Model`` if there is no head, from whole
+    distributed values.
+
+    With ``max_seq_len`` the causal masks of that length are among it, which versions of
+    Transformers before 4.31 keep as buffers.
+    """
+    table = _LM_HEAD_MODEL if "lm_head.weight" in state_dict else _MODEL
+    plain = table.to_plain(state_dict)
+    return with_causal_masks(plain, table.plain_layer, "attn", max_seq_len, -1e4)
+
+
+translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gpt2

@@ -1,16 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translations of state dicts: they come with tensor parallelism."""
+"""RoBERTa: state dicts of Hugging Face's models and of distributed ones, either from the other."""
 
-from smdistributed.modelparallel.torch.not_yet import unavailable_function
+from __future__ import annotations
 
-_FEATURE = "tensor parallelism"
+from collections.abc import Mapping
+from typing import Any
 
-translate_state_dict_to_hf_roberta = unavailable_function(
-    "translate_state_dict_to_hf_roberta", _FEATURE
+from smdistributed.modelparallel.torch.nn.huggingface.encoder_names import (
+    encoder_to_plain,
+    encoder_to_split,
 )
-translate_hf_state_dict_to_smdistributed_roberta = unavailable_function(
-    "translate_hf_state_dict_to_smdistributed_roberta", _FEATURE
-)
-translate_state_dict_to_smdistributed = unavailable_function(
-    "translate_state_dict_to_smdistributed", _FEATURE
-)
+
+
+def translate_hf_state_dict_to_smdistributed_roberta(
+    state_dict: Mapping[str, Any], max_seq_len: int | None = None
+) -> dict[str, Any]:
+    """A state dict of any of Hugging Face's RoBERTa models under the distributed names.
+
+    ``max_seq_len`` is without effect: RoBERTa has no causal masks.
+    """
+    return encoder_to_split(state_dict)
+
+
+def translate_state_dict_to_hf_roberta(
+    state_dict: Mapping[str, Any], max_seq_len: int | None = None
+) -> dict[str, Any]:
+    """The inverse of ``translate_hf_state_dict_to_smdistributed_roberta``."""
+    return encoder_to_plain(state_dict)
+
+
+translate_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_roberta

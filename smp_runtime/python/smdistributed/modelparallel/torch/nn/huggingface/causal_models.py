@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Hugging Face's causal models become ``DistributedTransformerLMHead``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from smdistributed.modelparallel.torch.nn import DistributedTransformerLMHead
+from smdistributed.modelparallel.torch.nn.huggingface import gpt2, gptj, gptneo
+from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
+    CROSS,
+    arguments_from_config,
+    causal_result,
+    model_arguments,
+    model_result,
+)
+from smdistributed.modelparallel.torch.tensor_registry import Registration, Translation
+
+Sizes = Callable[[Any], dict[str, Any]]
+
+
+def _gpt2(config: Any) -> dict[str, Any]:
+    return {
+        "num_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "attention_head_size": config.n_embd // config.n_head,
+        "hidden_size": config.n_embd,
+        "intermediate_size": config.n_inner or 4 * config.n_embd,
+        "vocab_size": config.vocab_size,
+        "num_positions": config.n_positions,
+        "causal_mask_size": config.n_positions,
+        "attention_dropout_prob": config.attn_pdrop,
+        "hidden_dropout_prob": config.resid_pdrop,
+        "embedding_dropout_prob": config.embd_pdrop,
+        "activation": config.activation_function,
+        "layernorm_epsilon": config.layer_norm_epsilon,
+        "initializer_range": config.initializer_range,
+        "use_normal_initialization": True,
+        "pre_layernorm": True,
+        "post_layernorm": False,
+        "add_cross_attention": config.add_cross_attention,
+        "scale_attention_scores": config.scale_attn_weights,
+        "scale_attn_by_layer_idx": config.scale_attn_by_inverse_layer_idx,
+        "attention_in_fp32": config.reorder_and_upcast_attn,
+    }
+
+
+def _gptj(config: Any) -> dict[str, Any]:
+    return {
+        "num_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "attention_head_size": config.n_embd // config.n_head,
+        "hidden_size": config.n_embd,
+        "intermediate_size": config.n_inner or 4 * config.n_embd,
+        "vocab_size": config.vocab_size,
+        "num_positions": 0,
+        "causal_mask_size": config.n_positions,
+        "rotary_dim": config.rotary_dim,
+        "parallel_attn_output": True,
+        "use_qkv_bias": False,
+        "use_attn_dense_bias": False,
+        "attention_dropout_prob": config.attn_pdrop,
+        "hidden_dropout_prob": config.resid_pdrop,
+        "embedding_dropout_prob": config.embd_pdrop,
+        "activation": config.activation_function,
+        "layernorm_epsilon": config.layer_norm_epsilon,
+        "initializer_range": config.initializer_range,
+        "use_normal_initialization": True,
+        "pre_layernorm": True,
+        "post_layernorm": False,
+        "attention_in_fp32": True,
+    }
+
+
+def _gptneo(config: Any) -> dict[str, Any]:
+    return {
+        "num_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "attention_head_size": config.hidden_size // config.num_heads,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size or 4 * config.hidden_size,
+        "vocab_size": config.vocab_size,
+        "num_positions": config.max_position_embeddings,
+        "causal_mask_size": config.max_position_embeddings,
+        "attention_layers": tuple(config.attention_layers),
+        "window_size": config.window_size,
+        "scale_attention_scores": False,
+        "use_qkv_bias": False,
+        "attention_dropout_prob": float(config.attention_dropout),
+        "hidden_dropout_prob": float(config.resid_dropout),
+        "embedding_dropout_prob": float(config.embed_dropout),
+        "activation": config.activation_function,
+        "layernorm_epsilon": config.layer_norm_epsilon,
+        "initializer_range": config.initializer_range,
+        "use_normal_initialization": True,
+        "pre_layernorm": True,
+        "post_layernorm": False,
+        "attention_in_fp32": True,
+    }
+
+
+def _with_head(sizes: Sizes) -> Callable[[Any], Any]:
+    def init_hook(config: Any) -> Any:
+        if not config.tie_word_embeddings:
+            return None  # the distributed head is the embedding
+        return (), {**sizes(config), "add_lm_head": True}
+
+    return init_hook
+
+
+def _gptj_with_head(config: Any) -> Any:
+    head = {"tie_input_output_embedding": config.tie_word_embeddings, "use_lm_head_bias": True}
+    return (), {**_gptj(config), "add_lm_head": True, **head}
+
+
+def _without_head(sizes: Sizes) -> Callable[[Any], Any]:
+    def init_hook(config: Any) -> Any:
+        return (), {**sizes(config), "add_lm_head": False}
+
+    return init_hook
+
+
+def _registration(
+    name: str,
+    init_hook: Callable[[Any], Any],
+    positional: tuple[str, ...],
+    translations: tuple[Translation, Translation],
+    *,
+    head: bool,
+) -> Registration:
+    return Registration(
+        DistributedTransformerLMHead,
+        init_hook,
+        model_arguments(name, *positional),
+        causal_result if head else model_result,
+        arguments_from_config,
+        *translations,
+    )
+
+
+_GPT2 = (
+    gpt2.translate_hf_state_dict_to_smdistributed_gpt2,
+    gpt2.translate_state_dict_to_hf_gpt2,
+)
+_GPTJ = (
+    gptj.translate_hf_gptj_state_dict_to_smdistributed_gptj,
+    gptj.translate_state_dict_to_hf_gptj,
+)
+_GPT_NEO = (
+    gptneo.translate_hf_state_dict_to_smdistributed_gptneo,
+    gptneo.translate_state_dict_to_hf_gptneo,
+)
+_LABELS = ("labels",)
+
+#: By class name in Transformers. What follows the name: positional parameters of its ``forward``.
+CAUSAL_MODELS = {
+    name: _registration(name, init_hook, positional, translations, head=head)
+    for name, init_hook, positional, translations, head in (
+        ("GPT2LMHeadModel", _with_head(_gpt2), (*CROSS, *_LABELS), _GPT2, True),
+        ("GPT2Model", _without_head(_gpt2), CROSS, _GPT2, False),
+        ("GPTJForCausalLM", _gptj_with_head, _LABELS, _GPTJ, True),
+        ("GPTJModel", _without_head(_gptj), (), _GPTJ, False),
+        ("GPTNeoForCausalLM", _with_head(_gptneo), _LABELS, _GPT_NEO, True),
+        ("GPTNeoModel", _without_head(_gptneo), (), _GPT_NEO, False),
+    )
+}

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments and results of Hugging Face's causal models, as ``DistributedTransformerLMHead``'s."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
+from smdistributed.modelparallel.torch.tensor_registry import Arguments
+
+
+def arguments_from_config(module: Any) -> Arguments:
+    """Hugging Face's models are made of their config, and keep it."""
+    return (module.config,), {}
+
+
+def refuse(name: str, given: dict[str, Any]) -> None:
+    """Raises SMPUnsupportedError for arguments of ``forward`` that ask for something."""
+    for argument, value in given.items():
+        if value is not None and value is not False and value != 0:
+            raise SMPUnsupportedError(
+                f"{name}.forward got {argument}, which its distributed counterpart does not take; "
+                "leave it out, or take the model out of tensor parallelism"
+            )
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, int) and value == 0
+
+
+_POSITIONAL = (
+    "input_ids",
+    "past_key_values",
+    "attention_mask",
+    "token_type_ids",
+    "position_ids",
+    "inputs_embeds",
+)
+_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+CROSS = ("encoder_hidden_states", "encoder_attention_mask")
+
+
+def model_arguments(name: str, *further: str) -> Callable[..., Arguments]:
+    """The forward hook of the model ``name``, which embeds tokens itself.
+
+    ``further`` are the positional parameters of its ``forward`` that come after those that all
+    such models have.
+    """
+    positional = (*_POSITIONAL, *further)
+
+    def hook(*args: Any, **kwargs: Any) -> Arguments:
+        given = {**dict(zip(positional, args, strict=False)), **kwargs}
+        tokens, mask, types, positions = (given.pop(key, None) for key in _TOKENS)
+        states, states_mask = (given.pop(key, None) for key in CROSS)
+        labels = given.pop("labels", None)
+        given.pop("use_cache", None)  # configs say it by default; a cache is for generation only
+        if given.pop("return_dict", None) is False:
+            given["return_dict=False"] = True
+        refuse(name, given)
+        cross = () if states is None else (states, masked(states_mask))
+        return ((tokens, masked(mask), types, positions, *cross, labels),), {}
+
+    return hook
+
+
+def masked(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """1 where a token is masked, which is where Hugging Face has 0."""
+    if attention_mask is None:
+        return None
+    return (attention_mask == 0).to(torch.long)
+
+
+def causal_result(result: Any) -> Any:
+    """Loss and logits, or logits alone, as Hugging Face returns them."""
+    outputs = importlib.import_module("transformers.modeling_outputs")
+    if isinstance(result, torch.Tensor):
+        return outputs.CausalLMOutputWithCrossAttentions(logits=result)
+    loss, logits = result
+    return outputs.CausalLMOutputWithCrossAttentions(loss=loss, logits=logits)
+
+
+def model_result(result: torch.Tensor) -> Any:
+    """Hidden states, as Hugging Face returns them."""
+    outputs = importlib.import_module("transformers.modeling_outputs")
+    return outputs.BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=result)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which modules a script wants split over its tensor-parallel ranks.
+
+Marks are read when the model is wrapped, so that a script may change it after marking it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPTensorParallelError,
+    SMPValidationError,
+)
+from smdistributed.modelparallel.torch.marks import marking
+from smdistributed.modelparallel.torch.state_mod import state
+
+_OWN = "_smp_tensor_parallel"  # of a module made in a context: for it alone
+_BELOW = "_smp_tensor_parallel_below"  # for it and what is below it, now or later
+
+
+@dataclass(frozen=True)
+class TensorMark:
+    """What a script said: whether to split, and keywords for the distributed modules."""
+
+    enabled: bool
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def tensor_parallelism(enabled: bool = True, **config: Any) -> Iterator[None]:
+    """Marks modules created inside to be split; the innermost context wins.
+
+    When the model is wrapped, the outermost marked module of each branch that the library or
+    ``smp.tp_register`` knows is replaced by its distributed counterpart, made anew. One whose
+    sizes do not divide, or that shares weights with others, stays as it is; the log says why.
+    Keywords override arguments of the distributed modules. Without effect on one tensor rank.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> with smp.tensor_parallelism(fused_bias_gelu=True):
+    ...     layer = nn.Linear(2, 2)
+    >>> mark_of(layer, None)
+    TensorMark(enabled=True, config={'fused_bias_gelu': True})
+    >>> mark_of(nn.Linear(2, 2), None)
+    """
+    with marking(_OWN, TensorMark(bool(enabled), config)):
+        yield
+
+
+def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **config: Any) -> None:
+    """Marks ``module`` and all below it, also what is put there before the model is wrapped.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> model = nn.Sequential(nn.Linear(2, 2))
+    >>> smp.set_tensor_parallelism(model)
+    >>> mark_of(model, None).enabled
+    True
+    """
+    if not isinstance(module, nn.Module):
+        raise SMPValidationError(
+            f"smp.set_tensor_parallelism got {type(module).__name__}; expected a torch.nn.Module"
+        )
+    if state.model is not None:
+        raise SMPTensorParallelError(
+            "smp.set_tensor_parallelism came too late: smp.DistributedModel replaces modules when "
+            "it wraps the model; call it before"
+        )
+    for inner in module.modules():
+        inner.__dict__.pop(_OWN, None)
+        inner.__dict__.pop(_BELOW, None)
+    module.__dict__[_BELOW] = TensorMark(bool(enabled), config)
+
+
+def mark_of(module: nn.Module, inherited: TensorMark | None) -> TensorMark | None:
+    """The mark that holds for ``module``; ``inherited`` is what holds below its parent."""
+    own: TensorMark | None = module.__dict__.get(_OWN)
+    return own or mark_below(module, inherited)
+
+
+def mark_below(module: nn.Module, inherited: TensorMark | None) -> TensorMark | None:
+    """What children of ``module`` without marks of their own inherit."""
+    below: TensorMark | None = module.__dict__.get(_BELOW)
+    return below or inherited
