@@ -141,6 +141,7 @@ void bind_sharding(py::module_& module) {
            })
       .def("unit_of_parameters", &ParameterStore::unit_of_parameters)
       .def("begin_pass", &ParameterStore::begin_pass, py::arg("training"))
+      .def("begin_step", &ParameterStore::begin_step, py::arg("due"), py::arg("backwards"))
       .def("enter", &ParameterStore::enter, py::arg("units"), no_gil())
       .def("read", &ParameterStore::read, py::arg("unit"), no_gil())
       .def("leave", &ParameterStore::leave, py::arg("outputs"), py::arg("failed"), no_gil())

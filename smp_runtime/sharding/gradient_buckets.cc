@@ -9,7 +9,7 @@
 namespace smp::sharding {
 namespace {
 
-constexpr std::size_t kInflight = 2;
+constexpr std::size_t kInflight = 1;  // beside the one that fills
 
 }  // namespace
 

@@ -2,22 +2,19 @@
 #include "smp_runtime/sharding/parameter_store.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/sharding/gradient_buckets.h"
 #include "smp_runtime/sharding/live_units.h"
+#include "smp_runtime/sharding/shard_gradients.h"
 
 namespace smp::sharding {
 
@@ -47,13 +44,11 @@ class ParameterStore::Core {
     live_.emplace(
         LiveUnits::Options{.most_live = options_.most_live, .prefetch = options_.prefetch},
         *exchange_, units_);
-    buckets_.emplace(
-        *exchange_, options_.bucket,
-        [this](int unit) {
-          return GradientBuckets::Size{.shard = at(unit).layout.shard,
-                                       .master = at(unit).master.scalar_type()};
-        },
-        [this](int unit, const at::Tensor& sum) { add_sum(at(unit), sum); });
+    gradients_.emplace(ShardGradients::Options{.on_demand = options_.on_demand,
+                                               .divisor = options_.divisor,
+                                               .bucket = options_.bucket},
+                       *exchange_, parameters_, unit_of_, units_, arenas_,
+                       [this](int unit) { live_->let_go(unit); });
     // One after the other: what a parameter held is free before the next unit takes memory.
     for (std::size_t number = 0; number < units_.size(); ++number) {
       fill_unit(unit_options, parameters_, arenas_, units_[number]);
@@ -68,7 +63,7 @@ class ParameterStore::Core {
       accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
           [weak = std::weak_ptr<Core>(self), index](const variable_list& outputs,
                                                     const variable_list& inputs) {
-            if (const auto core = weak.lock()) core->note_gradient(index, inputs[0]);
+            if (const auto core = weak.lock()) core->gradients_->note(index, inputs[0]);
             return outputs;
           }));
       accumulators_.push_back(std::move(accumulator));  // a parameter holds its own weakly
@@ -113,33 +108,7 @@ class ParameterStore::Core {
     for (const int number : units) live_->end_use(number);
   }
 
-  void end_backward() {
-    const at::NoGradGuard no_grad;
-    for (std::size_t number = 0; number < units_.size(); ++number) {
-      ShardedUnit& unit = units_[number];
-      if (options_.on_demand && unit.arrived > 0) complete(static_cast<int>(number));
-      live_->let_go(static_cast<int>(number));
-    }
-    buckets_->flush();
-  }
-
-  void finish_step(bool due) {
-    const at::NoGradGuard no_grad;
-    end_backward();
-    if (!due) return;
-    if (!options_.on_demand) {
-      for (std::size_t number = 0; number < units_.size(); ++number) {
-        if (units_[number].trained) complete(static_cast<int>(number));
-      }
-      buckets_->flush();
-    }
-    clear_fresh();
-    for (Arena& arena : arenas_) {
-      exchange_->add_over_replicas(arena.gradient);
-      if (options_.divisor > 1) arena.gradient.div_(options_.divisor);
-    }
-    averaged_ = true;
-  }
+  ShardGradients& accumulated() { return *gradients_; }
 
   // --- Masters ---
 
@@ -151,7 +120,7 @@ class ParameterStore::Core {
 
   std::vector<at::Tensor> gradients() {
     const at::NoGradGuard no_grad;
-    clear_fresh();
+    gradients_->clear_fresh();
     std::vector<at::Tensor> flat;
     for (const Arena& arena : arenas_) flat.push_back(arena.gradient);
     return flat;
@@ -181,17 +150,6 @@ class ParameterStore::Core {
       }
     }
     return {};
-  }
-
-  void zero_gradients() {
-    SMP_CHECK(buckets_->idle(), "gradients were zeroed within a backward");
-    for (ShardedUnit& unit : units_) {
-      unit.fresh = true;
-      unit.arrived = 0;
-      for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
-    }
-    wide_.clear();
-    averaged_ = false;
   }
 
   void publish() {
@@ -277,110 +235,6 @@ class ParameterStore::Core {
  private:
   ShardedUnit& at(int number) { return units_.at(static_cast<std::size_t>(number)); }
 
-  // --- Gradients ---
-
-  void note_gradient(std::size_t index, const at::Tensor& gradient) {
-    if (!gradient.defined()) return;
-    const at::NoGradGuard no_grad;
-    const int number = unit_of_[index];
-    ShardedUnit& unit = at(number);
-    refuse_sparse(parameters_[index]);
-    if (options_.on_demand) {
-      if (++unit.arrived == unit.parameters.size()) complete(number);
-      return;
-    }
-    if (unit.full.scalar_type() == unit.master.scalar_type()) return;  // .grad adds up itself
-    at::Tensor& grad = parameters_[index].tensor.mutable_grad();
-    if (exchange_->degree() == 1) {
-      add_own(unit, index, grad);
-    } else {
-      at::Tensor& wide = wide_[index];
-      wide = wide.defined() ? wide.add_(grad) : grad.to(unit.master.scalar_type());
-    }
-    grad.reset();
-  }
-
-  static void refuse_sparse(const StoredParameter& parameter) {
-    const at::Tensor& grad = parameter.tensor.grad();
-    if (!grad.defined() || !grad.is_sparse()) return;
-    throw UserCodeError(
-        "the gradient of parameter {} is sparse; sharding takes none: make its layer without "
-        "sparse=True",
-        parameter.name);
-  }
-
-  /// In a group of one: straight into the flat gradient.
-  void add_own(ShardedUnit& unit, std::size_t index, const at::Tensor& grad) {
-    begin_adding();
-    if (std::exchange(unit.fresh, false)) unit.gradient.zero_();
-    for (const PlacedParameter& placed : unit.layout.parameters) {
-      if (static_cast<std::size_t>(placed.parameter) != index) continue;
-      unit.gradient.narrow(0, placed.offset, placed.elements).add_(grad.reshape({-1}));
-    }
-  }
-
-  /// Takes the gradients of a unit to be reduced.
-  void complete(int number) {
-    ShardedUnit& unit = at(number);
-    unit.arrived = 0;
-    const at::ScalarType type =
-        options_.on_demand ? unit.full.scalar_type() : unit.master.scalar_type();
-    std::vector<at::Tensor> flat;
-    bool any = false;
-    for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
-      const PlacedParameter& placed = unit.layout.parameters[place];
-      at::Tensor& grad = unit.parameters[place].tensor.mutable_grad();
-      at::Tensor value;
-      if (grad.defined()) value = grad.to(type).reshape({-1});
-      const auto wide = wide_.find(static_cast<std::size_t>(placed.parameter));
-      if (wide != wide_.end()) {
-        const at::Tensor sum = wide->second.reshape({-1});
-        value = value.defined() ? value.add(sum) : sum;
-        wide_.erase(wide);
-      }
-      any = any || value.defined();
-      if (!value.defined()) value = at::zeros({placed.elements}, unit.full.options().dtype(type));
-      flat.push_back(std::move(value));
-    }
-    if (exchange_->degree() == 1) {
-      for (std::size_t place = 0; any && place < unit.parameters.size(); ++place) {
-        const auto index = static_cast<std::size_t>(unit.layout.parameters[place].parameter);
-        add_own(unit, index, flat[place]);
-      }
-    } else {
-      const PlacedParameter& last = unit.layout.parameters.back();
-      const std::int64_t padding = unit.layout.padded - last.offset - last.elements;
-      flat.push_back(at::zeros({padding}, unit.full.options().dtype(type)));
-      buckets_->add(number, at::cat(flat));
-    }
-    for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
-    live_->let_go(number);
-  }
-
-  /// What the ranks of the group have for this rank's shard of a unit.
-  void add_sum(ShardedUnit& unit, const at::Tensor& sum) {
-    begin_adding();
-    if (std::exchange(unit.fresh, false)) {
-      unit.gradient.copy_(sum);
-    } else {
-      unit.gradient.add_(sum);
-    }
-  }
-
-  void clear_fresh() {
-    for (ShardedUnit& unit : units_) {
-      if (unit.trained && std::exchange(unit.fresh, false)) unit.gradient.zero_();
-    }
-  }
-
-  /// Gradients of an earlier step that were averaged and not zeroed are to count once more.
-  void begin_adding() {
-    if (!std::exchange(averaged_, false)) return;
-    for (Arena& arena : arenas_) {
-      arena.gradient.mul_(options_.divisor).div_(exchange_->replicas());
-    }
-  }
-
   StoreOptions options_;
   std::vector<StoredParameter> parameters_;
   std::vector<UnitLayout> layouts_;
@@ -389,13 +243,11 @@ class ParameterStore::Core {
   std::vector<Arena> arenas_;
   std::unique_ptr<ShardExchange> exchange_;
   std::optional<LiveUnits> live_;  // both refer to what stands above
-  std::optional<GradientBuckets> buckets_;
+  std::optional<ShardGradients> gradients_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::weak_ptr<Core> self_;
 
-  std::vector<std::vector<int>> frames_;    ///< units of the calls under way, outermost first
-  std::map<std::size_t, at::Tensor> wide_;  ///< sums of 16-bit gradients, until the step's end
-  bool averaged_ = false;  ///< the shards of gradients hold means over all replicas
+  std::vector<std::vector<int>> frames_;  ///< units of the calls under way, outermost first
 };
 
 ParameterStore::ParameterStore(StoreOptions options, std::vector<StoredParameter> parameters,
@@ -414,13 +266,16 @@ void ParameterStore::read(int unit) { core_->read(unit); }
 void ParameterStore::leave(const std::vector<at::Tensor>& outputs, bool failed) {
   core_->leave(outputs, failed);
 }
-void ParameterStore::end_backward() { core_->end_backward(); }
-void ParameterStore::finish_step(bool due) { core_->finish_step(due); }
+void ParameterStore::begin_step(bool due, int backwards) {
+  core_->accumulated().begin_step(due, backwards);
+}
+void ParameterStore::end_backward() { core_->accumulated().end_backward(); }
+void ParameterStore::finish_step(bool due) { core_->accumulated().finish_step(due); }
 std::vector<at::Tensor> ParameterStore::masters() const { return core_->masters(); }
 std::vector<at::Tensor> ParameterStore::gradients() { return core_->gradients(); }
 std::vector<OwnedPiece> ParameterStore::pieces() const { return core_->pieces(); }
 std::string ParameterStore::not_finite() { return core_->not_finite(); }
-void ParameterStore::zero_gradients() { core_->zero_gradients(); }
+void ParameterStore::zero_gradients() { core_->accumulated().zero(); }
 void ParameterStore::publish() { core_->publish(); }
 std::vector<at::Tensor> ParameterStore::whole_unit(int unit) { return core_->whole_unit(unit); }
 void ParameterStore::assign(int parameter, const at::Tensor& value) {

@@ -77,6 +77,9 @@ class ParameterStore {
 
   /// A forward begins outside of any other; `training` passes and others have orders of their own.
   void begin_pass(bool training);
+  /// A step begins. If `due`, gradients are to be averaged over replicas after `backwards` more
+  /// backwards: the exchange begins beside the last of them.
+  void begin_step(bool due, int backwards);
   /// A module is called whose parameters are in `units`: they are live until leave().
   void enter(const std::vector<int>& units);
   /// The module that is running reads a parameter of `unit`, which is not its own. Outside of any

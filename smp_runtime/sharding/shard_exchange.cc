@@ -43,6 +43,11 @@ ShardExchange::Pending::~Pending() = default;
 ShardExchange::Pending::Pending(Pending&&) noexcept = default;
 ShardExchange::Pending& ShardExchange::Pending::operator=(Pending&&) noexcept = default;
 
+ShardExchange::Sum::Sum() = default;
+ShardExchange::Sum::~Sum() = default;
+ShardExchange::Sum::Sum(Sum&&) noexcept = default;
+ShardExchange::Sum& ShardExchange::Sum::operator=(Sum&&) noexcept = default;
+
 ShardExchange::ShardExchange(ExchangeOptions options)
     : options_(std::move(options)),
       shards_(resolve(options_.shard_group)),
@@ -157,18 +162,30 @@ std::string ShardExchange::describe(std::int64_t kind, std::int64_t unit) const 
                      options_.unit_name(static_cast<int>(unit)));
 }
 
-void ShardExchange::add_over_replicas(const at::Tensor& tensor) {
-  if (!replicas_) return;
+ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
+  Sum sum;
+  if (!replicas_) return sum;
   const std::int64_t size = replicas();
   traffic_.replica_bytes += 2 * bytes_of(tensor) / size * (size - 1);
   // In pieces, since gloo makes a scratch copy of what it is given.
-  std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (std::int64_t from = 0; from < tensor.numel(); from += kReplicaChunk) {
     std::vector<at::Tensor> piece{
         tensor.narrow(0, from, std::min(kReplicaChunk, tensor.numel() - from))};
-    works.push_back(replicas_->allreduce(piece));
+    sum.works_.push_back(replicas_->allreduce(piece));
   }
-  for (const auto& work : works) work->wait();
+  return sum;
+}
+
+void ShardExchange::wait(Sum& sum) {
+  try {
+    for (const auto& work : sum.works_) work->wait();
+  } catch (const std::exception& error) {
+    throw HostError(
+        "the sum of gradients over replicas of the model was not completed: {}; another rank "
+        "failed, or is not there",
+        error.what());
+  }
+  sum = Sum();
 }
 
 }  // namespace smp::sharding

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -79,8 +80,23 @@ class ShardExchange {
   /// is at another call, and HostError if one was lost or did not come in time.
   at::Tensor wait(Pending& pending);
 
-  /// Adds up `tensor`, in place, over the replicas. Blocks.
-  void add_over_replicas(const at::Tensor& tensor);
+  /// A sum under way. Its tensor is kept alive until wait() returns.
+  class Sum {
+   public:
+    Sum();
+    ~Sum();
+    Sum(Sum&&) noexcept;
+    Sum& operator=(Sum&&) noexcept;
+
+   private:
+    friend class ShardExchange;
+    std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+  };
+
+  /// Adds up `tensor`, in place, over the replicas, which start the same sums in the same order.
+  Sum start_sum(const at::Tensor& tensor);
+  /// Blocks until the tensor is the sum. Throws HostError if a replica was lost or is late.
+  void wait(Sum& sum);
 
   struct Traffic {
     std::int64_t gathered_bytes = 0;  ///< sent by this rank, by ring arithmetic

@@ -268,10 +268,10 @@ class DistributedModel(ModelViews):
         """What each step begins with; the step calls it."""
         root = 0 if self.joining is None else self.joining.begin_step(active=True)
         self._send_buffers(root)
+        due = (self._steps_with_backward + 1) % self._backward_passes_per_step == 0
         if self.sharded is not None:
-            self.sharded.begin_step()
+            self.sharded.begin_step(due)
         if self._reducer is not None:
-            due = (self._steps_with_backward + 1) % self._backward_passes_per_step == 0
             self._reducer.begin_step(due and self.joining is None)
 
     def _send_buffers(self, root: int) -> None:

@@ -74,7 +74,7 @@ class ShardedModel:
             on_demand=how.on_demand,
             persistence_threshold=cfg.sdp_param_persistence_threshold,
             # A bucket as large as its default would hold every gradient of most models.
-            bucket=min(cfg.sdp_reduce_bucket_size, max(1 << 20, elements // 8)),
+            bucket=min(cfg.sdp_reduce_bucket_size, max(1 << 16, elements // 16)),
             most_live=cfg.sdp_max_live_parameters,
             parameters=self.parameters,
             names=self.names,
@@ -127,8 +127,9 @@ class ShardedModel:
 
     # --- Steps ---
 
-    def begin_step(self) -> None:
+    def begin_step(self, due: bool) -> None:
         self.store.begin_pass(torch.is_grad_enabled())
+        self.store.begin_step(due, state.cfg.microbatches)
 
     def end_backward(self) -> None:
         """A backward of a step is over; others may follow in it."""

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/sharding/shard_gradients.h"
+
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::sharding {
+namespace {
+
+void refuse_sparse(const StoredParameter& parameter) {
+  const at::Tensor& grad = parameter.tensor.grad();
+  if (!grad.defined() || !grad.is_sparse()) return;
+  throw UserCodeError(
+      "the gradient of parameter {} is sparse; sharding takes none: make its layer without "
+      "sparse=True",
+      parameter.name);
+}
+
+}  // namespace
+
+ShardGradients::ShardGradients(Options options, ShardExchange& exchange,
+                               const std::vector<StoredParameter>& parameters,
+                               const std::vector<int>& unit_of, std::vector<ShardedUnit>& units,
+                               std::vector<Arena>& arenas, Taken taken)
+    : options_(options),
+      exchange_(exchange),
+      parameters_(parameters),
+      unit_of_(unit_of),
+      units_(units),
+      arenas_(arenas),
+      taken_(std::move(taken)),
+      buckets_(
+          exchange, options.bucket,
+          [this](int unit) {
+            return GradientBuckets::Size{.shard = at(unit).layout.shard,
+                                         .master = at(unit).master.scalar_type()};
+          },
+          [this](int unit, const at::Tensor& sum) { add_sum(unit, sum); }),
+      replicas_(exchange, units, arenas, options.bucket / exchange.degree()) {}
+
+void ShardGradients::begin_step(bool due, int backwards) {
+  backwards_left_ = due && options_.on_demand ? backwards : 0;
+}
+
+void ShardGradients::note(std::size_t parameter, const at::Tensor& gradient) {
+  if (!gradient.defined()) return;
+  const at::NoGradGuard no_grad;
+  refuse_sparse(parameters_[parameter]);
+  const int number = unit_of_[parameter];
+  ShardedUnit& unit = at(number);
+  if (!options_.on_demand) {
+    keep(parameter);
+  } else if (++unit.arrived == unit.parameters.size()) {
+    complete(number);
+  }
+}
+
+void ShardGradients::keep(std::size_t parameter) {
+  ShardedUnit& unit = at(unit_of_[parameter]);
+  if (unit.full.scalar_type() == unit.master.scalar_type()) return;  // .grad adds up itself
+  at::Tensor& grad = parameters_[parameter].tensor.mutable_grad();
+  if (exchange_.degree() == 1) {
+    add_own(unit, parameter, grad);
+  } else {
+    at::Tensor& wide = wide_[parameter];
+    wide = wide.defined() ? wide.add_(grad) : grad.to(unit.master.scalar_type());
+  }
+  grad.reset();
+}
+
+/// In a group of one: straight into the flat gradient.
+void ShardGradients::add_own(ShardedUnit& unit, std::size_t parameter, const at::Tensor& grad) {
+  begin_adding();
+  if (std::exchange(unit.fresh, false)) unit.gradient.zero_();
+  for (const PlacedParameter& placed : unit.layout.parameters) {
+    if (static_cast<std::size_t>(placed.parameter) != parameter) continue;
+    unit.gradient.narrow(0, placed.offset, placed.elements).add_(grad.reshape({-1}));
+  }
+}
+
+/// Takes the gradients of a unit to be reduced.
+void ShardGradients::complete(int number) {
+  ShardedUnit& unit = at(number);
+  unit.arrived = 0;
+  const at::ScalarType type =
+      options_.on_demand ? unit.full.scalar_type() : unit.master.scalar_type();
+  std::vector<at::Tensor> flat;
+  bool any = false;
+  for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
+    const PlacedParameter& placed = unit.layout.parameters[place];
+    at::Tensor& grad = unit.parameters[place].tensor.mutable_grad();
+    at::Tensor value;
+    if (grad.defined()) value = grad.to(type).reshape({-1});
+    const auto wide = wide_.find(static_cast<std::size_t>(placed.parameter));
+    if (wide != wide_.end()) {
+      const at::Tensor sum = wide->second.reshape({-1});
+      value = value.defined() ? value.add(sum) : sum;
+      wide_.erase(wide);
+    }
+    any = any || value.defined();
+    if (!value.defined()) value = at::zeros({placed.elements}, unit.full.options().dtype(type));
+    flat.push_back(std::move(value));
+  }
+  if (exchange_.degree() == 1) {
+    for (std::size_t place = 0; any && place < unit.parameters.size(); ++place) {
+      const auto index = static_cast<std::size_t>(unit.layout.parameters[place].parameter);
+      add_own(unit, index, flat[place]);
+    }
+  } else {
+    const PlacedParameter& last = unit.layout.parameters.back();
+    const std::int64_t padding = unit.layout.padded - last.offset - last.elements;
+    flat.push_back(at::zeros({padding}, unit.full.options().dtype(type)));
+    at::Tensor whole = at::cat(flat);
+    flat.clear();
+    // Before the bucket takes memory of its own.
+    for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
+    buckets_.add(number, std::move(whole));
+  }
+  for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
+  taken_(number);
+}
+
+/// What the ranks of the group have for this rank's shard of a unit.
+void ShardGradients::add_sum(int number, const at::Tensor& sum) {
+  begin_adding();
+  ShardedUnit& unit = at(number);
+  if (replicas_.started(number)) {
+    at::Tensor& late = late_[number];
+    late = late.defined() ? late.add_(sum) : sum.clone();
+    return;
+  }
+  if (std::exchange(unit.fresh, false)) {
+    unit.gradient.copy_(sum);
+  } else {
+    unit.gradient.add_(sum);
+  }
+  if (backwards_left_ == 1) replicas_.set_final(number);
+}
+
+void ShardGradients::end_backward() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t number = 0; number < units_.size(); ++number) {
+    if (options_.on_demand && units_[number].arrived > 0) complete(static_cast<int>(number));
+    taken_(static_cast<int>(number));
+  }
+  buckets_.flush();
+  if (backwards_left_ > 0) --backwards_left_;
+}
+
+void ShardGradients::finish_step(bool due) {
+  const at::NoGradGuard no_grad;
+  end_backward();
+  backwards_left_ = 0;
+  if (!due) return;
+  if (!options_.on_demand) {
+    for (std::size_t number = 0; number < units_.size(); ++number) {
+      if (units_[number].trained) complete(static_cast<int>(number));
+    }
+    buckets_.flush();
+  }
+  begin_adding();
+  replicas_.finish();
+  add_late();
+  for (Arena& arena : arenas_) {
+    if (options_.divisor > 1) arena.gradient.div_(options_.divisor);
+  }
+  averaged_ = true;
+}
+
+/// One more round for what came when it was not expected, if any replica has such.
+void ShardGradients::add_late() {
+  if (!options_.on_demand || !replicas_.any(!late_.empty())) return;
+  for (std::size_t number = 0; number < units_.size(); ++number) {
+    ShardedUnit& unit = units_[number];
+    if (!unit.trained) continue;
+    at::Tensor sum = std::exchange(late_[static_cast<int>(number)], at::Tensor());
+    if (!sum.defined()) sum = at::zeros_like(unit.gradient);
+    ShardExchange::Sum pending = exchange_.start_sum(sum);
+    exchange_.wait(pending);
+    unit.gradient.add_(sum);
+  }
+  late_.clear();
+}
+
+void ShardGradients::zero() {
+  SMP_CHECK(buckets_.idle(), "gradients were zeroed within a backward");
+  for (ShardedUnit& unit : units_) {
+    unit.fresh = true;
+    unit.arrived = 0;
+    for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
+  }
+  wide_.clear();
+  averaged_ = false;
+}
+
+void ShardGradients::clear_fresh() {
+  for (ShardedUnit& unit : units_) {
+    if (unit.trained && std::exchange(unit.fresh, false)) unit.gradient.zero_();
+  }
+}
+
+/// Gradients of an earlier step that were averaged and not zeroed are to count once more.
+void ShardGradients::begin_adding() {
+  if (!std::exchange(averaged_, false)) return;
+  for (Arena& arena : arenas_) {
+    arena.gradient.mul_(options_.divisor).div_(exchange_.replicas());
+  }
+}
+
+}  // namespace smp::sharding

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of a step, from the modules' parameters to means in the owners' shards.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/sharding/gradient_buckets.h"
+#include "smp_runtime/sharding/replica_sums.h"
+#include "smp_runtime/sharding/sharded_unit.h"
+
+namespace smp::sharding {
+
+/// The first hop reduces a unit's gradients to the shards of their owners as soon as all of them
+/// are there; the second adds up shards over replicas, once an accumulation, beside the backward
+/// that is its last. Not thread-safe.
+class ShardGradients {
+ public:
+  struct Options {
+    /// True: gradients are reduced as they come. False: at the end of an accumulation.
+    bool on_demand = true;
+    std::int64_t divisor = 1;  ///< of the sum over all replicas
+    std::int64_t bucket = 0;   ///< [elements]
+  };
+  /// Called when a unit's gradients were taken: the backward needs it no more.
+  using Taken = std::function<void(int unit)>;
+
+  /// All but the options must outlive this. `unit_of` is by parameter.
+  ShardGradients(Options options, ShardExchange& exchange,
+                 const std::vector<StoredParameter>& parameters, const std::vector<int>& unit_of,
+                 std::vector<ShardedUnit>& units, std::vector<Arena>& arenas, Taken taken);
+
+  /// A step begins that, if `due`, ends an accumulation after `backwards` of them. More or fewer
+  /// come out right, too, but with less of the second hop beside the last.
+  void begin_step(bool due, int backwards);
+  /// Autograd has just added `gradient`, which may be undefined, to that of a parameter.
+  void note(std::size_t parameter, const at::Tensor& gradient);
+  void end_backward();
+  void finish_step(bool due);
+  void zero();
+  /// Zeros where nothing was accumulated.
+  void clear_fresh();
+
+ private:
+  ShardedUnit& at(int number) { return units_.at(static_cast<std::size_t>(number)); }
+  void keep(std::size_t parameter);
+  void add_own(ShardedUnit& unit, std::size_t parameter, const at::Tensor& grad);
+  void complete(int number);
+  void add_sum(int number, const at::Tensor& sum);
+  void add_late();
+  void begin_adding();
+
+  const Options options_;
+  ShardExchange& exchange_;
+  const std::vector<StoredParameter>& parameters_;
+  const std::vector<int>& unit_of_;
+  std::vector<ShardedUnit>& units_;
+  std::vector<Arena>& arenas_;
+  const Taken taken_;
+  GradientBuckets buckets_;
+  ReplicaSums replicas_;
+
+  int backwards_left_ = 0;                  ///< of the step that ends an accumulation; 0: not known
+  std::map<std::size_t, at::Tensor> wide_;  ///< sums of 16-bit gradients, until the step's end
+  std::map<int, at::Tensor> late_;  ///< sums that came when their unit's second hop was under way
+  bool averaged_ = false;           ///< the shards of gradients hold means over all replicas
+};
+
+}  // namespace smp::sharding
