@@ -101,7 +101,7 @@ class DistributedModel(ModelViews):
         self._ownership: Ownership | None = None
         self._assignment: _runtime.Assignment | None = None  # made, or taken over in advance
         self._early_loads: list[Mapping[str, Any]] = []
-        self._reducer: _runtime.GradientReducer | None = None
+        self._reducers: list[_runtime.GradientReducer] = []
         self.sharded: ShardedModel | None = None
         """The flat state of the model, for the library's own modules; None where it has none."""
         self._remote_modules = RemoteModules()
@@ -238,22 +238,38 @@ class DistributedModel(ModelViews):
         return True
 
     def _align_replicas(self, ownership: Ownership) -> None:
-        group = state.internal_group_name("DP")
+        """Equal parameters on all replicas, and reducers of their gradients.
+
+        What sees the batches of a whole tensor-parallel group has replicas among the ranks of the
+        reduced data-parallel group only; see nn.parameter_slices.
+        """
+        self._replicate("DP", [b.detach() for _, b in ownership.local_buffers()])
         parameters = [p for _, p in ownership.local_parameters()]
-        buffers = [b for _, b in ownership.local_buffers()]
-        _runtime.broadcast_tensors(group, [t.detach() for t in parameters + buffers], 0)
+        scaled = [p for p in parameters if self.is_scaled_batch_parameter(p)]
+        others = [p for p in parameters if not self.is_scaled_batch_parameter(p)]
+        self._replicate("DP", [p.detach() for p in others])
+        self._replicate("RDP", [p.detach() for p in scaled])
         if shard_plan() is not None:
             return
         # Frozen ones too: a script may thaw them later.
-        self._reducer = _runtime.GradientReducer(
-            group,
-            parameters,
-            self._bucket_bytes,
-            # A fixed order of work leaves no room for an order by readiness.
-            self._overlapping_allreduce and not state.cfg.deterministic_server,
-        )
-        if self._comm_hook is not None:
-            self._reducer.set_hook(*self._comm_hook)
+        for group, members in (("DP", others), ("RDP", scaled)):
+            if group == "RDP" and ranks.tp_size() == 1:
+                continue
+            self._reducers.append(
+                _runtime.GradientReducer(
+                    state.internal_group_name(group),
+                    members,
+                    self._bucket_bytes,
+                    # A fixed order of work leaves no room for an order by readiness.
+                    self._overlapping_allreduce and not state.cfg.deterministic_server,
+                )
+            )
+            if self._comm_hook is not None:
+                self._reducers[-1].set_hook(*self._comm_hook)
+
+    def _replicate(self, group: str, tensors: list[torch.Tensor]) -> None:
+        if group == "DP" or ranks.tp_size() > 1:
+            _runtime.broadcast_tensors(state.internal_group_name(group), tensors, 0)
 
     def _shard(self, ownership: Ownership) -> None:
         how = shard_plan()
@@ -271,8 +287,8 @@ class DistributedModel(ModelViews):
         due = (self._steps_with_backward + 1) % self._backward_passes_per_step == 0
         if self.sharded is not None:
             self.sharded.begin_step(due)
-        if self._reducer is not None:
-            self._reducer.begin_step(due and self.joining is None)
+        for reducer in self._reducers:
+            reducer.begin_step(due and self.joining is None)
 
     def _send_buffers(self, root: int) -> None:
         if state.cfg.ddp and self._broadcast_buffers and self.training:
@@ -303,8 +319,9 @@ class DistributedModel(ModelViews):
         due = self._steps_with_backward % self._backward_passes_per_step == 0
         if self.sharded is not None:
             self.sharded.finish_step(due)
-        elif self._reducer is not None and due:
-            self._reducer.average()
+        elif self._reducers and due:
+            for reducer in self._reducers:
+                reducer.average()
             if self.joining is not None:
                 gradients = [p.grad for p in self.local_parameters() if p.grad is not None]
                 self.joining.scale_gradients(gradients)
@@ -417,8 +434,8 @@ class DistributedModel(ModelViews):
         if self._comm_hook is not None:
             raise SMPValidationError("register_comm_hook was called twice; a model has one hook")
         self._comm_hook = (state, hook)
-        if self._reducer is not None:
-            self._reducer.set_hook(state, hook)
+        for reducer in self._reducers:
+            reducer.set_hook(state, hook)
 
     def join(
         self,

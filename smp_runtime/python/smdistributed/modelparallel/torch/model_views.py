@@ -10,9 +10,12 @@ import torch
 from torch import nn
 
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError
+from smdistributed.modelparallel.torch.nn.parameter_slices import (
+    distribution_axis,
+    is_scaled_batch,
+)
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.precision import FP16_Module
-from smdistributed.modelparallel.torch.utils import get_distribution_axis
 
 
 class ReplicaModule(nn.Module):
@@ -76,12 +79,11 @@ class ModelViews(nn.Module):
     def local_buffers(self) -> Iterator[torch.Tensor]:
         return (buffer for _, buffer in self.local_named_buffers())
 
-    # --- What tensor parallelism makes of it. A parameter is distributed if it has an axis along
-    # which its slices lie on other ranks; until such layers are there, none is. ---
+    # --- What tensor parallelism makes of it ---
 
     def is_distributed_parameter(self, parameter: nn.Parameter) -> bool:
         """Whether this rank holds a slice of the parameter only."""
-        return get_distribution_axis(parameter) is not None
+        return distribution_axis(parameter) is not None
 
     def is_distributed_buffer(self, buffer: torch.Tensor) -> bool:
         """Whether this rank holds a slice of the buffer only: no module has such."""
@@ -95,7 +97,7 @@ class ModelViews(nn.Module):
 
     def is_scaled_batch_parameter(self, parameter: nn.Parameter) -> bool:
         """Whether the parameter sees the batches of its whole tensor-parallel group."""
-        return self.is_distributed_parameter(parameter)
+        return is_scaled_batch(parameter)
 
     def is_scaled_batch_buffer(self, buffer: torch.Tensor) -> bool:
         """Whether the buffer sees the batches of its whole tensor-parallel group."""

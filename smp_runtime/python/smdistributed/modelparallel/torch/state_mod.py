@@ -40,6 +40,10 @@ class State:
         self.meter: StepMeter | None = None
         self.in_step = False
         self.is_tracing = False
+        # Of distributed modules: their group, the number of their parameters, their dropout.
+        self.tensor_exchange: _runtime.TensorExchange | None = None
+        self.drawn_parameters = 0
+        self.dropout_generators: dict[tuple[bool, str], torch.Generator] = {}
 
     def begin(self, session: Session, cfg: SimpleNamespace, meter: StepMeter | None) -> None:
         self._session, self._cfg, self.meter = session, cfg, meter
@@ -94,13 +98,15 @@ class State:
         session = self.require_initialized("the pipeline engine")
         cfg, alone = self.cfg, len(session.groups.ranks("PP")) == 1
         group = None if alone else session.groups.new_cpu_group("PP", _ENDLESS)
+        # The ranks of a tensor-parallel group exchange in one order, so they work in one.
+        one_order = cfg.deterministic_server or (cfg.tensor_parallel_degree > 1 and not alone)
         self._engine = _runtime.Engine(
             group_name="" if group is None else group.group_name,
             cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,
             schedule=cfg.pipeline,
             active_microbatches=cfg.active_microbatches,
             # Shards are reduced as they come: the order of one partition's work is fixed anyway.
-            deterministic=cfg.deterministic_server and cfg.sharded_data_parallel_degree == 1,
+            deterministic=one_order and cfg.sharded_data_parallel_degree == 1,
             timeout_seconds=session.timeout.total_seconds(),
             name=f"rank {session.identity.rank}",
             run_module=run_module,

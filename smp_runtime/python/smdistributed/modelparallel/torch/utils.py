@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.state_mod import state
 
 
@@ -21,8 +22,6 @@ def rmsg(message: str) -> str:
 def get_distribution_axis(param: torch.nn.Parameter) -> int | None:
     """The axis along which a parameter is split over tensor-parallel ranks; None: it is whole.
 
-    Always None as long as there is no tensor parallelism.
-
     >>> get_distribution_axis(torch.nn.Parameter(torch.zeros(2)))
     """
-    return None
+    return distribution_axis(param)

@@ -1,31 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of the library. Those that are split over ranks are not there yet."""
+"""Modules of the library, most of them split over tensor-parallel ranks.
+
+In the order in which they build on each other: tensor_group, borders (where activations change
+hands), parameter_slices, initial_values, random_streams; linear, embedding, layer_norm; the blocks
+of a transformer from attention_layer to lm_head.
+"""
 
 from __future__ import annotations
 
-from torch import nn
-
 from smdistributed.modelparallel.torch.nn import huggingface as huggingface
-from smdistributed.modelparallel.torch.not_yet import unavailable_class
+from smdistributed.modelparallel.torch.nn.attention_layer import DistributedAttentionLayer
+from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
+from smdistributed.modelparallel.torch.nn.embedding import DistributedEmbedding
+from smdistributed.modelparallel.torch.nn.flash_attention import FlashAttentionLayer
+from smdistributed.modelparallel.torch.nn.layer_norm import FusedLayerNorm
+from smdistributed.modelparallel.torch.nn.linear import DistributedLinear
+from smdistributed.modelparallel.torch.nn.lm_head import DistributedTransformerLMHead
+from smdistributed.modelparallel.torch.nn.output_layer import DistributedTransformerOutputLayer
+from smdistributed.modelparallel.torch.nn.transformer import DistributedTransformer
+from smdistributed.modelparallel.torch.nn.transformer_layer import DistributedTransformerLayer
 
-
-class FusedLayerNorm(nn.LayerNorm):
-    """Layer normalisation under the name by which scripts tell it from other modules.
-
-    >>> FusedLayerNorm(4).eps
-    1e-05
-    """
-
-
-def _distributed(name: str) -> type[nn.Module]:
-    return unavailable_class(name, "tensor parallelism", nn.Module)
-
-
-DistributedLinear = _distributed("DistributedLinear")
-DistributedEmbedding = _distributed("DistributedEmbedding")
-DistributedTransformerLMHead = _distributed("DistributedTransformerLMHead")
-DistributedTransformer = _distributed("DistributedTransformer")
-DistributedTransformerLayer = _distributed("DistributedTransformerLayer")
-DistributedAttentionLayer = _distributed("DistributedAttentionLayer")
-DistributedTransformerOutputLayer = _distributed("DistributedTransformerOutputLayer")
-FlashAttentionLayer = unavailable_class("FlashAttentionLayer", "flash attention", nn.Module)
+__all__ = [
+    "DistributedAttentionLayer",
+    "DistributedEmbedding",
+    "DistributedLinear",
+    "DistributedModule",
+    "DistributedTransformer",
+    "DistributedTransformerLMHead",
+    "DistributedTransformerLayer",
+    "DistributedTransformerOutputLayer",
+    "FlashAttentionLayer",
+    "FusedLayerNorm",
+    "huggingface",
+]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where activations change hands in distributed modules.
+
+Inside a *region*, between ``enter`` and ``leave``, the batches of all tensor ranks are one, and
+hidden states lie in one of two ways: whole on every rank, each of which does the same to them
+(``optimize: speed``), or sliced along their last dim (``memory``). ``to_columns`` and ``from_rows``
+stand around a pair of linear layers, of which the first is split by output and the second by input.
+
+Every movement forward has its dual backward, in C++ (tensor_parallel/movement.h). Gradients in a
+region are those of the mean of the ranks' losses.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch.nn.tensor_group import (
+    exchange,
+    same_batches,
+    slices_activations,
+    tp_size,
+)
+
+_STAY = _runtime.Movement.stay()
+_SUM = _runtime.Movement.all_reduce()
+_GATHER_BATCH, _SLICE_BATCH = _runtime.Movement.gather(0), _runtime.Movement.slice(0)
+_SCATTER_BATCH = _runtime.Movement.reduce_scatter(0)
+_GATHER_HIDDEN, _SLICE_HIDDEN = _runtime.Movement.gather(-1), _runtime.Movement.slice(-1)
+_SCATTER_HIDDEN = _runtime.Movement.reduce_scatter(-1)
+_TO_SLICES = _runtime.Movement.exchange(dim=-1, join=0)
+_TO_BATCHES = _runtime.Movement.exchange(dim=0, join=-1)
+
+
+@cache
+def _border(
+    forward: _runtime.Movement, backward: _runtime.Movement, scale: float
+) -> _runtime.Border:
+    return _runtime.Border(forward, backward, scale)
+
+
+def _cross(
+    tensor: torch.Tensor,
+    forward: _runtime.Movement,
+    backward: _runtime.Movement,
+    scale: float = 1.0,
+) -> torch.Tensor:
+    if tp_size() == 1:
+        return tensor
+    return exchange().cross(_border(forward, backward, scale), tensor)
+
+
+def enter_sliced(tensor: torch.Tensor) -> torch.Tensor:
+    """[B, .., H] of each rank's own batch -> [tB, .., H/t]; with prescaled batches, B is tB."""
+    if same_batches():
+        return _cross(tensor, _SLICE_HIDDEN, _GATHER_HIDDEN)
+    return _cross(tensor, _TO_SLICES, _TO_BATCHES, tp_size())
+
+
+def leave_sliced(tensor: torch.Tensor) -> torch.Tensor:
+    """[tB, .., H/t] -> [B, .., H]."""
+    if same_batches():
+        return _cross(tensor, _GATHER_HIDDEN, _SLICE_HIDDEN)
+    return _cross(tensor, _TO_BATCHES, _TO_SLICES, 1 / tp_size())
+
+
+def leave_summed(tensor: torch.Tensor) -> torch.Tensor:
+    """[tB, .., H], of which each rank has a summand -> the sum, [B, .., H]."""
+    if same_batches():
+        return _cross(tensor, _SUM, _STAY)
+    return _cross(tensor, _SCATTER_BATCH, _GATHER_BATCH, 1 / tp_size())
+
+
+def enter_whole(tensor: torch.Tensor) -> torch.Tensor:
+    """[B, .., H] of each rank's own batch -> [tB, .., H], the same on all ranks."""
+    if same_batches():
+        return tensor
+    return _cross(tensor, _GATHER_BATCH, _SLICE_BATCH, tp_size())
+
+
+def leave_whole(tensor: torch.Tensor) -> torch.Tensor:
+    """[tB, .., H], the same on all ranks -> [B, .., H] of each rank's own batch."""
+    if same_batches():
+        return tensor
+    return _cross(tensor, _SLICE_BATCH, _GATHER_BATCH, 1 / tp_size())
+
+
+def enter(hidden: torch.Tensor) -> torch.Tensor:
+    """Hidden states of each rank's own batch -> as they lie in a region."""
+    return enter_sliced(hidden) if slices_activations() else enter_whole(hidden)
+
+
+def leave(hidden: torch.Tensor) -> torch.Tensor:
+    """Hidden states in a region -> those of each rank's own batch."""
+    return leave_sliced(hidden) if slices_activations() else leave_whole(hidden)
+
+
+def enter_constant(tensor: torch.Tensor | None, batch: int) -> torch.Tensor | None:
+    """What has no gradient, such as a mask or token numbers: all batches one behind the other.
+
+    A tensor whose dim 0 is 1 and not the batch of the hidden states is for all samples alike.
+    """
+    if tensor is None or tp_size() == 1 or same_batches():
+        return tensor
+    if tensor.shape[0] == 1 and batch > 1:
+        return tensor
+    return exchange().move(_GATHER_BATCH, tensor)
+
+
+def to_columns(hidden: torch.Tensor) -> torch.Tensor:
+    """Hidden states in a region -> whole, for layers that are split by output."""
+    if slices_activations():
+        return _cross(hidden, _GATHER_HIDDEN, _SCATTER_HIDDEN)
+    return _cross(hidden, _STAY, _SUM)
+
+
+def from_rows(partial: torch.Tensor) -> torch.Tensor:
+    """Each rank's summand from a layer that is split by input -> hidden states in a region."""
+    if slices_activations():
+        return _cross(partial, _SCATTER_HIDDEN, _GATHER_HIDDEN)
+    return _cross(partial, _SUM, _STAY)
+
+
+def sum_of_slices(statistic: torch.Tensor) -> torch.Tensor:
+    """The sum over ranks of what each computed from its slice, for use with each slice."""
+    return _cross(statistic, _SUM, _SUM)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First values of the parameters of distributed modules.
+
+Each is a slice of one whole tensor, which all tensor ranks draw alike: values depend neither on the
+number of ranks nor on how a script seeds its processes, only on ``tensor_parallel_seed`` and on
+the order in which parameters are made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch.nn.parameter_slices import mark, slice_of
+from smdistributed.modelparallel.torch.state_mod import state
+
+Fill = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+
+_STRIDE = 1_000_003  # a prime: seeds of neighbouring jobs share no stream
+
+
+def drawn(*shape: int, axis: int | None, fill: Fill, scaled_batch: bool = True) -> nn.Parameter:
+    """This rank's slice of a parameter of the whole ``shape``."""
+    state.drawn_parameters += 1
+    generator = torch.Generator()
+    generator.manual_seed(state.cfg.tensor_parallel_seed * _STRIDE + state.drawn_parameters)
+    with torch.no_grad():
+        whole = fill(torch.empty(*shape), generator)
+        parameter = nn.Parameter(slice_of(whole, axis).clone())
+    mark(parameter, axis, scaled_batch)
+    return parameter
+
+
+def constant(
+    size: int, value: float, axis: int | None = None, scaled_batch: bool = True
+) -> nn.Parameter:
+    """The same for a vector that begins with one value everywhere."""
+    whole = torch.empty(size).fill_(value)
+    parameter = nn.Parameter(slice_of(whole, axis).clone())
+    mark(parameter, axis, scaled_batch)
+    return parameter
+
+
+def normal(deviation: float) -> Fill:
+    return lambda tensor, generator: tensor.normal_(0, deviation, generator=generator)
+
+
+def uniform(bound: float) -> Fill:
+    return lambda tensor, generator: tensor.uniform_(-bound, bound, generator=generator)
+
+
+def linear_weight(inputs: int, deviation: float | None) -> Fill:
+    """As torch's ``nn.Linear``, or normal with a standard deviation."""
+    return uniform(1 / math.sqrt(inputs)) if deviation is None else normal(deviation)
+
+
+def linear_bias(inputs: int, deviation: float | None) -> Fill:
+    """As torch's ``nn.Linear``, or zeros where weights are normal."""
+    if deviation is None:
+        return uniform(1 / math.sqrt(inputs))
+    return lambda tensor, _generator: tensor.zero_()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The block of two linear layers, split over tensor-parallel ranks between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch.nn import functional
+
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn.attention_layer import added
+from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
+from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
+from smdistributed.modelparallel.torch.nn.linear import ColumnLinear, RowLinear
+from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
+from smdistributed.modelparallel.torch.nn.random_streams import dropout
+from smdistributed.modelparallel.torch.nn.tensor_group import slices_activations
+
+_TANH = partial(functional.gelu, approximate="tanh")
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": functional.gelu,
+    "relu": functional.relu,
+    "gelu_new": _TANH,
+    "gelu_fast": _TANH,
+    "gelu_pytorch_tanh": _TANH,
+}
+
+
+class DistributedTransformerOutputLayer(DistributedModule):
+    """``hidden_size`` -> ``intermediate_size`` -> ``hidden_size``, dropout, residual, layer norms.
+
+    ``forward(hidden)``, ``[N, S, hidden_size]``, returns the same shape. Sizes are of the whole
+    layer.
+
+    Args:
+        activation: gelu, relu; gelu_new, gelu_fast, gelu_pytorch_tanh: gelu by tanh.
+        fused_bias_gelu: bias and activation in one kernel, for gelu.
+        add_residual, fp32_residual_addition and all others: as DistributedAttentionLayer's.
+    """
+
+    divided_sizes = (
+        "hidden_size",
+        "intermediate_size",
+    )
+
+    def __init__(
+        self,
+        hidden_size: int = 1024,
+        intermediate_size: int = 4096,
+        hidden_dropout_prob: float = 0.1,
+        activation: str = "gelu",
+        layernorm_epsilon: float = 1e-5,
+        initializer_range: float = 0.02,
+        use_normal_initialization: bool = False,
+        pre_layernorm: bool = False,
+        post_layernorm: bool = True,
+        fp32_residual_addition: bool = False,
+        *,
+        fused_bias_gelu: bool = False,
+        add_residual: bool = True,
+    ) -> None:
+        name = "DistributedTransformerOutputLayer"
+        require_divisible(name, hidden_size=hidden_size, intermediate_size=intermediate_size)
+        if activation not in ACTIVATIONS:
+            raise SMPValidationError(
+                f'{name}: activation "{activation}" is none of {", ".join(ACTIVATIONS)}'
+            )
+        if add_residual and not pre_layernorm and not post_layernorm:
+            raise SMPValidationError(
+                f"{name}: one of pre_layernorm and post_layernorm must be True"
+            )
+        super().__init__()
+        self.hidden_size, self.intermediate_size = hidden_size, intermediate_size
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.activation = activation
+        self.fused_bias_gelu = fused_bias_gelu
+        self.add_residual, self.fp32_residual_addition = add_residual, fp32_residual_addition
+        deviation = initializer_range if use_normal_initialization else None
+        self.dense1 = ColumnLinear(hidden_size, intermediate_size, True, deviation)
+        self.dense2 = RowLinear(intermediate_size, hidden_size, True, deviation)
+        self.pre_layernorm = (
+            RegionLayerNorm(hidden_size, layernorm_epsilon) if pre_layernorm else None
+        )
+        self.layernorm = RegionLayerNorm(hidden_size, layernorm_epsilon) if post_layernorm else None
+
+    def forward(self, inputs: torch.Tensor | tuple[torch.Tensor]) -> torch.Tensor:
+        hidden = self._hidden(self._unpacked(inputs, ("hidden_states",))[0], self.hidden_size)
+        if self.enclosed:
+            return self._transform(hidden)
+        return borders.leave(self._transform(borders.enter(hidden)))
+
+    def _transform(self, hidden: torch.Tensor) -> torch.Tensor:
+        normal = hidden if self.pre_layernorm is None else self.pre_layernorm(hidden)
+        inner = ACTIVATIONS[self.activation](self.dense1(borders.to_columns(normal)))
+        output = self.dense2(inner)
+        own = slices_activations()
+        output = dropout(output, self.hidden_dropout_prob, self.training, own=own)
+        if self.add_residual:
+            output = added(output, hidden, self.fp32_residual_addition)
+        return output if self.layernorm is None else self.layernorm(output)

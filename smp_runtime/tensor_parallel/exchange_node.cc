@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/tensor_parallel/exchange_node.h"
+
+#include <utility>
+
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+namespace smp::tensor_parallel {
+namespace {
+
+using torch::autograd::variable_list;
+
+class ExchangeNode : public torch::autograd::Node {
+ public:
+  ExchangeNode(std::shared_ptr<TensorExchange> exchange, const Border& border)
+      : exchange_(std::move(exchange)), border_(border) {}
+
+  std::string name() const override { return "TensorParallelExchange"; }
+
+ protected:
+  variable_list apply(variable_list&& gradients) override {
+    at::Tensor gradient = std::move(gradients[0]);
+    // Other ranks may have one and wait: zeros then, rather than nothing.
+    if (!gradient.defined()) gradient = input_metadata(0).zeros_like();
+    // Where fewer elements are.
+    const bool first = border_.backward.kind == MovementKind::kGather;
+    if (first) gradient = scaled(gradient);
+    gradient = exchange_->move(border_.backward, gradient);
+    return {first ? gradient : scaled(gradient)};
+  }
+
+ private:
+  [[nodiscard]] at::Tensor scaled(const at::Tensor& gradient) const {
+    return border_.backward_scale == 1.0 ? gradient : gradient.mul(border_.backward_scale);
+  }
+
+  std::shared_ptr<TensorExchange> exchange_;
+  Border border_;
+};
+
+}  // namespace
+
+at::Tensor cross(const std::shared_ptr<TensorExchange>& exchange, const Border& border,
+                 const at::Tensor& tensor) {
+  at::Tensor result = exchange->move(border.forward, tensor.detach());
+  if (torch::autograd::compute_requires_grad(tensor)) {
+    auto node = std::make_shared<ExchangeNode>(exchange, border);
+    node->set_next_edges(torch::autograd::collect_next_edges(tensor));
+    torch::autograd::set_history(result, node);
+  }
+  return result;
+}
+
+}  // namespace smp::tensor_parallel

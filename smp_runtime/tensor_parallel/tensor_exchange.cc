@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/tensor_parallel/tensor_exchange.h"
+
+#include <utility>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/sum.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "smp_runtime/collectives/group_failure.h"
+#include "smp_runtime/core/error.h"
+
+namespace smp::tensor_parallel {
+namespace {
+
+constexpr std::string_view kWhat = "an exchange of tensor parallelism";
+/// Up to here one round of everything to everyone is faster than two of parts.
+constexpr std::int64_t kSmallBytes = 16 * 1024;
+
+/// Gloo knows few types, and moving needs none.
+at::Tensor as_bytes(const at::Tensor& contiguous) {
+  return contiguous.reshape({-1}).view(at::kByte);
+}
+
+bool is_on_cpu(const at::Tensor& tensor) { return tensor.device().is_cpu(); }
+
+/// Adds up rows [t, n], in rank order.
+at::Tensor sum_of_rows(const at::Tensor& rows) {
+  const bool narrow = rows.scalar_type() == at::kHalf || rows.scalar_type() == at::kBFloat16;
+  at::Tensor sum = narrow ? rows[0].to(at::kFloat) : rows[0].clone();
+  for (std::int64_t row = 1; row < rows.size(0); ++row) sum.add_(rows[row]);
+  return narrow ? sum.to(rows.scalar_type()) : sum;
+}
+
+}  // namespace
+
+TensorExchange::TensorExchange(std::string group_name, int size, int rank)
+    : group_name_(std::move(group_name)), size_(size), rank_(rank) {
+  SMP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
+}
+TensorExchange::~TensorExchange() = default;
+
+at::Tensor TensorExchange::move(const Movement& movement, const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const std::vector<std::int64_t> sizes =
+      moved_sizes(movement, tensor.sizes(), size_, "a tensor of a distributed layer");
+  if (size_ == 1 || movement.kind == MovementKind::kStay) return tensor.detach();
+  if (movement.kind == MovementKind::kSlice) {
+    const std::int64_t part = tensor.size(movement.dim) / size_;
+    return tensor.narrow(movement.dim, rank_ * part, part).contiguous();
+  }
+  if (!group_name_.empty() && !group_) group_ = c10d::resolve_process_group(group_name_);
+  bytes_sent_ +=
+      tensor_parallel::bytes_sent(movement, static_cast<std::int64_t>(tensor.nbytes()), size_);
+  switch (movement.kind) {
+    case MovementKind::kGather: {
+      const at::Tensor all = gather_rows(tensor.contiguous());  // [t, ...]
+      const std::int64_t dim = movement.dim < 0 ? movement.dim + tensor.dim() : movement.dim;
+      return all.movedim(0, dim).reshape(sizes);
+    }
+    case MovementKind::kReduceScatter: {
+      const std::int64_t dim = movement.dim < 0 ? movement.dim + tensor.dim() : movement.dim;
+      std::vector<std::int64_t> split = tensor.sizes().vec();
+      split[dim] /= size_;
+      split.insert(split.begin() + dim, size_);
+      return sum_of_slices(tensor.reshape(split).movedim(dim, 0).contiguous());
+    }
+    case MovementKind::kAllReduce:
+      return all_reduce(tensor.contiguous());
+    case MovementKind::kExchange: {
+      const std::int64_t dim = movement.dim < 0 ? movement.dim + tensor.dim() : movement.dim;
+      const std::int64_t join = movement.join < 0 ? movement.join + tensor.dim() : movement.join;
+      std::vector<std::int64_t> split = tensor.sizes().vec();
+      split[dim] /= size_;
+      split.insert(split.begin() + dim, size_);
+      const at::Tensor came = exchange_rows(tensor.reshape(split).movedim(dim, 0).contiguous());
+      return came.movedim(0, join).reshape(sizes);
+    }
+    default:
+      throw InternalError("a movement of unknown kind");
+  }
+}
+
+at::Tensor TensorExchange::gather_rows(const at::Tensor& contiguous) {
+  std::vector<std::int64_t> sizes = contiguous.sizes().vec();
+  sizes.insert(sizes.begin(), size_);
+  if (!group_) return contiguous.unsqueeze(0).expand(sizes).contiguous();
+  at::Tensor all = at::empty(sizes, contiguous.options());
+  at::Tensor output = as_bytes(all);
+  at::Tensor input = as_bytes(contiguous);
+  collectives::naming_group(*group_, kWhat,
+                            [&] { group_->_allgather_base(output, input)->wait(); });
+  return all;
+}
+
+at::Tensor TensorExchange::exchange_rows(const at::Tensor& contiguous) {
+  if (!group_) return contiguous.clone();
+  at::Tensor came = at::empty_like(contiguous);
+  at::Tensor output = as_bytes(came);
+  at::Tensor input = as_bytes(contiguous);
+  std::vector<std::int64_t> equal;
+  collectives::naming_group(*group_, kWhat,
+                            [&] { group_->alltoall_base(output, input, equal, equal)->wait(); });
+  return came;
+}
+
+at::Tensor TensorExchange::sum_of_slices(const at::Tensor& contiguous) {
+  if (group_ && !is_on_cpu(contiguous)) {
+    at::Tensor input = contiguous;
+    at::Tensor output = at::empty(contiguous.sizes().slice(1), contiguous.options());
+    collectives::naming_group(*group_, kWhat,
+                              [&] { group_->_reduce_scatter_base(output, input)->wait(); });
+    return output;
+  }
+  return sum_of_rows(exchange_rows(contiguous));
+}
+
+at::Tensor TensorExchange::all_reduce(const at::Tensor& tensor) {
+  if (group_ && !is_on_cpu(tensor)) {
+    std::vector<at::Tensor> tensors{tensor.clone()};
+    collectives::naming_group(*group_, kWhat, [&] { group_->allreduce(tensors)->wait(); });
+    return tensors[0];
+  }
+  if (size_ == 2 || static_cast<std::int64_t>(tensor.nbytes()) <= kSmallBytes) {
+    return sum_of_rows(gather_rows(tensor));
+  }
+  const std::int64_t count = tensor.numel();
+  const std::int64_t padding = (size_ - count % size_) % size_;
+  at::Tensor flat = tensor.reshape({-1});
+  if (padding > 0) flat = at::constant_pad_nd(flat, {0, padding});
+  const at::Tensor part = sum_of_slices(flat.view({size_, -1}));
+  return gather_rows(part).view({-1}).narrow(0, 0, count).view(tensor.sizes());
+}
+
+}  // namespace smp::tensor_parallel

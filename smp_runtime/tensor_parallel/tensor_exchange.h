@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives of one tensor-parallel group.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include "smp_runtime/tensor_parallel/movement.h"
+
+namespace c10d {
+class ProcessGroup;
+}  // namespace c10d
+
+namespace smp::tensor_parallel {
+
+/// One rank's side of its group. All ranks make the same calls, with tensors of the same shape and
+/// type, in the same order. Calls block the CPU for tensors of the CPU, and the current stream for
+/// those of a GPU; at most the group's timeout. Not thread-safe.
+///
+/// Sums are made in rank order, in 32 bits for 16-bit types: all ranks get the same bits, and runs
+/// repeat. GPUs sum as NCCL does.
+class TensorExchange {
+ public:
+  /// `group_name` is a registered c10d group. Empty: nothing is sent, and other ranks' tensors are
+  /// taken to be as this one's, for runs that look at shapes only.
+  TensorExchange(std::string group_name, int size, int rank);
+  ~TensorExchange();
+  TensorExchange(const TensorExchange&) = delete;
+  TensorExchange& operator=(const TensorExchange&) = delete;
+
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] int rank() const { return rank_; }
+
+  /// `tensor` after `movement`: contiguous, without a history for autograd. Throws ConfigError for
+  /// a shape that does not divide, HostError for a rank that is lost or does not come.
+  at::Tensor move(const Movement& movement, const at::Tensor& tensor);
+
+  /// What this rank has sent so far, by ring arithmetic.
+  [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  at::Tensor gather_rows(const at::Tensor& contiguous);
+  at::Tensor exchange_rows(const at::Tensor& contiguous);
+  at::Tensor sum_of_slices(const at::Tensor& contiguous);
+  at::Tensor all_reduce(const at::Tensor& tensor);
+
+  std::string group_name_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  int size_;
+  int rank_;
+  std::int64_t bytes_sent_ = 0;
+};
+
+}  // namespace smp::tensor_parallel
