@@ -17,13 +17,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run_ranks(ranks: int, job: str, *arguments: object, **variables: str) -> Any:
+def run_ranks(
+    ranks: int, job: str, *arguments: object, python: Path | None = None, **variables: str
+) -> Any:
     """What the first of `ranks` ranks of ci/bench_jobs/`job` prints behind "RESULT ", as JSON."""
+    interpreter = python or ROOT / ".venv/bin/python"
     done = subprocess.run(
         [
             *("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"),
             *("--mca", "btl", "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none"),
-            *("-np", str(ranks), str(ROOT / ".venv/bin/python"), str(ROOT / "ci/bench_jobs" / job)),
+            *("-np", str(ranks), str(interpreter), str(ROOT / "ci/bench_jobs" / job)),
             *map(str, arguments),
         ],
         env={

@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from benchmark import ROOT
 
@@ -41,20 +43,36 @@ class Layout:
         return (self.ranks - 1) / self.ranks / self.share_between_hosts
 
 
-def run_on(layout: Layout, command: list[str]) -> str:
-    """Output of rank 0."""
+def run_on(layout: Layout, command: list[str], python: Path | None = None, **variables: str) -> str:
+    """Output of rank 0; by the interpreter `python`, or that of the development environment."""
     if problem := lacks():
         raise SystemExit(f"ci/bench: hosts of namespaces: {problem}")
     with NetHosts(layout.hosts, RATE_MBIT) as hosts:
         outcomes = hosts.run(
-            [str(ROOT / ".venv/bin/python"), *command],
+            [str(python or ROOT / ".venv/bin/python"), *command],
             layout.ranks_each,
             limit=600,
             PYTHONPATH=str(ROOT / "build" / "release" / "python"),
+            SMP_PROGRESS="off",
+            DS_ACCELERATOR="cpu",
+            **variables,
         )
     if any(code != 0 for code, _ in outcomes):
         raise SystemExit(f"ci/bench: {command} failed: {outcomes}")
     return outcomes[0][1]
+
+
+def peers_python() -> Path | None:
+    """An interpreter that has DeepSpeed beside all of ours, made by ci/peers."""
+    python = ROOT / "build" / "peers" / "bin" / "python"
+    return python if python.exists() else None
+
+
+def run_job(layout: Layout, job: str, *arguments: object, peers: bool = False) -> Any:
+    """What the first rank of ci/bench_jobs/`job` prints behind "RESULT ", as JSON."""
+    words = [str(ROOT / "ci/bench_jobs" / job), *map(str, arguments)]
+    output = run_on(layout, words, peers_python() if peers else None)
+    return json.loads(output.split("RESULT ")[1].splitlines()[0])
 
 
 def measure(layout: Layout, operation: str, begin: int, end: int) -> dict[int, dict[str, float]]:

@@ -69,13 +69,19 @@ ShardExchange::Pending ShardExchange::announce(int unit, ExchangeKind kind) {
   Pending pending;
   pending.unit_ = unit;
   pending.kind_ = kind;
-  pending.words_sent_ = at::empty({kWords}, at::kLong);
+  pending.words_sent_ = at::empty({degree() * kWords}, at::kLong);
+  ++sequence_;
   auto* word = pending.words_sent_.data_ptr<std::int64_t>();
-  word[0] = ++sequence_;
-  word[1] = static_cast<std::int64_t>(kind);
-  word[2] = unit;
+  for (int rank = 0; rank < degree(); ++rank, word += kWords) {
+    word[0] = sequence_;
+    word[1] = static_cast<std::int64_t>(kind);
+    word[2] = unit;
+  }
   pending.words_ = at::empty({degree() * kWords}, at::kLong);
-  pending.word_work_ = words_->_allgather_base(pending.words_, pending.words_sent_);
+  // Straight to everybody: in a ring each word would queue behind what hosts send meanwhile, once
+  // a step of the ring.
+  std::vector<std::int64_t> equal;
+  pending.word_work_ = words_->alltoall_base(pending.words_, pending.words_sent_, equal, equal);
   return pending;
 }
 
