@@ -92,3 +92,87 @@ def layers() -> dict[str, Any]:
         "scaled": [name for name, _ in model.scaled_batch_reducer_named_parameters()],
         "default": [name for name, _ in model.default_reducer_named_parameters()],
     }
+
+
+HEADS, HIDDEN, VOCABULARY = 4, 16, 11
+SIZES = {"num_layers": 2, "num_attention_heads": HEADS, "attention_head_size": 4,
+         "hidden_size": HIDDEN, "intermediate_size": 24, "vocab_size": VOCABULARY,
+         "num_positions": SEQUENCE, "use_normal_initialization": True,
+         "initializer_range": 0.3}  # fmt: skip
+PRE = {"pre_layernorm": True, "post_layernorm": False}
+CAUSAL = {"causal_mask_size": SEQUENCE}
+#: The kinds of language models that published jobs train, small.
+KINDS: dict[str, dict[str, Any]] = {
+    "gpt2": {**PRE, **CAUSAL, "activation": "gelu_new", "scale_attn_by_layer_idx": True},
+    "bert": {"num_token_types": 2},
+    "gptj": {**PRE, **CAUSAL, "num_positions": 0, "rotary_dim": 2, "parallel_attn_output": True,
+             "use_qkv_bias": False, "use_attn_dense_bias": False, "use_lm_head_bias": True,
+             "tie_input_output_embedding": False},
+    "gptneo": {**PRE, **CAUSAL, "attention_layers": ("global", "local"), "window_size": 2,
+               "scale_attention_scores": False},
+    "alibi": {"pre_layernorm": True, **CAUSAL, "use_alibi": True, "num_positions": 0,
+              "query_key_layer_scaling": True, "fused_bias_gelu": True},
+    "flash": {**PRE, **CAUSAL, "flash_attention": True, "activation": "relu"},
+    "decoder": {**CAUSAL, "add_cross_attention": True, "fused_softmax": False},
+}  # fmt: skip
+
+
+class Models(nn.Module):
+    def __init__(self, kinds: list[str], dropout: float) -> None:
+        super().__init__()
+        drop = {"attention_dropout_prob": dropout, "hidden_dropout_prob": dropout}
+        self.models = nn.ModuleDict(
+            {
+                kind: smp.nn.DistributedTransformerLMHead(**{**SIZES, **drop, **KINDS[kind]})
+                for kind in kinds
+            }
+        )
+
+    def forward(self, ids, mask, types, cross):
+        losses = []
+        for model in self.models.values():
+            more = (cross, mask) if model.add_cross_attention else ()
+            losses.append(model((ids, mask, types, None, *more, ids))[0])
+        return torch.stack(losses)
+
+
+@smp.step
+def model_step(model, ids, mask, types, cross):
+    losses = model(ids, mask, types, cross)
+    model.backward(losses.sum())
+    return losses
+
+
+def language_models(
+    kinds: list[str], dropout: float = 0.0, checkpoint: bool = False, steps: int = 2
+) -> dict[str, Any]:
+    """Losses of some steps of SGD, and the gradients of the last; in 64 bits."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch.manual_seed(smp.dp_rank())
+        model = smp.DistributedModel(Models(kinds, dropout))
+        optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        if checkpoint:
+            for one in model.get_module().models.values():
+                for layer in one.transformer.seq_layers.children():
+                    smp.set_activation_checkpointing(layer.attention)
+                    smp.set_activation_checkpointing(layer.output)
+        ids = integers(SAMPLES, SEQUENCE, seed=1, least=0, most=VOCABULARY - 1).long()
+        types = integers(SAMPLES, SEQUENCE, seed=2, least=0, most=1).long()
+        # The last position of some samples is masked; 1 says so.
+        mask = torch.zeros(SAMPLES, SEQUENCE)
+        mask[::3, -1] = 1
+        cross = integers(SAMPLES, SEQUENCE, HIDDEN, seed=3).double() / 2
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            result = model_step(model, *own_batch(ids, mask, types, cross))
+            losses.append(result.reduce_mean().detach())
+            optimizer.step()
+        group = smp.CommGroup.DP_GROUP
+        return {
+            "losses": torch.stack(smp.allgather(torch.stack(losses), group)).mean(0),
+            "gradients": whole_gradients(model),
+        }
+    finally:
+        torch.set_default_dtype(torch.float32)

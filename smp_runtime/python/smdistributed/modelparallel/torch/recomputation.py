@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch.nn.random_streams import Snapshot
 from smdistributed.modelparallel.torch.state_mod import state
 
 
@@ -50,6 +51,7 @@ def run_region(
     inputs = [leaf for leaf, chosen in zip(leaves, is_input, strict=True) if chosen]
     rest = [None if chosen else leaf for leaf, chosen in zip(leaves, is_input, strict=True)]
     buffers = _Buffers(modules)
+    streams = _Streams(preserve_rng_state)
 
     def run(*tensors: torch.Tensor) -> Any:
         given = iter(tensors)
@@ -57,13 +59,32 @@ def run_region(
             next(given) if chosen else leaf for leaf, chosen in zip(rest, is_input, strict=True)
         ]
         own_args, own_kwargs = tree_unflatten(filled, structure)
-        with buffers.changed_once():
+        with buffers.changed_once(), streams.drawn_again():
             return call(*own_args, **own_kwargs)
 
     with _offloaded_inputs():
         return torch_checkpoint(
             run, *inputs, use_reentrant=False, preserve_rng_state=preserve_rng_state
         )
+
+
+class _Streams:
+    """Random numbers of distributed layers, which torch's checkpoint knows nothing of."""
+
+    def __init__(self, preserve: bool) -> None:
+        self._preserve = preserve
+        self._before: Snapshot | None = None
+
+    @contextlib.contextmanager
+    def drawn_again(self) -> Iterator[None]:
+        if not self._preserve:
+            yield
+        elif self._before is None:
+            self._before = Snapshot()
+            yield
+        else:
+            with self._before.restored():
+                yield
 
 
 class _Buffers:

@@ -40,8 +40,9 @@ class RegionLayerNorm(FusedLayerNorm):
                 input, self.normalized_shape, self.weight, self.bias, self.eps
             )
         size = self.normalized_shape[0]
-        mean = sum_of_slices(input.float().sum(-1, keepdim=True)) / size
-        centred = input.float() - mean
+        wide = input.to(torch.promote_types(input.dtype, torch.float32))
+        mean = sum_of_slices(wide.sum(-1, keepdim=True)) / size
+        centred = wide - mean
         variance = sum_of_slices((centred * centred).sum(-1, keepdim=True)) / size
         normal = (centred * torch.rsqrt(variance + self.eps)).to(input.dtype)
         return normal * self.weight + self.bias
