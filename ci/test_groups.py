@@ -192,7 +192,11 @@ def grid(group: Group) -> Count:
         "OMP_NUM_THREADS": "1",
     }
     count = group.ctest("release", "--tests-regex", "^pipeline_fuzz_test$")
-    names = ("tests/mpi/test_real_models.py", "tests/mpi/test_kills.py")
+    names = (
+        "tests/mpi/test_real_models.py",
+        "tests/mpi/test_sharded_models.py",
+        "tests/mpi/test_kills.py",
+    )
     return count + group.pytest(*names, "tests/python/test_checkpoints.py")
 
 

@@ -3,14 +3,23 @@
 
 #include <utility>
 
+#include <malloc.h>
+
 #include "smp_runtime/core/error.h"
 
 namespace smp::sharding {
 namespace {
 
 constexpr std::size_t kSpares = 2;
+constexpr int kLargeBlock = 512 * 1024;  // bytes; fresh pages of it cost less than to move it
 
 }  // namespace
+
+void GatheredMemory::keep_heap_small() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, kLargeBlock);
+#endif
+}
 
 void GatheredMemory::give(const at::Tensor& tensor, std::int64_t elements) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();

@@ -16,6 +16,11 @@ namespace smp::sharding {
 /// most two of each, since fresh pages cost more than a gather from the same host.
 class GatheredMemory {
  public:
+  /// From now on large blocks of this process go back to the system when they are freed. glibc
+  /// keeps them in its heap as soon as one was freed, where blocks that live longer pin what lies
+  /// between: units and gradients come and go in sizes that make a heap many times what is in use.
+  static void keep_heap_small();
+
   /// The tensor, which has none, gets memory for `elements`, with any content.
   void give(const at::Tensor& tensor, std::int64_t elements);
   /// The tensor's storage is empty from now on; reading it is undefined.

@@ -28,6 +28,7 @@ class ParameterStore::Core {
     options_.exchange.unit_name = [this](int unit) {
       return units_.at(static_cast<std::size_t>(unit)).name;
     };
+    if (options_.on_demand) GatheredMemory::keep_heap_small();
     exchange_ = std::make_unique<ShardExchange>(options_.exchange);
     const at::NoGradGuard no_grad;
     const UnitOptions unit_options{.degree = exchange_->degree(),

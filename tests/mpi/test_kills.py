@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks killed in the middle of training, with no launcher that would end the others."""
+"""Ranks killed in the middle of training, and of saving, with no launcher that would end the
+others."""
 
 from __future__ import annotations
 
@@ -8,21 +9,33 @@ import subprocess
 import sys
 from pathlib import Path
 
-KILLS = 50 if os.environ.get("SMP_LONG_TESTS") == "1" else 5
+LONG = os.environ.get("SMP_LONG_TESTS") == "1"
+KILLS = 50 if LONG else 5
+KILLED_SAVES = 200 if LONG else 20
 
 
-def test_all_ranks_end_in_time_and_say_who_was_lost() -> None:
+def run_killer(script: str, times: int, seconds_each: float) -> str:
+    """The last line that it prints."""
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("kill_ranks.py")), str(KILLS), "7"],
+        [sys.executable, str(Path(__file__).with_name(script)), str(times), "7"],
         env=os.environ
         | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "SMP_PROGRESS": "off"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=150 * KILLS,
+        timeout=seconds_each * times,
         check=False,
         text=True,
     )
-
     assert done.returncode == 0, done.stdout
-    assert done.stdout.splitlines()[-1] == f"killed {KILLS} times"
+    return done.stdout.splitlines()[-1]
+
+
+def test_all_ranks_end_in_time_and_say_who_was_lost() -> None:
+    assert run_killer("kill_ranks.py", KILLS, 150) == f"killed {KILLS} times"
+
+
+def test_a_sharded_checkpoint_is_whole_whenever_its_ranks_are_killed() -> None:
+    last = run_killer("kill_sharded_saves.py", KILLED_SAVES, 120)
+
+    assert last.startswith(f"killed {KILLED_SAVES} times, ")

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 import smdistributed.modelparallel.torch as library
 import torch
+from smdistributed.modelparallel.torch.delayed_parameters import delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from torch import nn
 
@@ -85,3 +86,19 @@ def test_values_that_are_not_there_yet_cannot_be_read(smp: ModuleType) -> None:
 def test_foreign_parameters_without_storage_are_refused(smp: ModuleType) -> None:
     with pytest.raises(SMPUnsupportedError, match="on the meta device"):
         smp.DistributedModel(nn.Linear(2, 2, device="meta"))
+
+
+def test_a_seed_inside_of_the_delay_counts() -> None:
+    def build() -> nn.Module:
+        torch.manual_seed(3)
+        first = nn.Linear(2, 2)
+        torch.manual_seed(4)
+        return nn.Sequential(first, nn.Linear(2, 2))
+
+    with delayed():
+        model = build()
+    materialize(model, list(model.modules()))
+
+    expected = build()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, expected.get_parameter(name)), name

@@ -37,6 +37,8 @@ def test_one_object_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert {step["loss"] for step in steps} == {6.0}
     assert {step["global_batch_size"] for step in steps} == {8}
+    assert {step["memory_bytes"]["parameters"] for step in steps} == {3 * 4}
+    assert {step["memory_bytes"]["gradients"] for step in steps} == {3 * 4}
 
 
 def test_a_file_that_cannot_be_written_stops_no_job(

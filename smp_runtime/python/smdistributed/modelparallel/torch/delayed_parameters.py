@@ -58,15 +58,24 @@ class _Tape:
         self.operations: list[_Operation | torch.Tensor] = []  # a tensor: the generator's new state
         self.other_draws = False
         self._storages: dict[int, Any] = {}  # kept, so that no address is used twice
-        self._state_at_exit: torch.Tensor | None = None
+        self._state: torch.Tensor | None = None
+        """Of the generator, when we last looked: what is delayed leaves it as it is."""
 
     def enter(self) -> None:
         now = torch.get_rng_state()
-        if self._state_at_exit is None or not torch.equal(now, self._state_at_exit):
+        if self._state is None or not torch.equal(now, self._state):
             self.operations.append(now)
+        self._state = now
 
     def leave(self) -> None:
-        self._state_at_exit = torch.get_rng_state()
+        self._state = torch.get_rng_state()
+
+    def _notice_seed(self) -> None:
+        """A script may seed the generator inside the context, too."""
+        now = torch.get_rng_state()
+        if self._state is None or not torch.equal(now, self._state):
+            self.operations.append(now)
+            self._state = now
 
     def place(self, tensor: torch.Tensor) -> _Place:
         storage = tensor.untyped_storage()
@@ -93,6 +102,8 @@ class _Tape:
         operation = _Operation(
             function, placed(args), placed(kwargs), results, _is_random(function)
         )
+        if operation.random:
+            self._notice_seed()
         operation.reads = {
             p.storage for p in tree_leaves((operation.args, operation.kwargs))
             if isinstance(p, _Place)

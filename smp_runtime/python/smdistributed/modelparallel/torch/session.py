@@ -25,6 +25,7 @@ from smdistributed.modelparallel.torch.launch_environment import (
     read_launch_environment,
 )
 from smdistributed.modelparallel.torch.meeting import Meetings
+from smdistributed.modelparallel.torch.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch.rendezvous import open_store
 from smdistributed.modelparallel.torch.state_mod import state
@@ -216,7 +217,7 @@ def _meter(
         return None
     # Ranks of one tensor-parallel group get the same batch if they are fed alike.
     replicas = session.mesh.size(_runtime.Group.RDP if cfg.prescaled_batch else _runtime.Group.DP)
-    return StepMeter(replicas, environment.metrics_file, environment.progress)
+    return StepMeter(replicas, environment.metrics_file, environment.progress, memory_summary)
 
 
 def _timeline_file(folder: str, identity: Identity) -> str:

@@ -7,7 +7,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,20 @@ class StepMeter:
         metrics_file: gets one JSON object a step, a line each; empty for none. Appended to.
         progress: whether stderr gets a line: on a terminal one that is rewritten each step, else
             one a second at most.
+        ledger: what the model's state takes here, as ``smp.memory_summary`` says.
 
     A step lasts from the end of the step before it; what of that time is spent neither in a step
     nor in an optimizer counts as waiting for data.
     """
 
-    def __init__(self, replicas: int, metrics_file: str, progress: bool) -> None:
-        self._replicas = replicas
+    def __init__(
+        self,
+        replicas: int,
+        metrics_file: str,
+        progress: bool,
+        ledger: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._replicas, self._ledger = replicas, ledger
         self._metrics = Path(metrics_file) if metrics_file else None
         self._progress = progress
         self._steps = 0
@@ -72,6 +79,7 @@ class StepMeter:
         shows = self._progress and self._line_is_due(now)
         if shows or self._metrics:
             report["loss"] = _loss(outputs)  # on a GPU this waits for the step
+            report["memory_bytes"] = dict(self._ledger())
         if shows:
             self._show(report)
         if self._metrics:
@@ -103,16 +111,23 @@ class StepMeter:
 
 def progress_line(report: Mapping[str, Any]) -> str:
     """
-    >>> progress_line({"step": 12, "loss": 0.4231, "samples_per_second": 812.4,
-    ...                "pipeline_use": 0.713, "data_wait_share": 0.03, "peak_memory_bytes": 1.2e9})
-    'step 12: loss 0.4231, 812 samples/s, pipeline 71 %, waiting for data 3 %, peak 1.20 GB'
+    >>> line = progress_line({"step": 12, "loss": 0.4231, "samples_per_second": 812.4,
+    ...                       "pipeline_use": 0.713, "data_wait_share": 0.03,
+    ...                       "peak_memory_bytes": 1.2e9,
+    ...                       "memory_bytes": {"parameters": 2e8, "gradients": 1e8, "live": 0}})
+    >>> line.split(", peak")[0]
+    'step 12: loss 0.4231, 812 samples/s, pipeline 71 %, waiting for data 3 %'
+    >>> line.split(", peak")[1]
+    ' 1.20 GB (parameters 0.20, gradients 0.10)'
     """
+    held = ", ".join(f"{name.replace('_', ' ')} {size / 1e9:.2f}"
+                     for name, size in report["memory_bytes"].items() if size > 0)  # fmt: skip
     loss = "" if report["loss"] is None else f"loss {report['loss']:.4g}, "
     return (
         f"step {report['step']}: {loss}{report['samples_per_second']:.0f} samples/s, "
         f"pipeline {100 * report['pipeline_use']:.0f} %, "
         f"waiting for data {100 * report['data_wait_share']:.0f} %, "
-        f"peak {report['peak_memory_bytes'] / 1e9:.2f} GB"
+        f"peak {report['peak_memory_bytes'] / 1e9:.2f} GB{f' ({held})' if held else ''}"
     )
 
 

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills all ranks of a job that saves sharded checkpoints, again and again:
+kill_sharded_saves.py TIMES SEED.
+
+Each round forks ranks that resume, check that weights, optimizer state and user content are of one
+step, and go on, with a checkpoint after each step. They are killed at a random moment, one a little
+before the other; the next round must find the last complete step or the one after it. Prints
+"killed N times".
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import smdistributed.modelparallel.torch as smp
+import torch
+import torch.distributed as dist
+from torch import nn
+
+RANKS, WIDTH, LAYERS = 2, 64, 6
+SETTINGS = {
+    "ddp": True,
+    "sharded_data_parallel_degree": RANKS,
+    "sdp_param_persistence_threshold": 0,
+    "sdp_gradient_clipping": 0,
+}
+START_SECONDS = 120
+
+
+class CountSteps(torch.optim.Optimizer):
+    """Every weight, and every element of the state, is the number of steps."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                held = self.state[parameter]
+                held.setdefault("count", torch.zeros_like(parameter)).add_(1)
+                parameter.add_(1)
+
+
+@smp.step
+def train_step(model, batch):
+    model.backward(model(batch).sum())
+
+
+def train(rank: int, folder: Path, round_number: int, told: int, tell: Connection) -> None:
+    # Through a file, not a port: no other process can have taken it.
+    store = f"file://{folder}/store-{round_number}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS)
+    smp.init(SETTINGS)
+    module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    model = smp.DistributedModel(module)
+    counting = CountSteps(model.parameters())
+    optimizer = smp.DistributedOptimizer(counting)
+    step = told
+    if told:
+        step = smp.resume_from_checkpoint(str(folder / "saved"))["step"]
+        assert told <= step <= told + 1, f"found step {step}, but {told} was complete"
+        for name, value in model.state_dict().items():
+            assert value.unique().tolist() == [step], (name, value.unique(), step)
+        for held in counting.state.values():
+            assert held["count"].unique().tolist() == [step], (held["count"].unique(), step)
+    while True:
+        step += 1
+        optimizer.zero_grad()
+        train_step(model, torch.ones(1, WIDTH))
+        optimizer.step()
+        smp.save_checkpoint(str(folder / "saved"), "same", user_content={"step": step})
+        tell.send(step)
+
+
+def rank_process(rank: int, folder: Path, number: int, told: int, tell: Connection) -> None:
+    """Never returns; sends why it ended, if not by a kill."""
+    try:
+        train(rank, folder, number, told, tell)
+    except BaseException:
+        tell.send(traceback.format_exc())
+    os._exit(1)
+
+
+def kill_all(generator: random.Random, folder: Path, number: int, told: int) -> int:
+    """The last step that was told complete."""
+    ears, children = [], []
+    for rank in range(RANKS):
+        hear, tell = Pipe(duplex=False)
+        child = os.fork()
+        if child == 0:
+            rank_process(rank, folder, number, told, tell)
+        tell.close()
+        ears.append(hear)
+        children.append(child)
+    for hear in ears:
+        assert hear.poll(START_SECONDS), "a rank saves nothing"
+    # From here on they are somewhere in a save; one takes some tens of milliseconds.
+    time.sleep(generator.uniform(0, 0.1))
+    generator.shuffle(children)
+    os.kill(children[0], signal.SIGKILL)
+    time.sleep(generator.uniform(0, 0.005))
+    os.kill(children[1], signal.SIGKILL)
+    for child in children:
+        os.waitpid(child, 0)
+    said = [words for hear in ears for words in all_words(hear)]
+    # The second may notice that the first is gone before it is killed itself.
+    failures = [words for words in said if isinstance(words, str)]
+    assert all("SMPConnectionError" in words or "SMPCheckpointError" in words
+               for words in failures), failures  # fmt: skip
+    steps = [words for words in said if isinstance(words, int)]
+    assert steps, failures
+    return max(steps)
+
+
+def all_words(hear: Connection) -> list[int | str]:
+    words: list[int | str] = []
+    try:
+        while True:
+            words.append(hear.recv())
+    except (EOFError, OSError):  # OSError: in the middle of a message
+        return words
+
+
+def main() -> None:
+    times, generator = int(sys.argv[1]), random.Random(int(sys.argv[2]))
+    told = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(times):
+            told = kill_all(generator, Path(folder), number, told)
+    print(f"killed {times} times, {told} steps complete")
+
+
+if __name__ == "__main__":
+    main()
