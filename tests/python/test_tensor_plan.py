@@ -110,8 +110,8 @@ def test_sizes_that_do_not_divide_leave_a_module_with_the_reason():
     plan = _plan(model, degree=4)
 
     assert _names(plan) == ["1"]
-    assert [(left.name, left.reason, left.sizes) for left in plan.left] == [
-        ("0", "its width is 6, which 4 tensor ranks do not divide", True)
+    assert [(left.name, left.reason, left.misfit) for left in plan.left] == [
+        ("0", "its width is 6, which 4 tensor ranks do not divide", Split)
     ]
 
 

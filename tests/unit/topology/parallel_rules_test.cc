@@ -97,8 +97,8 @@ TEST(ParallelRules, TensorParallelismAcrossHostsIsWorthALine) {
 TEST(ParallelRules, NameTheFeatureThatIsMissing) {
   EXPECT_THAT(first_unavailable_feature(config_of("fp16_params=1")),
               Optional(HasSubstr("fp16_params=true: ")));
-  for (const char* settings : {"fp16_params=1", "_match_weights=1", "checkpoint_attentions=1",
-                               "pipeline=_only_forward", "ddp=1,ddp_dist_backend=smddp"}) {
+  for (const char* settings : {"fp16_params=1", "checkpoint_attentions=1", "pipeline=_only_forward",
+                               "ddp=1,ddp_dist_backend=smddp"}) {
     EXPECT_THAT(first_unavailable_feature(config_of(settings)),
                 Optional(HasSubstr("is not available yet in this version")))
         << settings;

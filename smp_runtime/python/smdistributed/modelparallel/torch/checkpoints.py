@@ -6,6 +6,7 @@
         model_PP_TP.pt          entries of one partition, and ``_smp_is_partial``
         optimizer_PP_TP.pt      its optimizer state, and the names of the parameters
         partition.json          which module is on which partition
+        slices.json             with tensor parallelism: the axis along which entries are sliced
         user_content.pt         what the script gave
         optimizer_PP_TP_I.pt    instead, where state is sharded or 16-bit: what rank I of a shard
                                 group owns; with sharded data parallelism model_0.pt, which holds
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,17 @@ from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMP
 from smdistributed.modelparallel.torch.flat_checkpoints import read_flat_parts, write_flat_parts
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.nn.parameter_slices import slice_of
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
+from smdistributed.modelparallel.torch.resliced_parts import (
+    joined_entries,
+    joined_optimizer,
+    slices_to_json,
+)
 from smdistributed.modelparallel.torch.saved_parts import PartialCheckpoint, merged_entries
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.tensor_states import axes_of
 from smdistributed.modelparallel.torch.whole_models import read_whole_model
 
 _PARTIAL = "_partial"
@@ -68,7 +76,8 @@ def save_checkpoint(
             whole model and no optimizer state.
         model, optimizer: those of the job unless given.
         user_content: any picklable object, which ``resume_from_checkpoint`` returns; rank 0's.
-        translate_if_full: accepted; a model that was not replaced needs no translation.
+        translate_if_full: a whole model has the names that it had before tensor parallelism
+            replaced modules of it; False: those of the distributed ones.
         num_kept_partial_checkpoints: how many partial checkpoints stay, the newest ones.
 
     Raises:
@@ -93,7 +102,7 @@ def save_checkpoint(
     if partial:
         _save_parts(Path(path), tag, target, optimizer or state.optimizer, user_content, kept)
     else:
-        _save_whole(Path(path), tag, target, user_content)
+        _save_whole(Path(path), tag, target, user_content, translate_if_full)
 
 
 def resume_from_checkpoint(
@@ -108,7 +117,8 @@ def resume_from_checkpoint(
     """Loads a checkpoint into the wrapped model and optimizer of the job. All ranks call it.
 
     With the pipeline degree of the job that saved it, a model without a partition takes over the
-    saved one. With another degree, or another number of replicas, the parts are put together anew.
+    saved one. With another degree, another number of replicas, or layers split over another number
+    of tensor ranks, the parts are put together anew.
 
     Args:
         path, tag: as given to ``save_checkpoint``; without ``tag`` the newest.
@@ -156,6 +166,8 @@ def _save_parts(
                 save.write(f"optimizer_{part}", optimizer.part_for_checkpoint())
         if save.publishes:
             save.write_text("partition.json", model.partition_json())
+            if ranks.tp_size() > 1:
+                save.write_text("slices.json", slices_to_json(axes_of(model.get_module())))
             if user_content is not None:
                 save.write("user_content.pt", user_content)
         save.publish_folder()
@@ -175,7 +187,12 @@ def _resume_parts(
         )
     with _agreement("smp.resume_from_checkpoint"):
         saved = _open_parts(root, tag)
-        same_split = model.takes_partition(saved.partition_json())
+        same_modules = (saved.tp > 1) == (ranks.tp_size() > 1)
+        same_split = same_modules and model.takes_partition(saved.partition_json())
+        slices = saved.slices()
+        resliced = slices is not None and (
+            saved.tp != ranks.tp_size() or slices != axes_of(model.get_module())
+        )
 
     def own(kind: str) -> str:
         return f"{kind}_{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
@@ -186,6 +203,12 @@ def _resume_parts(
             f"{saved.folder} has the same partition.json on some hosts only; give all of them the "
             "same checkpoint"
         )
+    if (shard_plan() is not None or saved.shards()) and saved.tp != ranks.tp_size():
+        raise SMPCheckpointError(
+            f"{saved.folder} was saved with tensor_parallel_degree {saved.tp}, this job has "
+            f"{ranks.tp_size()}, and one of both has sharded or 16-bit state; start it with "
+            f"{saved.tp}"
+        )
     if shard_plan() is not None or saved.shards():
         with _agreement("smp.resume_from_checkpoint"):
             load = read_flat_parts(saved, model, state.optimizer, strict, load_optimizer)
@@ -193,16 +216,50 @@ def _resume_parts(
         load()
         return content
     with _agreement("smp.resume_from_checkpoint"):
-        if same_split:
+        if resliced:
+            assert slices is not None
+            _resume_resliced(saved, slices, model, strict, load_optimizer)
+        elif same_split:
             model.load_state_dict(saved.read(own("model")), strict, same_partition_load=True)
         else:
             parts = [saved.read(name, mmap=True) for name in saved.files("model")]
             model.load_state_dict(merged_entries(parts), strict)
-        if load_optimizer:
+        if load_optimizer and not resliced:
             assert state.optimizer is not None
             names = [own("optimizer")] if same_split else saved.files("optimizer")
             state.optimizer.load_parts([saved.read(name) for name in names], saved.folder)
         return saved.user_content()
+
+
+def _resume_resliced(
+    saved: PartialCheckpoint,
+    slices: Mapping[str, int],
+    model: DistributedModel,
+    strict: bool,
+    load_optimizer: bool,
+) -> None:
+    """From the parts of all tensor ranks of a job whose layers were sliced otherwise."""
+
+    def parts(kind: str) -> list[list[Any]]:
+        return [[saved.read(name, mmap=kind == "model") for name in saved.files(kind, rank)]
+                for rank in range(saved.tp)]  # fmt: skip
+
+    own_axes = axes_of(model.get_module())
+    models = [merged_entries(of_rank) for of_rank in parts("model")]
+    model.load_state_dict(model.renamed(joined_entries(models, slices), saved.tp), strict)
+    if not load_optimizer:
+        return
+    assert state.optimizer is not None
+    whole = joined_optimizer(
+        [merged_states(of_rank) for of_rank in parts("optimizer")],
+        slices,
+        {name: value.shape for name, value in models[0].items()},
+        lambda values: model.renamed(values, saved.tp),
+        state.optimizer.parameter_names(),
+        state.optimizer.groups_by_number(),
+        lambda name, value: slice_of(value, own_axes.get(name)),
+    )
+    state.optimizer.load_parts([whole], saved.folder)
 
 
 def _open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
@@ -210,19 +267,21 @@ def _open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
     folder = _runtime.locate(root, name + _PARTIAL, name + _PARTIAL)
     if not folder.is_dir():
         raise SMPCheckpointError(_absent(root, name + _PARTIAL))
-    saved = PartialCheckpoint(folder)
-    saved.check_degrees()
-    return saved
+    return PartialCheckpoint(folder)
 
 
 # --- Whole ---
 
 
-def _save_whole(root: Path, tag: str, model: DistributedModel, user_content: Any) -> None:
+def _save_whole(
+    root: Path, tag: str, model: DistributedModel, user_content: Any, translate: bool
+) -> None:
     # One copy of the model is enough; its ranks gather it among themselves.
     # Shards are gathered by all.
     gathered = model.sharded is not None and model.sharded.plan.on_demand
-    entries = model.state_dict() if gathered or ranks.rdp_rank() == 0 else None
+    entries: dict[str, Any] | None = None
+    if gathered or ranks.rdp_rank() == 0:
+        entries = model.plain_state_dict() if translate else model.state_dict()
     with _Save(root, tag) as save:
         if ranks.rank() == 0:
             assert entries is not None

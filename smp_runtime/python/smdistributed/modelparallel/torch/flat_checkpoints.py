@@ -9,7 +9,8 @@ from typing import Any
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.optimizer import NAMES_KEY, DistributedOptimizer
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.resliced_parts import NAMES_KEY
 from smdistributed.modelparallel.torch.saved_parts import PartialCheckpoint, merged_entries
 from smdistributed.modelparallel.torch.shard_states import part_of_rank, plain_of_parts, restore
 from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (

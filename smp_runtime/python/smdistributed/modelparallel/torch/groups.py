@@ -82,6 +82,12 @@ class Groups:
         """A CPU group for pickled objects."""
         return self._group("object", kind, "gloo")
 
+    def make_tensor_groups(self) -> None:
+        """Makes the groups of the tensor-parallel ranks that some partitions alone may use. Torch
+        names a group by how many its maker has made, so all ranks make the same ones."""
+        self.object_group("TP")
+        self.internal_group("TP")
+
     def new_cpu_group(self, kind: str, timeout: timedelta) -> dist.ProcessGroup:
         """A fresh Gloo group of the caller's own. Collective over the group."""
         return _new_group(self._ranks[kind], "gloo", timeout)

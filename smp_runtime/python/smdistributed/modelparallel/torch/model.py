@@ -35,6 +35,17 @@ from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.tensor_replacement import (
+    registrations_with,
+    replace_marked,
+)
+from smdistributed.modelparallel.torch.tensor_states import (
+    axes_of,
+    from_plain,
+    sliced_entries,
+    to_plain,
+    whole_entries,
+)
 from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions, module_tree
 
 Hook = Callable[["DistributedModel", Any], None]
@@ -45,6 +56,9 @@ class DistributedModel(ModelViews):
 
     With one partition all is ready at once; with several the first step decides where modules go.
     One process makes at most one. Construction is collective: call it on all ranks.
+
+    Modules that are marked for tensor parallelism are replaced here; their parameters are new, so
+    optimizers and ``load_state_dict`` come after.
 
     Args:
         module: the model, whole and on the CPU. Its parameters keep their identity, so that an
@@ -68,6 +82,7 @@ class DistributedModel(ModelViews):
         SMPNotInitializedError: before ``smp.init()``.
         SMPConfigError: a setting asks for a feature that is not there yet, named in the message.
         SMPValidationError: a second model, a scripted module, or no module at all.
+        SMPTensorParallelError: marked modules that cannot be replaced, named with the numbers.
     """
 
     def __init__(
@@ -109,6 +124,9 @@ class DistributedModel(ModelViews):
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._post_step_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._border: FP16_Module | None = None
+        if ranks.tp_size() > 1:
+            state.require_initialized("smp.DistributedModel").groups.make_tensor_groups()
+        module, self._replaced = replace_marked(module)
         dtype = computing_type()
         if dtype is not None:
             self._border = module = FP16_Module(module, dtype)
@@ -426,6 +444,11 @@ class DistributedModel(ModelViews):
             )
         if not callable(hook):
             raise SMPValidationError(f"register_comm_hook got {hook!r}; expected a callable")
+        if ranks.tp_size() > 1:
+            raise SMPUnsupportedError(
+                "register_comm_hook is not available with tensor parallelism: some gradients are "
+                "averaged over the data-parallel group and some over the reduced one"
+            )
         if shard_plan() is not None:
             raise SMPValidationError(
                 "register_comm_hook reduces whole gradients, and this job's are flat shards; it "
@@ -455,6 +478,11 @@ class DistributedModel(ModelViews):
         """
         if not enable or not isinstance(self.module, ReplicaModule):
             return contextlib.nullcontext()
+        if ranks.tp_size() > 1:
+            raise SMPUnsupportedError(
+                "DistributedModel.join is not available with tensor parallelism: give all ranks "
+                "the same number of batches"
+            )
         if shard_plan() is not None:
             raise SMPUnsupportedError(
                 "DistributedModel.join is not available with sharded or 16-bit state: give all "
@@ -513,11 +541,14 @@ class DistributedModel(ModelViews):
     ) -> dict[str, Any]:
         """The whole model's state dict, under the user's names, on the CPU where gathered.
 
-        Collective over the pipeline group: call it on all its ranks. With ``gather_to_rank0``
-        every rank but global rank 0 gets an empty dict.
+        Collective over the model-parallel group: call it on all its ranks. With
+        ``gather_to_rank0`` every rank but global rank 0 gets an empty dict. Replaced modules have
+        the names of distributed ones; see ``plain_state_dict``.
         """
         module = self.get_module()
-        if self.sharded is not None and self.sharded.plan.on_demand:
+        if ranks.tp_size() > 1:
+            full: dict[str, Any] = self._whole_state_dict()
+        elif self.sharded is not None and self.sharded.plan.on_demand:
             full = self._gathered(module.state_dict(*args, **kwargs))
         elif ranks.pp_size() == 1 or not self.partitioned:
             full = module.state_dict(*args, **kwargs)
@@ -527,6 +558,28 @@ class DistributedModel(ModelViews):
             full = OrderedDict((key, merged[key]) for key in module.state_dict())
         return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
 
+    def _whole_state_dict(self) -> OrderedDict[str, Any]:
+        module = self.get_module()
+        axes = axes_of(module)
+        if ranks.pp_size() == 1 or not self.partitioned:
+            return whole_entries(module.state_dict(), axes)
+        own = _to_cpu(whole_entries(self._local_entries(), axes))
+        merged = merged_entries(comm.allgather(own, comm.CommGroup.PP_GROUP))
+        return OrderedDict((key, merged[key]) for key in module.state_dict())
+
+    def plain_state_dict(self) -> dict[str, Any]:
+        """``state_dict()`` under the names of the model before modules were replaced. Collective
+        over the model-parallel group.
+        """
+        return to_plain(self.state_dict(), self._replaced)
+
+    def renamed(self, entries: Mapping[str, Any], degree: int) -> Mapping[str, Any]:
+        """Whole values of a job with ``degree`` tensor ranks, under the names of this model."""
+        module = self.get_module()
+        if degree > 1 and ranks.tp_size() == 1:
+            return to_plain(entries, registrations_with(module, degree))
+        return from_plain(entries, module.state_dict(), self._replaced)
+
     def load_state_dict(
         self,
         state_dict: Mapping[str, Any],
@@ -535,8 +588,10 @@ class DistributedModel(ModelViews):
     ) -> Any:
         """Loads a full or partial state dict, before or after the partition.
 
-        A partial one holds one partition's entries: the others' are gathered first, over the
-        pipeline group, unless ``same_partition_load`` says that they are this rank's own.
+        A partial one holds one partition's entries, of distributed modules this rank's slices:
+        the others' are gathered first, over the pipeline group, unless ``same_partition_load`` says
+        that they are this rank's own. A full one holds whole values, under the names of this model
+        or those of the model before modules were replaced, as of a pretrained one.
         Raises SMPCheckpointError for entries that are missing or too many.
         """
         entries = merged_entries([state_dict])
@@ -544,6 +599,9 @@ class DistributedModel(ModelViews):
         if partial and ranks.pp_size() > 1 and not same_partition_load:
             entries = merged_entries(comm.allgather(_to_cpu(entries), comm.CommGroup.PP_GROUP))
         module = self.get_module()
+        if not partial:
+            entries = from_plain(entries, module.state_dict(), self._replaced)
+            entries = sliced_entries(entries, axes_of(module))
         if strict:
             self._check_entries(entries, only_local=partial and same_partition_load)
         if self._ownership is None and has_delayed(module):

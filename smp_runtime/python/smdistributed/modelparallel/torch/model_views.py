@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError
+from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
     is_scaled_batch,
@@ -90,9 +91,9 @@ class ModelViews(nn.Module):
         return False
 
     def distributed_modules(self) -> Iterator[nn.Module]:
-        """The modules that hold slices."""
+        """The modules that are split over the tensor-parallel ranks, with those inside them."""
         for module in self.get_module().modules():
-            if any(self.is_distributed_parameter(p) for p in module.parameters(recurse=False)):
+            if isinstance(module, DistributedModule):
                 yield module
 
     def is_scaled_batch_parameter(self, parameter: nn.Parameter) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,12 @@ from smdistributed.modelparallel.torch.exceptions import (
 )
 from smdistributed.modelparallel.torch.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch.mixed_precision_steps import MixedPrecisionSteps
+from smdistributed.modelparallel.torch.nn.parameter_slices import (
+    distribution_axis,
+    slice_of,
+    whole_of,
+)
+from smdistributed.modelparallel.torch.resliced_parts import NAMES_KEY
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY
 from smdistributed.modelparallel.torch.shard_states import (
     part_of_plain,
@@ -27,9 +34,6 @@ from smdistributed.modelparallel.torch.shard_states import (
     restore,
 )
 from smdistributed.modelparallel.torch.state_mod import state
-
-#: In a checkpoint's file: the parameters' names, by their numbers in the optimizer.
-NAMES_KEY = "_smp_parameter_names"
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -241,16 +245,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return {**self._only_local(self.optimizer.state_dict()), PARTIAL_KEY: True}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all parameters. Collective over the pipeline and the shard group.
+        """The state of all parameters, whole. Collective over the model-parallel and the shard
+        group.
 
         Where there are 32-bit masters they are under ``_smp_masters``, by the parameters' numbers.
         """
         if self._masters is not None:
             return self._whole_state()
-        own = self.optimizer.state_dict()
+        own = self._resized(self.optimizer.state_dict(), whole_of)
         if ranks.pp_size() == 1:
             return own
-        return _merged(comm.allgather(self._only_local(own), comm.CommGroup.PP_GROUP))
+        return merged_states(comm.allgather(self._only_local(own), comm.CommGroup.PP_GROUP))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Loads a full or partial state dict.
@@ -264,8 +269,30 @@ class DistributedOptimizer(torch.optim.Optimizer):
         state_dict = {k: v for k, v in state_dict.items() if not k.startswith("_smp_m")}
         given = {k: v for k, v in state_dict.items() if k not in (PARTIAL_KEY, NAMES_KEY)}
         if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
-            given = _merged(comm.allgather(given, comm.CommGroup.PP_GROUP))
+            given = merged_states(comm.allgather(given, comm.CommGroup.PP_GROUP))
+        elif not state_dict.get(PARTIAL_KEY, False):
+            given = self._resized(given, slice_of)
         self.optimizer.load_state_dict(self._only_local(given))
+
+    def _resized(
+        self, state_dict: dict[str, Any], size: Callable[[torch.Tensor, int], torch.Tensor]
+    ) -> dict[str, Any]:
+        """With whole values or slices of what is shaped like a parameter that tensor-parallel
+        ranks hold slices of. Collective over them if ``size`` is."""
+        numbered = {number: axis for number, parameter in enumerate(self._parameters())
+                    if (axis := distribution_axis(parameter)) is not None}  # fmt: skip
+        if not numbered:
+            return state_dict
+        resized = dict(state_dict["state"])
+        for number in sorted(resized.keys() & numbered.keys()):
+            dims = self._parameters()[number].dim()
+            resized[number] = {
+                field: size(value, numbered[number])
+                if isinstance(value, torch.Tensor) and value.dim() == dims
+                else value
+                for field, value in resized[number].items()
+            }
+        return {**state_dict, "state": resized}
 
     # --- Where state is sharded or 16-bit ---
 
@@ -338,7 +365,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Raises SMPCheckpointError if they are of an optimizer over other parameters.
         """
-        saved = _merged(parts)
+        saved = merged_states(parts)
         names, own = list(saved.pop(NAMES_KEY, self.parameter_names())), self.parameter_names()
         sizes = [[len(group["params"]) for group in groups] for groups in
                  (saved["param_groups"], self.param_groups)]  # fmt: skip
@@ -352,6 +379,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
             )
         saved.pop(PARTIAL_KEY, None)
         self.optimizer.load_state_dict(self._only_local(saved))
+
+    def groups_by_number(self) -> list[list[int]]:
+        """The numbers of the parameters in each group."""
+        sizes = [len(group["params"]) for group in self.param_groups]
+        ends = list(itertools.accumulate(sizes))
+        return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
     def settle(self) -> None:
         """The partition was made: drops the state of parameters that it put elsewhere."""
@@ -385,7 +418,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return {**state_dict, "state": kept}
 
 
-def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def merged_states(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One optimizer state from those of all partitions."""
     parts = list(parts)
     merged = {**parts[0], "state": {}}
     for part in parts:

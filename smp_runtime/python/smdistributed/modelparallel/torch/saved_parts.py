@@ -12,6 +12,7 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.checkpoint_files import read_marker_or_object, read_object
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.resliced_parts import slices_from_json
 
 #: Marks a state dict that holds one partition's entries.
 PARTIAL_KEY = "_smp_is_partial"
@@ -37,18 +38,29 @@ class PartialCheckpoint:
             raise SMPCheckpointError(f"{folder} holds neither manifest.json nor model_0_0.pt")
         self.pp, self.tp = (1 + max(values) for values in zip(*numbers, strict=True))
 
-    def check_degrees(self) -> None:
-        """Raises SMPCheckpointError for a split that cannot be undone here."""
+    def slices(self) -> dict[str, int] | None:
+        """The axis along which entries are sliced over tensor ranks, by name; others are whole.
+        None if nothing says so, and they are sliced as in any job of this degree.
+
+        Raises SMPCheckpointError if nothing says so, and this job has another degree.
+        """
+        path = self.folder / "slices.json"
+        if path.is_file():
+            self._verify(path)
+            return slices_from_json(path.read_text(encoding="utf-8"), str(path))
+        if self.tp == 1:
+            return {}
         if self.tp != ranks.tp_size():
             raise SMPCheckpointError(
-                f"{self.folder} was saved with tensor_parallel_degree {self.tp}, this job has "
-                f"{ranks.tp_size()}; start it with {self.tp}, or save the whole model with "
-                "partial=False"
+                f"{self.folder} was saved with tensor_parallel_degree {self.tp} by a library that "
+                f"left no slices.json, and this job has {ranks.tp_size()}; start it with {self.tp}"
             )
+        return None
 
-    def files(self, kind: str) -> list[str]:
-        """The parts of all partitions, of this rank's slice of the layers."""
-        return [f"{kind}_{pp}_{ranks.tp_rank()}.pt" for pp in range(self.pp)]
+    def files(self, kind: str, tp_rank: int | None = None) -> list[str]:
+        """The parts of all partitions, of this rank's slice of the layers or another's."""
+        tp = ranks.tp_rank() if tp_rank is None else tp_rank
+        return [f"{kind}_{pp}_{tp}.pt" for pp in range(self.pp)]
 
     @property
     def sharded(self) -> bool:

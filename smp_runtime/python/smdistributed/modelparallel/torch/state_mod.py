@@ -39,6 +39,7 @@ class State:
         self.optimizer: Any = None
         self.meter: StepMeter | None = None
         self.in_step = False
+        self.fed_alike = False  # the batches of the tensor-parallel group were compared
         self.is_tracing = False
         # Of distributed modules: their group, the number of their parameters, their dropout.
         self.tensor_exchange: _runtime.TensorExchange | None = None

@@ -16,6 +16,7 @@ from smdistributed.modelparallel.torch import codec, ranks
 from smdistributed.modelparallel.torch.collecting import collect_outputs
 from smdistributed.modelparallel.torch.containers import detached
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
+from smdistributed.modelparallel.torch.fed_batches import check_fed_alike
 from smdistributed.modelparallel.torch.splitting import Arguments, batch_size, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_output import StepOutput
@@ -97,6 +98,14 @@ class _Step:
             _device(),
         )
 
+    def _check_fed_alike(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Once a model: later batches come from where the first one did."""
+        if ranks.tp_size() == 1 or state.fed_alike:
+            return
+        state.fed_alike = True
+        given = inspect.signature(self._function).bind(*args, **kwargs).arguments
+        check_fed_alike(given, bool(state.cfg.prescaled_batch))
+
     def _run(self, arguments: Arguments) -> Any:
         return self._function(*arguments[0], **arguments[1])
 
@@ -113,6 +122,7 @@ class _Step:
 
         def body(microbatch: int) -> None:
             if not microbatches:  # in here, so that other ranks learn of arguments that do not fit
+                self._check_fed_alike(args, kwargs)
                 microbatches.extend(self._split(args, kwargs))
             output = contexts[microbatch].run(self._run, microbatches[microbatch])
             outputs[microbatch] = detached(output) if self._detach_outputs else output

@@ -38,7 +38,7 @@ class Left:
 
     name: str
     reason: str
-    sizes: bool = False  # whether it is for sizes that do not divide
+    misfit: type[nn.Module] | None = None  # what it cannot become, for sizes that do not divide
 
 
 @dataclass
@@ -122,7 +122,7 @@ def _judge(
     try:
         _check_sizes(name, registration, args, kwargs, degree)
     except _NotDivided as misfit:
-        return Left(name, str(misfit), sizes=True)
+        return Left(name, str(misfit), misfit=registration.dist_module)
     return Replacement(name, module, registration, args, kwargs)
 
 
@@ -198,6 +198,17 @@ def _partner_in_weights(
 def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def transformers_left(plan: TensorPlan) -> list[Left]:
+    """Transformers whose sizes do not divide, if there is no other one that is replaced."""
+
+    def has_heads(target: type[nn.Module] | None) -> bool:
+        return "num_attention_heads" in getattr(target, "divided_sizes", ())
+
+    if any(has_heads(one.registration.dist_module) for one in plan.replacements):
+        return []
+    return [left for left in plan.left if has_heads(left.misfit)]
 
 
 def lines(plan: TensorPlan) -> Iterator[str]:

@@ -15,7 +15,8 @@ from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
     model_arguments,
     model_result,
 )
-from smdistributed.modelparallel.torch.tensor_registry import Registration, Translation
+from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable
+from smdistributed.modelparallel.torch.tensor_registry import Registration
 
 Sizes = Callable[[Any], dict[str, Any]]
 
@@ -125,7 +126,7 @@ def _registration(
     name: str,
     init_hook: Callable[[Any], Any],
     positional: tuple[str, ...],
-    translations: tuple[Translation, Translation],
+    table: NameTable,
     *,
     head: bool,
 ) -> Registration:
@@ -135,33 +136,22 @@ def _registration(
         model_arguments(name, *positional),
         causal_result if head else model_result,
         arguments_from_config,
-        *translations,
+        table.to_split,
+        table.to_plain,
     )
 
 
-_GPT2 = (
-    gpt2.translate_hf_state_dict_to_smdistributed_gpt2,
-    gpt2.translate_state_dict_to_hf_gpt2,
-)
-_GPTJ = (
-    gptj.translate_hf_gptj_state_dict_to_smdistributed_gptj,
-    gptj.translate_state_dict_to_hf_gptj,
-)
-_GPT_NEO = (
-    gptneo.translate_hf_state_dict_to_smdistributed_gptneo,
-    gptneo.translate_state_dict_to_hf_gptneo,
-)
 _LABELS = ("labels",)
 
 #: By class name in Transformers. What follows the name: positional parameters of its ``forward``.
 CAUSAL_MODELS = {
-    name: _registration(name, init_hook, positional, translations, head=head)
-    for name, init_hook, positional, translations, head in (
-        ("GPT2LMHeadModel", _with_head(_gpt2), (*CROSS, *_LABELS), _GPT2, True),
-        ("GPT2Model", _without_head(_gpt2), CROSS, _GPT2, False),
-        ("GPTJForCausalLM", _gptj_with_head, _LABELS, _GPTJ, True),
-        ("GPTJModel", _without_head(_gptj), (), _GPTJ, False),
-        ("GPTNeoForCausalLM", _with_head(_gptneo), _LABELS, _GPT_NEO, True),
-        ("GPTNeoModel", _without_head(_gptneo), (), _GPT_NEO, False),
+    name: _registration(name, init_hook, positional, table, head=head)
+    for name, init_hook, positional, table, head in (
+        ("GPT2LMHeadModel", _with_head(_gpt2), (*CROSS, *_LABELS), gpt2.LM_HEAD_MODEL, True),
+        ("GPT2Model", _without_head(_gpt2), CROSS, gpt2.MODEL, False),
+        ("GPTJForCausalLM", _gptj_with_head, _LABELS, gptj.LM_HEAD_MODEL, True),
+        ("GPTJModel", _without_head(_gptj), (), gptj.MODEL, False),
+        ("GPTNeoForCausalLM", _with_head(_gptneo), _LABELS, gptneo.LM_HEAD_MODEL, True),
+        ("GPTNeoModel", _without_head(_gptneo), (), gptneo.MODEL, False),
     )
 }

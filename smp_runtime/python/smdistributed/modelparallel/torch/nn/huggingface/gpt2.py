@@ -38,7 +38,8 @@ def _table(prefix: str) -> NameTable:
     )
 
 
-_LM_HEAD_MODEL, _MODEL = _table("transformer."), _table("")
+#: Of the model with a language-model head, and of the one without.
+LM_HEAD_MODEL, MODEL = _table("transformer."), _table("")
 
 
 def translate_hf_state_dict_to_smdistributed_gpt2(
@@ -48,7 +49,7 @@ def translate_hf_state_dict_to_smdistributed_gpt2(
 
     ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
     """
-    table = _MODEL if "wte.weight" in state_dict else _LM_HEAD_MODEL
+    table = MODEL if "wte.weight" in state_dict else LM_HEAD_MODEL
     return table.to_split(state_dict)
 
 
@@ -61,7 +62,7 @@ def translate_state_dict_to_hf_gpt2(
     With ``max_seq_len`` the causal masks of that length are among it, which versions of
     Transformers before 4.31 keep as buffers.
     """
-    table = _LM_HEAD_MODEL if "lm_head.weight" in state_dict else _MODEL
+    table = LM_HEAD_MODEL if "lm_head.weight" in state_dict else MODEL
     plain = table.to_plain(state_dict)
     return with_causal_masks(plain, table.plain_layer, "attn", max_seq_len, -1e4)
 

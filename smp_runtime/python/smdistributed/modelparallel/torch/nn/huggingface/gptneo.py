@@ -36,7 +36,8 @@ def _table(prefix: str) -> NameTable:
     )
 
 
-_LM_HEAD_MODEL, _MODEL = _table("transformer."), _table("")
+#: Of the model with a language-model head, and of the one without.
+LM_HEAD_MODEL, MODEL = _table("transformer."), _table("")
 
 
 def translate_hf_state_dict_to_smdistributed_gptneo(
@@ -46,7 +47,7 @@ def translate_hf_state_dict_to_smdistributed_gptneo(
 
     ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
     """
-    table = _MODEL if "wte.weight" in state_dict else _LM_HEAD_MODEL
+    table = MODEL if "wte.weight" in state_dict else LM_HEAD_MODEL
     return table.to_split(state_dict)
 
 
@@ -60,7 +61,7 @@ def translate_state_dict_to_hf_gptneo(
     Transformers keep as buffers: of global and, each second layer, local attention over 256
     tokens, as all published models have.
     """
-    table = _LM_HEAD_MODEL if "lm_head.weight" in state_dict else _MODEL
+    table = LM_HEAD_MODEL if "lm_head.weight" in state_dict else MODEL
     plain = table.to_plain(state_dict)
     return with_causal_masks(
         plain, table.plain_layer, "attn.attention", max_seq_len, -1e9, _PUBLISHED_WINDOW
