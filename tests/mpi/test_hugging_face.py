@@ -125,6 +125,18 @@ def test_a_whole_checkpoint_is_what_hugging_face_reads(pool, tmp_path, kind):
         assert torch.equal(loaded[0][name], value), name
 
 
+def test_a_scripts_own_class_is_replaced_through_its_hooks_bit_by_bit(pool):
+    expected = hugging_face_jobs.scripts_own_class_alone()
+
+    results = pool(2).run("hugging_face_jobs:scripts_own_class", settings(2))
+
+    outputs = [seen["outputs"] for seen in results]
+    assert [seen["kind"] for seen in results] == ["DistributedLinear"] * 2
+    assert torch.equal(torch.cat(outputs), expected["outputs"])
+    for seen in results:  # averaged over two microbatches and two ranks
+        assert torch.equal(4 * seen["gradient"], expected["gradient"])
+
+
 def test_an_optimizers_state_is_whole_and_comes_back_in_slices(pool):
     results = pool(2).run("hugging_face_jobs:optimizer_state", settings(2), "bert")
 

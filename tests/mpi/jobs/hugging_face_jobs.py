@@ -201,7 +201,7 @@ def optimizer_state(kind: str) -> dict[str, Any]:
     model, optimizer = wrapped(kind)
     _trained(model, optimizer, range(1))
     own = copy.deepcopy(optimizer.orig_state_dict()["state"])
-    whole = optimizer.state_dict()
+    whole = copy.deepcopy(optimizer.state_dict())  # it may share memory with what is zeroed
     with torch.no_grad():
         for moments in optimizer.state.values():
             moments["exp_avg"].zero_()
@@ -210,6 +210,56 @@ def optimizer_state(kind: str) -> dict[str, Any]:
     same = all(torch.equal(again[n]["exp_avg"], own[n]["exp_avg"]) for n in own)
     names = optimizer.parameter_names()
     return {"same": same, "moments": {names[n]: s["exp_avg"] for n, s in whole["state"].items()}}
+
+
+class Scaled(nn.Module):
+    """A script's own class."""
+
+    def __init__(self, size: int, *, start: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(
+            start + torch.arange(size * size).view(size, size).remainder(3.0)
+        )
+
+    def forward(self, states: torch.Tensor, *, scale: float) -> dict[str, torch.Tensor]:
+        return {"states": (scale * states) @ self.weight.t()}
+
+
+def scripts_own_class() -> dict[str, Any]:
+    """One step of a model of it, in small integers."""
+    smp.tp_register_with_module(
+        Scaled,
+        smp.nn.DistributedLinear,
+        init_hook=lambda size, *, start: ((size, size), {"bias": False}),
+        forward_hook=lambda states, *, scale: ((scale * states,), {}),
+        return_hook=lambda result: {"states": result},
+    )
+    with smp.tensor_parallelism():
+        module = nn.Sequential(Scaled(4, start=-1.0))
+    model = smp.DistributedModel(module)
+    states = torch.arange(4 * BATCH).view(BATCH, 4).remainder(5.0)
+    outputs = _scaled_step(model, *own_batch(states))
+    weight = dict(model.named_parameters())["0.weight"]
+    return {
+        "kind": type(model.get_module()[0]).__name__,
+        "outputs": outputs.concat(),
+        "gradient": whole_of(weight.grad, distribution_axis(weight)),
+    }
+
+
+@smp.step
+def _scaled_step(model, states):
+    outputs = model.get_module()[0](states, scale=2.0)["states"]
+    model.backward(outputs.sum())
+    return outputs
+
+
+def scripts_own_class_alone() -> dict[str, torch.Tensor]:
+    module = Scaled(4, start=-1.0)
+    states = torch.arange(4 * BATCH).view(BATCH, 4).remainder(5.0)
+    outputs = module(states, scale=2.0)["states"]
+    outputs.sum().backward()
+    return {"outputs": outputs.detach(), "gradient": module.weight.grad}
 
 
 def fed_otherwise(more: int) -> None:
