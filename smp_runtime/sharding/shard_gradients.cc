@@ -4,8 +4,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "smp_runtime/core/error.h"
@@ -88,42 +87,44 @@ void ShardGradients::add_own(ShardedUnit& unit, std::size_t parameter, const at:
 void ShardGradients::complete(int number) {
   ShardedUnit& unit = at(number);
   unit.arrived = 0;
+  if (exchange_.degree() > 1) {
+    buckets_.add(number, take_flat(unit));
+  } else {
+    for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
+      at::Tensor grad = std::exchange(unit.parameters[place].tensor.mutable_grad(), at::Tensor());
+      const auto index = static_cast<std::size_t>(unit.layout.parameters[place].parameter);
+      if (grad.defined()) add_own(unit, index, grad);
+    }
+  }
+  taken_(number);
+}
+
+/// The gradients of a unit end to end, zeros where there are none. Each is given back as soon as it
+/// is copied, so that there are hardly two copies at any time.
+at::Tensor ShardGradients::take_flat(ShardedUnit& unit) {
   const at::ScalarType type =
       options_.on_demand ? unit.full.scalar_type() : unit.master.scalar_type();
-  std::vector<at::Tensor> flat;
-  bool any = false;
+  at::Tensor flat = at::empty({unit.layout.padded}, unit.full.options().dtype(type));
+  std::int64_t end = 0;
   for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
     const PlacedParameter& placed = unit.layout.parameters[place];
-    at::Tensor& grad = unit.parameters[place].tensor.mutable_grad();
-    at::Tensor value;
-    if (grad.defined()) value = grad.to(type).reshape({-1});
+    at::Tensor part = flat.narrow(0, placed.offset, placed.elements);
+    end = placed.offset + placed.elements;
+    const at::Tensor grad =
+        std::exchange(unit.parameters[place].tensor.mutable_grad(), at::Tensor());
     const auto wide = wide_.find(static_cast<std::size_t>(placed.parameter));
+    if (grad.defined()) {
+      part.copy_(grad.reshape({-1}));
+    } else {
+      part.zero_();
+    }
     if (wide != wide_.end()) {
-      const at::Tensor sum = wide->second.reshape({-1});
-      value = value.defined() ? value.add(sum) : sum;
+      part.add_(wide->second.reshape({-1}));
       wide_.erase(wide);
     }
-    any = any || value.defined();
-    if (!value.defined()) value = at::zeros({placed.elements}, unit.full.options().dtype(type));
-    flat.push_back(std::move(value));
   }
-  if (exchange_.degree() == 1) {
-    for (std::size_t place = 0; any && place < unit.parameters.size(); ++place) {
-      const auto index = static_cast<std::size_t>(unit.layout.parameters[place].parameter);
-      add_own(unit, index, flat[place]);
-    }
-  } else {
-    const PlacedParameter& last = unit.layout.parameters.back();
-    const std::int64_t padding = unit.layout.padded - last.offset - last.elements;
-    flat.push_back(at::zeros({padding}, unit.full.options().dtype(type)));
-    at::Tensor whole = at::cat(flat);
-    flat.clear();
-    // Before the bucket takes memory of its own.
-    for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
-    buckets_.add(number, std::move(whole));
-  }
-  for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
-  taken_(number);
+  flat.narrow(0, end, unit.layout.padded - end).zero_();
+  return flat;
 }
 
 /// What the ranks of the group have for this rank's shard of a unit.
