@@ -21,7 +21,7 @@ BASE = {"ddp": True, "sdp_param_persistence_threshold": 40, "sdp_gradient_clippi
 
 @pytest.mark.parametrize(
     ("kind", "degree"),
-    itertools.product(["gpt2", "vit"], [2, 4]) if LONG else [("gpt2", 2), ("vit", 4)],
+    list(itertools.product(["gpt2", "vit"], [2, 4])) if LONG else [("gpt2", 2), ("vit", 4)],
 )
 def test_losses_are_those_of_fsdp(pool, kind, degree):
     settings = {**BASE, "sharded_data_parallel_degree": degree}
@@ -128,3 +128,18 @@ def test_models_learn_under_all_that_goes_together(pool, kind, chosen):
         if close < 1e-6:
             for name, value in state.items():
                 torch.testing.assert_close(own_state[name], value, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.skipif(not LONG, reason="1,000 steps: with --long only")
+@pytest.mark.parametrize("degree", [2, 4])
+def test_a_thousand_steps_take_no_more_memory_than_a_hundred(pool, degree):
+    settings = {**BASE, "sharded_data_parallel_degree": degree}
+
+    results = pool(RANKS).run("sharded_model_jobs:watch_memory", settings, "gpt2", 1000, 100)
+
+    for found in results:
+        resident, ledgers = zip(*found, strict=True)
+        assert len(resident) == 10
+        assert all(ledger == ledgers[0] for ledger in ledgers)
+        # A message, or a tensor of the smallest layer, kept each step would be several times that.
+        assert resident[-1] - resident[1] < 800 * 1024, resident

@@ -75,3 +75,30 @@ def train_with_fsdp(kind: str, steps: int, rows: int):
 def beside_fsdp(kind: str, steps: int, rows: int):
     ours, _ = train(kind, steps, rows)
     return ours, train_with_fsdp(kind, steps, rows)
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:"))
+
+
+def watch_memory(kind: str, steps: int, every: int):
+    """Resident memory after each `every` steps, and what of the store is in use."""
+    model = smp.DistributedModel(make(kind), trace_device="cpu").train()
+    optimizer = smp.DistributedOptimizer(optimizer_of(model))
+
+    @smp.step
+    def step(model, batch):
+        loss = KINDS[kind].loss(model, batch)
+        model.backward(loss)
+        return loss
+
+    found = []
+    held = own_batches(kind, 1, 8)[0]
+    for number in range(1, steps + 1):
+        optimizer.zero_grad()
+        step(model, held)
+        optimizer.step()
+        if number % every == 0:
+            found.append((resident_bytes(), smp.memory_summary()))
+    return found
