@@ -8,8 +8,11 @@
 
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/tensor_parallel/exchange_node.h"
+#include "smp_runtime/tensor_parallel/fused_blocks.h"
 #include "smp_runtime/tensor_parallel/movement.h"
+#include "smp_runtime/tensor_parallel/sliced_layer_norm.h"
 #include "smp_runtime/tensor_parallel/tensor_exchange.h"
+#include "smp_runtime/tensor_parallel/vocabulary_loss.h"
 
 namespace smp::python {
 namespace {
@@ -65,7 +68,17 @@ void bind_tensor_parallel(py::module_& module) {
           [](const std::shared_ptr<TensorExchange>& exchange, const Border& border,
              const at::Tensor& tensor) { return tensor_parallel::cross(exchange, border, tensor); },
           py::arg("border"), py::arg("tensor"), no_gil(),
-          "The tensor beyond a border; its gradient comes back over it.");
+          "The tensor beyond a border; its gradient comes back over it.")
+      .def("layer_norm", &tensor_parallel::sliced_layer_norm, py::arg("states"), py::arg("weight"),
+           py::arg("bias"), py::arg("epsilon"), no_gil(), "Over a last dim that is sliced.")
+      .def("vocabulary_loss", &tensor_parallel::vocabulary_loss, py::arg("scores"),
+           py::arg("labels"), py::arg("ignored"), no_gil(),
+           "The loss of each row, of scores for a slice of the vocabulary.");
+
+  module.def("masked_softmax", &tensor_parallel::masked_softmax, py::arg("scores"), py::arg("bias"),
+             py::arg("causal"), py::arg("window"), no_gil(), "Attention probabilities.");
+  module.def("bias_gelu", &tensor_parallel::bias_gelu, py::arg("states"), py::arg("bias"),
+             py::arg("approximate"), no_gil(), "gelu(input + bias), which keeps no sum.");
 }
 
 }  // namespace smp::python

@@ -43,6 +43,7 @@ def assert_close(results, alone):
     """64 bits and sums of a few hundred numbers: 1e-10 leaves three digits for other orders."""
     seen = {}
     for result in results:
+        assert torch.allclose(result["norm"], alone["norm"], rtol=1e-10, atol=0)
         assert torch.allclose(result["losses"], alone["losses"], rtol=1e-10, atol=0)
         for name, gradient in result["gradients"].items():
             seen[name] = gradient
@@ -95,3 +96,22 @@ def test_recomputed_dropout_drops_the_same(pool, optimize):
         for name, gradient in one["gradients"].items():
             assert torch.equal(gradient, other["gradients"][name]), name
     assert not torch.equal(kept[0]["losses"], without[0]["losses"])
+
+
+def test_first_values_depend_on_no_seed_of_a_script_and_no_number_of_ranks(pool):
+    alone = tensor_jobs.alone(tensor_jobs.first_values, config(1), 1.0)
+
+    for values in pool(4).run("tensor_jobs:first_values", config(4), 2.0):
+        assert values.keys() == alone.keys()
+        for name, value in values.items():
+            assert torch.equal(value, alone[name]), name
+
+
+def test_ranks_drop_the_same_of_what_all_hold_and_their_own_of_slices(pool):
+    results = pool(4).run("tensor_jobs:dropped", config(2), 0.5)
+
+    for first, second in (results[:2], results[2:]):
+        assert torch.equal(first["common"], second["common"])
+        assert not torch.equal(first["own"], second["own"])
+    assert not torch.equal(results[0]["common"], results[2]["common"]), "replicas drop their own"
+    assert not torch.equal(results[0]["own"], results[0]["common"])

@@ -113,6 +113,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "alibi": {"pre_layernorm": True, **CAUSAL, "use_alibi": True, "num_positions": 0,
               "query_key_layer_scaling": True, "fused_bias_gelu": True},
     "flash": {**PRE, **CAUSAL, "flash_attention": True, "activation": "relu"},
+    "words": {**PRE, **CAUSAL, "vocab_size": 12, "distribute_embedding": True},
+    "untied words": {"vocab_size": 12, "distribute_embedding": True, "use_lm_head_bias": True,
+                     "tie_input_output_embedding": False},
     "decoder": {**CAUSAL, "add_cross_attention": True, "fused_softmax": False},
 }  # fmt: skip
 
@@ -169,10 +172,34 @@ def language_models(
             result = model_step(model, *own_batch(ids, mask, types, cross))
             losses.append(result.reduce_mean().detach())
             optimizer.step()
+        norm = smp.clip_grad_norm_(model.parameters(), 1e-3)
         group = smp.CommGroup.DP_GROUP
         return {
             "losses": torch.stack(smp.allgather(torch.stack(losses), group)).mean(0),
             "gradients": whole_gradients(model),
+            "norm": norm,
         }
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def dropped(probability: float) -> dict[str, torch.Tensor]:
+    """What dropout leaves of ones where ranks hold the same, and where each has its own."""
+    drop = smp.nn.random_streams.dropout
+    ones = torch.ones(4096)
+    return {
+        "common": drop(ones, probability, True, own=False),
+        "own": drop(ones, probability, True, own=True),
+    }
+
+
+def first_values(scale: float) -> dict[str, torch.Tensor]:
+    """Whole initial values, after a script seeded each rank in its own way."""
+    torch.manual_seed(int(scale * smp.rank()))
+    module = smp.nn.DistributedTransformerLayer(**{**LAYER})
+    return {name: whole_of(p.detach(), distribution_axis(p)).clone()
+            for name, p in module.named_parameters()}  # fmt: skip
+
+
+LAYER = {"num_attention_heads": HEADS, "attention_head_size": 4, "hidden_size": HIDDEN,
+         "intermediate_size": 24}  # fmt: skip

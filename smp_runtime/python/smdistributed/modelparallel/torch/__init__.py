@@ -26,6 +26,8 @@ Module map, in the order in which a job meets them:
     precision, shard_groups, model_blocks, sharded_model   flat shards, 16-bit computing
     master_parameters, mixed_precision_steps   what an optimizer steps then, and its loss scale
     memory_ledger        smp.memory_summary
+    clipping             smp.clip_grad_norm_, over partitions and slices
+    fed_batches          whether tensor ranks are fed as the job says
     nn, optimizers, amp, patches, sharded_data_parallel_checkpoint
                          names that scripts import; what is not there yet raises when it is used
 
@@ -51,6 +53,7 @@ from smdistributed.modelparallel.torch.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
 )
+from smdistributed.modelparallel.torch.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch.comm import (
     CommGroup,
     RankType,
@@ -142,6 +145,7 @@ __all__ = [
     "broadcast",
     "checkpoint",
     "checkpoint_sequential",
+    "clip_grad_norm_",
     "delay_param_initialization",
     "dp_barrier",
     "dp_rank",

@@ -8,6 +8,7 @@ import math
 import torch
 from torch.nn import functional
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import borders
 from smdistributed.modelparallel.torch.nn.attention_scores import alibi_bias, hidden_keys, rotated
@@ -221,6 +222,10 @@ class DistributedAttentionLayer(DistributedModule):
         scores = torch.matmul(query * (self.scale / divisor), key.transpose(-1, -2))
         if divisor != 1:
             scores = scores.float() * divisor
+        if self.fused_softmax:
+            if bias is not None:
+                bias = bias.to(scores.dtype)
+            return _runtime.masked_softmax(scores, bias, self._causal, self.window_size)
         if self._causal:
             hidden = hidden_keys(queries, keys, self.window_size, scores.device)
             scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)

@@ -123,6 +123,8 @@ def from_rows(partial: torch.Tensor) -> torch.Tensor:
     return _cross(partial, _SUM, _STAY)
 
 
-def sum_of_slices(statistic: torch.Tensor) -> torch.Tensor:
-    """The sum over ranks of what each computed from its slice, for use with each slice."""
-    return _cross(statistic, _SUM, _SUM)
+def enter_words(hidden: torch.Tensor) -> torch.Tensor:
+    """[B, .., H] of each rank's own batch -> [tB, .., H] for a layer that is split by output."""
+    if same_batches():
+        return _cross(hidden, _STAY, _SUM)
+    return _cross(hidden, _GATHER_BATCH, _SCATTER_BATCH, tp_size())

@@ -7,10 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from smdistributed.modelparallel.torch.nn.borders import sum_of_slices
 from smdistributed.modelparallel.torch.nn.initial_values import constant
 from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
-from smdistributed.modelparallel.torch.nn.tensor_group import slices_activations
+from smdistributed.modelparallel.torch.nn.tensor_group import exchange, slices_activations
 
 
 class FusedLayerNorm(nn.LayerNorm):
@@ -39,10 +38,4 @@ class RegionLayerNorm(FusedLayerNorm):
             return functional.layer_norm(
                 input, self.normalized_shape, self.weight, self.bias, self.eps
             )
-        size = self.normalized_shape[0]
-        wide = input.to(torch.promote_types(input.dtype, torch.float32))
-        mean = sum_of_slices(wide.sum(-1, keepdim=True)) / size
-        centred = wide - mean
-        variance = sum_of_slices((centred * centred).sum(-1, keepdim=True)) / size
-        normal = (centred * torch.rsqrt(variance + self.eps)).to(input.dtype)
-        return normal * self.weight + self.bias
+        return exchange().layer_norm(input, self.weight, self.bias, self.eps)

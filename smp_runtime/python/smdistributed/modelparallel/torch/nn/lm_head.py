@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
+from smdistributed.modelparallel.torch.nn import borders
 from smdistributed.modelparallel.torch.nn.attention_layer import Tensors
 from smdistributed.modelparallel.torch.nn.distributed_module import (
     DistributedModule,
@@ -17,7 +17,13 @@ from smdistributed.modelparallel.torch.nn.distributed_module import (
 )
 from smdistributed.modelparallel.torch.nn.initial_values import drawn, linear_bias, normal
 from smdistributed.modelparallel.torch.nn.layer_norm import FusedLayerNorm
+from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
 from smdistributed.modelparallel.torch.nn.transformer import DistributedTransformer
+from smdistributed.modelparallel.torch.nn.vocabulary import (
+    VocabularyEmbedding,
+    VocabularyHead,
+    mean_loss,
+)
 
 MASKED = -10000.0
 """Added to the scores of masked positions."""
@@ -37,7 +43,8 @@ class DistributedTransformerLMHead(DistributedModule):
 
     Submodules: ``word_embedding``, ``position_embedding``, ``token_type_embedding`` (if any),
     ``layernorm`` (on the embeddings with post_layernorm, as BERT's; else after the transformer, as
-    GPT-2's), ``transformer``, ``lm_head``. All but the transformer are whole on each rank.
+    GPT-2's), ``transformer``, ``lm_head``. All but the transformer are whole on each rank, unless
+    ``distribute_embedding`` says otherwise.
 
     Args:
         num_positions: 0 for no position embeddings (rotary ones, ALiBi).
@@ -45,6 +52,9 @@ class DistributedTransformerLMHead(DistributedModule):
         add_lm_head: False returns hidden states.
         tie_input_output_embedding, use_lm_head_bias: of the head (GPT-J: False, True).
         embedding_dropout_prob: of the embeddings; hidden_dropout_prob if None.
+        distribute_embedding: split word embedding and head by words. The loss is then made without
+            gathering logits, and what is returned beside it are those of this rank's words,
+            ``[N, S, vocab_size / t]``.
         Others: as DistributedTransformer's.
     """
 
@@ -83,9 +93,7 @@ class DistributedTransformerLMHead(DistributedModule):
         **transformer_options: Any,
     ) -> None:
         if distribute_embedding:
-            raise SMPUnsupportedError(
-                "DistributedTransformerLMHead: distribute_embedding=True is not available yet"
-            )
+            require_divisible("distribute_embedding of a language model", vocab_size=vocab_size)
         super().__init__()
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
         self.causal_mask_size = causal_mask_size
@@ -108,7 +116,12 @@ class DistributedTransformerLMHead(DistributedModule):
             post_layernorm,
             **transformer_options,
         )
-        self.word_embedding = _embedding(vocab_size, hidden_size, initializer_range)
+        self.distribute_embedding = distribute_embedding
+        self.word_embedding: nn.Module = (
+            VocabularyEmbedding(vocab_size, hidden_size, initializer_range)
+            if distribute_embedding
+            else _embedding(vocab_size, hidden_size, initializer_range)
+        )
         self.position_embedding = (
             _embedding(num_positions, hidden_size, initializer_range) if num_positions else None
         )
@@ -120,16 +133,30 @@ class DistributedTransformerLMHead(DistributedModule):
         self.dropout = nn.Dropout(
             hidden_dropout_prob if embedding_dropout_prob is None else embedding_dropout_prob
         )
-        self.lm_head: nn.Linear | None = None
+        self.lm_head: nn.Module | None = None
         if add_lm_head:
-            self.lm_head = nn.Linear(hidden_size, vocab_size, bias=False, device="meta")
-            self.lm_head.weight = self.word_embedding.weight
-            if not tie_input_output_embedding:
-                shape, fill = (vocab_size, hidden_size), normal(initializer_range)
-                self.lm_head.weight = drawn(*shape, axis=None, fill=fill, scaled_batch=False)
-            if use_lm_head_bias:
-                fill = linear_bias(hidden_size, initializer_range)
-                self.lm_head.bias = drawn(vocab_size, axis=None, fill=fill, scaled_batch=False)
+            self.lm_head = self._head(
+                tie_input_output_embedding, use_lm_head_bias, initializer_range
+            )
+
+    def _head(self, tied: bool, with_bias: bool, deviation: float) -> nn.Module:
+        words, size, split = self.vocab_size, self.hidden_size, self.distribute_embedding
+        axis = 0 if split else None
+        weight = self.word_embedding.weight
+        if not tied:
+            weight = drawn(words, size, axis=axis, fill=normal(deviation), scaled_batch=split)
+        assert isinstance(weight, nn.Parameter)
+        bias = None
+        if with_bias:
+            fill = linear_bias(size, deviation)
+            bias = drawn(words, axis=axis, fill=fill, scaled_batch=split)
+        if split:
+            return VocabularyHead(weight, bias)
+        head = nn.Linear(size, words, bias=False, device="meta")
+        head.weight = weight
+        if bias is not None:
+            head.bias = bias
+        return head
 
     def forward(self, inputs: Tensors) -> Any:
         names = ["input_ids", "attention_mask", "token_type_ids", "position_ids"]
@@ -149,6 +176,10 @@ class DistributedTransformerLMHead(DistributedModule):
         if self.lm_head is None:
             return hidden
         logits = self.lm_head(hidden)
+        if self.distribute_embedding:
+            if labels is None:
+                return borders.leave_sliced(logits)
+            return self._loss(logits, labels), borders.leave_whole(logits.detach())
         return logits if labels is None else (self._loss(logits, labels), logits)
 
     def _embedded(
@@ -169,7 +200,9 @@ class DistributedTransformerLMHead(DistributedModule):
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self.causal_mask_size is not None:
             logits, labels = logits[:, :-1], labels[:, 1:]
-        return functional.cross_entropy(logits.reshape(-1, self.vocab_size), labels.reshape(-1))
+        if self.distribute_embedding:
+            return mean_loss(logits, labels)
+        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 def _embedding(rows: int, size: int, deviation: float) -> nn.Embedding:

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch.nn import functional
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import borders
 from smdistributed.modelparallel.torch.nn.attention_layer import added
@@ -92,10 +93,16 @@ class DistributedTransformerOutputLayer(DistributedModule):
             return self._transform(hidden)
         return borders.leave(self._transform(borders.enter(hidden)))
 
+    def _activated(self, whole: torch.Tensor) -> torch.Tensor:
+        bias = self.dense1.bias
+        if not self.fused_bias_gelu or self.activation == "relu" or bias is None:
+            return ACTIVATIONS[self.activation](self.dense1(whole))
+        approximate = "none" if self.activation == "gelu" else "tanh"
+        return _runtime.bias_gelu(functional.linear(whole, self.dense1.weight), bias, approximate)
+
     def _transform(self, hidden: torch.Tensor) -> torch.Tensor:
         normal = hidden if self.pre_layernorm is None else self.pre_layernorm(hidden)
-        inner = ACTIVATIONS[self.activation](self.dense1(borders.to_columns(normal)))
-        output = self.dense2(inner)
+        output = self.dense2(self._activated(borders.to_columns(normal)))
         own = slices_activations()
         output = dropout(output, self.hidden_dropout_prob, self.training, own=own)
         if self.add_residual:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Word embedding and language-model head, split over tensor-parallel ranks by words."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
+from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal
+from smdistributed.modelparallel.torch.nn.tensor_group import exchange, tp_rank, tp_size
+
+IGNORED = -100
+
+
+class VocabularyEmbedding(DistributedModule):
+    """``[B, S]`` of words -> ``[B, S, size]``. The table is ``[words / t, size]`` on each rank."""
+
+    def __init__(self, words: int, size: int, deviation: float) -> None:
+        super().__init__()
+        self.weight = drawn(words, size, axis=0, fill=normal(deviation))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        everybodys = borders.enter_constant(ids, ids.shape[0])
+        assert everybodys is not None
+        own = self.weight.shape[0]
+        place = everybodys - tp_rank() * own
+        mine = (place >= 0) & (place < own)
+        # Others' words count zero here, and the sum over ranks has each word once.
+        found = functional.embedding(place.masked_fill(~mine, 0), self.weight)
+        return borders.leave_summed(found * mine[..., None])
+
+
+class VocabularyHead(DistributedModule):
+    """Scores of words, ``weight`` ``[words / t, size]`` and ``bias`` ``[words / t]`` or None."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``[B, S, size]`` -> ``[tB, S, words / t]``."""
+        return functional.linear(borders.enter_words(hidden), self.weight, self.bias)
+
+
+def mean_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The mean cross entropy of this rank's own batch: of logits ``[tB, S, words / t]`` with labels
+    ``[B, S]``, those of ``IGNORED`` left out."""
+    if tp_size() == 1:
+        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    everybodys = borders.enter_constant(labels, labels.shape[0])
+    assert everybodys is not None
+    rows, targets = logits.flatten(0, 1), everybodys.flatten()
+    losses = exchange().vocabulary_loss(rows, targets, IGNORED).view(everybodys.shape)
+    return borders.leave_whole(losses).sum() / (labels != IGNORED).sum()
