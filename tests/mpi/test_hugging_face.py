@@ -137,6 +137,17 @@ def test_a_scripts_own_class_is_replaced_through_its_hooks_bit_by_bit(pool):
         assert torch.equal(4 * seen["gradient"], expected["gradient"])
 
 
+def test_values_of_delayed_parameters_are_matched_bit_by_bit(pool):
+    config = settings(2, delayed_parameter_initialization=True)
+
+    results = pool(2).run("hugging_face_jobs:created", config)
+
+    for name, value in hugging_face_jobs.created_alone().items():
+        for seen in results:
+            assert seen[name].dtype == value.dtype
+            assert torch.equal(seen[name], value), name
+
+
 def test_an_optimizers_state_is_whole_and_comes_back_in_slices(pool):
     results = pool(2).run("hugging_face_jobs:optimizer_state", settings(2), "bert")
 

@@ -212,6 +212,26 @@ def optimizer_state(kind: str) -> dict[str, Any]:
     return {"same": same, "moments": {names[n]: s["exp_avg"] for n, s in whole["state"].items()}}
 
 
+def created() -> dict[str, torch.Tensor]:
+    """Values and types of a model made in the context that has no storage for it."""
+    torch.manual_seed(7)
+    with smp.model_creation(tensor_parallelism=True, dtype=torch.float64):
+        module = transformers.BertForMaskedLM(transformers.BertConfig(**_BERT))
+    assert any(p.is_meta for p in module.parameters())
+    model = smp.DistributedModel(module)
+    assert not any(p.is_meta for p in model.parameters())
+    return model.plain_state_dict()
+
+
+def created_alone() -> dict[str, torch.Tensor]:
+    torch.manual_seed(7)
+    torch.set_default_dtype(torch.float64)
+    try:
+        return transformers.BertForMaskedLM(transformers.BertConfig(**_BERT)).state_dict()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 class Scaled(nn.Module):
     """A script's own class."""
 
