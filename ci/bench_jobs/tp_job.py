@@ -73,8 +73,8 @@ class SentBytes(TorchDispatchMode):
         if "_c10d_functional" in name and "wait_tensor" not in name:
             factor = {"all_reduce": 2 / self.ranks, "reduce_scatter": 1 / self.ranks,
                       "all_gather": 1, "all_to_all": 1 / self.ranks}  # fmt: skip
-            kind = next(kind for kind in factor if kind in name)
-            self.total += int(args[0].nbytes * factor[kind] * (self.ranks - 1))
+            share = next((factor[kind] for kind in factor if kind in name), 0)  # wrappers: none
+            self.total += int(args[0].nbytes * share * (self.ranks - 1)) if share else 0
         return func(*args, **(kwargs or {}))
 
 
