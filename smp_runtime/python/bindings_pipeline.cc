@@ -17,8 +17,8 @@
 #include "smp_runtime/pipeline/activation_store.h"
 #include "smp_runtime/pipeline/engine.h"
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/transport/c10d_transport.h"
 #include "smp_runtime/transport/loopback.h"
+#include "smp_runtime/transport/process_transport.h"
 
 namespace smp::python {
 namespace {
@@ -122,7 +122,9 @@ class PyEngine {
       alone_ = std::make_unique<transport::LoopbackNetwork>(1);
       transport = alone_->endpoint(0);
     } else {
-      transport = std::make_unique<transport::C10dTransport>(group_name, cuda_device);
+      transport = std::make_unique<transport::ProcessTransport>(
+          group_name, transport::ProcessTransport::Options{.cuda_device = cuda_device,
+                                                           .timeout = options.server.timeout});
     }
     engine_ = std::make_unique<pipeline::Engine>(std::move(transport), std::move(options));
   }

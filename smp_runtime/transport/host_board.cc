@@ -3,18 +3,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <climits>
 #include <cstring>
 #include <utility>
 
 #include <fmt/ranges.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/futex.h"
 
 namespace smp::transport {
 namespace {
@@ -33,17 +30,6 @@ enum RankState : uint32_t { kAbsent = 0, kHere = 1, kLeft = 2 };
 enum AbortState : uint32_t { kWhole = 0, kWriting = 1, kBroken = 2 };
 
 constexpr size_t lines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
-void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, microseconds longest) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
-  const timespec limit{.tv_sec = seconds.count(),
-                       .tv_nsec = std::chrono::nanoseconds(longest - seconds).count()};
-  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
-}
-
-void futex_wake(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
 
 /// Leaves the core's units to its other thread for a moment.
 void pause_spin() {
@@ -64,9 +50,6 @@ int available_cpus() {
 }
 
 }  // namespace
-
-static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4,
-              "the kernel waits on these words");
 
 struct alignas(kLine) HostBoard::Head {
   std::atomic<uint32_t> state;  // AbortState

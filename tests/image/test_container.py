@@ -23,13 +23,14 @@ with open(os.path.join(os.environ['SM_MODEL_DIR'], 'model.pt'), 'wb') as file:
     file.write(bytes(8 << 20))
 """
 WAITS = """\
-import signal, sys
+import signal, sys, time
 def stop(number, frame):
     print('saw', number, flush=True)
     sys.exit(0 if sys.argv[1:] == ['--graceful', '1'] else 3)
 signal.signal(signal.SIGTERM, stop)
 print('waiting', flush=True)
-signal.pause()
+while True:
+    time.sleep(0.1)  # pause() would sleep through a signal that comes just before it
 """
 
 

@@ -164,7 +164,7 @@ class Cluster:
 
 
 RUN_UNTIL_STOPPED = """
-    import os, signal, sys
+    import os, signal, sys, time
     from mpi4py import MPI
     def stop(number, frame):
         print("stopped", MPI.COMM_WORLD.rank, flush=True)
@@ -173,7 +173,7 @@ RUN_UNTIL_STOPPED = """
     MPI.COMM_WORLD.Barrier()
     print("up", flush=True)
     while True:
-        signal.pause()
+        time.sleep(0.1)
 """
 
 

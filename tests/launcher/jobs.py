@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +18,17 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120  # [s] nothing here takes a tenth of it; it only ends what hangs
 
 
-# A script that ends well when it is asked to stop, and says so.
+# A script that ends well when it is asked to stop, and says so. Not by signal.pause(), here and in
+# other tests: it would sleep through a signal that comes just before it.
 WAIT_FOR_STOP = """
-    import os, signal, sys
+    import os, signal, sys, time
     def stop(number, frame):
         print("stopped", os.environ.get("OMPI_COMM_WORLD_RANK", "-"), flush=True)
         sys.exit(0)
     signal.signal(signal.SIGTERM, stop)
     print("up", flush=True)
     while True:
-        signal.pause()
+        time.sleep(0.1)
 """
 
 
@@ -85,13 +87,18 @@ class Running:
     seen: list[str] = field(default_factory=list)
 
     def wait_for_line(self, text: str, times: int = 1) -> None:
-        """Reads stdout until `text` was seen in as many lines. A test's limit ends a hang."""
+        """Reads stdout until `text` was seen in as many lines; after LIMIT it kills the process."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.seen.append(line)
-            times -= text in line
-            if times == 0:
-                return
+        watch = threading.Timer(LIMIT, self.process.kill)
+        watch.start()
+        try:
+            for line in self.process.stdout:
+                self.seen.append(line)
+                times -= text in line
+                if times == 0:
+                    return
+        finally:
+            watch.cancel()
         said = "".join(self.seen) + self.stderr()
         raise AssertionError(f"it ended before saying {text!r}: {said}")
 

@@ -44,14 +44,14 @@ ALL_REDUCE = """
 
 # One rank says where it is when both are there; each says once that it was told to stop.
 WAIT_FOR_STOP = """
-    import os, signal, sys
+    import os, signal, sys, time
     def stop(number, frame):
         os.write(1, f"stopped {os.environ['RANK']}\\n".encode())
         sys.exit(0)
     signal.signal(signal.SIGTERM, stop)
     os.write(1, f"up {os.environ['RANK']}\\n".encode())
     while True:
-        signal.pause()
+        time.sleep(0.1)
 """
 
 

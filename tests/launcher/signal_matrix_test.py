@@ -22,7 +22,7 @@ from jobs import Running, Tree, make_trees
 
 # One write a line: torchrun's workers share a pipe.
 SCRIPT = """
-    import os, signal, sys
+    import os, signal, sys, time
     def say(*words):
         os.write(1, (" ".join(words) + "\\n").encode())
     def stop(number, frame):
@@ -34,7 +34,7 @@ SCRIPT = """
         signal.signal(number, lambda number, frame: say("got", signal.Signals(number).name))
     say("up")
     while True:
-        signal.pause()
+        time.sleep(0.1)
 """
 
 TORCHRUN = {"hyperparameter": ["sagemaker_torch_distributed_enabled=true",

@@ -88,12 +88,12 @@ def test_user_signals_reach_the_script(folder, start):
     [tree] = make_trees(
         folder,
         """
-        import signal, sys
+        import signal, sys, time
         signal.signal(signal.SIGUSR1, lambda n, f: print("usr1", flush=True))
         signal.signal(signal.SIGUSR2, lambda n, f: sys.exit(0))
         print("up", flush=True)
         while True:
-            signal.pause()
+            time.sleep(0.1)
         """,
     )
     running = start(tree)

@@ -24,9 +24,14 @@ def assert_same(results, expected):
 
 
 @pytest.mark.parametrize("bucket_cap_mb", [TINY, 300 / 2**20, 25])
-@pytest.mark.parametrize(("ranks", "partitions"), [(2, 1), (4, 2)])
-def test_gradients_are_those_of_one_process_bit_by_bit(pool, ranks, partitions, bucket_cap_mb):
-    results = pool(ranks).run("reducer_jobs:gradients", config(partitions), bucket_cap_mb)
+@pytest.mark.parametrize(
+    ("ranks", "partitions", "backend"), [(2, 1, "auto"), (4, 2, "auto"), (4, 2, "smddp")]
+)
+def test_gradients_are_those_of_one_process_bit_by_bit(
+    pool, ranks, partitions, backend, bucket_cap_mb
+):
+    settings = config(partitions, ddp_dist_backend=backend)
+    results = pool(ranks).run("reducer_jobs:gradients", settings, bucket_cap_mb)
 
     assert_same(results, reducer_jobs.alone(2, 2))
 

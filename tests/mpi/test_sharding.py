@@ -27,7 +27,7 @@ def assert_same(results, expected, microbatches=2):
 @pytest.mark.parametrize("settings", [
     {}, {"sdp_max_live_parameters": 1}, {"sdp_reduce_bucket_size": 1},
     {"sdp_param_persistence_threshold": 7}, {"sdp_param_persistence_threshold": 10**9},
-    {"deterministic_server": True, "pipeline": "simple"},
+    {"deterministic_server": True, "pipeline": "simple"}, {"ddp_dist_backend": "smddp"},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize(("ranks", "degree"), [(2, 2), (4, 2), (4, 4)])
 def test_training_is_that_of_one_process_bit_by_bit(pool, ranks, degree, settings):

@@ -59,6 +59,13 @@ def test_a_derived_port_is_the_same_on_all_ranks_and_differs_between_jobs() -> N
     assert all(10000 <= port < 30000 for port in ports)
 
 
+def test_the_next_init_derives_another_port() -> None:
+    environment = LaunchEnvironment(hosts=(), variables=JOB)
+    ports = {plan_rendezvous(ONE_HOST, environment, None, False, n).port for n in range(5)}
+
+    assert len(ports) == 5
+
+
 @pytest.mark.parametrize(
     ("identity", "variables", "text"),
     [

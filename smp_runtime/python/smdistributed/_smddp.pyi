@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 from datetime import timedelta
-
 from typing import Any
 
 def create_backend(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from datetime import timedelta
 from enum import Enum
 
@@ -36,10 +37,14 @@ class RankType(Enum):
 
 
 def backend_for(requested: str) -> str:
-    """The c10d backends of user-visible groups: NCCL where CUDA is, Gloo for the CPU.
+    """The c10d backends of user-visible groups: NCCL where CUDA is, Gloo for the CPU; or our own.
 
     Raises SMPDeviceError when NCCL is asked for without a GPU.
     """
+    if requested == "smddp":
+        # Only when asked for: it loads a library. Its variables are for scripts without us.
+        importlib.import_module("smdistributed.dataparallel.torch.backend_registration").register()
+        return requested
     if requested == "nccl" and not torch.cuda.is_available():
         raise SMPDeviceError(
             "ddp_dist_backend=nccl needs a CUDA device, and this process sees none; use auto"

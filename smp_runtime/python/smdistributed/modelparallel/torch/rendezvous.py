@@ -35,14 +35,19 @@ class Rendezvous:
 
 
 def plan_rendezvous(
-    identity: Identity, environment: LaunchEnvironment, ddp_port: int | None, have_mpi: bool
+    identity: Identity,
+    environment: LaunchEnvironment,
+    ddp_port: int | None,
+    have_mpi: bool,
+    number: int = 0,
 ) -> Rendezvous:
     """Decides from what the launcher said; pure.
 
     ``MASTER_ADDR`` and ``MASTER_PORT`` count, ``ddp_port`` before the latter. Without an address:
     what rank 0 tells over MPI (host "" here), else the first of the job's hosts, else loopback when
     all ranks are on this host. Without a port: one that rank 0 picks, told over MPI; else one
-    derived from the launcher's job number.
+    derived from the launcher's job number and the ``number`` of this init: an earlier store's port
+    may be open yet.
     """
     variables = environment.variables
     foreign = variables.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
@@ -52,7 +57,7 @@ def plan_rendezvous(
     if ddp_port is not None:
         port = ddp_port
     if port is None:
-        port = 0 if have_mpi else _derived_port(variables)
+        port = 0 if have_mpi else _derived_port(variables, number)
     if "MASTER_ADDR" in variables:
         return Rendezvous(variables["MASTER_ADDR"], port)
     if identity.local_size == identity.size:
@@ -75,11 +80,12 @@ def _port(text: str | None) -> int | None:
     raise SMPConfigError(f"MASTER_PORT is {text!r}; expected a port from 1 to 65535")
 
 
-def _derived_port(variables: Any) -> int:
+def _derived_port(variables: Any, number: int) -> int:
     for name in ("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"):
         if name in variables:
             digest = hashlib.sha256(variables[name].encode()).digest()
-            return _DERIVED_PORTS[int.from_bytes(digest[:4], "big") % len(_DERIVED_PORTS)]
+            chosen = int.from_bytes(digest[:4], "big") + number
+            return _DERIVED_PORTS[chosen % len(_DERIVED_PORTS)]
     raise SMPConfigError(
         "the launcher gave ranks but neither MASTER_PORT nor a job number; export MASTER_PORT"
     )
@@ -112,8 +118,12 @@ def _skip_exit_of_mpi_after_failure() -> None:
         os._exit(code)
 
 
-def open_store(identity: Identity, environment: LaunchEnvironment, ddp_port: int | None) -> Store:
+def open_store(
+    identity: Identity, environment: LaunchEnvironment, ddp_port: int | None, number: int
+) -> Store:
     """Opens the store; collective. Waits at most the job's timeout for rank 0.
+
+    ``number`` counts the inits of a process, from 0; equal on all ranks.
 
     Raises SMPConnectionError when it is not reached, or its port is taken.
     """
@@ -122,7 +132,7 @@ def open_store(identity: Identity, environment: LaunchEnvironment, ddp_port: int
     variables = environment.variables
     told = "MASTER_ADDR" in variables and (ddp_port is not None or "MASTER_PORT" in variables)
     mpi = None if told else world_of_mpi(identity)
-    place = plan_rendezvous(identity, environment, ddp_port, mpi is not None)
+    place = plan_rendezvous(identity, environment, ddp_port, mpi is not None, number)
     serves = identity.rank == 0 and not place.foreign
     timeout = timedelta(seconds=environment.timeout_seconds)
     host, port = place.host, place.port

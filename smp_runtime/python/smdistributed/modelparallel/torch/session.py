@@ -159,7 +159,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
     if owns_torch:
         identity = discover(environment.variables)
         _runtime.validate_world(parallel, identity.size, identity.local_size or identity.size)
-        root = open_store(identity, environment, parallel.ddp_port)
+        root = open_store(identity, environment, parallel.ddp_port, _inits)
     else:
         local_rank, local_size = locality(environment.variables)
         identity = Identity(

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the backend ``smddp`` known to ``torch.distributed``, and changes nothing else."""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from smdistributed._smddp import create_backend, leave
+
+#: The backend's name.
+BACKEND = "smddp"
+
+
+def _create(options: Any, _backend_options: object) -> Any:
+    return create_backend(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        list(options.global_ranks_in_group),
+    )
+
+
+def _leave_all() -> None:
+    """At the end of a script that does not: other hosts must not take it for a failure."""
+    if not dist.is_initialized():
+        return
+    for group in list(dist.distributed_c10d._world.pg_map):
+        try:
+            backend = group._get_backend(torch.device("cpu"))
+        except RuntimeError:  # a group without one for the CPU
+            continue
+        leave(backend)
+
+
+def register() -> None:
+    """Without effect when it is registered."""
+    if BACKEND not in dist.Backend.backend_list:
+        # A list: torch takes a text apart into letters.
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+        atexit.register(_leave_all)

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/peer_link.h"
+
+#include <optional>
+#include <utility>
+
+#include <pthread.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::transport {
+
+PeerLink::PeerLink(std::unique_ptr<MessageWire> wire, Inbox& inbox, const Ends& ends)
+    : wire_(std::move(wire)),
+      inbox_(inbox),
+      ends_(ends),
+      sender_([this] { send_all(); }),
+      receiver_([this] { receive_all(); }) {
+  pthread_setname_np(sender_.native_handle(), "smp-send");
+  pthread_setname_np(receiver_.native_handle(), "smp-receive");
+}
+
+void PeerLink::push(Message message) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_.empty()) throw HostError(lost_);
+    // Under the lock: messages keep their order, and this takes little time.
+    if (queue_.empty() && !sending_ && !closing_ && wire_->send_at_once(pack(message))) return;
+    queue_.push_back(std::move(message));
+  }
+  changed_.notify_all();
+}
+
+void PeerLink::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+}
+
+void PeerLink::join(Clock::time_point deadline) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, deadline, [this] { return sent_all_; });
+    aborted_ = true;
+  }
+  wire_->abort();
+  changed_.notify_all();
+  sender_.join();
+  receiver_.join();
+}
+
+void PeerLink::send_all() {
+  try {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      sending_ = false;
+      // No deadline: an idle link waits for its next message or the end.
+      changed_.wait(lock, [this] { return !queue_.empty() || closing_ || aborted_; });
+      if (aborted_) break;
+      sending_ = true;
+      if (queue_.empty()) {
+        lock.unlock();
+        wire_->send(goodbye());
+        break;
+      }
+      const Message message = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      wire_->send(pack(message));
+    }
+  } catch (const std::exception& error) {
+    lose(error.what());
+  }
+  const std::lock_guard lock(mutex_);
+  sent_all_ = true;
+  changed_.notify_all();
+}
+
+void PeerLink::receive_all() {
+  try {
+    while (std::optional<ArrivingMessage> message = wire_->receive()) {
+      inbox_.push(std::move(*message).finish(ends_.peer, ends_.cuda_device));
+    }
+    end_of_peer();
+  } catch (const std::exception& error) {
+    lose(error.what());
+  }
+}
+
+void PeerLink::end_of_peer() {
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    text = lost_ = fmt::format(
+        "rank {} of the pipeline group has left the job; do all ranks call the step the same "
+        "number of times?",
+        ends_.peer);
+  }
+  // Without the driver no step can go on, and none that the driver is in without the peer.
+  if (ends_.peer == 0 || ends_.rank == 0) inbox_.fail(text);
+}
+
+void PeerLink::lose(std::string_view reason) {
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_ || !lost_.empty()) return;
+    text = lost_ = fmt::format("rank {} of the pipeline group is lost: {}", ends_.peer, reason);
+  }
+  inbox_.fail(text);
+}
+
+}  // namespace smp::transport

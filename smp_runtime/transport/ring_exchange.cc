@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/ring_exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/transport/ring_wire.h"
+
+namespace smp::transport {
+namespace {
+
+/// What a rank tells of itself.
+struct Card {
+  std::array<char, 128> host{};
+  std::array<char, 64> address{};  ///< of its memory: the rings into which the others write
+  int32_t process = 0;
+};
+
+template <size_t N>
+void put(std::array<char, N>& field, const std::string& text) {
+  SMP_CHECK(text.size() < N, "{} has more than {} characters", text, N - 1);
+  std::copy(text.begin(), text.end(), field.begin());
+}
+
+/// Everybody's `mine`, by rank.
+template <typename T>
+std::vector<T> gather(c10d::Backend& group, const T* mine, size_t count,
+                      std::chrono::milliseconds timeout) {
+  const size_t bytes = count * sizeof(T);
+  const auto tensor_of = [&] { return at::empty({static_cast<int64_t>(bytes)}, at::kByte); };
+  std::vector<at::Tensor> input{tensor_of()};
+  std::memcpy(input[0].data_ptr(), mine, bytes);
+  std::vector<std::vector<at::Tensor>> outputs(1);
+  for (int rank = 0; rank < group.getSize(); ++rank) outputs[0].push_back(tensor_of());
+  c10d::AllgatherOptions options;
+  options.timeout = timeout;
+  group.allgather(outputs, input, options)->wait();
+  std::vector<T> all(count * outputs[0].size());
+  for (size_t rank = 0; rank < outputs[0].size(); ++rank) {
+    std::memcpy(all.data() + rank * count, outputs[0][rank].data_ptr(), bytes);
+  }
+  return all;
+}
+
+std::shared_ptr<SharedSegment> open_quietly(const Card& card, size_t bytes) {
+  try {
+    return std::make_shared<SharedSegment>(SharedSegment::open(card.address.data(), bytes));
+  } catch (const HostError& error) {
+    SMP_LOG(warning, "messages to and from process {} of this host go over TCP: {}", card.process,
+            error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<MessageWire>> exchange_rings(c10d::Backend& group,
+                                                         std::chrono::milliseconds timeout) {
+  const auto rank = static_cast<size_t>(group.getRank());
+  const auto size = static_cast<size_t>(group.getSize());
+  const size_t bytes = size * SharedRing::size_bytes();
+  const auto memory = std::make_shared<SharedSegment>(SharedSegment::create(bytes));
+  Card mine{.process = getpid()};
+  put(mine.host, host_identity());
+  put(mine.address, memory->address());
+  const std::vector<Card> cards = gather(group, &mine, 1, timeout);
+
+  std::vector<std::shared_ptr<SharedSegment>> theirs(size);
+  std::vector<uint8_t> opened(size, 0);
+  for (size_t peer = 0; peer < size; ++peer) {
+    if (peer == rank || cards[peer].host != mine.host) continue;
+    theirs[peer] = open_quietly(cards[peer], bytes);
+    opened[peer] = theirs[peer] ? 1 : 0;
+  }
+  // A pair uses its rings only when both can.
+  const std::vector<uint8_t> matrix = gather(group, opened.data(), size, timeout);
+  memory->close_address();
+
+  std::vector<std::unique_ptr<MessageWire>> wires(size);
+  for (size_t peer = 0; peer < size; ++peer) {
+    if (!theirs[peer] || matrix[peer * size + rank] == 0) continue;
+    const auto ring = [](SharedSegment& segment, size_t writer) {
+      return SharedRing(segment.data() + writer * SharedRing::size_bytes());
+    };
+    wires[peer] = std::make_unique<RingWire>(RingWire::Rings{.inward_memory = memory,
+                                                             .outward_memory = theirs[peer],
+                                                             .inward = ring(*memory, peer),
+                                                             .outward = ring(*theirs[peer], rank)},
+                                             cards[peer].process);
+  }
+  return wires;
+}
+
+}  // namespace smp::transport

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline over two hosts, which are network namespaces: some messages go through shared
+memory, some through the network."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.mpi.net_hosts import JOBS, NetHosts, lacks
+
+LACKS = lacks()
+
+
+@pytest.mark.skipif(bool(LACKS), reason=LACKS)
+@pytest.mark.parametrize("job", ["pipeline", "replicas"])
+def test_two_hosts_give_the_bits_of_one_process(job: str) -> None:
+    with NetHosts(2) as hosts:
+        command = [sys.executable, str(JOBS / "pipeline_hosts_job.py"), job]
+        outcomes = hosts.run(command, ranks_each=2)
+
+    for rank, (status, output) in enumerate(outcomes):
+        assert status == 0, output
+        assert f"rank {rank}: the bits of one process" in output
