@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from jobs import precision_jobs
 from jobs import sharding_jobs as jobs
 
 
@@ -44,7 +45,7 @@ def test_16_bits_with_masters_train_as_32_bits_where_both_are_exact(
 ):
     settings = config(partitions, **others, **{precision: True})
 
-    results = pool(ranks).run("sharding_jobs:train_in", settings, "short", "sign", 4)
+    results = pool(ranks).run("precision_jobs:train_in", settings, "short", "sign", 4)
 
     replicas = ranks // partitions
     assert_same(results, jobs.alone("short", "sign", 4, replicas, 2), replicas, TYPES[precision])
@@ -56,10 +57,10 @@ def test_masters_keep_what_16_bits_would_lose(pool):
     rate = 2.0**-20
 
     ((masters, shown),) = pool(1).run(
-        "sharding_jobs:tiny_updates", config(bf16=True, microbatches=1), 3, rate
+        "precision_jobs:tiny_updates", config(bf16=True, microbatches=1), 3, rate
     )
 
-    module = jobs.without_zeros()
+    module = precision_jobs.without_zeros()
     module(jobs.batch(0, 0))["out"][0].sum().backward()
     for name, parameter in module.named_parameters():
         assert torch.equal(shown[name].float(), parameter), name
@@ -72,18 +73,18 @@ def test_sharded_optimizer_state_trains_as_one_process_bit_by_bit(pool, ranks, p
     settings = config(partitions, shard_optimizer_state=True)
     kind = "strange" if partitions == 1 else "short"
 
-    results = pool(ranks).run("sharding_jobs:train_in", settings, kind, "sign", 4, before=before)
+    results = pool(ranks).run("precision_jobs:train_in", settings, kind, "sign", 4, before=before)
 
     replicas = ranks // partitions
     assert_same(results, jobs.alone(kind, "sign", 4, replicas, 2), replicas)
 
 
 def test_sharded_adam_is_adam_bit_by_bit_and_balanced(pool):
-    plain = pool(2).run("sharding_jobs:train_in", config(), "short", "adamw", 5)
+    plain = pool(2).run("precision_jobs:train_in", config(), "short", "adamw", 5)
 
     # Of two ranks: a sum of more has more than one order.
     results = pool(2).run(
-        "sharding_jobs:train_in", config(shard_optimizer_state=True), "short", "adamw", 5
+        "precision_jobs:train_in", config(shard_optimizer_state=True), "short", "adamw", 5
     )
 
     for (state, losses, *_), (wanted, wanted_losses, *_) in zip(results, plain, strict=True):
@@ -99,9 +100,9 @@ def test_sharded_adam_is_adam_bit_by_bit_and_balanced(pool):
     {"shard_optimizer_state": True},
 ], ids=str)  # fmt: skip
 def test_gradients_that_are_not_zeroed_add_up(pool, others):
-    results = pool(4).run("sharding_jobs:accumulate_on", config(microbatches=1, **others))
+    results = pool(4).run("precision_jobs:accumulate_on", config(microbatches=1, **others))
 
-    expected = jobs.accumulate_on_alone(4)
+    expected = precision_jobs.accumulate_on_alone(4)
     for pieces in results:
         for name, (start, piece) in pieces.items():
             assert torch.equal(piece, expected[name].narrow(0, start, piece.numel())), name
@@ -118,7 +119,7 @@ SHARDED = {"sharded_data_parallel_degree": 2, **jobs.ALL_SHARDED, **jobs.NO_CLIP
 def test_overflow_on_one_rank_skips_the_step_on_all(pool, ranks, partitions, others):
     spoiler = 0 if partitions == 2 else ranks - 1
     results = pool(ranks).run(
-        "sharding_jobs:scale_losses", config(partitions, fp16=True, **others), 6, [1, 4], spoiler,
+        "precision_jobs:scale_losses", config(partitions, fp16=True, **others), 6, [1, 4], spoiler,
         dynamic_loss_scale=True, dynamic_loss_args={"init_scale": 64, "scale_window": 2},
     )  # fmt: skip
 
@@ -131,7 +132,7 @@ def test_overflow_on_one_rank_skips_the_step_on_all(pool, ranks, partitions, oth
 
 def test_scale_falls_from_far_too_high_until_gradients_fit(pool):
     ((seen, _),) = pool(1).run(
-        "sharding_jobs:scale_losses", config(fp16=True), 30, [], 0, dynamic_loss_scale=True
+        "precision_jobs:scale_losses", config(fp16=True), 30, [], 0, dynamic_loss_scale=True
     )
 
     overflows = [overflow for _, overflow, _ in seen]
@@ -147,7 +148,7 @@ def test_scale_falls_from_far_too_high_until_gradients_fit(pool):
 )
 def test_masters_are_clipped_by_their_norm_over_all_partitions(pool, ranks, partitions, others):
     results = pool(ranks).run(
-        "sharding_jobs:scale_losses", config(partitions, fp16=True, **others), 2, [1], 0,
+        "precision_jobs:scale_losses", config(partitions, fp16=True, **others), 2, [1], 0,
         clip=0.25, static_loss_scale=16.0,
     )  # fmt: skip
 
@@ -164,16 +165,16 @@ def test_masters_are_clipped_by_their_norm_over_all_partitions(pool, ranks, part
 def test_whole_tensor_optimizers_need_whole_tensors(pool):
     sharded = config(shard_optimizer_state=True)
 
-    errors = pool(2).run("sharding_jobs:refuse_per_tensor", sharded, fails=True)
+    errors = pool(2).run("precision_jobs:refuse_per_tensor", sharded, fails=True)
 
     assert all("FusedLAMB, whose update needs whole parameters" in error for error in errors)
-    masters = pool(1).run("sharding_jobs:lamb", config(bf16=True, microbatches=1), 2)
-    plain = pool(1).run("sharding_jobs:lamb", config(microbatches=1), 2)
+    masters = pool(1).run("precision_jobs:lamb", config(bf16=True, microbatches=1), 2)
+    plain = pool(1).run("precision_jobs:lamb", config(microbatches=1), 2)
     for name, value in plain[0].items():
         torch.testing.assert_close(masters[0][name].float(), value, rtol=2e-2, atol=2e-2)
 
 
 def test_stepping_before_the_accumulation_ends_is_refused(pool):
-    errors = pool(1).run("sharding_jobs:step_too_early", config(bf16=True), fails=True)
+    errors = pool(1).run("precision_jobs:step_too_early", config(bf16=True), fails=True)
 
     assert all("before the last of backward_passes_per_step" in error for error in errors)

@@ -53,7 +53,7 @@ def saved(pool, tmp_path_factory):
             made[key] = (
                 folder,
                 pool(ranks).run(
-                    "sharding_jobs:save_after", {**config, **extra}, str(folder), kind, 2, 2
+                    "saving_jobs:save_after", {**config, **extra}, str(folder), kind, 2, 2
                 )[0],
             )
         return made[key]
@@ -67,7 +67,7 @@ def test_every_way_of_training_goes_on_from_every_other(pool, saved, before, aft
     folder, (wanted, wanted_state, *_) = saved(before, "short")
     ranks, config = WAYS[after]
 
-    results = pool(ranks).run("sharding_jobs:resume_after", config, str(folder), "short", 2)
+    results = pool(ranks).run("saving_jobs:resume_after", config, str(folder), "short", 2)
 
     for state, optimizer_state in results:
         assert_same(state, wanted)
@@ -75,14 +75,14 @@ def test_every_way_of_training_goes_on_from_every_other(pool, saved, before, aft
 
 
 def test_shards_go_on_under_another_degree(pool, tmp_path):
-    wanted, *_ = pool(4).run(
-        "sharding_jobs:save_after", settings(4), str(tmp_path), "strange", 2, 2
-    )[0]
+    wanted, *_ = pool(4).run("saving_jobs:save_after", settings(4), str(tmp_path), "strange", 2, 2)[
+        0
+    ]
 
     for degree in (2, 1):
         config = settings(degree, shard_optimizer_state=degree == 1)
         for state, _ in pool(4).run(
-            "sharding_jobs:resume_after", config, str(tmp_path), "strange", 2, first=1
+            "saving_jobs:resume_after", config, str(tmp_path), "strange", 2, first=1
         ):
             assert_same(state, wanted)
 
@@ -94,7 +94,7 @@ def test_16_bit_training_goes_on(pool, saved, after, precision):
     ranks, config = WAYS[after]
 
     results = pool(ranks).run(
-        "sharding_jobs:resume_after", {**config, precision: True}, str(folder), "short", 2
+        "saving_jobs:resume_after", {**config, precision: True}, str(folder), "short", 2
     )
 
     for state, _ in results:
@@ -126,14 +126,14 @@ def test_shards_become_a_whole_model_without_a_job(saved, tmp_path):
 
 def test_plain_pytorch_reads_the_whole_model(pool, tmp_path):
     results = pool(2).run(
-        "sharding_jobs:save_after", settings(2), str(tmp_path), "strange", 2, 0, partial=False
+        "saving_jobs:save_after", settings(2), str(tmp_path), "strange", 2, 0, partial=False
     )
 
     entries = torch.load(tmp_path / "saved")
     jobs.KINDS["strange"]().load_state_dict(entries)
     assert_same(entries, results[0][2])
     for state, _ in pool(2).run(
-        "sharding_jobs:resume_after", settings(2), str(tmp_path), "strange", 0, partial=False
+        "saving_jobs:resume_after", settings(2), str(tmp_path), "strange", 0, partial=False
     ):
         assert_same(state, entries)
 
@@ -144,7 +144,7 @@ def test_plain_pytorch_reads_the_whole_model(pool, tmp_path):
 def test_state_dicts_of_optimizers_come_back(pool, way, how, precision):
     ranks, config = WAYS[way]
 
-    results = pool(ranks).run("sharding_jobs:state_dicts", {**config, **precision}, "short", how)
+    results = pool(ranks).run("saving_jobs:state_dicts", {**config, **precision}, "short", how)
 
     for state, wanted in results:
         assert_same(state, wanted)
@@ -156,17 +156,17 @@ def test_state_dicts_of_optimizers_come_back(pool, way, how, precision):
 def test_another_models_checkpoint_is_refused_with_the_first_difference(pool, saved):
     folder, _ = saved("sharded", "short")
 
-    errors = pool(2).run("sharding_jobs:resume_another_model", settings(2), str(folder), fails=True)
+    errors = pool(2).run("saving_jobs:resume_another_model", settings(2), str(folder), fails=True)
 
     assert all("of another model: parameter blocks.0" in error for error in errors)
 
 
 def test_missing_shards_are_named(pool, tmp_path):
-    pool(2).run("sharding_jobs:save_after", settings(2), str(tmp_path), "short", 1, 0)
+    pool(2).run("saving_jobs:save_after", settings(2), str(tmp_path), "short", 1, 0)
     (tmp_path / "saved_partial" / "optimizer_1.pt").unlink()
 
     errors = pool(2).run(
-        "sharding_jobs:resume_after", settings(2), str(tmp_path), "short", 0, fails=True
+        "saving_jobs:resume_after", settings(2), str(tmp_path), "short", 0, fails=True
     )
 
     assert all("the optimizer files of 1 of 2 ranks" in error for error in errors)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_sharding*.py. Data are small integers, so that every sum is exact."""
+"""Models, batches and steps of tests about sharded state, and what ranks do in test_sharding.py.
+Data are small integers, so that every sum is exact."""
 
 from __future__ import annotations
-
-import copy
 
 import smdistributed.modelparallel.torch as smp
 import torch
@@ -270,7 +269,7 @@ def clipped(max_norm: float):
     return optimizer._global_grad_norm, {name: after[name] - before[name] for name in before}
 
 
-# --- Precision and optimizer state ---
+# --- With 16-bit and optimizer state ---
 
 
 class Short(nn.Module):
@@ -301,180 +300,6 @@ def split_over_partitions(module):
     for name, part in module.named_modules():
         if name in ("last", "blocks.2", "blocks.3"):
             smp.set_partition(part, smp.pp_size() - 1)
-
-
-def train_in(kind: str, optimizer: str, steps: int, passes: int = 1, before: bool = False):
-    """With flat state; `before`: the optimizer is made before the model is wrapped."""
-    module = KINDS[kind]()
-    if smp.pp_size() > 1:
-        split_over_partitions(module)
-    made = make_optimizer(optimizer, module.parameters()) if before else None
-    model = smp.DistributedModel(module, backward_passes_per_step=passes)
-    made = made or make_optimizer(optimizer, model.parameters())
-    wrapped_optimizer = smp.DistributedOptimizer(made)
-    step_function = train_step if kind == "strange" else float_step
-    losses = []
-    for step in range(steps):
-        if step % passes == 0:
-            wrapped_optimizer.zero_grad()
-        loss = step_function(model, batch(step, smp.dp_rank()))
-        losses.append([one.item() for one in loss.outputs])
-        if (step + 1) % passes == 0:
-            wrapped_optimizer.step()
-    types = sorted({str(p.dtype) for p in model.local_parameters()})
-    held = sum(t.numel() for p in made.state.values() for t in p.values()
-               if torch.is_tensor(t) and t.dim() > 0)  # fmt: skip
-    return model.state_dict(), losses, types, held
-
-
-def scale_losses(steps: int, spoiled: list[int], spoiler: int, clip: float = 0, **arguments):
-    """Scales, overflows and norms by step; every step gets the same batch."""
-    module = Short()
-    if smp.pp_size() > 1:
-        split_over_partitions(module)
-    model = smp.DistributedModel(module)
-    optimizer = smp.DistributedOptimizer(make_optimizer("sign", model.parameters()), **arguments)
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer.optimizer, step_size=1000)
-    seen = []
-    for step in range(steps):
-        optimizer.zero_grad()
-        x = batch(0, smp.dp_rank())
-        if step in spoiled and smp.rank() == spoiler:
-            x[0, 0] = float("inf")
-        float_step(model, x)
-        norm = optimizer.clip_master_grads(clip) if clip else None
-        optimizer.step()
-        if not optimizer.overflow:
-            schedule.step()
-        seen.append((optimizer.loss_scale, optimizer.overflow, norm))
-    return seen, model.state_dict()
-
-
-def without_zeros():
-    module = Short()
-    for parameter in module.parameters():
-        parameter.data[parameter == 0] = 1  # next to which small numbers vanish
-    return module
-
-
-def tiny_updates(steps: int, rate: float):
-    """Masters after updates that their 16-bit copies cannot show, and those copies."""
-    model = smp.DistributedModel(without_zeros())
-    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=rate))
-    for _ in range(steps):
-        optimizer.zero_grad()
-        float_step(model, batch(0, smp.dp_rank()))
-        optimizer.step()
-    return dict(model.sharded.whole_values()), model.state_dict()
-
-
-def refuse_per_tensor():
-    model = smp.DistributedModel(Chain())
-    smp.DistributedOptimizer(smp.optimizers.FusedLAMB(model.parameters(), lr=0.1))
-
-
-def lamb(steps: int):
-    model = smp.DistributedModel(Short())
-    optimizer = smp.DistributedOptimizer(smp.optimizers.FusedLAMB(model.parameters(), lr=0.1))
-    for step in range(steps):
-        optimizer.zero_grad()
-        float_step(model, batch(step, smp.dp_rank()))
-        optimizer.step()
-    return model.state_dict()
-
-
-def step_too_early():
-    model = smp.DistributedModel(Short(), backward_passes_per_step=2)
-    optimizer = smp.DistributedOptimizer(make_optimizer("sgd", model.parameters()))
-    float_step(model, batch(0, 0))
-    optimizer.step()
-
-
-def accumulate_on():
-    """Gradients that were averaged and not zeroed count once more."""
-    model = smp.DistributedModel(KINDS["chain"]())
-    optimizer = smp.DistributedOptimizer(make_optimizer("sgd", model.parameters()))
-    for step in range(2):
-        train_step(model, batch(step, smp.dp_rank()))
-    grads = {}
-    for run in optimizer._masters.runs:
-        for piece in run.pieces:
-            name = model.sharded.names[piece.parameter]
-            grads[name] = (piece.start, run.slice_of(piece, run.parameter.grad).clone())
-    return grads
-
-
-def accumulate_on_alone(replicas: int):
-    module = Chain()
-    for step in range(2):
-        for replica in range(replicas):
-            (module(batch(step, replica))["out"][0].sum() / replicas).backward()
-    return {name: parameter.grad.reshape(-1) for name, parameter in module.named_parameters()}
-
-
-# --- Checkpoints ---
-
-
-def made(kind: str = "strange", optimizer: str = "sign"):
-    module = KINDS[kind]()
-    if smp.pp_size() > 1:
-        split_over_partitions(module)
-    model = smp.DistributedModel(module)
-    return model, smp.DistributedOptimizer(make_optimizer(optimizer, model.parameters()))
-
-
-def steps_from(model, optimizer, kind, first: int, count: int):
-    step_function = train_step if kind == "strange" else float_step
-    for step in range(first, first + count):
-        optimizer.zero_grad()
-        step_function(model, batch(step, smp.dp_rank()))
-        optimizer.step()
-
-
-def save_after(folder: str, kind: str, steps: int, more: int, partial: bool = True):
-    model, optimizer = made(kind)
-    steps_from(model, optimizer, kind, 0, steps)
-    smp.save_checkpoint(folder, "saved", partial=partial, user_content={"steps": steps})
-    whole_model, whole_optimizer = model.state_dict(), optimizer.state_dict()
-    whole_model = {name: value.clone() for name, value in whole_model.items()}
-    steps_from(model, optimizer, kind, steps, more)
-    return model.state_dict(), optimizer.state_dict(), whole_model, whole_optimizer
-
-
-def resume_after(folder: str, kind: str, more: int, partial: bool = True, first: int = 0):
-    model, optimizer = made(kind)
-    steps_from(model, optimizer, kind, 7, first)  # from where nothing is to stay
-    content = smp.resume_from_checkpoint(folder, partial=partial, load_optimizer=partial)
-    steps_from(model, optimizer, kind, content["steps"], more)
-    return model.state_dict(), optimizer.state_dict()
-
-
-def resume_another_model(folder: str):
-    made("chain")
-    smp.resume_from_checkpoint(folder)
-
-
-def state_dicts(kind: str, how: str):
-    """One optimizer's state in another, by the state dicts that scripts use."""
-    model, optimizer = made(kind)
-    steps_from(model, optimizer, kind, 0, 2)
-    saved = {
-        "whole": optimizer.state_dict,
-        "gathered": optimizer.local_state_dict,
-        "own": lambda: optimizer.local_state_dict(gather_if_shard=False),
-    }[how]()
-    saved = copy.deepcopy(saved)  # as PyTorch's, it is no copy
-    kept = {name: value.clone() for name, value in model.state_dict().items()}
-    if how == "gathered" and "parameters" not in saved:
-        every = smp.allgather(saved, smp.DP_GROUP)
-        saved = max(every, key=lambda one: len(one["state"]))
-    steps_from(model, optimizer, kind, 2, 2)
-    wanted = model.state_dict()
-    wanted = {name: value.clone() for name, value in wanted.items()}
-    model.load_state_dict(kept)
-    optimizer.load_state_dict(saved)
-    steps_from(model, optimizer, kind, 2, 2)
-    return model.state_dict(), wanted
 
 
 # --- Memory ---

@@ -202,7 +202,7 @@ class DistributedModel(ModelViews):
         self._remote_modules.connect(engine, ownership, routes)
         self._ownership = ownership
         install_marked(self)
-        ownership.free_remote_parameters()
+        ownership.free_remote_parameters(computing_type())
         if torch.cuda.is_available():
             ownership.move_local(torch.device("cuda", torch.cuda.current_device()))
         if state.cfg.ddp:

@@ -94,8 +94,11 @@ class Ownership:
                 if buffer is not None:
                     module._buffers[name] = buffer.to(device)
 
-    def free_remote_parameters(self) -> None:
+    def free_remote_parameters(self, computing: torch.dtype | None = None) -> None:
         """Gives up the memory of parameters of other partitions; objects and shapes stay.
+
+        With ``computing``, that is the type of floating-point ones, as on their owners: models
+        cast inputs to the type of a parameter that may be elsewhere.
 
         One element stands for all, so that ``shape`` and ``numel()`` still answer. It is NaN, so
         that a use of the parameter here shows.
@@ -104,6 +107,7 @@ class Ownership:
             if owner == self.partition:
                 continue
             fill = float("nan") if parameter.is_floating_point() else 0
-            one = torch.full((), fill, dtype=parameter.dtype, device=parameter.device)
+            dtype = parameter.dtype if computing is None or fill == 0 else computing
+            one = torch.full((), fill, dtype=dtype, device=parameter.device)
             parameter.data = one.expand(parameter.shape)
             parameter.grad = None

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_precision.py: 16-bit training, and optimizer state that is sharded."""
+
+from __future__ import annotations
+
+import smdistributed.modelparallel.torch as smp
+import torch
+from jobs.sharding_jobs import (
+    KINDS,
+    Chain,
+    Short,
+    batch,
+    float_step,
+    make_optimizer,
+    split_over_partitions,
+    train_step,
+)
+
+
+def train_in(kind: str, optimizer: str, steps: int, passes: int = 1, before: bool = False):
+    """With flat state; `before`: the optimizer is made before the model is wrapped."""
+    module = KINDS[kind]()
+    if smp.pp_size() > 1:
+        split_over_partitions(module)
+    made = make_optimizer(optimizer, module.parameters()) if before else None
+    model = smp.DistributedModel(module, backward_passes_per_step=passes)
+    made = made or make_optimizer(optimizer, model.parameters())
+    wrapped_optimizer = smp.DistributedOptimizer(made)
+    step_function = train_step if kind == "strange" else float_step
+    losses = []
+    for step in range(steps):
+        if step % passes == 0:
+            wrapped_optimizer.zero_grad()
+        loss = step_function(model, batch(step, smp.dp_rank()))
+        losses.append([one.item() for one in loss.outputs])
+        if (step + 1) % passes == 0:
+            wrapped_optimizer.step()
+    types = sorted({str(p.dtype) for p in model.local_parameters()})
+    held = sum(t.numel() for p in made.state.values() for t in p.values()
+               if torch.is_tensor(t) and t.dim() > 0)  # fmt: skip
+    return model.state_dict(), losses, types, held
+
+
+def scale_losses(steps: int, spoiled: list[int], spoiler: int, clip: float = 0, **arguments):
+    """Scales, overflows and norms by step; every step gets the same batch."""
+    module = Short()
+    if smp.pp_size() > 1:
+        split_over_partitions(module)
+    model = smp.DistributedModel(module)
+    optimizer = smp.DistributedOptimizer(make_optimizer("sign", model.parameters()), **arguments)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer.optimizer, step_size=1000)
+    seen = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = batch(0, smp.dp_rank())
+        if step in spoiled and smp.rank() == spoiler:
+            x[0, 0] = float("inf")
+        float_step(model, x)
+        norm = optimizer.clip_master_grads(clip) if clip else None
+        optimizer.step()
+        if not optimizer.overflow:
+            schedule.step()
+        seen.append((optimizer.loss_scale, optimizer.overflow, norm))
+    return seen, model.state_dict()
+
+
+def without_zeros():
+    module = Short()
+    for parameter in module.parameters():
+        parameter.data[parameter == 0] = 1  # next to which small numbers vanish
+    return module
+
+
+def tiny_updates(steps: int, rate: float):
+    """Masters after updates that their 16-bit copies cannot show, and those copies."""
+    model = smp.DistributedModel(without_zeros())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=rate))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        float_step(model, batch(0, smp.dp_rank()))
+        optimizer.step()
+    return dict(model.sharded.whole_values()), model.state_dict()
+
+
+def refuse_per_tensor():
+    model = smp.DistributedModel(Chain())
+    smp.DistributedOptimizer(smp.optimizers.FusedLAMB(model.parameters(), lr=0.1))
+
+
+def lamb(steps: int):
+    model = smp.DistributedModel(Short())
+    optimizer = smp.DistributedOptimizer(smp.optimizers.FusedLAMB(model.parameters(), lr=0.1))
+    for step in range(steps):
+        optimizer.zero_grad()
+        float_step(model, batch(step, smp.dp_rank()))
+        optimizer.step()
+    return model.state_dict()
+
+
+def step_too_early():
+    model = smp.DistributedModel(Short(), backward_passes_per_step=2)
+    optimizer = smp.DistributedOptimizer(make_optimizer("sgd", model.parameters()))
+    float_step(model, batch(0, 0))
+    optimizer.step()
+
+
+def accumulate_on():
+    """Gradients that were averaged and not zeroed count once more."""
+    model = smp.DistributedModel(KINDS["chain"]())
+    optimizer = smp.DistributedOptimizer(make_optimizer("sgd", model.parameters()))
+    for step in range(2):
+        train_step(model, batch(step, smp.dp_rank()))
+    grads = {}
+    for run in optimizer._masters.runs:
+        for piece in run.pieces:
+            name = model.sharded.names[piece.parameter]
+            grads[name] = (piece.start, run.slice_of(piece, run.parameter.grad).clone())
+    return grads
+
+
+def accumulate_on_alone(replicas: int):
+    module = Chain()
+    for step in range(2):
+        for replica in range(replicas):
+            (module(batch(step, replica))["out"][0].sum() / replicas).backward()
+    return {name: parameter.grad.reshape(-1) for name, parameter in module.named_parameters()}

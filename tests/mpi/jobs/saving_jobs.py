@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_sharded_checkpoints.py: they save shards, and resume from them."""
+
+from __future__ import annotations
+
+import copy
+
+import smdistributed.modelparallel.torch as smp
+from jobs.sharding_jobs import (
+    KINDS,
+    batch,
+    float_step,
+    make_optimizer,
+    split_over_partitions,
+    train_step,
+)
+
+
+def made(kind: str = "strange", optimizer: str = "sign"):
+    module = KINDS[kind]()
+    if smp.pp_size() > 1:
+        split_over_partitions(module)
+    model = smp.DistributedModel(module)
+    return model, smp.DistributedOptimizer(make_optimizer(optimizer, model.parameters()))
+
+
+def steps_from(model, optimizer, kind, first: int, count: int):
+    step_function = train_step if kind == "strange" else float_step
+    for step in range(first, first + count):
+        optimizer.zero_grad()
+        step_function(model, batch(step, smp.dp_rank()))
+        optimizer.step()
+
+
+def save_after(folder: str, kind: str, steps: int, more: int, partial: bool = True):
+    model, optimizer = made(kind)
+    steps_from(model, optimizer, kind, 0, steps)
+    smp.save_checkpoint(folder, "saved", partial=partial, user_content={"steps": steps})
+    whole_model, whole_optimizer = model.state_dict(), optimizer.state_dict()
+    whole_model = {name: value.clone() for name, value in whole_model.items()}
+    steps_from(model, optimizer, kind, steps, more)
+    return model.state_dict(), optimizer.state_dict(), whole_model, whole_optimizer
+
+
+def resume_after(folder: str, kind: str, more: int, partial: bool = True, first: int = 0):
+    model, optimizer = made(kind)
+    steps_from(model, optimizer, kind, 7, first)  # from where nothing is to stay
+    content = smp.resume_from_checkpoint(folder, partial=partial, load_optimizer=partial)
+    steps_from(model, optimizer, kind, content["steps"], more)
+    return model.state_dict(), optimizer.state_dict()
+
+
+def resume_another_model(folder: str):
+    made("chain")
+    smp.resume_from_checkpoint(folder)
+
+
+def state_dicts(kind: str, how: str):
+    """One optimizer's state in another, by the state dicts that scripts use."""
+    model, optimizer = made(kind)
+    steps_from(model, optimizer, kind, 0, 2)
+    saved = {
+        "whole": optimizer.state_dict,
+        "gathered": optimizer.local_state_dict,
+        "own": lambda: optimizer.local_state_dict(gather_if_shard=False),
+    }[how]()
+    saved = copy.deepcopy(saved)  # as PyTorch's, it is no copy
+    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    if how == "gathered" and "parameters" not in saved:
+        every = smp.allgather(saved, smp.DP_GROUP)
+        saved = max(every, key=lambda one: len(one["state"]))
+    steps_from(model, optimizer, kind, 2, 2)
+    wanted = model.state_dict()
+    wanted = {name: value.clone() for name, value in wanted.items()}
+    model.load_state_dict(kept)
+    optimizer.load_state_dict(saved)
+    steps_from(model, optimizer, kind, 2, 2)
+    return model.state_dict(), wanted
