@@ -7,7 +7,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import socket
 
 import cluster
 import pytest
@@ -57,12 +56,6 @@ WAIT_FOR_STOP = """
 
 def processes(count: int) -> str:
     return f"sagemaker_mpi_num_of_processes_per_host={count}"
-
-
-def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
 
 
 def told(result: Result) -> list[dict[str, str]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import signal
-import socket
 import time
 import uuid
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from pathlib import Path
 import cluster
 import pytest
 from cluster import Cluster
-from jobs import Running, Tree, make_trees
+from jobs import Running, Tree, free_port, make_trees
 
 # One write a line: torchrun's workers share a pipe.
 SCRIPT = """
@@ -63,10 +62,7 @@ class Marked:
 
     @property
     def environment(self) -> dict[str, str]:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = str(listener.getsockname()[1])
-        return {"SMP_TEST_MARK": self.value, "MASTER_PORT": port}
+        return {"SMP_TEST_MARK": self.value, "MASTER_PORT": free_port()}
 
     def left(self) -> list[str]:
         found = []

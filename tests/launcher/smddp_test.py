@@ -6,14 +6,13 @@ from __future__ import annotations
 import signal
 
 from cluster import Cluster
-from jobs import make_trees
+from jobs import free_port, make_trees
 from runners import (
     ALL_REDUCE,
     RANK_NAMES,
     SMDDP,
     TELL_RANK,
     WAIT_FOR_STOP,
-    free_port,
     needs_hosts,
     needs_mpirun,
     needs_torch,

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from jobs import make_trees
+from jobs import free_port, make_trees
 from runners import (
     ALL_REDUCE,
     RANK_NAMES,
     TELL_RANK,
     TORCHRUN,
     WAIT_FOR_STOP,
-    free_port,
     needs_hosts,
     needs_torch,
     processes,

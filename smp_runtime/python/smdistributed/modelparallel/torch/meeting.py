@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,10 @@ import torch.distributed as dist
 from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
 from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError
 from smdistributed.modelparallel.torch.stores import Store
+
+#: [s] Whoever served the store ended first. A launcher reports the exit code of the first rank that
+#: it sees end, and ends the others: those that follow leave it the time.
+_HEAD_START = 3.0
 
 
 class Meetings:
@@ -75,6 +80,7 @@ class Meetings:
         try:
             yield
         except dist.DistError as error:
+            time.sleep(_HEAD_START)
             raise SMPConnectionError(
                 f"rank {self._rank} lost the job's store, which rank 0 or its launcher serves: "
                 f"{str(error).splitlines()[0]}"
