@@ -27,6 +27,7 @@ using torch::autograd::variable_list;
 using Indices = std::vector<std::size_t>;
 
 constexpr std::string_view kAveraging = "averaging gradients";
+constexpr std::int64_t kLastBytes = 1024 * 1024;
 constexpr std::size_t kBroadcastBytes = 250 * 1024 * 1024;
 
 struct Bucket {
@@ -318,23 +319,28 @@ class GradientReducer::Core {
     std::copy_n(tensor.data_ptr<std::int64_t>(), order.size(), order.begin());
   }
 
-  /// Consecutive parameters of one type and device, up to the size of a bucket.
+  /// Consecutive parameters of one type and device, up to the size of a bucket. Cut from the end:
+  /// no backward hides the last bucket, so that one is small.
   [[nodiscard]] std::vector<Bucket> cut(const Indices& order) const {
     std::vector<Bucket> buckets;
     std::int64_t bytes = 0;
-    for (const std::size_t index : order) {
-      const at::Tensor& parameter = parameters_[index];
+    std::int64_t limit = std::min(options_.bucket_bytes, kLastBytes);
+    for (auto index = order.rbegin(); index != order.rend(); ++index) {
+      const at::Tensor& parameter = parameters_[*index];
       const bool fits =
-          !buckets.empty() && bytes < options_.bucket_bytes &&
+          !buckets.empty() && bytes < limit &&
           parameters_[buckets.back().parameters[0]].scalar_type() == parameter.scalar_type() &&
           parameters_[buckets.back().parameters[0]].device() == parameter.device();
       if (!fits) {
+        if (!buckets.empty()) limit = options_.bucket_bytes;
         buckets.emplace_back();
         bytes = 0;
       }
-      buckets.back().parameters.push_back(index);
+      buckets.back().parameters.push_back(*index);
       bytes += static_cast<std::int64_t>(parameter.nbytes());
     }
+    for (Bucket& bucket : buckets) std::reverse(bucket.parameters.begin(), bucket.parameters.end());
+    std::reverse(buckets.begin(), buckets.end());
     return buckets;
   }
 
