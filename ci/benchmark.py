@@ -49,6 +49,19 @@ def run_ranks(
     return json.loads(results[0].removeprefix("RESULT "))
 
 
+def middle(times: list[float]) -> float:
+    """The median; of an even number the later of the two."""
+    return sorted(times)[len(times) // 2]
+
+
+def spread(times: list[float], digits: int = 0) -> str:
+    """Seconds as milliseconds: the median, and between what."""
+    return (
+        f"{1e3 * middle(times):.{digits}f} "
+        f"({1e3 * min(times):.{digits}f}-{1e3 * max(times):.{digits}f})"
+    )
+
+
 @dataclass(frozen=True)
 class Result:
     """`ratio` is ours/peer in the unit that the bench names; it passes up to `limit`."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from benchmark import Result
+from benchmark import Result, middle, spread
 from wire import RATE_MBIT, Layout, run_job
 
 LAYOUT = Layout(2, 2)
@@ -21,8 +21,7 @@ def run() -> Result:
     median = {}
     for who in (seldom, often):
         times, sent = found[who]
-        median[who] = sorted(times)[ROUNDS // 2]
-        cells = f"{1e3 * median[who]:.0f} ({1e3 * min(times):.0f}-{1e3 * max(times):.0f})"
-        rows.append((who, cells, f"{sent / 1e6:.2f}"))
+        median[who] = middle(times)
+        rows.append((who, spread(times), f"{sent / 1e6:.2f}"))
     rows.append(("gain", f"{median[often] / median[seldom]:.2f}", ""))
     return Result("defer", median[seldom], median[often], 1 / 2.5, GOAL, rows)

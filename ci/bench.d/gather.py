@@ -4,7 +4,7 @@ by gloo's ring of all ranks."""
 
 from __future__ import annotations
 
-from benchmark import Result
+from benchmark import Result, middle, spread
 from wire import RATE_MBIT, Layout, run_job
 
 GOAL = (
@@ -18,10 +18,8 @@ def between(layout: Layout) -> Result:
     found = run_job(layout, "gather_job.py")
     rows: list[tuple[str, ...]] = [(layout.text, "ms (min-max)", "MB leave a host")]
     for who, (times, sent) in found.items():
-        middle = sorted(times)[len(times) // 2]
-        cells = f"{1e3 * middle:.0f} ({1e3 * min(times):.0f}-{1e3 * max(times):.0f})"
-        rows.append((who, cells, f"{sent / 1e6:.2f}"))
-    median = {who: sorted(times)[len(times) // 2] for who, (times, _) in found.items()}
+        rows.append((who, spread(times), f"{sent / 1e6:.2f}"))
+    median = {who: middle(times) for who, (times, _) in found.items()}
     ours = median.pop("ours, three steps")
     peer = min(median.values())
     rows.append(("gain, and what the bytes allow", f"{peer / ours:.2f}", f"{layout.byte_limit}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 
-from benchmark import ROOT, Result
+from benchmark import ROOT, Result, middle, spread
 from wire import RATE_MBIT, Layout, peers_python, run_job, run_on
 
 LAYOUT = Layout(2, 2)
@@ -36,8 +36,7 @@ def contest() -> list[Result]:
     ours = middle(found["ours, k=2"][0])
     rows: list[tuple[str, ...]] = [(LAYOUT.text, "ms a step (min-max)", "MB leave a host", "gain")]
     for who, (times, sent) in found.items():
-        cells = f"{1e3 * middle(times):.0f} ({1e3 * min(times):.0f}-{1e3 * max(times):.0f})"
-        rows.append((who, cells, f"{sent / 1e6:.2f}", f"{middle(times) / ours:.2f}"))
+        rows.append((who, spread(times), f"{sent / 1e6:.2f}", f"{middle(times) / ours:.2f}"))
     results = [
         Result("mics-" + peer.split(",")[0].lower(), ours, middle(found[peer][0]), 1 / 5, FULL)
         for peer in peers[1:]
@@ -51,10 +50,6 @@ def contest() -> list[Result]:
         for mine, theirs in zip(*both, strict=True)
     )
     return [hsdp, *results, Result("mics-losses", worst, 1e-5, 1.0, SAME)]
-
-
-def middle(times: list[float]) -> float:
-    return sorted(times)[len(times) // 2]
 
 
 def example() -> Result:

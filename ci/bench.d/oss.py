@@ -4,7 +4,7 @@ beside PyTorch's ZeroRedundancyOptimizer."""
 
 from __future__ import annotations
 
-from benchmark import Result, run_ranks
+from benchmark import Result, middle, run_ranks, spread
 
 RANKS = 4
 GOAL = "sharded optimizer state of 4 ranks: the largest part at most 1.001 times the mean"
@@ -19,9 +19,10 @@ def run() -> list[Result]:
     median = {}
     for who, one in found.items():
         times, held = one["seconds"], one["bytes"]
-        median[who] = sorted(times)[len(times) // 2]
-        cells = f"{1e3 * median[who]:.1f} ({1e3 * min(times):.1f}-{1e3 * max(times):.1f})"
-        rows.append((who, f"{max(held) / 1e6:.3f}", f"{sum(held) / RANKS / 1e6:.3f}", cells))
+        median[who] = middle(times)
+        rows.append(
+            (who, f"{max(held) / 1e6:.3f}", f"{sum(held) / RANKS / 1e6:.3f}", spread(times, 1))
+        )
     held = found["ours"]["bytes"]
     return [
         Result("oss", max(held), sum(held) / RANKS, 1.001, GOAL, rows),

@@ -4,7 +4,7 @@ sleep, between two hosts."""
 
 from __future__ import annotations
 
-from benchmark import Result
+from benchmark import Result, middle, spread
 from wire import BYTES_PER_SECOND, RATE_MBIT, Layout, run_job
 
 LAYOUT = Layout(2, 1)
@@ -24,10 +24,9 @@ def run() -> list[Result]:
     rows: list[tuple[str, ...]] = [("emulated", "ms (min-max)", "MB leave a host", "ms of sleep")]
     median = {}
     for who, (times, sent) in sorted(found.items()):
-        median[who] = sorted(times)[len(times) // 2]
-        cells = f"{1e3 * median[who]:.0f} ({1e3 * min(times):.0f}-{1e3 * max(times):.0f})"
+        median[who] = middle(times)
         sleep = layers * seconds * (1 if who.startswith("forward") else 3)
-        rows.append((who, cells, f"{sent / 1e6:.2f}", f"{1e3 * sleep:.0f}"))
+        rows.append((who, spread(times), f"{sent / 1e6:.2f}", f"{1e3 * sleep:.0f}"))
     alone = median["forward: ours, nothing ahead"]
     return [
         Result("prefetch", median["forward: ours"], alone, 1 / 1.8, GOAL, rows),
