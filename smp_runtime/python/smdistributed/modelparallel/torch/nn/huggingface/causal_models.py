@@ -147,11 +147,11 @@ _LABELS = ("labels",)
 CAUSAL_MODELS = {
     name: _registration(name, init_hook, positional, table, head=head)
     for name, init_hook, positional, table, head in (
-        ("GPT2LMHeadModel", _with_head(_gpt2), (*CROSS, *_LABELS), gpt2.LM_HEAD_MODEL, True),
-        ("GPT2Model", _without_head(_gpt2), CROSS, gpt2.MODEL, False),
-        ("GPTJForCausalLM", _gptj_with_head, _LABELS, gptj.LM_HEAD_MODEL, True),
-        ("GPTJModel", _without_head(_gptj), (), gptj.MODEL, False),
-        ("GPTNeoForCausalLM", _with_head(_gptneo), _LABELS, gptneo.LM_HEAD_MODEL, True),
-        ("GPTNeoModel", _without_head(_gptneo), (), gptneo.MODEL, False),
+        ("GPT2LMHeadModel", _with_head(_gpt2), (*CROSS, *_LABELS), gpt2.NAMES.with_head, True),
+        ("GPT2Model", _without_head(_gpt2), CROSS, gpt2.NAMES.without_head, False),
+        ("GPTJForCausalLM", _gptj_with_head, _LABELS, gptj.NAMES.with_head, True),
+        ("GPTJModel", _without_head(_gptj), (), gptj.NAMES.without_head, False),
+        ("GPTNeoForCausalLM", _with_head(_gptneo), _LABELS, gptneo.NAMES.with_head, True),
+        ("GPTNeoModel", _without_head(_gptneo), (), gptneo.NAMES.without_head, False),
     )
 }

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import with_causal_masks
-from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable, conv1d, linear
+from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalNames
+from smdistributed.modelparallel.torch.nn.huggingface.name_table import conv1d, linear
 
 _LAYER = (
     linear("ln_1", "attention.pre_layernorm"),
@@ -21,25 +21,8 @@ _LAYER = (
     conv1d("mlp.c_fc", "output.dense1"),
     conv1d("mlp.c_proj", "output.dense2"),
 )
-_MASKS = r"\.attn\.(masked_)?bias$"
 
-
-def _table(prefix: str) -> NameTable:
-    return NameTable(
-        _LAYER,
-        f"{prefix}h.",
-        "transformer.seq_layers.",
-        (
-            linear(f"{prefix}wte", "word_embedding"),
-            linear(f"{prefix}wpe", "position_embedding"),
-            linear(f"{prefix}ln_f", "layernorm"),
-        ),
-        _MASKS,
-    )
-
-
-#: Of the model with a language-model head, and of the one without.
-LM_HEAD_MODEL, MODEL = _table("transformer."), _table("")
+NAMES = CausalNames(_LAYER, r"\.attn\.(masked_)?bias$", "attn", -1e4)
 
 
 def translate_hf_state_dict_to_smdistributed_gpt2(
@@ -49,8 +32,7 @@ def translate_hf_state_dict_to_smdistributed_gpt2(
 
     ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
     """
-    table = MODEL if "wte.weight" in state_dict else LM_HEAD_MODEL
-    return table.to_split(state_dict)
+    return NAMES.to_split(state_dict)
 
 
 def translate_state_dict_to_hf_gpt2(
@@ -62,9 +44,7 @@ def translate_state_dict_to_hf_gpt2(
     With ``max_seq_len`` the causal masks of that length are among it, which versions of
     Transformers before 4.31 keep as buffers.
     """
-    table = LM_HEAD_MODEL if "lm_head.weight" in state_dict else MODEL
-    plain = table.to_plain(state_dict)
-    return with_causal_masks(plain, table.plain_layer, "attn", max_seq_len, -1e4)
+    return NAMES.to_plain(state_dict, max_seq_len)
 
 
 translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gpt2

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import with_causal_masks
-from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable, linear
+from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalNames
+from smdistributed.modelparallel.torch.nn.huggingface.name_table import linear
 
 _LAYER = (
     linear("ln_1", "pre_layernorm"),  # one for attention and MLP, which stand side by side
@@ -19,22 +19,9 @@ _LAYER = (
     linear("mlp.fc_out", "output.dense2"),
 )
 
-
-def _table(prefix: str) -> NameTable:
-    return NameTable(
-        _LAYER,
-        f"{prefix}h.",
-        "transformer.seq_layers.",
-        (
-            linear(f"{prefix}wte", "word_embedding"),
-            linear(f"{prefix}ln_f", "layernorm"),
-        ),
-        r"\.attn\.((masked_)?bias|embed_positions)$",
-    )
-
-
-#: Of the model with a language-model head, and of the one without.
-LM_HEAD_MODEL, MODEL = _table("transformer."), _table("")
+NAMES = CausalNames(
+    _LAYER, r"\.attn\.((masked_)?bias|embed_positions)$", "attn", -1e9, has_positions=False
+)
 
 
 def translate_hf_gptj_state_dict_to_smdistributed_gptj(
@@ -44,8 +31,7 @@ def translate_hf_gptj_state_dict_to_smdistributed_gptj(
 
     ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
     """
-    table = MODEL if "wte.weight" in state_dict else LM_HEAD_MODEL
-    return table.to_split(state_dict)
+    return NAMES.to_split(state_dict)
 
 
 def translate_state_dict_to_hf_gptj(
@@ -57,9 +43,7 @@ def translate_state_dict_to_hf_gptj(
     With ``max_seq_len`` the causal masks of that length are among it, which older versions of
     Transformers keep as buffers.
     """
-    table = LM_HEAD_MODEL if "lm_head.weight" in state_dict else MODEL
-    plain = table.to_plain(state_dict)
-    return with_causal_masks(plain, table.plain_layer, "attn", max_seq_len, -1e9)
+    return NAMES.to_plain(state_dict, max_seq_len)
 
 
 translate_hf_gptj_state_dict_to_smdistributed = translate_hf_gptj_state_dict_to_smdistributed_gptj

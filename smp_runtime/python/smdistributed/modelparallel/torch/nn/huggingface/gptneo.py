@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import with_causal_masks
-from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable, linear
+from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalNames
+from smdistributed.modelparallel.torch.nn.huggingface.name_table import linear
 
 _LAYER = (
     linear("ln_1", "attention.pre_layernorm"),
@@ -21,23 +21,7 @@ _LAYER = (
 )
 _PUBLISHED_WINDOW = 256
 
-
-def _table(prefix: str) -> NameTable:
-    return NameTable(
-        _LAYER,
-        f"{prefix}h.",
-        "transformer.seq_layers.",
-        (
-            linear(f"{prefix}wte", "word_embedding"),
-            linear(f"{prefix}wpe", "position_embedding"),
-            linear(f"{prefix}ln_f", "layernorm"),
-        ),
-        r"\.attn\.attention\.(masked_)?bias$",
-    )
-
-
-#: Of the model with a language-model head, and of the one without.
-LM_HEAD_MODEL, MODEL = _table("transformer."), _table("")
+NAMES = CausalNames(_LAYER, r"\.attn\.attention\.(masked_)?bias$", "attn.attention", -1e9)
 
 
 def translate_hf_state_dict_to_smdistributed_gptneo(
@@ -47,8 +31,7 @@ def translate_hf_state_dict_to_smdistributed_gptneo(
 
     ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
     """
-    table = MODEL if "wte.weight" in state_dict else LM_HEAD_MODEL
-    return table.to_split(state_dict)
+    return NAMES.to_split(state_dict)
 
 
 def translate_state_dict_to_hf_gptneo(
@@ -61,8 +44,4 @@ def translate_state_dict_to_hf_gptneo(
     Transformers keep as buffers: of global and, each second layer, local attention over 256
     tokens, as all published models have.
     """
-    table = LM_HEAD_MODEL if "lm_head.weight" in state_dict else MODEL
-    plain = table.to_plain(state_dict)
-    return with_causal_masks(
-        plain, table.plain_layer, "attn.attention", max_seq_len, -1e9, _PUBLISHED_WINDOW
-    )
+    return NAMES.to_plain(state_dict, max_seq_len, _PUBLISHED_WINDOW)
