@@ -22,7 +22,7 @@ def test_collectives_of_all_types_and_shapes_hold(size: int) -> None:
 
     assert outcome.code == 0, outcome.output
     checks = ("reductions", "movements", "layouts", "same_bits", "asynchronous")
-    for check in (*checks, "pairs", "callbacks"):
+    for check in (*checks, "pairs", "unasked", "callbacks"):
         assert outcome.output.count(f"{check} hold") == size
 
 

@@ -257,6 +257,23 @@ def pairs() -> None:
         same(holes, torch.arange(12.0).reshape(2, 6).t(), "a view with holes")
 
 
+def unasked() -> None:
+    """Messages that the network carries in one piece, before anybody asks for them."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return
+    after, before = (rank + 1) % size, (rank - 1) % size
+    works = [dist.isend(torch.full((50_000,), float(tag)), after, tag=tag) for tag in range(6)]
+    dist.barrier()
+    for tag in reversed(range(6)):
+        got = torch.empty(50_000)
+        dist.recv(got, before, tag=tag)
+        same(got, torch.full((50_000,), float(tag)), ("early", tag))
+    for work in works:
+        assert work is not None
+        work.wait()
+
+
 def callbacks() -> None:
     """A callback may start a collective and wait for its future, as PowerSGD's hook does."""
     size = dist.get_world_size()
@@ -310,7 +327,7 @@ def report(*checks: Callable[[], None]) -> None:
 
 
 def collectives() -> None:
-    report(reductions, movements, layouts, same_bits, asynchronous, pairs, callbacks)
+    report(reductions, movements, layouts, same_bits, asynchronous, pairs, unasked, callbacks)
 
 
 def no_efa() -> None:

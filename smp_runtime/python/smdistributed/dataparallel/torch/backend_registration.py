@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the backend ``smddp`` known to ``torch.distributed``, and changes nothing else."""
+"""Makes the backend ``smddp`` known to ``torch.distributed``; sets no variables of ranks."""
 
 from __future__ import annotations
 
 import atexit
+import os
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from smdistributed._smddp import create_backend, leave
 
 #: The backend's name.
 BACKEND = "smddp"
+#: libfabric over TCP cuts longer messages into pieces of 16 KiB and waits for answers between them,
+#: which leaves a slow network idle for a third of the time. It reads this once, when it starts.
+_WHOLE_MESSAGES = ("FI_OFI_RXM_EAGER_LIMIT", str(2**18))
 
 
 def _create(options: Any, _backend_options: object) -> Any:
@@ -39,6 +43,7 @@ def _leave_all() -> None:
 
 def register() -> None:
     """Without effect when it is registered."""
+    os.environ.setdefault(*_WHOLE_MESSAGES)
     if BACKEND not in dist.Backend.backend_list:
         # A list: torch takes a text apart into letters.
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
