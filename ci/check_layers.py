@@ -22,8 +22,9 @@ RUNTIME = "smp_runtime/"
 # folder: what it may use directly
 USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/core": (),
+    "smp_runtime/cuda": ("smp_runtime/core",),
     "smp_runtime/topology": ("smp_runtime/core",),
-    "smp_runtime/transport": ("smp_runtime/core",),
+    "smp_runtime/transport": ("smp_runtime/core", "smp_runtime/cuda"),
     "smp_runtime/partition": ("smp_runtime/core",),
     "smp_runtime/init": ("smp_runtime/transport", "smp_runtime/topology"),
     "smp_runtime/collectives": ("smp_runtime/transport",),

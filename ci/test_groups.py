@@ -230,6 +230,7 @@ FAST = {
     "differential": labelled("differential"),
     "mpi": labelled("mpi"),
     "python": labelled("python"),
+    "gpu": labelled("gpu"),
     "asan": sanitized("asan", "."),
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives)"),
 }

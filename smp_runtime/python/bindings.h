@@ -13,6 +13,7 @@ void bind_partition(pybind11::module_& module);
 void bind_pipeline(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
 void bind_sharding(pybind11::module_& module);
+void bind_optimizer(pybind11::module_& module);
 void bind_tensor_parallel(pybind11::module_& module);
 
 }  // namespace smp::python

@@ -9,6 +9,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
+#include "smp_runtime/sharding/flatten.h"
 #include "smp_runtime/sharding/loss_scaler.h"
 #include "smp_runtime/sharding/parameter_store.h"
 
@@ -110,6 +111,24 @@ void bind_sharding(py::module_& module) {
                             .patience = std::get<2>(state)});
           },
           py::arg("state"));
+
+  module.def(
+      "flatten",
+      [](const at::Tensor& flat, const std::vector<std::int64_t>& offsets,
+         const std::vector<std::int64_t>& elements,
+         const std::vector<std::optional<at::Tensor>>& sources,
+         const std::vector<std::optional<at::Tensor>>& added) {
+        std::vector<sharding::FlatPart> parts;
+        for (std::size_t i = 0; i < offsets.size(); ++i) {
+          parts.push_back({.offset = offsets[i],
+                           .elements = elements.at(i),
+                           .source = sources.at(i).value_or(at::Tensor()),
+                           .added = added.at(i).value_or(at::Tensor())});
+        }
+        sharding::flatten(flat, parts);
+      },
+      py::arg("flat"), py::arg("offsets"), py::arg("elements"), py::arg("sources"),
+      py::arg("added"), no_gil(), "Lays tensors, or sums of two, end to end; None is zeros.");
 
   py::class_<sharding::OwnedPiece>(module, "OwnedPiece", "A run of masters of one parameter.")
       .def_readonly("parameter", &sharding::OwnedPiece::parameter)

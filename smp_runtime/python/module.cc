@@ -13,5 +13,6 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_pipeline(module);
   smp::python::bind_checkpoint(module);
   smp::python::bind_sharding(module);
+  smp::python::bind_optimizer(module);
   smp::python::bind_tensor_parallel(module);
 }

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/sharding/flatten.h"
 
 namespace smp::sharding {
 namespace {
@@ -99,31 +100,33 @@ void ShardGradients::complete(int number) {
   taken_(number);
 }
 
-/// The gradients of a unit end to end, zeros where there are none. Each is given back as soon as it
-/// is copied, so that there are hardly two copies at any time.
+/// The gradients of a unit end to end, zeros where there are none. On the CPU each is given back as
+/// soon as it is copied, so that there are hardly two copies at any time; a GPU takes one kernel.
 at::Tensor ShardGradients::take_flat(ShardedUnit& unit) {
   const at::ScalarType type =
       options_.on_demand ? unit.full.scalar_type() : unit.master.scalar_type();
   at::Tensor flat = at::empty({unit.layout.padded}, unit.full.options().dtype(type));
+  std::vector<FlatPart> parts;
+  const auto flush = [&] {
+    flatten(flat, parts);
+    parts.clear();
+  };
   std::int64_t end = 0;
   for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
     const PlacedParameter& placed = unit.layout.parameters[place];
-    at::Tensor part = flat.narrow(0, placed.offset, placed.elements);
     end = placed.offset + placed.elements;
-    const at::Tensor grad =
-        std::exchange(unit.parameters[place].tensor.mutable_grad(), at::Tensor());
+    FlatPart part{.offset = placed.offset, .elements = placed.elements, .source = {}, .added = {}};
+    part.source = std::exchange(unit.parameters[place].tensor.mutable_grad(), at::Tensor());
     const auto wide = wide_.find(static_cast<std::size_t>(placed.parameter));
-    if (grad.defined()) {
-      part.copy_(grad.reshape({-1}));
-    } else {
-      part.zero_();
-    }
     if (wide != wide_.end()) {
-      part.add_(wide->second.reshape({-1}));
+      part.added = std::move(wide->second);
       wide_.erase(wide);
     }
+    parts.push_back(std::move(part));
+    if (flat.is_cpu()) flush();
   }
-  flat.narrow(0, end, unit.layout.padded - end).zero_();
+  parts.push_back({.offset = end, .elements = unit.layout.padded - end, .source = {}, .added = {}});
+  flush();
   return flat;
 }
 

@@ -236,6 +236,27 @@ def publish_files(root: str | PathLike[str], name: str, token: str) -> None: ...
 def locate(root: str | PathLike[str], name: str, entry: str) -> Path: ...
 def prune_folders(root: str | PathLike[str], keep: str, count: int) -> list[str]: ...
 
+# --- bindings_optimizer.cc
+
+HAS_CUDA: bool
+
+def adam_step(
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    first: Sequence[torch.Tensor],
+    second: Sequence[torch.Tensor],
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    decay: float,
+    decoupled: bool,
+    scale1: float,
+    scale2: float,
+) -> None: ...
+def scale_and_measure(tensors: Sequence[torch.Tensor], factor: float) -> float: ...
+
 # --- bindings_sharding.cc
 
 class LossScaler:
@@ -256,6 +277,14 @@ class LossScaler:
     def update(self, overflow: bool) -> None: ...
     def state(self) -> tuple[float, int, int]: ...
     def restore(self, state: tuple[float, int, int]) -> None: ...
+
+def flatten(
+    flat: torch.Tensor,
+    offsets: Sequence[int],
+    elements: Sequence[int],
+    sources: Sequence[torch.Tensor | None],
+    added: Sequence[torch.Tensor | None],
+) -> None: ...
 
 class OwnedPiece:
     @property

@@ -9,6 +9,7 @@ tensors work, too.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -221,6 +222,21 @@ class MasterParameters:
         if both[1] > 0:
             return float("nan")
         return float(both[0] if infinite else both[0] ** (1 / norm_type))
+
+    def scale_and_measure(self, factor: float) -> float:
+        """Multiplies the gradients by ``factor``; returns their 2-norm afterwards, as ``norm``
+        does, having read them once. Collective over the ranks of one copy."""
+        by_type: dict[torch.dtype, list[torch.Tensor]] = {}
+        for run in self.runs:
+            if run.parameter is not None and run.parameter.grad is not None:
+                by_type.setdefault(run.parameter.dtype, []).append(run.parameter.grad)
+        squares = sum(_runtime.scale_and_measure(grads, factor) for grads in by_type.values())
+        both = torch.tensor([squares, 0.0], dtype=torch.float64)
+        if not math.isfinite(squares):
+            both = torch.tensor([0.0, 1.0], dtype=torch.float64)
+        for group in self._groups_of_one_copy():
+            dist.all_reduce(both, group=group)
+        return float("nan") if both[1] > 0 else math.sqrt(both[0])
 
     def _groups_of_one_copy(self) -> list[dist.ProcessGroup]:
         groups: list[dist.ProcessGroup] = []

@@ -77,17 +77,15 @@ class MixedPrecisionSteps:
         if self._unscaled or not sharded.has_gradients:
             return
         self._unscaled = True
-        norm = masters.norm(2)
         self.overflow = False
         if state.cfg.fp16:
+            norm = masters.scale_and_measure(1.0 / self.scaler.scale)
             self.overflow = agree_on_overflow(not math.isfinite(norm))
-            if self.overflow:
-                self.last_norm = -1.0
-                return
-            masters.scale_gradients(1.0 / self.scaler.scale)
-        elif not math.isfinite(norm):
-            self._name_bad_gradient()
-        self.last_norm = norm / self.scaler.scale
+        else:
+            norm = masters.norm(2)
+            if not math.isfinite(norm):
+                self._name_bad_gradient()
+        self.last_norm = -1.0 if self.overflow else norm
 
     def _name_bad_gradient(self) -> None:
         sharded, _ = self._parts()

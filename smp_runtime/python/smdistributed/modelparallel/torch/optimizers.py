@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers under the names and signatures of Apex's fused ones, without Apex.
 
-Each update is a handful of torch's multi-tensor operations over all parameters of a group. Every
-group carries ``step``, the number of updates, which published schedulers read.
+Adam is one kernel, the others are a handful of torch's multi-tensor operations, over all parameters
+of a group. Every group carries ``step``, the number of updates, which published schedulers read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.optim import Optimizer
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
@@ -123,13 +124,22 @@ class FusedAdam(_Fused):
         )  # fmt: skip
 
     def _update(self, group: dict[str, Any], parameters: Tensors, grads: Tensors) -> None:
-        decay, rate = group["weight_decay"], group["lr"]
-        if decay != 0 and self._decoupled:
-            torch._foreach_mul_(parameters, 1 - rate * decay)
-        elif decay != 0:
-            grads = list(torch._foreach_add(grads, parameters, alpha=decay))
-        direction = self._adam_direction(group, parameters, grads, 1 - group["betas"][0])
-        torch._foreach_add_(parameters, direction, alpha=-rate)
+        beta1, beta2 = group["betas"]
+        corrected = group["bias_correction"]
+        _runtime.adam_step(
+            parameters,
+            grads,
+            self._moments(parameters, "exp_avg"),
+            self._moments(parameters, "exp_avg_sq"),
+            rate=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=group["eps"],
+            decay=group["weight_decay"],
+            decoupled=self._decoupled,
+            scale1=1 - beta1 ** group["step"] if corrected else 1.0,
+            scale2=1 - beta2 ** group["step"] if corrected else 1.0,
+        )
 
 
 class FusedLAMB(_Fused):

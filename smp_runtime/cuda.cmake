@@ -1,0 +1,57 @@
+# CUDA for the runtime: nvcc's language, and what host code sees of CUDA, as smp::cuda. Kernels take
+# pointers and a stream, so no .cu file includes Torch. SMP_HAS_CUDA says what came of SMP_WITH_CUDA.
+set(SMP_HAS_CUDA OFF)
+
+# smp_no_cuda(REASON …): without CUDA, unless it was asked for.
+macro(smp_no_cuda)
+  if(SMP_WITH_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "SMP_WITH_CUDA=ON: " ${ARGN})
+  endif()
+  message(STATUS "GPU code is not compiled: " ${ARGN})
+endmacro()
+
+if(NOT SMP_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "SMP_WITH_CUDA is ${SMP_WITH_CUDA}; expected AUTO, ON or OFF")
+endif()
+file(GLOB SMP_CUDART "${SMP_TORCH_DIR}/../nvidia/cu*/lib/libcudart.so.*")
+# A toolkit of the machine, or PyPI's wheels of it (docker/locks/nvcc.lock), which lie with torch's.
+find_program(SMP_NVCC nvcc PATHS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin
+             "${SMP_TORCH_DIR}/../nvidia/cu13/bin")
+if(SMP_WITH_CUDA STREQUAL "OFF")
+  message(STATUS "GPU code is not compiled: SMP_WITH_CUDA=OFF")
+elseif(NOT EXISTS "${SMP_TORCH_DIR}/lib/libtorch_cuda.so" OR NOT SMP_CUDART)
+  smp_no_cuda("the torch in ${SMP_TORCH_DIR} was built without CUDA")
+elseif(NOT SMP_NVCC)
+  smp_no_cuda("no nvcc is found on PATH, in CUDA_HOME, /usr/local/cuda or torch's nvidia/cu13")
+else()
+  string(REGEX REPLACE ".*\\.so\\." "" smp_cudart_major "${SMP_CUDART}")
+  execute_process(COMMAND "${SMP_NVCC}" --version OUTPUT_VARIABLE smp_nvcc_version)
+  if(NOT smp_nvcc_version MATCHES "release ${smp_cudart_major}\\.")
+    smp_no_cuda("torch comes with CUDA ${smp_cudart_major}, and ${SMP_NVCC} is of another release")
+  else()
+    set(SMP_HAS_CUDA ON)
+  endif()
+endif()
+
+add_library(smp_cuda_headers INTERFACE)
+if(SMP_HAS_CUDA)
+  set(CMAKE_CUDA_COMPILER "${SMP_NVCC}")
+  # What torch 2.11's wheel is made for and runs on these; newer chips compile the last from PTX.
+  set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;90-real;90-virtual" CACHE STRING "GPUs to compile for")
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # torch's own, by path: a process must have one only
+  set(CMAKE_CUDA_STANDARD 17)           # CMake 3.25 knows no later one of nvcc 13
+  enable_language(CUDA)
+  if(SMP_CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${SMP_CCACHE_LAUNCHER})
+  endif()
+  message(STATUS "GPU code: ${SMP_NVCC} for ${CMAKE_CUDA_ARCHITECTURES}")
+  add_library(torch::c10_cuda SHARED IMPORTED GLOBAL)
+  set_target_properties(torch::c10_cuda PROPERTIES IMPORTED_LOCATION
+                                                   "${SMP_TORCH_DIR}/lib/libc10_cuda.so")
+  target_compile_definitions(smp_cuda_headers INTERFACE SMP_HAS_CUDA=1)
+  target_include_directories(smp_cuda_headers SYSTEM INTERFACE
+                             ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}
+                             "${SMP_TORCH_DIR}/../nvidia/nccl/include")
+  # Torch has loaded both before any of our modules is.
+  target_link_libraries(smp_cuda_headers INTERFACE torch::c10_cuda "${SMP_CUDART}")
+endif()

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether this build has GPU code.
+#pragma once
+
+namespace smp::cuda {
+
+#ifdef SMP_HAS_CUDA
+inline constexpr bool kBuilt = true;
+#else
+inline constexpr bool kBuilt = false;
+#endif
+
+}  // namespace smp::cuda

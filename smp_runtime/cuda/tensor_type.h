@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The types of tensors that kernels know.
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/cuda/built.h"
+#include "smp_runtime/cuda/number_type.h"
+
+namespace smp::cuda {
+
+/// Nothing for a type that kernels do not know.
+inline std::optional<NumberType> number_type(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return NumberType::kFloat;
+    case at::kDouble:
+      return NumberType::kDouble;
+    case at::kHalf:
+      return NumberType::kHalf;
+    case at::kBFloat16:
+      return NumberType::kBFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// The type with which a kernel takes `tensor`; nothing where none does: on the CPU, in a build
+/// without GPU code, for types that kernels do not know.
+inline std::optional<NumberType> kernel_type(const at::Tensor& tensor) {
+  if (!kBuilt || !tensor.is_cuda() || tensor.numel() == 0) return std::nullopt;
+  return number_type(tensor.scalar_type());
+}
+
+/// Calls `body` with a value of the type: what device_numbers.h does with CUDA's types.
+template <typename Body>
+void with_host_type(NumberType type, const Body& body) {
+  switch (type) {
+    case NumberType::kFloat:
+      return body(float());
+    case NumberType::kDouble:
+      return body(double());
+    case NumberType::kHalf:
+      return body(at::Half());
+    case NumberType::kBFloat16:
+      return body(at::BFloat16());
+  }
+}
+
+}  // namespace smp::cuda

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adam's update of many tensors at once.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/optimizer/adam_kernel.h"
+
+namespace smp::optimizer {
+
+/// Advances `first` and `second`, the moments, by `gradients`, and `parameters` by them. The lists
+/// are of equal length and their tensors alike in shape, type and device; one type and device in
+/// all. A kernel on a GPU, on its current stream; else the same arithmetic on the CPU: with equal
+/// input both make equal bits. Throws ConfigError for tensors that differ, or that are not of 16 to
+/// 64 bit floats.
+void adam_step(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& gradients,
+               const std::vector<at::Tensor>& first, const std::vector<at::Tensor>& second,
+               const AdamNumbers& numbers);
+
+}  // namespace smp::optimizer

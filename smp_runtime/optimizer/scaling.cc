@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/optimizer/scaling.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
+#include <c10/core/DeviceGuard.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/cuda/built.h"
+#include "smp_runtime/cuda/tensor_type.h"
+#include "smp_runtime/optimizer/scaling_kernel.h"
+
+namespace smp::optimizer {
+namespace {
+
+std::int64_t blocks_of(const std::vector<ScaledPiece>& pieces) {
+  std::int64_t blocks = 0;
+  cuda::in_tables(pieces, [&](const ScaledTable& table) { blocks += table.blocks(); });
+  return blocks;
+}
+
+void scale_on_cpu(cuda::NumberType type, const std::vector<ScaledPiece>& pieces, double factor,
+                  double* sums) {
+  cuda::with_host_type(type, [&](auto number) {
+    using T = decltype(number);
+    cuda::in_tables(pieces, [&](const ScaledTable& table) {
+      at::parallel_for(0, table.blocks(), 8, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t block = begin; block < end; ++block) {
+          scale_block<T>(cuda::OneLane(), table, block, factor, sums);
+        }
+      });
+      sums += table.blocks();
+    });
+  });
+}
+
+}  // namespace
+
+double scale_and_measure(const std::vector<at::Tensor>& tensors, double factor) {
+  if (tensors.empty()) return 0;
+  const at::NoGradGuard no_grad;
+  const at::Tensor& front = tensors.front();
+  const auto type = cuda::number_type(front.scalar_type());
+  const bool on_gpu = front.is_cuda();
+  if (!type || !(front.is_cpu() || (cuda::kBuilt && on_gpu))) {
+    throw ConfigError(
+        "gradients of type {} on {} cannot be scaled; expected floats of 16 to 64 bits",
+        toString(front.scalar_type()), front.device().str());
+  }
+  std::vector<ScaledPiece> pieces;
+  for (const at::Tensor& tensor : tensors) {
+    SMP_CHECK(tensor.is_contiguous() && tensor.scalar_type() == front.scalar_type() &&
+                  tensor.device() == front.device(),
+              "gradients of {} on {} and of {} on {} are to be scaled together",
+              toString(front.scalar_type()), front.device().str(), toString(tensor.scalar_type()),
+              tensor.device().str());
+    pieces.push_back({.values = tensor.data_ptr(), .elements = tensor.numel()});
+    tensor.unsafeGetTensorImpl()->bump_version();
+  }
+  at::Tensor sums = at::empty({blocks_of(pieces)}, front.options().dtype(at::kDouble));
+  if constexpr (cuda::kBuilt) {
+    if (on_gpu) {
+      const c10::DeviceGuard device(front.device());
+      launch_scale(*type, pieces, factor, sums.mutable_data_ptr<double>(),
+                   cuda::current_stream(front));
+    }
+  }
+  if (!on_gpu) scale_on_cpu(*type, pieces, factor, sums.mutable_data_ptr<double>());
+  return sums.sum().item<double>();
+}
+
+}  // namespace smp::optimizer

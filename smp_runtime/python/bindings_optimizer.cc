@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's view of smp_runtime/optimizer.
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "smp_runtime/cuda/built.h"
+#include "smp_runtime/optimizer/adam.h"
+#include "smp_runtime/optimizer/scaling.h"
+#include "smp_runtime/python/bindings.h"
+
+namespace smp::python {
+
+void bind_optimizer(py::module_& module) {
+  using no_gil = py::call_guard<py::gil_scoped_release>;
+  using Tensors = std::vector<at::Tensor>;
+
+  module.attr("HAS_CUDA") = cuda::kBuilt;
+  module.def(
+      "adam_step",
+      [](const Tensors& parameters, const Tensors& gradients, const Tensors& first,
+         const Tensors& second, double rate, double beta1, double beta2, double epsilon,
+         double decay, bool decoupled, double scale1, double scale2) {
+        optimizer::adam_step(parameters, gradients, first, second,
+                             {.rate = rate,
+                              .beta1 = beta1,
+                              .beta2 = beta2,
+                              .epsilon = epsilon,
+                              .decay = decay,
+                              .decoupled = decoupled,
+                              .scale1 = scale1,
+                              .scale2 = scale2});
+      },
+      py::arg("parameters"), py::arg("gradients"), py::arg("first"), py::arg("second"),
+      py::kw_only(), py::arg("rate"), py::arg("beta1"), py::arg("beta2"), py::arg("epsilon"),
+      py::arg("decay"), py::arg("decoupled"), py::arg("scale1"), py::arg("scale2"), no_gil(),
+      "One step of Adam, in place.");
+  module.def("scale_and_measure", &optimizer::scale_and_measure, py::arg("tensors"),
+             py::arg("factor"), no_gil(),
+             "Multiplies in place; returns the sum of squares afterwards.");
+}
+
+}  // namespace smp::python
