@@ -6,11 +6,16 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "smp_runtime/cuda/tensor_type.h"
+#include "smp_runtime/tensor_parallel/fused_blocks_kernels.h"
 
 namespace smp::tensor_parallel {
 namespace {
@@ -28,10 +33,52 @@ at::Tensor hidden(const at::Tensor& scores, std::optional<std::int64_t> window) 
   return result;
 }
 
+/// The bias as a view of the scores' shape; nothing if it does not go with it, or is of another
+/// type or device.
+std::optional<at::Tensor> laid_over(const at::Tensor& scores, const at::Tensor& bias) {
+  if (bias.scalar_type() != scores.scalar_type() || bias.device() != scores.device() ||
+      bias.dim() > scores.dim()) {
+    return std::nullopt;
+  }
+  const std::int64_t more = scores.dim() - bias.dim();
+  for (std::int64_t dim = 0; dim < bias.dim(); ++dim) {
+    if (bias.size(dim) != 1 && bias.size(dim) != scores.size(dim + more)) return std::nullopt;
+  }
+  return bias.expand(scores.sizes());
+}
+
+/// Null without a kernel for these.
+at::Tensor softmax_on_gpu(const at::Tensor& scores, const std::optional<at::Tensor>& bias,
+                          bool causal, std::optional<std::int64_t> window) {
+  if constexpr (cuda::kBuilt) {
+    const auto type = cuda::kernel_type(scores);
+    const auto over = bias ? laid_over(scores, *bias) : std::nullopt;
+    if (!type || scores.dim() != 4 || (bias && !over)) return {};
+    const c10::DeviceGuard device(scores.device());
+    const at::Tensor dense = scores.contiguous();
+    at::Tensor result = at::empty_like(dense);
+    SoftmaxShape shape{.rows = dense.numel() / dense.size(3),
+                       .heads = dense.size(1),
+                       .queries = dense.size(2),
+                       .keys = dense.size(3),
+                       .causal = causal};
+    if (window) shape.window = *window;
+    for (int dim = 0; over && dim < 4; ++dim) shape.bias_strides[dim] = over->stride(dim);
+    launch_softmax(*type, shape, dense.const_data_ptr(), over ? over->const_data_ptr() : nullptr,
+                   result.data_ptr(), cuda::current_stream(scores));
+    return result;
+  }
+  return {};
+}
+
 struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& scores,
                             const std::optional<at::Tensor>& bias, bool causal,
                             std::optional<std::int64_t> window) {
+    if (at::Tensor result = softmax_on_gpu(scores, bias, causal, window); result.defined()) {
+      context->save_for_backward({result});
+      return result;
+    }
     at::Tensor masked = bias ? scores + *bias : scores;
     if (causal) {
       // In place where the memory is ours.
@@ -51,18 +98,49 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   }
 };
 
+/// Null without a kernel for these. With `gradient` it is the slope times that.
+at::Tensor gelu_on_gpu(const at::Tensor& input, const at::Tensor& bias,
+                       const std::string& approximate, const at::Tensor& gradient) {
+  if constexpr (cuda::kBuilt) {
+    const auto type = cuda::kernel_type(input);
+    const bool alike = bias.dim() == 1 && bias.device() == input.device() &&
+                       bias.scalar_type() == input.scalar_type() && input.dim() > 0 &&
+                       bias.size(0) == input.size(-1);
+    if (!type || !alike || (approximate != "none" && approximate != "tanh")) return {};
+    const c10::DeviceGuard device(input.device());
+    const GeluKind kind = approximate == "tanh" ? GeluKind::kTanh : GeluKind::kErf;
+    const at::Tensor dense = input.contiguous();
+    const at::Tensor dense_bias = bias.contiguous();
+    at::Tensor result = at::empty_like(dense);
+    const cuda::Stream stream = cuda::current_stream(input);
+    if (gradient.defined()) {
+      const at::Tensor dense_gradient = gradient.to(input.scalar_type()).contiguous();
+      launch_bias_gelu_slopes(*type, kind, dense.numel(), bias.size(0), dense.const_data_ptr(),
+                              dense_bias.const_data_ptr(), dense_gradient.const_data_ptr(),
+                              result.data_ptr(), stream);
+    } else {
+      launch_bias_gelu(*type, kind, dense.numel(), bias.size(0), dense.const_data_ptr(),
+                       dense_bias.const_data_ptr(), result.data_ptr(), stream);
+    }
+    return result;
+  }
+  return {};
+}
+
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& bias, const std::string& approximate) {
     context->save_for_backward({input, bias});
     context->saved_data["approximate"] = approximate;
-    return at::gelu(input + bias, approximate);
+    at::Tensor result = gelu_on_gpu(input, bias, approximate, at::Tensor());
+    return result.defined() ? result : at::gelu(input + bias, approximate);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor back = at::gelu_backward(gradients[0], saved[0] + saved[1],
-                                              context->saved_data["approximate"].toStringRef());
+    const std::string& approximate = context->saved_data["approximate"].toStringRef();
+    at::Tensor back = gelu_on_gpu(saved[0], saved[1], approximate, gradients[0]);
+    if (!back.defined()) back = at::gelu_backward(gradients[0], saved[0] + saved[1], approximate);
     return {back, back.reshape({-1, back.size(-1)}).sum(0), at::Tensor()};
   }
 };

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/tensor_parallel/row_kernels.h"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/cuda/thread_lanes.h"
+
+namespace smp::tensor_parallel {
+namespace {
+
+using Numbers = std::vector<double>;
+
+constexpr std::int64_t kRows = 3;
+constexpr std::int64_t kWidth = 7;
+constexpr double kEpsilon = 1e-3;
+
+Numbers waved(std::int64_t count, double pace) {
+  Numbers values;
+  for (std::int64_t i = 0; i < count; ++i)
+    values.push_back(std::sin(pace * static_cast<double>(i)));
+  return values;
+}
+
+/// Layer normalisation by the kernels' functions, several lanes each.
+struct Layer {
+  Numbers input, weight, bias;
+  Numbers mean = Numbers(kRows);
+  Numbers scale = Numbers(kRows);
+
+  [[nodiscard]] NormalRows<double> rows() const {
+    return {.width = kWidth,
+            .input = input.data(),
+            .weight = weight.data(),
+            .mean = mean.data(),
+            .scale = scale.data()};
+  }
+
+  Numbers forward() {
+    Numbers moments(2 * kRows);
+    Numbers result(input.size());
+    cuda::ThreadBlock(4).run([&](const auto& lanes) {
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        moments_of_row(lanes, row, kWidth, input.data(), moments.data());
+      }
+    });
+    for (std::size_t row = 0; row < kRows; ++row) {
+      mean[row] = moments[2 * row + 1];
+      scale[row] = 1 / std::sqrt(moments[2 * row] + kEpsilon);
+    }
+    cuda::ThreadBlock(4).run([&](const auto& lanes) {
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        normalise_row(lanes, rows(), row, bias.data(), result.data());
+      }
+    });
+    return result;
+  }
+
+  struct Slopes {
+    Numbers input, weight, bias;
+  };
+
+  [[nodiscard]] Slopes backward(const Numbers& gradient) const {
+    Numbers sums(2 * kRows);
+    Slopes slopes{Numbers(input.size()), Numbers(kWidth), Numbers(kWidth)};
+    cuda::ThreadBlock(4).run([&](const auto& lanes) {
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        slope_sums_of_row(lanes, rows(), row, gradient.data(), sums.data());
+      }
+    });
+    for (double& sum : sums) sum /= kWidth;
+    cuda::ThreadBlock(4).run([&](const auto& lanes) {
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        slopes_of_row(lanes, rows(), row, gradient.data(), sums.data(), slopes.input.data());
+      }
+    });
+    for (std::int64_t column = 0; column < kWidth; ++column) {
+      slopes_of_column(rows(), 0, kRows, column, gradient.data(), slopes.weight.data(),
+                       slopes.bias.data());
+    }
+    return slopes;
+  }
+};
+
+Layer a_layer() {
+  return {
+      .input = waved(kRows * kWidth, 1.3), .weight = waved(kWidth, 0.7), .bias = waved(kWidth, 2)};
+}
+
+TEST(LayerNormKernel, NormalisesEachRow) {
+  Layer layer = a_layer();
+
+  const Numbers result = layer.forward();
+
+  for (std::size_t row = 0; row < kRows; ++row) {
+    double mean = 0;
+    double square = 0;
+    for (std::size_t i = 0; i < kWidth; ++i) mean += layer.input[row * kWidth + i] / kWidth;
+    for (std::size_t i = 0; i < kWidth; ++i) {
+      square += std::pow(layer.input[row * kWidth + i] - mean, 2) / kWidth;
+    }
+    for (std::size_t i = 0; i < kWidth; ++i) {
+      const double normal = (layer.input[row * kWidth + i] - mean) / std::sqrt(square + kEpsilon);
+      EXPECT_NEAR(result[row * kWidth + i], normal * layer.weight[i] + layer.bias[i], 1e-13);
+    }
+  }
+}
+
+/// The slope of sum(gradient * result) along one number of `numbers`, by central differences.
+double difference(Layer layer, Numbers Layer::*numbers, std::size_t i, const Numbers& gradient) {
+  constexpr double kStep = 1e-6;
+  const auto loss = [&](double shift) {
+    Layer moved = layer;
+    (moved.*numbers)[i] += shift;
+    const Numbers result = moved.forward();
+    double sum = 0;
+    for (std::size_t j = 0; j < result.size(); ++j) sum += gradient[j] * result[j];
+    return sum;
+  };
+  return (loss(kStep) - loss(-kStep)) / (2 * kStep);
+}
+
+TEST(LayerNormKernel, GradientsAreThoseOfDifferences) {
+  Layer layer = a_layer();
+  layer.forward();
+  const Numbers gradient = waved(kRows * kWidth, 0.9);
+
+  const Layer::Slopes slopes = layer.backward(gradient);
+
+  for (std::size_t i = 0; i < layer.input.size(); ++i) {
+    EXPECT_NEAR(slopes.input[i], difference(layer, &Layer::input, i, gradient), 1e-7);
+  }
+  for (std::size_t i = 0; i < kWidth; ++i) {
+    EXPECT_NEAR(slopes.weight[i], difference(layer, &Layer::weight, i, gradient), 1e-7);
+    EXPECT_NEAR(slopes.bias[i], difference(layer, &Layer::bias, i, gradient), 1e-7);
+  }
+}
+
+TEST(LossKernel, MakesTheLossAndItsGradient) {
+  constexpr std::int64_t kWords = 11;
+  const Numbers scores = waved(2 * kWords, 1.1);
+  const std::vector<std::int64_t> column{4, 0};
+  const bool mine[] = {true, false};
+  const Numbers gradient{2, 3};
+  Numbers parts(6);
+  Numbers back(scores.size());
+  Numbers normaliser(2);
+
+  cuda::ThreadBlock(3).run([&](const auto& lanes) {
+    for (std::int64_t row = 0; row < 2; ++row) {
+      loss_parts_of_row(lanes, row, kWords, scores.data(), column.data(), mine, parts.data());
+    }
+  });
+  for (std::size_t row = 0; row < 2; ++row) {
+    normaliser[row] = parts[3 * row] + std::log(parts[3 * row + 1]);
+  }
+  cuda::ThreadBlock(3).run([&](const auto& lanes) {
+    for (std::int64_t row = 0; row < 2; ++row) {
+      loss_slopes_of_row(lanes, row, kWords, scores.data(), column.data(), mine, normaliser.data(),
+                         gradient.data(), back.data());
+    }
+  });
+
+  EXPECT_EQ(parts[2], scores[4]);
+  EXPECT_EQ(parts[5], 0);
+  for (std::size_t row = 0; row < 2; ++row) {
+    double total = 0;
+    for (std::size_t i = 0; i < kWords; ++i) total += std::exp(scores[row * kWords + i]);
+    EXPECT_NEAR(normaliser[row], std::log(total), 1e-13);
+    for (std::size_t i = 0; i < kWords; ++i) {
+      const double right = row == 0 && i == 4 ? 1 : 0;
+      EXPECT_NEAR(back[row * kWords + i],
+                  (std::exp(scores[row * kWords + i]) / total - right) * gradient[row], 1e-13);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace smp::tensor_parallel
