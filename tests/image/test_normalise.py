@@ -98,7 +98,7 @@ def test_what_is_loaded_has_that_id_and_the_same_files(
 def test_two_clean_builds_give_the_same_image(docker: Docker, names: list[str]) -> None:
     for name in names[:2]:
         command = [ROOT / "ci/image", "--no-cache", "--tag", name]
-        built = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+        built = subprocess.run(command, capture_output=True, text=True, timeout=2700, check=False)
         assert built.returncode == 0, built.stderr[-3000:]
 
     folders = [ROOT / "build" / "normal" / str(number) for number in range(2)]

@@ -14,7 +14,7 @@ from tests.image.engine import ROOT, Docker
 VENDOR = ROOT / "docker/vendor"
 
 
-def call(*words: str | Path, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
+def call(*words: str | Path, timeout: float = 2700) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         list(map(str, words)), capture_output=True, text=True, timeout=timeout, check=False
     )

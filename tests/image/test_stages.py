@@ -23,7 +23,7 @@ build/release/bin/topology_test --gtest_brief=1
 
 def build(stage: str, tag: str) -> subprocess.CompletedProcess[str]:
     command = [ROOT / "ci/image", "--target", stage, "--tag", tag]
-    return subprocess.run(command, capture_output=True, text=True, timeout=2400, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
 
 
 @pytest.fixture
