@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -53,18 +54,22 @@ def left_behind(docker: Docker, name: str) -> str:
     return containers + networks
 
 
-def test_digits_trains_on_two_hosts(image: str, tmp_path: Path) -> None:
-    digits = tmp_path / "digits"
-    digits.mkdir()
+def digits_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "digits"
+    folder.mkdir()
     sklearn = next((ROOT / ".venv/lib").glob("python3*/site-packages/sklearn/datasets/data"))
-    shutil.copy(sklearn / "digits.csv.gz", digits)
+    shutil.copy(sklearn / "digits.csv.gz", folder)
+    return folder
+
+
+def test_digits_trains_on_two_hosts(image: str, tmp_path: Path) -> None:
     settings = '{"pipeline_parallel_degree": 2, "microbatches": 4, "ddp": true}'
 
     done = run_cluster(
         image,
         *("--hosts", "2", "--processes", "2", "--timeout", "300", "--tree", tmp_path / "job"),
         *("--code", ROOT / "examples/digits", "--program", "train.py"),
-        *("--channel", f"train={digits}", "--mp-parameters", settings),
+        *("--channel", f"train={digits_folder(tmp_path)}", "--mp-parameters", settings),
     )
 
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
@@ -74,6 +79,27 @@ def test_digits_trains_on_two_hosts(image: str, tmp_path: Path) -> None:
     for host in ("algo-1", "algo-2"):
         assert (tmp_path / "job/tree" / host / "output/success").exists()
         assert f"{host} | " in done.stdout
+
+
+def test_digits_trains_over_smddp_on_two_hosts(image: str, tmp_path: Path) -> None:
+    """The published script for the backend, with a model and data, by the runner of its jobs."""
+    runner = "sagemaker_distributed_dataparallel_enabled=true"
+    processes = "sagemaker_mpi_num_of_processes_per_host=2"
+
+    done = run_cluster(
+        image,
+        *("--hosts", "2", "--timeout", "300", "--tree", tmp_path / "job"),
+        *("--code", ROOT / "examples/digits_ddp", "--program", "train.py"),
+        *("--channel", f"train={digits_folder(tmp_path)}"),
+        *("--hyperparameter", runner, "--hyperparameter", processes),
+    )
+
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    result = json.loads((tmp_path / "job/tree/algo-1/model/result.json").read_text())
+    assert result["ranks"] == 4
+    assert result["accuracy"] >= 0.95
+    for host in ("algo-1", "algo-2"):
+        assert (tmp_path / "job/tree" / host / "output/success").exists()
 
 
 def test_an_exception_on_rank_3_is_the_failure_text_of_both_hosts(

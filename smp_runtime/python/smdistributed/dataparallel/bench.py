@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -130,30 +132,52 @@ def _line(operation: str, row: Row) -> str:
     return f"{row.size_bytes:>12}{''.join(cells)}"
 
 
-def plot(rows: list[Row], operation: str, path: str) -> None:
-    """Bus bandwidth over size as a PNG. Needs matplotlib, which the image does not have."""
+def size_text(size: float) -> str:
+    """The text that size_of() reads.
+
+    >>> size_text(8), size_text(65536), size_text(3 * 2**20)
+    ('8', '64K', '3M')
+    """
+    unit = max((one for one in _UNITS if size >= _UNITS[one]), key=lambda one: _UNITS[one])
+    return f"{size / _UNITS[unit]:g}{unit}"
+
+
+def _drawing() -> Any:
+    """matplotlib.pyplot without a display. matplotlib is an optional extra; no image has it."""
     try:
         import matplotlib  # type: ignore[import-not-found]  # noqa: PLC0415
     except ImportError as error:
-        raise SystemExit("--plot needs matplotlib: pip install matplotlib") from error
+        raise SystemExit(
+            f"--plot needs matplotlib, which {sys.executable} does not have ({error}); "
+            "pip install matplotlib, or leave --plot out: the table has the same figures"
+        ) from error
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415
 
-    factor = bus_factor(operation, dist.get_world_size())
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    return pyplot
+
+
+def plot(rows: list[Row], operation: str, ranks: int, path: str) -> None:
+    """Time and bus bandwidth over size, as a PNG at `path`. Needs matplotlib."""
+    pyplot = _drawing()
+    factor = bus_factor(operation, ranks)
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    counts = [row.size_bytes for row in rows]
     for name in rows[0].seconds:
-        speeds = [factor * row.size_bytes / row.seconds[name] / 1e9 for row in rows]
-        axes.plot([row.size_bytes for row in rows], speeds, marker="o", label=name)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="bytes",
-        ylabel="bus bandwidth [GB/s]",
-        title=f"{operation}, {dist.get_world_size()} ranks",
-    )
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120, bbox_inches="tight")
+        seconds = [row.seconds[name] for row in rows]
+        speeds = [factor * size / one / 1e9 for size, one in zip(counts, seconds, strict=True)]
+        left.plot(counts, [1e6 * one for one in seconds], marker="o", label=name)
+        right.plot(counts, speeds, marker="o", label=name)
+    left.set(ylabel="time [us]", yscale="log")
+    right.set(ylabel="bus bandwidth [GB/s]", ylim=(0, None))
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set(xlabel="bytes", xticks=counts[::2], xticklabels=map(size_text, counts[::2]))
+        axes.grid(visible=True, alpha=0.3)
+    left.legend()
+    figure.suptitle(f"{operation}, {ranks} ranks")
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -172,11 +196,17 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.factor < 2 or arguments.rounds < 1 or arguments.begin < 1:
         parser.error("--factor must be 2 or more, --rounds and --begin 1 or more")
+    if arguments.begin > arguments.end:
+        parser.error(f"--begin {arguments.begin} is over --end {arguments.end}")
+    if arguments.plot and not Path(arguments.plot).resolve().parent.is_dir():
+        parser.error(f"--plot {arguments.plot}: there is no such folder")
     return arguments
 
 
 def main(argv: list[str]) -> None:
     arguments = _arguments(argv)
+    if arguments.plot:
+        _drawing()  # what is missing is told before an hour of measuring
     backends = [name.strip() for name in arguments.backends.split(",")]
     all_sizes = list(sizes(arguments.begin, arguments.end, arguments.factor))
     rows = []
@@ -190,8 +220,8 @@ def main(argv: list[str]) -> None:
         if len(rows) == 1:
             print(f"{arguments.operation}, {dist.get_world_size()} ranks\n{_heading(backends)}")
         print(_line(arguments.operation, row), flush=True)
-    if arguments.plot and rows and dist.get_rank() == 0:
-        plot(rows, arguments.operation, arguments.plot)
+    if arguments.plot and dist.get_rank() == 0:
+        plot(rows, arguments.operation, dist.get_world_size(), arguments.plot)
     dist.destroy_process_group()
 
 
