@@ -4,11 +4,10 @@ network is slow, beside what the wire takes; and a step of FSDP2 there."""
 
 from __future__ import annotations
 
-import json
 import math
 
-from benchmark import ROOT, Result, run_ranks
-from wire import BYTES_PER_SECOND, RATE_MBIT, Layout, measure, run_on
+from benchmark import Result, run_ranks
+from wire import BYTES_PER_SECOND, RATE_MBIT, Layout, measure, run_job
 
 LIMIT = 1 / 2
 GOAL = "all_gather and reduce_scatter of 1-64 MiB, 4 ranks on one host: at most half of gloo's time"
@@ -44,8 +43,7 @@ def between_hosts(operation: str) -> Result:
 
 def step() -> Result:
     """C3: the script does not know what it runs on."""
-    output = run_on(LAYOUT, [str(ROOT / "ci/bench_jobs/fsdp_job.py")])
-    found = json.loads(output.split("RESULT ")[1])
+    found = run_job(LAYOUT, "step_job.py", "fsdp2")
     cells = (f"{1e3 * found[who]:.1f}" for who in ("smddp", "gloo"))
     rows = [(LAYOUT.text, "smddp ms", "gloo ms"), ("FSDP2 step", *cells)]
     return Result("fsdp2-step-2x2", found["smddp"], found["gloo"], STEP_LIMIT, STEP, rows)

@@ -7,23 +7,25 @@ from __future__ import annotations
 import math
 
 from benchmark import Result, run_ranks
-from wire import BYTES_PER_SECOND, RATE_MBIT, Layout, measure
+from wire import BYTES_PER_SECOND, RATE_MBIT, Layout, measure, run_job
 
 LIMIT = 1 / 3
 GOAL = (
     "all_reduce of 1-64 MiB, 4 ranks on one host: at most a third of gloo's time (geometric mean)"
 )
+OPEN_MPI = "the same: at most the time of Open MPI's over shared memory (geometric mean)"
 BETWEEN_HOSTS = (
     f"all_reduce between hosts at {RATE_MBIT} Mbit/s, 1-4 MiB: gloo's time over ours at least 0.95 "
     "of what the bytes allow"
 )
 WIRE = f"all_reduce between hosts at {RATE_MBIT} Mbit/s, 4 MiB: 90 % of the wire's speed"
+STEP = f"a step of DDP with ResNet-18, 2 hosts x 2 at {RATE_MBIT} Mbit/s: not slower than gloo"
 LAYOUTS = (Layout(2, 2), Layout(2, 4), Layout(3, 2), Layout(4, 2))
 RANKS = 4
 SIZES = [2**20, 4 * 2**20, 16 * 2**20, 64 * 2**20]
 
 
-def one_host() -> Result:
+def one_host() -> list[Result]:
     found = run_ranks(RANKS, "collective_job.py", "allreduce", *SIZES)
     rows: list[tuple[str, ...]] = [
         ("MiB", "smddp ms", "gloo ms", "Open MPI ms", "smddp GB/s (bus)")
@@ -38,7 +40,10 @@ def one_host() -> Result:
     def mean(who: str) -> float:
         return math.exp(sum(math.log(found[str(size)][who]) for size in SIZES) / len(SIZES))
 
-    return Result("allreduce", mean("smddp"), mean("gloo"), LIMIT, GOAL, rows)
+    return [
+        Result("allreduce", mean("smddp"), mean("gloo"), LIMIT, GOAL, rows),
+        Result("allreduce-mpi", mean("smddp"), mean("mpi"), 1.0, OPEN_MPI),
+    ]
 
 
 def between_hosts(layout: Layout) -> list[Result]:
@@ -64,8 +69,16 @@ def between_hosts(layout: Layout) -> list[Result]:
     ]
 
 
+def step() -> Result:
+    layout = LAYOUTS[0]
+    found = run_job(layout, "step_job.py", "ddp")
+    cells = (f"{1e3 * found[who]:.0f}" for who in ("smddp", "gloo"))
+    rows = [(layout.text, "smddp ms", "gloo ms"), ("DDP step, ResNet-18", *cells)]
+    return Result("ddp-step-2x2", found["smddp"], found["gloo"], 1.0, STEP, rows)
+
+
 def run() -> list[Result]:
-    results = [one_host()]
+    results = one_host()
     for layout in LAYOUTS:
         results += between_hosts(layout)
-    return results
+    return [*results, step()]

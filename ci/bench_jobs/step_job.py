@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of a training step of FSDP2 on smddp and on gloo, by turns; rank 0 prints the medians."""
+"""Times of a training step on smddp and on gloo, by turns: `step_job.py fsdp2|ddp`. Rank 0 prints
+the medians of the slowest rank's seconds."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 
 import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 - registers the backend
@@ -11,13 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torchvision.models import resnet18
 
-STEPS = 6
+STEPS = 5
 WIDTH = 768  # 4 layers of 2.25 MiB: the wire, not the multiplication, takes the time
 
 
-def model_on(group: dist.ProcessGroup) -> nn.Module:
-    torch.manual_seed(0)
+def fsdp2_on(group: dist.ProcessGroup) -> nn.Module:
     mesh = dist.DeviceMesh.from_group(group, "cpu")
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4)))
     for layer in model:
@@ -25,11 +28,26 @@ def model_on(group: dist.ProcessGroup) -> nn.Module:
     return fully_shard(model, mesh=mesh)
 
 
-def main() -> None:
+def ddp_on(group: dist.ProcessGroup) -> nn.Module:
+    """ResNet-18, 44.6 MiB of gradients."""
+    return DistributedDataParallel(resnet18(), process_group=group)
+
+
+KINDS = {
+    "fsdp2": (fsdp2_on, lambda: torch.randn(4, WIDTH)),
+    "ddp": (ddp_on, lambda: torch.randn(2, 3, 64, 64)),
+}
+
+
+def main(kind: str) -> None:
+    make, make_data = KINDS[kind]
     dist.init_process_group("smddp")
     groups = {name: dist.new_group(backend=name) for name in ("smddp", "gloo")}
-    models = {name: model_on(group) for name, group in groups.items()}
-    data = torch.randn(4, WIDTH)
+    models = {}
+    for name, group in groups.items():
+        torch.manual_seed(0)
+        models[name] = make(group)
+    data = make_data()
     times: dict[str, list[float]] = {name: [] for name in groups}
     for turn in range(STEPS + 1):  # the first one warms up
         for name, model in models.items():
@@ -48,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
