@@ -17,6 +17,6 @@ def run() -> Result:
         peer = found["PyTorch 1F1B"]
         for name, sent in found.items():
             rows.append((name, str(microbatches), str(sent), f"{sent / peer:.3f}"))
-        ours = found["ours, nn.Sequential"]
-        worst = max(worst, (ours, peer), key=lambda pair: pair[0] / pair[1])
+            if name != "PyTorch 1F1B":
+                worst = max(worst, (sent, peer), key=lambda pair: pair[0] / pair[1])
     return Result("bytes", *worst, LIMIT, GOAL, rows)

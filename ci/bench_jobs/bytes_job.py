@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-LAYERS, WIDTH, ROWS = 24, 256, 8
+LAYERS, WIDTH, ROWS = 24, 256, 32
 
 
 class Mean(nn.Module):

@@ -16,25 +16,51 @@ namespace {
 
 using transport::TensorPayload;
 
-// body = CallModes as in memory, number of tensors, one byte per tensor, stub
-void append_bits(std::string& body, const std::vector<bool>& bits) {
-  const auto count = static_cast<uint32_t>(bits.size());
+// body = CallModes as in memory, number of tensors, one Flags per tensor, a meta of each that is
+// absent, stub
+enum Flags : uint8_t { kPresent = 1, kAbsent = 2, kRequiresGrad = 4 };
+
+void append_flags(std::string& body, const std::vector<uint8_t>& flags) {
+  const auto count = static_cast<uint32_t>(flags.size());
   char raw[sizeof(count)];
   std::memcpy(raw, &count, sizeof(count));
   body.append(raw, sizeof(count));
-  for (const bool bit : bits) body.push_back(bit ? 1 : 0);
+  body.append(flags.begin(), flags.end());
 }
 
-std::vector<bool> take_bits(std::string_view& body) {
+std::vector<uint8_t> take_flags(std::string_view& body) {
   uint32_t count = 0;
   SMP_CHECK(body.size() >= sizeof(count), "a call's body ends early");
   std::memcpy(&count, body.data(), sizeof(count));
   body.remove_prefix(sizeof(count));
   SMP_CHECK(body.size() >= count, "a call's body ends early");
-  std::vector<bool> bits;
-  for (const char bit : body.substr(0, count)) bits.push_back(bit != 0);
+  std::vector<uint8_t> flags(body.begin(), body.begin() + count);
   body.remove_prefix(count);
-  return bits;
+  return flags;
+}
+
+bool is_absent(const Absent& absent, size_t index) {
+  return index < absent.size() && absent[index];
+}
+
+/// The tensors that `flags` speak of: from the message, then from the values that it took.
+std::vector<at::Tensor> place(const std::vector<uint8_t>& flags, Work work) {
+  std::vector<at::Tensor> present = transport::take_tensors(std::move(work.payload));
+  std::vector<at::Tensor> tensors(flags.size());
+  size_t next = 0;
+  size_t next_value = 0;
+  for (size_t index = 0; index < flags.size(); ++index) {
+    if ((flags[index] & kPresent) != 0) {
+      SMP_CHECK(next < present.size(), "tensor {} of a message is missing", index);
+      tensors[index] = std::move(present[next++]);
+    } else if ((flags[index] & kAbsent) != 0 && next_value < work.values.size()) {
+      tensors[index] = take_value(std::move(work.values[next_value++].second));
+    }
+  }
+  SMP_CHECK(next == present.size() && next_value == work.values.size(),
+            "{} of {} tensors and {} of {} values have a place", next, present.size(), next_value,
+            work.values.size());
+  return tensors;
 }
 
 std::shared_ptr<transport::Payload> payload_of(std::vector<at::Tensor> tensors, Memory memory) {
@@ -86,15 +112,27 @@ CallModes::Guard::~Guard() {
   previous_->apply();
 }
 
-Work pack_call(const CallModes& modes, TensorTree tree, Memory memory) {
+Work pack_call(const CallModes& modes, TensorTree tree, Memory memory, const Absent& absent) {
   static_assert(std::is_trivially_copyable_v<CallModes>);
   std::string body(sizeof(CallModes), '\0');
   std::memcpy(body.data(), &modes, sizeof(modes));
-  std::vector<bool> requires_grad;
-  for (const at::Tensor& tensor : tree.tensors) requires_grad.push_back(tensor.requires_grad());
-  append_bits(body, requires_grad);
+  std::vector<uint8_t> flags;
+  std::string metas;
+  std::vector<at::Tensor> present;
+  for (size_t index = 0; index < tree.tensors.size(); ++index) {
+    const at::Tensor& tensor = tree.tensors[index];
+    const bool away = is_absent(absent, index);
+    flags.push_back((away ? kAbsent : kPresent) | (tensor.requires_grad() ? kRequiresGrad : 0));
+    if (away) {
+      transport::append_meta(metas, tensor);
+    } else {
+      present.push_back(tensor);
+    }
+  }
+  append_flags(body, flags);
+  body += metas;
   body += tree.stub;
-  return {.body = std::move(body), .payload = payload_of(std::move(tree.tensors), memory)};
+  return {.body = std::move(body), .payload = payload_of(std::move(present), memory)};
 }
 
 CallBody unpack_call(Work work) {
@@ -103,38 +141,50 @@ CallBody unpack_call(Work work) {
   SMP_CHECK(body.size() >= sizeof(CallModes), "a call's body of {} bytes", body.size());
   std::memcpy(&call.modes, body.data(), sizeof(CallModes));
   body.remove_prefix(sizeof(CallModes));
-  call.requires_grad = take_bits(body);
-  call.tree = {.stub = std::string(body),
-               .tensors = transport::take_tensors(std::move(work.payload))};
-  SMP_CHECK(call.tree.tensors.size() == call.requires_grad.size(), "{} tensors, {} flags",
-            call.tree.tensors.size(), call.requires_grad.size());
+  const std::vector<uint8_t> flags = take_flags(body);
+  for (const uint8_t flag : flags) {
+    call.requires_grad.push_back((flag & kRequiresGrad) != 0);
+    call.absent.emplace_back();
+    if ((flag & kAbsent) != 0) call.absent.back() = transport::take_meta(body);
+  }
+  call.tree.stub = std::string(body);
+  call.tree.tensors = place(flags, std::move(work));
   return call;
 }
 
-Work pack_gradients(const std::vector<at::Tensor>& gradients) {
-  std::vector<bool> defined;
+Work pack_gradients(const std::vector<at::Tensor>& gradients, const Absent& absent) {
+  std::vector<uint8_t> flags;
   std::vector<at::Tensor> present;
-  for (const at::Tensor& gradient : gradients) {
-    defined.push_back(gradient.defined());
-    if (gradient.defined()) present.push_back(gradient);
+  for (size_t index = 0; index < gradients.size(); ++index) {
+    const bool away = is_absent(absent, index);
+    const bool here = gradients[index].defined() && !away;
+    flags.push_back(away ? kAbsent : here ? kPresent : 0);
+    if (here) present.push_back(gradients[index]);
   }
   std::string body;
-  append_bits(body, defined);
+  append_flags(body, flags);
   return {.body = std::move(body), .payload = payload_of(std::move(present), Memory::kShare)};
 }
 
-std::vector<at::Tensor> unpack_gradients(Work work) {
+GradientBody unpack_gradients(Work work) {
   std::string_view body = work.body;
-  const std::vector<bool> defined = take_bits(body);
-  std::vector<at::Tensor> present = transport::take_tensors(std::move(work.payload));
-  std::vector<at::Tensor> gradients(defined.size());
-  size_t next = 0;
-  for (size_t index = 0; index < defined.size(); ++index) {
-    if (!defined[index]) continue;
-    SMP_CHECK(next < present.size(), "a gradient is missing");
-    gradients[index] = std::move(present[next++]);
+  const std::vector<uint8_t> flags = take_flags(body);
+  GradientBody gradients{.tensors = place(flags, std::move(work)), .absent = {}};
+  for (size_t index = 0; index < flags.size(); ++index) {
+    gradients.absent.push_back((flags[index] & kAbsent) != 0 &&
+                               !gradients.tensors[index].defined());
   }
   return gradients;
+}
+
+std::shared_ptr<transport::Payload> payload_of_value(const at::Tensor& tensor) {
+  return payload_of({tensor}, Memory::kShare);
+}
+
+at::Tensor take_value(std::shared_ptr<transport::Payload> payload) {
+  std::vector<at::Tensor> tensors = transport::take_tensors(std::move(payload));
+  SMP_CHECK(tensors.size() == 1, "a value of {} tensors", tensors.size());
+  return std::move(tensors.front());
 }
 
 }  // namespace smp::pipeline

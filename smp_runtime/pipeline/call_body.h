@@ -2,12 +2,15 @@
 // What the engine itself says in the body of a call's messages, in front of the caller's stub.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "smp_runtime/pipeline/server.h"
+#include "smp_runtime/transport/tensor_meta.h"
 
 namespace smp::pipeline {
 
@@ -51,10 +54,12 @@ struct TensorTree {
 };
 
 /// A call's request or reply. `tree.tensors` arrive without gradient; `requires_grad` says which of
-/// them had one.
+/// them had one. Those that went another way (DirectValues) are undefined, and `absent` describes
+/// them.
 struct CallBody {
   CallModes modes;
   std::vector<bool> requires_grad;
+  std::vector<std::optional<transport::TensorMeta>> absent;
   TensorTree tree;
 };
 
@@ -62,12 +67,26 @@ struct CallBody {
 /// waits for the reply; `kCopy` for all others.
 enum class Memory { kShare, kCopy };
 
+/// Which tensors stay out of a message, by index; shorter than the tensors means none from there.
+using Absent = std::vector<bool>;
+
 /// Throws UserCodeError for tensors that cannot travel: sparse, quantized, on odd devices.
-[[nodiscard]] Work pack_call(const CallModes& modes, TensorTree tree, Memory memory);
+[[nodiscard]] Work pack_call(const CallModes& modes, TensorTree tree, Memory memory,
+                             const Absent& absent = {});
+/// Puts the values that a request took where they belong.
 [[nodiscard]] CallBody unpack_call(Work work);
 
 /// Gradients, of which some may be undefined.
-[[nodiscard]] Work pack_gradients(const std::vector<at::Tensor>& gradients);
-[[nodiscard]] std::vector<at::Tensor> unpack_gradients(Work work);
+struct GradientBody {
+  std::vector<at::Tensor> tensors;
+  Absent absent;  ///< undefined here, but there is one
+};
+[[nodiscard]] Work pack_gradients(const std::vector<at::Tensor>& gradients,
+                                  const Absent& absent = {});
+[[nodiscard]] GradientBody unpack_gradients(Work work);
+
+/// A tensor as the payload of a value; `kShare` as above.
+[[nodiscard]] std::shared_ptr<transport::Payload> payload_of_value(const at::Tensor& tensor);
+[[nodiscard]] at::Tensor take_value(std::shared_ptr<transport::Payload> payload);
 
 }  // namespace smp::pipeline

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/pipeline/engine.h"
 
+#include <algorithm>
 #include <utility>
 
-#include <ATen/ThreadLocalState.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/engine.h>
@@ -38,6 +38,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
     : transport_(std::move(transport)), options_(std::move(options)) {
   Executor& executor = *this;
   server_ = std::make_unique<Server>(*transport_, executor, options_.server);
+  direct_ = std::make_unique<DirectExchange>(*server_, options_.direct);
   ledger_ = std::make_unique<GradientLedger>(
       options_.server.deterministic, [this] { return server_->microbatch(); },
       [this] { note_gradient(); });
@@ -54,19 +55,25 @@ void Engine::drive(const std::string& kind, int64_t microbatches,
                    const std::function<TensorTree()>& collect) {
   ledger_->reset();
   backwards_ = 0;
-  const at::ThreadLocalState modes;
+  step_modes_ = std::make_unique<at::ThreadLocalState>();
   server_->drive(
       kind, microbatches,
       [&](int64_t microbatch) {
-        const at::ThreadLocalStateGuard guard(modes);
+        const at::ThreadLocalStateGuard guard(*step_modes_);
         body(microbatch);
+        direct_->settle();
       },
-      [&] { return pack_call(CallModes::current(), collect(), Memory::kCopy); });
+      [&] {
+        TensorTree result = collect();
+        for (at::Tensor& tensor : result.tensors) tensor = direct_->data_of(tensor);
+        return pack_call(CallModes::current(), std::move(result), Memory::kCopy);
+      });
 }
 
 TensorTree Engine::serve() {
   ledger_->reset();
   backwards_ = 0;
+  step_modes_ = std::make_unique<at::ThreadLocalState>();
   return unpack_call(server_->serve()).tree;
 }
 
@@ -84,18 +91,58 @@ TensorTree Engine::call(const Route& route, TensorTree arguments) {
                               .route = route,
                               .modes = CallModes::current(),
                               .stub = std::move(arguments.stub),
-                              .reply_stub = {}};
-  if (!invocation.modes.grad_enabled) {
-    Server::Reply reply = server_->call(route, pack_call(invocation.modes,
-                                                         {.stub = std::move(invocation.stub),
-                                                          .tensors = std::move(arguments.tensors)},
-                                                         Memory::kShare));
-    return unpack_call(std::move(reply.work)).tree;
+                              .reply_stub = {},
+                              .plan = {}};
+  TensorTree result;
+  if (invocation.modes.grad_enabled) {
+    const at::Tensor anchor = at::zeros({}, at::kFloat).requires_grad_();
+    result.tensors = RemoteCall::apply(anchor, at::TensorList(arguments.tensors), &invocation);
+    result.stub = std::move(invocation.reply_stub);
+  } else {
+    uint64_t call = 0;
+    result = exchange(invocation, std::move(arguments.tensors), call).tree;
   }
-  const at::Tensor anchor = at::zeros({}, at::kFloat).requires_grad_();
-  std::vector<at::Tensor> outputs =
-      RemoteCall::apply(anchor, at::TensorList(arguments.tensors), &invocation);
-  return {.stub = std::move(invocation.reply_stub), .tensors = std::move(outputs)};
+  direct_->watch(invocation.plan, result.tensors);
+  return result;
+}
+
+CallBody Engine::exchange(RemoteInvocation& invocation, std::vector<at::Tensor> arguments,
+                          uint64_t& call) {
+  DirectExchange::Plan& plan = invocation.plan = direct_->plan(invocation.route, arguments);
+  Server::Reply reply =
+      server_->call(invocation.route,
+                    pack_call(invocation.modes,
+                              {.stub = std::move(invocation.stub), .tensors = std::move(arguments)},
+                              Memory::kShare, plan.absent),
+                    plan.direct);
+  call = reply.call;
+  CallBody body = unpack_call(std::move(reply.work));
+  direct_->fill(plan, invocation.route, body);
+  return body;
+}
+
+void Engine::keep_arguments(uint64_t call, const DirectExchange::Plan& plan) {
+  if (std::ranges::all_of(plan.remote, [](const auto& remote) { return remote == nullptr; }))
+    return;
+  arguments_[{.microbatch = server_->microbatch(), .call = call}] = plan.remote;
+}
+
+std::vector<at::Tensor> Engine::exchange_backward(const Route& route, uint64_t call,
+                                                  std::vector<at::Tensor> gradients) {
+  const auto kept = arguments_.extract({.microbatch = server_->microbatch(), .call = call});
+  const auto arguments = kept.empty() ? decltype(arguments_)::mapped_type{} : kept.mapped();
+  Absent absent;
+  const DirectValues direct = direct_->plan_backward(gradients, absent, arguments);
+  GradientBody reply = unpack_gradients(
+      server_->call_backward(route, call, pack_gradients(gradients, absent), direct));
+  direct_->fill_backward(reply, direct, arguments);
+  return std::move(reply.tensors);
+}
+
+at::Tensor Engine::data_of(const at::Tensor& tensor) {
+  const at::Tensor data = direct_->data_of(tensor);
+  const bool differentiable = at::GradMode::is_enabled() && tensor.requires_grad();
+  return direct_->stands_in(tensor) && differentiable ? with_gradient_of(tensor, data) : data;
 }
 
 void Engine::backward(const std::vector<at::Tensor>& tensors,
@@ -113,7 +160,7 @@ void Engine::backward(const std::vector<at::Tensor>& tensors,
     if (gradients[index].defined()) {
       seeds.push_back(scale == 1.0 ? gradients[index] : gradients[index].mul(scale));
     } else if (tensor.numel() == 1) {
-      seeds.push_back(at::full_like(tensor, scale));
+      seeds.push_back(at::full(tensor.sizes(), scale, tensor.options()));  // no look at its data
     } else {
       throw UserCodeError(
           "model.backward: tensor {} has {} elements; give its gradient, or reduce it to one "
@@ -157,8 +204,9 @@ int64_t Engine::take_backwards() { return std::exchange(backwards_, 0); }
 
 // --- Serving ---
 
-Work Engine::forward(const CallId& id, int64_t target, Work request, bool passes_on) {
+Work Engine::forward(const CallId& id, int64_t target, Work request, const Purpose& purpose) {
   CallBody call = unpack_call(std::move(request));
+  const at::ThreadLocalStateGuard step_guard(*step_modes_);
   const CallModes::Guard guard(call.modes);
   Record record;
   if (call.modes.grad_enabled) {
@@ -169,33 +217,63 @@ Work Engine::forward(const CallId& id, int64_t target, Work request, bool passes
       call.tree.tensors[index] = CallInput::apply(record.inputs.back());
     }
   }
-  TensorTree result = options_.run_module(target, std::move(call.tree), passes_on);
+  TensorTree result = options_.run_module(target, std::move(call.tree), purpose.passes_on);
   if (call.modes.grad_enabled) {
     record.outputs = result.tensors;
     records_.insert_or_assign(id, std::move(record));
   }
-  return pack_call(call.modes, std::move(result), Memory::kCopy);
+  direct_->settle();
+  Absent absent(result.tensors.size(), false);
+  decltype(Work::values) values;
+  for (const Export& wish : purpose.exports) {
+    const auto index = static_cast<size_t>(wish.output);
+    if (index >= result.tensors.size() || direct_->stands_in(result.tensors[index])) continue;
+    absent[index] = true;
+    values.emplace_back(wish.id, payload_of_value(result.tensors[index]));
+  }
+  for (at::Tensor& tensor : result.tensors) {
+    if (!direct_->stands_in(tensor)) continue;
+    tensor = direct_->data_of(tensor).detach().requires_grad_(tensor.requires_grad());
+  }
+  Work reply = pack_call(call.modes, std::move(result), Memory::kCopy, absent);
+  reply.values = std::move(values);
+  return reply;
 }
 
-Work Engine::backward(const CallId& id, Work gradients) {
+Work Engine::backward(const CallId& id, Work gradients, const Purpose& purpose) {
   auto found = records_.extract(id);
   SMP_CHECK(!found.empty(), "microbatch {} has no call {:#x} to go back through", id.microbatch,
             id.call);
   Record record = std::move(found.mapped());
-  run_backward(record.outputs, unpack_gradients(std::move(gradients)));
+  run_backward(record.outputs, unpack_gradients(std::move(gradients)).tensors);
   std::vector<at::Tensor> results;
   for (const at::Tensor& input : record.inputs) {
     results.push_back(input.defined() ? input.grad() : at::Tensor());
   }
-  return pack_gradients(results);
+  Absent absent(results.size(), false);
+  decltype(Work::values) values;
+  for (const Export& wish : purpose.exports) {
+    const at::Tensor& gradient = results.at(static_cast<size_t>(wish.output));
+    if (!gradient.defined()) continue;
+    absent[static_cast<size_t>(wish.output)] = true;
+    values.emplace_back(wish.id, payload_of_value(gradient));
+  }
+  Work reply = pack_gradients(results, absent);
+  reply.values = std::move(values);
+  return reply;
 }
 
 void Engine::release(int64_t microbatch) {
   if (microbatch < 0) {
     records_.clear();
+    arguments_.clear();
+    direct_->clear();
     return;
   }
   std::erase_if(records_, [&](const auto& entry) { return entry.first.microbatch == microbatch; });
+  std::erase_if(arguments_,
+                [&](const auto& entry) { return entry.first.microbatch == microbatch; });
+  direct_->release(microbatch);
   ledger_->finish(microbatch);
 }
 

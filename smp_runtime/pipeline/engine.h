@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/Tensor.h>
 
 #include "smp_runtime/pipeline/call_body.h"
+#include "smp_runtime/pipeline/direct_exchange.h"
 #include "smp_runtime/pipeline/gradient_ledger.h"
 #include "smp_runtime/pipeline/server.h"
 #include "smp_runtime/transport/transport.h"
@@ -35,7 +37,10 @@ struct EngineOptions {
   std::function<std::string(const std::exception_ptr&)> describe;
   /// Called at the end of a backward that gave tracked parameters gradients outside a step.
   std::function<void()> after_backward_outside;
+  DirectOptions direct;
 };
+
+struct RemoteInvocation;
 
 /// Members block and may run user code, so none may be called with Python's lock held.
 class Engine : private Executor {
@@ -56,6 +61,10 @@ class Engine : private Executor {
   /// result of the one before it. Differentiable in the arguments. Throws UserCodeError outside a
   /// step.
   TensorTree call(const Route& route, TensorTree arguments);
+
+  /// From the body or a module: what a result of call() that stands in for one elsewhere is in
+  /// full, with its gradient; any other tensor as it is. See direct_exchange.h.
+  at::Tensor data_of(const at::Tensor& tensor);
 
   /// From the body: backpropagates from `tensors`. An undefined gradient stands for 1, times
   /// `scale`; a given one is multiplied by it. Throws UserCodeError for a tensor that is not a
@@ -82,10 +91,18 @@ class Engine : private Executor {
     std::vector<at::Tensor> outputs;
   };
 
-  Work forward(const CallId& id, int64_t target, Work request, bool passes_on) override;
-  Work backward(const CallId& id, Work gradients) override;
+  Work forward(const CallId& id, int64_t target, Work request, const Purpose& purpose) override;
+  Work backward(const CallId& id, Work gradients, const Purpose& purpose) override;
   void release(int64_t microbatch) override;
   std::string describe(const std::exception_ptr& error) override;
+  /// The caller's half of a call, and of its backward: what RemoteCall's two ends have in common
+  /// with calls without gradient.
+  CallBody exchange(RemoteInvocation& invocation, std::vector<at::Tensor> arguments,
+                    uint64_t& call);
+  std::vector<at::Tensor> exchange_backward(const Route& route, uint64_t call,
+                                            std::vector<at::Tensor> gradients);
+  /// Until the backward of a call needs to know which of its arguments were stand-ins.
+  void keep_arguments(uint64_t call, const DirectExchange::Plan& plan);
   void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients);
   void require_step(const char* what) const;
   /// A tracked parameter is about to get a gradient.
@@ -95,6 +112,9 @@ class Engine : private Executor {
   const EngineOptions options_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<GradientLedger> ledger_;
+  std::unique_ptr<at::ThreadLocalState> step_modes_;  ///< of the thread that began the step
+  std::unique_ptr<DirectExchange> direct_;
+  std::map<CallId, std::vector<std::shared_ptr<DirectExchange::Remote>>> arguments_;
   std::map<CallId, Record> records_;  // touched by the holder of the baton only
   int64_t backwards_ = 0;
   bool backward_outside_ = false;

@@ -13,13 +13,10 @@ using torch::autograd::variable_list;
 
 variable_list RemoteCall::forward(AutogradContext* context, const at::Tensor& /*anchor*/,
                                   at::TensorList arguments, RemoteInvocation* invocation) {
-  Server& server = *invocation->engine->server_;
-  Server::Reply reply = server.call(
-      invocation->route,
-      pack_call(invocation->modes, {.stub = invocation->stub, .tensors = arguments.vec()},
-                Memory::kShare));
-  CallBody body = unpack_call(std::move(reply.work));
+  uint64_t call = 0;
+  CallBody body = invocation->engine->exchange(*invocation, arguments.vec(), call);
   invocation->reply_stub = std::move(body.tree.stub);
+  invocation->engine->keep_arguments(call, invocation->plan);
 
   context->set_materialize_grads(false);
   context->saved_data["engine"] = reinterpret_cast<int64_t>(invocation->engine);
@@ -31,7 +28,7 @@ variable_list RemoteCall::forward(AutogradContext* context, const at::Tensor& /*
   }
   context->saved_data["owners"] = std::move(owners);
   context->saved_data["targets"] = std::move(targets);
-  context->saved_data["call"] = static_cast<int64_t>(reply.call);
+  context->saved_data["call"] = static_cast<int64_t>(call);
   context->saved_data["arguments"] = static_cast<int64_t>(arguments.size());
   variable_list constants;
   for (size_t index = 0; index < body.tree.tensors.size(); ++index) {
@@ -52,8 +49,8 @@ variable_list RemoteCall::backward(AutogradContext* context, variable_list gradi
   for (size_t hop = 0; hop < owners.size(); ++hop) {
     route.push_back({.owner = static_cast<int>(owners[hop]), .target = targets[hop]});
   }
-  variable_list results = unpack_gradients(engine->server_->call_backward(
-      route, static_cast<uint64_t>(number("call")), pack_gradients(gradients)));
+  variable_list results =
+      engine->exchange_backward(route, static_cast<uint64_t>(number("call")), std::move(gradients));
   SMP_CHECK(static_cast<int64_t>(results.size()) == number("arguments"), "{} gradients",
             results.size());
   results.insert(results.begin(), at::Tensor());  // the anchor

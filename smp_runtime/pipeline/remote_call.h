@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "smp_runtime/pipeline/call_body.h"
+#include "smp_runtime/pipeline/direct_exchange.h"
 
 namespace smp::pipeline {
 
@@ -21,6 +22,7 @@ struct RemoteInvocation {
   CallModes modes;
   std::string stub;
   std::string reply_stub;
+  DirectExchange::Plan plan;
 };
 
 /// At the caller. `anchor` is a scalar that requires grad, so that there is a backward even if no

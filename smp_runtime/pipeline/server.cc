@@ -2,6 +2,7 @@
 #include "smp_runtime/pipeline/server.h"
 
 #include <algorithm>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -83,6 +84,7 @@ Work Server::serve() {
   Work result;
   guarded([&] {
     timeline_.begin_step(++step_);
+    values_.clear();  // one that came behind the end of its microbatch
     if (step_ > 1) {  // of the step before
       tell_driver(
           {.kind = Kind::kUse, .step = step_, .body = std::to_string(last_step_.computed_share())});
@@ -99,6 +101,7 @@ Work Server::serve() {
 
 void Server::begin_step(const std::string& kind, int64_t microbatches) {
   timeline_.begin_step(++step_);
+  values_.clear();
   started_ = finished_ = 0;
   ended_ = -1;
   step_order_.begin_step(kind, microbatches);
@@ -138,6 +141,7 @@ void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& bo
   body(microbatch);
   ++finished_;
   executor_.release(microbatch);
+  values_.drop_microbatch(microbatch);
   send_to_peers({.kind = Kind::kMicrobatchDone, .step = step_, .microbatch = microbatch});
   ended_ = microbatch;
 }
@@ -145,6 +149,7 @@ void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& bo
 template <typename Over>
 void Server::loop(const Over& over) {
   while (true) {
+    if (aborted_) throw RemoteFailure(*aborted_);  // and the task that was told has caught it
     // Behind the step's end nothing is owed; the driver's goodbye there is no loss.
     while (result_ == nullptr) {
       auto message = transport_.receive(Clock::time_point::min());
@@ -209,17 +214,22 @@ void Server::handle(Envelope envelope) {
     return;
   }
   timeline_.received(envelope);
+  for (const ValueId id : envelope.drops) values_.drop(id);
   switch (envelope.kind) {
     case Kind::kStepBegin:
       return follow(RankOrder::decode(envelope.body));
     case Kind::kForward:
     case Kind::kBackward:
-      return start_task(std::move(envelope));
+    case Kind::kSend:
+      return take_up(std::move(envelope));
+    case Kind::kValue:
+      return receive_value(std::move(envelope));
     case Kind::kForwardReply:
     case Kind::kBackwardReply:
       return finish_reply(std::move(envelope));
     case Kind::kMicrobatchDone:
       executor_.release(envelope.microbatch);
+      values_.drop_microbatch(envelope.microbatch);
       if (scheduler_.order_is_wrong(envelope.microbatch)) drop_order();
       if (order_ == OrderMode::kRecord && envelope.microbatch == 0) {
         send(0, {.kind = Kind::kTrail, .step = step_, .body = encode_trail(scheduler_.trail())});
@@ -234,7 +244,61 @@ void Server::handle(Envelope envelope) {
     case Kind::kUse:
       return;
     case Kind::kAbort:
+      if (fetch_) {  // inside a task, which knows how to unwind
+        aborted_ = std::move(envelope.body);
+        throw TaskCancelled();
+      }
       throw RemoteFailure(envelope.body);
+  }
+}
+
+void Server::take_up(Envelope envelope) {
+  if (!values_.has(envelope.takes)) {
+    parked_.push_back(std::move(envelope));
+  } else if (envelope.kind == Kind::kSend) {
+    forward_value(envelope);
+  } else {
+    start_task(std::move(envelope));
+  }
+}
+
+void Server::forward_value(const Envelope& request) {
+  send(request.caller, {.kind = Kind::kValue,
+                        .step = step_,
+                        .microbatch = request.microbatch,
+                        .call = request.takes.front(),
+                        .payload = values_.find(request.takes.front())->copy()});
+}
+
+void Server::receive_value(Envelope envelope) {
+  if (fetch_ && fetch_->id == envelope.call) {
+    fetch_->value = std::move(envelope.payload);
+    return;
+  }
+  values_.receive(envelope.microbatch, envelope.call, std::move(envelope.payload));
+  for (Envelope& parked : std::exchange(parked_, {})) take_up(std::move(parked));
+}
+
+/// A result stays here for whoever may ask for it, and goes to the one that is known to; a gradient
+/// has one user.
+void Server::export_values(const Envelope& request, Work& result) {
+  for (auto& [id, payload] : result.values) {
+    const auto wish = std::ranges::find(request.exports, id, &Export::id);
+    SMP_CHECK(wish != request.exports.end(), "value {:#x} is not asked for", id);
+    const bool keep = request.kind == Kind::kForward;
+    const bool elsewhere = wish->destination >= 0 && wish->destination != transport_.rank();
+    if (elsewhere) {
+      send(wish->destination, {.kind = Kind::kValue,
+                               .step = step_,
+                               .microbatch = request.microbatch,
+                               .call = id,
+                               .payload = keep ? payload->copy() : payload});
+    }
+    if (keep) {
+      values_.keep(request.microbatch, id, std::move(payload));
+    } else if (!elsewhere) {
+      values_.receive(request.microbatch, id, std::move(payload));
+    }
   }
 }
 
@@ -245,13 +309,20 @@ void Server::start_task(Envelope envelope) {
                     .depth = envelope.depth,
                     .target = envelope.route.at(static_cast<size_t>(envelope.hop)).target,
                     .visit = envelope.visit};
-  scheduler_.add(key, [this, target = key.target, request = std::move(envelope)]() mutable {
+  Work work{.body = std::move(envelope.body), .payload = std::move(envelope.payload)};
+  for (const ValueId id : std::exchange(envelope.takes, {})) {
+    work.values.emplace_back(id, values_.take(id));
+  }
+  scheduler_.add(key, [this, target = key.target, request = std::move(envelope),
+                       work = std::move(work)]() mutable {
     const CallId id{.microbatch = request.microbatch, .call = request.call, .hop = request.hop};
-    Work work{.body = std::move(request.body), .payload = std::move(request.payload)};
-    const bool last = request.hop + 1 == static_cast<int>(request.route.size());
-    Work result = request.kind == Kind::kForward
-                      ? executor_.forward(id, target, std::move(work), !last)
-                      : executor_.backward(id, std::move(work));
+    const bool forward = request.kind == Kind::kForward;
+    const bool last = request.hop == (forward ? static_cast<int>(request.route.size()) - 1 : 0);
+    Executor::Purpose purpose{.passes_on = !last, .exports = {}};
+    if (last) purpose.exports = request.exports;
+    Work result = forward ? executor_.forward(id, target, std::move(work), purpose)
+                          : executor_.backward(id, std::move(work), purpose);
+    export_values(request, result);
     pass_on(std::move(request), std::move(result));
   });
 }
@@ -270,6 +341,7 @@ void Server::pass_on(Envelope request, Work result) {
   }
   request.kind = forward ? Kind::kForwardReply : Kind::kBackwardReply;
   request.route.clear();
+  request.exports.clear();
   const int caller = request.caller;
   send(caller, std::move(request));
 }
@@ -284,7 +356,7 @@ void Server::finish_reply(Envelope envelope) {
 
 // --- Calls from tasks ---
 
-Work Server::request(Kind kind, const Route& route, uint64_t call, Work work) {
+Work Server::request(Kind kind, const Route& route, uint64_t call, Work work, DirectValues direct) {
   SMP_CHECK(!route.empty(), "a call through no module");
   const TaskKey& task = scheduler_.current();
   const bool forward = kind == Kind::kForward;
@@ -301,6 +373,8 @@ Work Server::request(Kind kind, const Route& route, uint64_t call, Work work) {
         .caller = transport_.rank(),
         .hop = forward ? 0 : static_cast<int>(route.size()) - 1,
         .route = route,
+        .takes = std::move(direct.takes),
+        .exports = std::move(direct.exports),
         .body = std::move(work.body),
         .payload = std::move(work.payload)});
   scheduler_.wait(id);
@@ -308,13 +382,34 @@ Work Server::request(Kind kind, const Route& route, uint64_t call, Work work) {
   return std::move(replies_.extract(id).mapped());
 }
 
-Server::Reply Server::call(const Route& route, Work request_work) {
-  const uint64_t call = static_cast<uint64_t>(transport_.rank()) << 40 | ++calls_;
-  return {.call = call, .work = request(Kind::kForward, route, call, std::move(request_work))};
+Server::Reply Server::call(const Route& route, Work work, DirectValues direct) {
+  const uint64_t call = new_id();
+  return {.call = call,
+          .work = request(Kind::kForward, route, call, std::move(work), std::move(direct))};
 }
 
-Work Server::call_backward(const Route& route, uint64_t call, Work gradients) {
-  return request(Kind::kBackward, route, call, std::move(gradients));
+Work Server::call_backward(const Route& route, uint64_t call, Work gradients, DirectValues direct) {
+  return request(Kind::kBackward, route, call, std::move(gradients), std::move(direct));
+}
+
+void Server::send_value(int holder, ValueId id, int destination) {
+  send(holder, {.kind = Kind::kSend,
+                .step = step_,
+                .microbatch = scheduler_.current().microbatch,
+                .caller = destination,
+                .takes = {id}});
+}
+
+std::shared_ptr<transport::Payload> Server::fetch(int holder, ValueId id) {
+  send_value(holder, id, transport_.rank());
+  fetch_ = {.holder = holder, .id = id};
+  const auto deadline = Clock::now() + options_.timeout;
+  while (fetch_->value == nullptr) {
+    auto message = transport_.receive(deadline);
+    if (!message) throw HostError(hang_report());
+    handle(decode(std::move(*message)));
+  }
+  return std::exchange(fetch_, std::nullopt)->value;
 }
 
 void Server::enter_backward() {
@@ -337,6 +432,9 @@ double Server::group_use() const {
 }
 
 void Server::send(int destination, Envelope envelope) {
+  if (const auto drops = drops_.find(destination); drops != drops_.end()) {
+    envelope.drops = std::move(drops_.extract(drops).mapped());
+  }
   timeline_.sent(envelope);
   try {
     transport_.send(destination, encode(std::move(envelope)));
@@ -379,7 +477,7 @@ void Server::guarded(const std::function<void()>& step) {
     throw;
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
-    if (const auto cause = failure_told()) {
+    if (const auto cause = aborted_ ? aborted_ : failure_told()) {
       unwind();
       throw RemoteFailure(*cause);
     }
@@ -417,6 +515,11 @@ void Server::unwind() {
   scheduler_.cancel_all();
   awaited_.clear();
   replies_.clear();
+  values_.clear();
+  parked_.clear();
+  drops_.clear();
+  fetch_.reset();
+  aborted_.reset();
   result_.reset();
   executor_.release(-1);
 }
@@ -440,6 +543,15 @@ std::string Server::hang_report() const {
     waits +=
         fmt::format("\n  microbatch {} waits for the {} of {} of the pipeline group",
                     key.microbatch, wait.phase == Phase::kForward ? "forward" : "backward", route);
+  }
+  if (fetch_) {
+    waits += fmt::format("\n  for a tensor of rank {} of the pipeline group", fetch_->holder);
+  }
+  for (const Envelope& parked : parked_) {
+    if (parked.route.empty()) continue;
+    waits += fmt::format(
+        "\n  microbatch {}: a call of {} waits for an argument that comes from a third rank",
+        parked.microbatch, name_of(parked.route[static_cast<size_t>(parked.hop)].target));
   }
   if (waits.empty()) {
     waits = driver() ? "\n  for the other ranks of the pipeline group"

@@ -14,12 +14,15 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "smp_runtime/pipeline/scheduler.h"
 #include "smp_runtime/pipeline/step_order.h"
 #include "smp_runtime/pipeline/timeline.h"
+#include "smp_runtime/pipeline/value_store.h"
 #include "smp_runtime/pipeline/wire.h"
 #include "smp_runtime/transport/transport.h"
 
@@ -29,6 +32,14 @@ namespace smp::pipeline {
 struct Work {
   std::string body;
   std::shared_ptr<transport::Payload> payload;
+  /// Of a request: what it takes, in that order. Of a result: what it exports.
+  std::vector<std::pair<ValueId, std::shared_ptr<transport::Payload>>> values = {};
+};
+
+/// The tensors of a call that do not travel over its caller.
+struct DirectValues {
+  std::vector<ValueId> takes;   ///< of the request; the rank that serves it first waits for them
+  std::vector<Export> exports;  ///< of the result
 };
 
 struct CallId {
@@ -44,11 +55,16 @@ struct CallId {
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// Calls `target`; keeps what backward() of the same id will need. With `passes_on` the result
-  /// is to be the request of the route's next hop, whose backward() returns its gradients.
-  virtual Work forward(const CallId& id, int64_t target, Work request, bool passes_on) = 0;
+  /// What the result of a call is for.
+  struct Purpose {
+    bool passes_on = false;  ///< it is the request of the route's next hop
+    std::span<const Export> exports;
+  };
+  /// Calls `target`; keeps what backward() of the same id will need. A hop that passes its result
+  /// on gets the gradients from the backward() of the next one.
+  virtual Work forward(const CallId& id, int64_t target, Work request, const Purpose& purpose) = 0;
   /// The gradients of a call's inputs, from those of its outputs.
-  virtual Work backward(const CallId& id, Work gradients) = 0;
+  virtual Work backward(const CallId& id, Work gradients, const Purpose& purpose) = 0;
   /// Drops all that is kept for the microbatch.
   virtual void release(int64_t microbatch) = 0;
   /// An error as text for the other ranks, e.g. a Python traceback.
@@ -93,12 +109,28 @@ class Server {
   };
   /// From a task: sends `request` through `route` and pauses until the result of its last hop is
   /// here. Only inside drive or serve.
-  Reply call(const Route& route, Work request);
+  Reply call(const Route& route, Work request, DirectValues direct = {});
   /// From a task: has the route run the backward of a call made before in this microbatch.
-  Work call_backward(const Route& route, uint64_t call, Work gradients);
+  Work call_backward(const Route& route, uint64_t call, Work gradients, DirectValues direct = {});
+
+  /// A name for a value that a call of this rank exports.
+  [[nodiscard]] ValueId new_value() { return new_id(); }
+  /// From a task: has `holder` send a value to `destination`, which a call of this rank will need.
+  void send_value(int holder, ValueId id, int destination);
+  /// From a task: waits until the value is here. Keeps the baton, so that the order of runs does
+  /// not depend on which values are fetched; messages are handled meanwhile.
+  std::shared_ptr<transport::Payload> fetch(int holder, ValueId id);
+  /// Nobody will ask `holder` for the value again. It learns of it with the next message.
+  void drop(int holder, ValueId id) { drops_[holder].push_back(id); }
+  /// Values that this rank holds; none between steps.
+  [[nodiscard]] size_t values_held() const { return values_.size(); }
   /// From the body: what follows is backward work. Pauses under kSimple, until forwards are done.
   void enter_backward();
 
+  /// The running task; null outside tasks, as in a group of one rank.
+  [[nodiscard]] const TaskKey* task() const {
+    return scheduler_.in_task() ? &scheduler_.current() : nullptr;
+  }
   /// The microbatch of the running task, or -1 outside a step.
   [[nodiscard]] int64_t microbatch() const;
 
@@ -113,11 +145,24 @@ class Server {
     Route route;
     Phase phase;
   };
+  struct Fetch {
+    int holder;
+    ValueId id;
+    std::shared_ptr<transport::Payload> value = nullptr;
+  };
 
   void begin_step(const std::string& kind, int64_t microbatches);
   void follow(const RankOrder& order);
   void run_body(int64_t microbatch, const std::function<void(int64_t)>& body);
   void handle(Envelope envelope);
+  /// Begins what a message asks for, at once or when the values that it takes are here.
+  void take_up(Envelope envelope);
+  void forward_value(const Envelope& request);
+  void receive_value(Envelope envelope);
+  void export_values(const Envelope& request, Work& result);
+  [[nodiscard]] uint64_t new_id() {
+    return static_cast<uint64_t>(transport_.rank()) << 40 | ++ids_;
+  }
   void start_task(Envelope envelope);
   void pass_on(Envelope request, Work result);
   void finish_reply(Envelope envelope);
@@ -131,7 +176,7 @@ class Server {
   std::optional<transport::Message> receive(transport::Clock::time_point deadline);
   [[nodiscard]] std::string name_of(int64_t target) const;
   void drop_order();
-  Work request(Kind kind, const Route& route, uint64_t call, Work work);
+  Work request(Kind kind, const Route& route, uint64_t call, Work work, DirectValues direct);
   void send(int destination, Envelope envelope);
   /// For what the driver is glad to know and can do without.
   void tell_driver(Envelope envelope);
@@ -164,7 +209,12 @@ class Server {
   int64_t ended_ = -1;              ///< a microbatch whose body ended since the loop last looked
   int64_t inline_microbatch_ = -1;  ///< of a group of one rank, which needs no tasks
   bool send_failed_ = false;
-  uint64_t calls_ = 0;
+  uint64_t ids_ = 0;  ///< of calls and values
+  ValueStore values_;
+  std::vector<Envelope> parked_;               ///< wait for values
+  std::map<int, std::vector<ValueId>> drops_;  ///< by holder, not sent yet
+  std::optional<Fetch> fetch_;
+  std::optional<std::string> aborted_;  ///< why, as another rank told us during a fetch
   std::map<Scheduler::WaitId, Awaited> awaited_;
   std::map<Scheduler::WaitId, Work> replies_;
   std::vector<Envelope> early_;  ///< of steps that this rank has not begun

@@ -36,6 +36,8 @@ std::string_view describe(Kind kind) {
       return "gradients of the result";
     case Kind::kBackwardReply:
       return "gradients of the arguments";
+    case Kind::kValue:
+      return "tensor";
     default:
       return "";  // bookkeeping: not drawn
   }

@@ -21,13 +21,32 @@ struct Header {
   int32_t caller;
   int32_t hop;
   uint32_t hops;
+  uint32_t takes;
+  uint32_t exports;
+  uint32_t drops;
   Kind kind;
 };
 struct WireHop {
   int64_t target;
   int64_t owner;
 };
-static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable_v<WireHop>);
+static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable_v<WireHop> &&
+              std::is_trivially_copyable_v<Export>);
+
+template <typename T>
+void append(std::string& bytes, const std::vector<T>& items) {
+  if (items.empty()) return;
+  bytes.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(T));
+}
+
+/// Reads `count` items from `at` on, and moves it behind them.
+template <typename T>
+std::vector<T> read(const std::string& bytes, size_t& at, uint32_t count) {
+  std::vector<T> items(count);
+  if (count > 0) std::memcpy(items.data(), bytes.data() + at, count * sizeof(T));
+  at += count * sizeof(T);
+  return items;
+}
 
 }  // namespace
 
@@ -41,12 +60,18 @@ transport::Message encode(Envelope envelope) {
   header.caller = envelope.caller;
   header.hop = envelope.hop;
   header.hops = static_cast<uint32_t>(envelope.route.size());
+  header.takes = static_cast<uint32_t>(envelope.takes.size());
+  header.exports = static_cast<uint32_t>(envelope.exports.size());
+  header.drops = static_cast<uint32_t>(envelope.drops.size());
   header.kind = envelope.kind;
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   for (const Hop& hop : envelope.route) {
     const WireHop wire{.target = hop.target, .owner = hop.owner};
     bytes.append(reinterpret_cast<const char*>(&wire), sizeof(wire));
   }
+  append(bytes, envelope.takes);
+  append(bytes, envelope.exports);
+  append(bytes, envelope.drops);
   bytes += envelope.body;
   return {.source = -1, .bytes = std::move(bytes), .payload = std::move(envelope.payload)};
 }
@@ -56,18 +81,22 @@ Envelope decode(transport::Message message) {
             message.bytes.size(), message.source);
   Header header{};
   std::memcpy(&header, message.bytes.data(), sizeof(Header));
-  const size_t body_at = sizeof(Header) + header.hops * sizeof(WireHop);
-  SMP_CHECK(header.kind <= Kind::kAbort && message.bytes.size() >= body_at,
+  const size_t size = sizeof(Header) + header.hops * sizeof(WireHop) +
+                      (size_t{header.takes} + header.drops) * sizeof(ValueId) +
+                      header.exports * sizeof(Export);
+  SMP_CHECK(header.kind <= Kind::kAbort && message.bytes.size() >= size,
             "a message of kind {} and {} bytes from rank {}", static_cast<int>(header.kind),
             message.bytes.size(), message.source);
+  size_t at = sizeof(Header);
   Route route;
-  for (uint32_t hop = 0; hop < header.hops; ++hop) {
-    WireHop wire{};
-    std::memcpy(&wire, message.bytes.data() + sizeof(Header) + hop * sizeof(wire), sizeof(wire));
+  for (const WireHop& wire : read<WireHop>(message.bytes, at, header.hops)) {
     route.push_back({.owner = static_cast<int>(wire.owner), .target = wire.target});
   }
   SMP_CHECK(route.empty() || (header.hop >= 0 && header.hop < static_cast<int>(route.size())),
             "hop {} of {} from rank {}", header.hop, route.size(), message.source);
+  auto takes = read<ValueId>(message.bytes, at, header.takes);
+  auto exports = read<Export>(message.bytes, at, header.exports);
+  auto drops = read<ValueId>(message.bytes, at, header.drops);
   return {.kind = header.kind,
           .step = header.step,
           .microbatch = header.microbatch,
@@ -77,7 +106,10 @@ Envelope decode(transport::Message message) {
           .caller = header.caller,
           .hop = header.hop,
           .route = std::move(route),
-          .body = message.bytes.substr(body_at),
+          .takes = std::move(takes),
+          .exports = std::move(exports),
+          .drops = std::move(drops),
+          .body = message.bytes.substr(at),
           .payload = std::move(message.payload),
           .source = message.source};
 }

@@ -22,6 +22,8 @@ enum class Kind : uint8_t {
   kTrail,           ///< all -> driver; body: the visits of microbatch 0 on this rank
   kStepEnd,         ///< driver -> all; carries what the step returns
   kUse,             ///< all -> driver; body: the share of its last step that this rank computed
+  kSend,            ///< caller -> holder of value `call`: send it to rank `caller`
+  kValue,           ///< holder -> who will use value `call`
   kAbort,           ///< any -> all; body: why
 };
 
@@ -37,17 +39,33 @@ struct Hop {
 /// over the caller. Consecutive hops have different owners, and none is the caller.
 using Route = std::vector<Hop>;
 
+/// One tensor of a call's results, or of its gradients, that does not come back to the caller.
+/// Unique in its step: the caller's rank and a counter.
+using ValueId = uint64_t;
+
+/// What shall become of one tensor that the last hop of a call makes.
+struct Export {
+  int32_t output = 0;        ///< which one, in the executor's count
+  int32_t destination = -1;  ///< who will use it; -1: not known, it stays where it is made
+  ValueId id = 0;
+
+  bool operator==(const Export&) const = default;
+};
+
 /// One message. `body` and `payload` belong to the executor; the engine carries them unread.
 struct Envelope {
   Kind kind = Kind::kStepBegin;
   int64_t step = 0;
   int64_t microbatch = 0;
-  uint64_t call = 0;  ///< unique in its step: caller's rank and a counter
-  int depth = 0;      ///< nesting of the work asked for
-  int64_t visit = 0;  ///< see TaskKey
-  int caller = -1;    ///< of calls: who gets the reply
-  int hop = 0;        ///< of calls: where on the route the message is
-  Route route;        ///< of calls
+  uint64_t call = 0;            ///< unique in its step: caller's rank and a counter
+  int depth = 0;                ///< nesting of the work asked for
+  int64_t visit = 0;            ///< see TaskKey
+  int caller = -1;              ///< of calls: who gets the reply
+  int hop = 0;                  ///< of calls: where on the route the message is
+  Route route;                  ///< of calls
+  std::vector<ValueId> takes;   ///< of calls: values that the first hop's request consists of, too
+  std::vector<Export> exports;  ///< of calls
+  std::vector<ValueId> drops;   ///< values that the receiver holds and nobody will ask for again
   std::string body;
   std::shared_ptr<transport::Payload> payload;
   int source = -1;  ///< not sent: the transport knows it

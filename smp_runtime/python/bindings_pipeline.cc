@@ -81,12 +81,24 @@ void use_cuda_device(int device) {
       .setDevice(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
 }
 
+/// `make` gets shape, type and device; None for no stand-ins.
+pipeline::StandInMaker stand_in_maker(py::object make) {
+  if (make.is_none()) return {};
+  return [maker = shared_object(std::move(make))](const transport::TensorMeta& meta) -> at::Tensor {
+    at::Device device(meta.device);
+    if (device.is_cuda()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+    const py::gil_scoped_acquire gil;
+    return (*maker)(meta.sizes, meta.type, device).cast<at::Tensor>();
+  };
+}
+
 class PyEngine {
  public:
   PyEngine(const std::string& group_name, int cuda_device, const std::string& schedule,
            int64_t active_microbatches, bool deterministic, double timeout_seconds,
            std::string name, py::object run_module, std::vector<std::string> module_names,
-           py::object after_backward_outside, std::string timeline_file, int rank, int driver) {
+           py::object after_backward_outside, std::string timeline_file, int rank, int driver,
+           py::object stand_in) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
     pipeline::EngineOptions options{
@@ -115,7 +127,8 @@ class PyEngine {
             [after_backward] {
               const py::gil_scoped_acquire gil;
               (*after_backward)();
-            }};
+            },
+        .direct = {.make_stand_in = stand_in_maker(std::move(stand_in))}};
     const py::gil_scoped_release no_gil;
     std::unique_ptr<transport::Transport> transport;
     if (group_name.empty()) {
@@ -151,6 +164,11 @@ class PyEngine {
           const py::gil_scoped_acquire gil;
           return from_python(collect());
         });
+  }
+
+  at::Tensor data_of(const at::Tensor& stand_in) {
+    const py::gil_scoped_release no_gil;
+    return engine().data_of(stand_in);
   }
 
   PyTree serve() {
@@ -224,16 +242,18 @@ void bind_pipeline(py::module_& module) {
   py::class_<PyEngine>(module, "Engine",
                        "The pipeline engine of this rank; an empty group name means one rank.")
       .def(py::init<const std::string&, int, const std::string&, int64_t, bool, double, std::string,
-                    py::object, std::vector<std::string>, py::object, std::string, int, int>(),
+                    py::object, std::vector<std::string>, py::object, std::string, int, int,
+                    py::object>(),
            py::kw_only(), py::arg("group_name"), py::arg("cuda_device"), py::arg("schedule"),
            py::arg("active_microbatches"), py::arg("deterministic"), py::arg("timeout_seconds"),
            py::arg("name"), py::arg("run_module"), py::arg("module_names"),
            py::arg("after_backward_outside"), py::arg("timeline_file"), py::arg("rank"),
-           py::arg("driver"))
+           py::arg("driver"), py::arg("stand_in"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))
       .def("serve", &PyEngine::serve)
+      .def("data_of", &PyEngine::data_of, py::arg("stand_in"))
       .def("call", &PyEngine::call, py::arg("route"), py::arg("stub"), py::arg("tensors"))
       .def("backward", &PyEngine::backward, py::arg("tensors"), py::arg("gradients"),
            py::arg("scale"))

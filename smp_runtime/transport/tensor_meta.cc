@@ -2,6 +2,7 @@
 #include "smp_runtime/transport/tensor_meta.h"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include <ATen/ops/empty.h>
@@ -34,7 +35,13 @@ void append_meta(std::string& bytes, const at::Tensor& tensor) {
   for (const int64_t size : tensor.sizes()) append_number(bytes, size);
 }
 
-Received allocate_from_meta(std::string_view& bytes) {
+TensorMeta meta_of(const at::Tensor& tensor) {
+  return {.type = tensor.scalar_type(),
+          .device = tensor.device().type(),
+          .sizes = tensor.sizes().vec()};
+}
+
+TensorMeta take_meta(std::string_view& bytes) {
   const int64_t type = take_number(bytes);
   SMP_CHECK(type >= 0 && type < static_cast<int64_t>(at::ScalarType::NumOptions), "tensor type {}",
             type);
@@ -45,7 +52,12 @@ Received allocate_from_meta(std::string_view& bytes) {
   SMP_CHECK(dims >= 0 && dims <= static_cast<int64_t>(bytes.size()), "a tensor of {} dims", dims);
   std::vector<int64_t> sizes(static_cast<size_t>(dims));
   for (int64_t& size : sizes) size = take_number(bytes);
-  return {.tensor = at::empty(sizes, static_cast<at::ScalarType>(type)), .device = device};
+  return {.type = static_cast<at::ScalarType>(type), .device = device, .sizes = std::move(sizes)};
+}
+
+Received allocate_from_meta(std::string_view& bytes) {
+  const TensorMeta meta = take_meta(bytes);
+  return {.tensor = at::empty(meta.sizes, meta.type), .device = meta.device};
 }
 
 }  // namespace smp::transport

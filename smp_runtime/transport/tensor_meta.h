@@ -4,10 +4,17 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace smp::transport {
+
+struct TensorMeta {
+  at::ScalarType type = at::kFloat;
+  at::DeviceType device = at::kCPU;
+  std::vector<int64_t> sizes;
+};
 
 /// A tensor to receive into, on the CPU, and where it then belongs.
 struct Received {
@@ -15,11 +22,16 @@ struct Received {
   at::DeviceType device = at::kCPU;
 };
 
+[[nodiscard]] TensorMeta meta_of(const at::Tensor& tensor);
+
 /// Appends the meta of `tensor`.
 void append_meta(std::string& bytes, const at::Tensor& tensor);
 
-/// Reads one meta from the front of `bytes`, removes it there, and allocates the tensor.
-/// Throws InternalError if the bytes are not a meta.
+/// Reads one meta from the front of `bytes` and removes it there. Throws InternalError if the bytes
+/// are not a meta.
+[[nodiscard]] TensorMeta take_meta(std::string_view& bytes);
+
+/// Takes one meta and allocates its tensor.
 [[nodiscard]] Received allocate_from_meta(std::string_view& bytes);
 
 }  // namespace smp::transport

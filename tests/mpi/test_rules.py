@@ -80,3 +80,9 @@ def test_model_answers_what_is_where(pool):
         ["0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
          "1.num_batches_tracked"]
     )  # fmt: skip
+
+
+def test_remote_modules_see_the_contexts_of_the_step_and_not_those_of_microbatches(pool):
+    results = pool(2).run("rule_jobs:contexts", settings())
+
+    assert results[1] == ([("Latin", "none")] * 2, 2)

@@ -134,6 +134,7 @@ class Engine:
         timeline_file: str,
         rank: int,
         driver: int,
+        stand_in: Callable[..., torch.Tensor] | None,
     ) -> None: ...
     def close(self) -> None: ...
     def drive(
@@ -147,6 +148,7 @@ class Engine:
     def call(
         self, route: Sequence[tuple[int, int]], stub: bytes, tensors: list[torch.Tensor]
     ) -> tuple[bytes, list[torch.Tensor]]: ...
+    def data_of(self, stand_in: torch.Tensor) -> torch.Tensor: ...
     def backward(
         self,
         tensors: Sequence[torch.Tensor],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from unittest import mock
 
@@ -10,6 +11,7 @@ import smdistributed.modelparallel.torch as smp
 import torch
 from smdistributed.modelparallel.torch import remote_modules
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 WIDTH = 4
 
@@ -37,6 +39,40 @@ class Returning(nn.Module):
 @smp.step
 def forward_step(model, x):
     return model(x)
+
+
+LANGUAGE: contextvars.ContextVar[str] = contextvars.ContextVar("LANGUAGE", default="none")
+LEFT_BEHIND: contextvars.ContextVar[str] = contextvars.ContextVar("LEFT_BEHIND", default="none")
+
+
+class CountsProducts(TorchFunctionMode):
+    products = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.products += func is torch.Tensor.mul
+        return func(*args, **(kwargs or {}))
+
+
+def contexts():
+    """Which context variables the remote module saw, which leaves one behind, and whether a mode of
+    its rank's main thread saw calls in it."""
+    seen = []
+
+    def look(x):
+        seen.append((LANGUAGE.get(), LEFT_BEHIND.get()))
+        LEFT_BEHIND.set("by a microbatch")
+        return x
+
+    class Caller(Remote):
+        def forward(self, x):
+            return self.far(self.near(x))
+
+    model = smp.DistributedModel(Caller(Returning(look)))
+    token = LANGUAGE.set("Latin")
+    with CountsProducts() as mode:
+        forward_step(model, torch.ones(2, WIDTH))
+    LANGUAGE.reset(token)
+    return seen, mode.products
 
 
 def send_a_lock():

@@ -18,15 +18,18 @@ namespace smp::pipeline::testing {
 
 class Ranks {
  public:
-  Ranks(int size, ServerOptions server, const std::function<ModuleRunner(int, Engine*&)>& runner)
+  Ranks(int size, ServerOptions server, const std::function<ModuleRunner(int, Engine*&)>& runner,
+        const DirectOptions& direct = {})
       : network_(size), engines_(static_cast<size_t>(size)), handles_(static_cast<size_t>(size)) {
     for (int rank = 0; rank < size; ++rank) {
       const auto at = static_cast<size_t>(rank);
       server.name = fmt::format("rank {}", rank);
       engines_[at] = std::make_unique<Engine>(
-          network_.endpoint(rank),
-          EngineOptions{
-              .server = server, .run_module = runner(rank, handles_[at]), .describe = {}});
+          network_.endpoint(rank), EngineOptions{.server = server,
+                                                 .run_module = runner(rank, handles_[at]),
+                                                 .describe = {},
+                                                 .after_backward_outside = {},
+                                                 .direct = direct});
       handles_[at] = engines_[at].get();
     }
   }

@@ -90,12 +90,13 @@ class ToyExecutor : public Executor {
 
   void attach(Server& server) { server_ = &server; }
 
-  Work forward(const CallId& id, int64_t target, Work request, bool /*passes_on*/) override {
+  Work forward(const CallId& id, int64_t target, Work request,
+               const Purpose& /*purpose*/) override {
     Tape& tape = tapes_[id];
     return work_of(run(static_cast<size_t>(target), value_of(request), tape));
   }
 
-  Work backward(const CallId& id, Work gradients) override {
+  Work backward(const CallId& id, Work gradients, const Purpose& /*purpose*/) override {
     const Tape tape = std::move(tapes_.extract(id).mapped());
     size_t end = tape.size();
     const int64_t result = unrun(tape, end, value_of(gradients));

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from smdistributed.modelparallel.torch.stand_ins import seen
+
 #: Finds a parameter by name; names the one that is meant by the other rank.
 ParameterFinder = Callable[[str], nn.Parameter]
 #: The name of a parameter that lives on another rank, or None for any other tensor.
@@ -32,6 +34,7 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, obj: Any) -> int | str | None:
         if not isinstance(obj, torch.Tensor):
             return None
+        obj = seen(obj)
         if self._remote_name is not None and isinstance(obj, nn.Parameter):
             name = self._remote_name(obj)
             if name is not None:

@@ -34,6 +34,9 @@ class LaunchEnvironment:
     """``SMP_TRACE``: a folder for the timeline of all steps, a file a host."""
     partitioner: str = "auto"
     """``SMP_PARTITIONER``: ``auto``, the best of all methods, or ``compat``, the published one."""
+    direct_exchange: bool = True
+    """``SMP_DIRECT_EXCHANGE``: results of remote modules that only another remote one takes go
+    straight there; 0 or off to have all of them come back to the caller."""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -48,12 +51,17 @@ def read_launch_environment(variables: Mapping[str, str]) -> LaunchEnvironment:
         hosts=_hosts(variables.get("SM_HOSTS", "")),
         timeout_seconds=_positive("SMP_TIMEOUT_SECONDS", variables, _TIMEOUT_SECONDS),
         log_level=int(_positive("SM_LOG_LEVEL", variables, logging.INFO)),
-        progress=variables.get("SMP_PROGRESS", "on").lower() not in ("0", "off", "false"),
+        progress=_switch("SMP_PROGRESS", variables),
         metrics_file=variables.get("SMP_METRICS", ""),
         trace_folder=variables.get("SMP_TRACE", ""),
         partitioner=_partitioner(variables.get("SMP_PARTITIONER", "auto")),
+        direct_exchange=_switch("SMP_DIRECT_EXCHANGE", variables),
         variables=dict(variables),
     )
+
+
+def _switch(name: str, variables: Mapping[str, str]) -> bool:
+    return variables.get(name, "on").lower() not in ("0", "off", "false")
 
 
 def _hosts(text: str) -> tuple[str, ...]:

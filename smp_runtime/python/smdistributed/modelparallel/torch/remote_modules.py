@@ -17,6 +17,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValida
 from smdistributed.modelparallel.torch.log import warning_here
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
+from smdistributed.modelparallel.torch.state_mod import state
 
 
 class RemoteModules:
@@ -105,8 +106,15 @@ class RemoteModules:
     ) -> tuple[bytes, list[torch.Tensor]]:
         """Runs a module or a segment of this partition for another one. The engine calls it.
 
-        With ``passes_on`` the result is to be the one argument of a module of a third one.
+        It sees the context variables of the step's caller on this rank, and none that another
+        microbatch has set. With ``passes_on`` the result is to be the one argument of a module of
+        a third partition.
         """
+        return state.step_context.copy().run(self._run, module_id, stub, tensors, passes_on)
+
+    def _run(
+        self, module_id: int, stub: bytes, tensors: list[torch.Tensor], passes_on: bool
+    ) -> tuple[bytes, list[torch.Tensor]]:
         assert self._ownership is not None and self._routes is not None
         args, kwargs, region = codec.unpack(stub, tensors, self._ownership.find_parameter)
         versions = [tensor._version for tensor in tensors]

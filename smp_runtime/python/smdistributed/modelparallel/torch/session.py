@@ -54,6 +54,8 @@ class Session:
     """Where the ranks of this host write what they did when; empty for nowhere."""
     partitioner: str
     """``auto`` or ``compat``."""
+    direct_exchange: bool
+    """Whether remote modules may hand results to each other."""
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
@@ -206,6 +208,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         os.getpid(),
         timeline_file,
         environment.partitioner,
+        environment.direct_exchange,
     )
 
 

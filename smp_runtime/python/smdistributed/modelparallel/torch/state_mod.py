@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
+from smdistributed.modelparallel.torch.stand_ins import StandIn
 
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.model import DistributedModel
@@ -39,6 +42,8 @@ class State:
         self.optimizer: Any = None
         self.meter: StepMeter | None = None
         self.in_step = False
+        # Of the thread that called the step: what modules that serve other ranks see.
+        self.step_context = contextvars.copy_context()
         self.fed_alike = False  # the batches of the tensor-parallel group were compared
         self.is_tracing = False
         # Of distributed modules: their group, the number of their parameters, their dropout.
@@ -116,10 +121,14 @@ class State:
             timeline_file=session.timeline_file,
             rank=session.identity.rank,
             driver=session.groups.ranks("PP")[0],
+            stand_in=functools.partial(StandIn, self._data_of) if session.direct_exchange else None,
         )
         if cfg.offload_activations:
             self.activation_store = _runtime.ActivationStore(cfg.activation_loading_horizon)
         return self._engine
+
+    def _data_of(self, stand_in: torch.Tensor) -> torch.Tensor:
+        return self.require_engine().data_of(stand_in)
 
     def require_engine(self) -> _runtime.Engine:
         if self._engine is None:

@@ -27,6 +27,7 @@ __all__ = ["StepOutput", "step"]
 @contextlib.contextmanager
 def _in_step() -> Iterator[None]:
     state.in_step = True
+    state.step_context = contextvars.copy_context()
     try:
         yield
     finally:
