@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random models over random placements: what several ranks compute is what one computes.
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -153,7 +157,8 @@ Route route_from(const Model& model, const std::vector<size_t>& modules, size_t 
 
 /// Steps of `original` over `ranks` ranks, by its nodes' owners.
 StepResult run_split(const Model& original, int ranks, const ServerOptions& options,
-                     const at::Tensor& batch, int64_t microbatches, int steps, Exchange exchange) {
+                     const at::Tensor& batch, int64_t microbatches, int steps, Exchange exchange,
+                     std::optional<uint32_t> late = {}) {
   std::vector<Model> replicas;
   for (int rank = 0; rank < ranks; ++rank) replicas.push_back(replica(original));
   std::vector<CallChain> calls(static_cast<size_t>(ranks));
@@ -178,7 +183,7 @@ StepResult run_split(const Model& original, int ranks, const ServerOptions& opti
           run_node(replicas[at], static_cast<size_t>(module), arguments.tensors[0], calls[at]));
     };
   };
-  Ranks group(ranks, options, runner, direct);
+  Ranks group(ranks, options, runner, direct, late);
   for (int rank = 0; rank < ranks; ++rank) {
     const auto at = static_cast<size_t>(rank);
     engines[at] = &group.engine(rank);
@@ -283,6 +288,32 @@ TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
     expect_same(run_alone(model, batch, 4), split, [](const at::Tensor& a, const at::Tensor& b) {
       return at::allclose(a, b, 1e-5, 1e-6);
     });
+  }
+}
+
+/// SMP_FUZZ_ROUNDS says how many.
+TEST(Engine, StandInsComputeTheSameHoweverLateMessagesAre) {
+  const char* rounds = std::getenv("SMP_FUZZ_ROUNDS");
+  const uint32_t count = rounds == nullptr ? 60 : static_cast<uint32_t>(std::stoul(rounds));
+  for (uint32_t seed = 1; seed <= count; ++seed) {
+    std::mt19937 random(seed);
+    at::manual_seed(seed);
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    const Model model = random_model(random, Numbers::kWhole, ranks, 2 + random() % 8);
+    const int64_t microbatches = int64_t{1} << (random() % 3);
+    const at::Tensor batch = random_tensor(Numbers::kWhole, {microbatches * 2, kWidth});
+    const ServerOptions options{
+        .schedule = random() % 2 == 0 ? Schedule::kSimple : Schedule::kInterleaved,
+        .active_microbatches = static_cast<int64_t>(1 + random() % 5),
+        .deterministic = random() % 2 == 0,
+        .timeout = std::chrono::minutes(1)};
+
+    const StepResult split = run_split(model, ranks, options, batch, microbatches, /*steps=*/3,
+                                       Exchange::kStandIns, seed);
+
+    expect_same(run_alone(model, batch, microbatches), split,
+                [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); });
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,23 +14,24 @@
 
 #include "smp_runtime/pipeline/engine.h"
 #include "smp_runtime/transport/loopback.h"
+#include "tests/unit/pipeline/slow_transport.h"
 
 namespace smp::pipeline::testing {
 
 class Ranks {
  public:
   Ranks(int size, ServerOptions server, const std::function<ModuleRunner(int, Engine*&)>& runner,
-        const DirectOptions& direct = {})
+        const DirectOptions& direct = {}, std::optional<uint32_t> late = {})
       : network_(size), engines_(static_cast<size_t>(size)), handles_(static_cast<size_t>(size)) {
     for (int rank = 0; rank < size; ++rank) {
       const auto at = static_cast<size_t>(rank);
       server.name = fmt::format("rank {}", rank);
       engines_[at] = std::make_unique<Engine>(
-          network_.endpoint(rank), EngineOptions{.server = server,
-                                                 .run_module = runner(rank, handles_[at]),
-                                                 .describe = {},
-                                                 .after_backward_outside = {},
-                                                 .direct = direct});
+          endpoint(rank, late), EngineOptions{.server = server,
+                                              .run_module = runner(rank, handles_[at]),
+                                              .describe = {},
+                                              .after_backward_outside = {},
+                                              .direct = direct});
       handles_[at] = engines_[at].get();
     }
   }
@@ -58,6 +60,13 @@ class Ranks {
   }
 
  private:
+  /// With a seed messages come late at random.
+  std::unique_ptr<transport::Transport> endpoint(int rank, std::optional<uint32_t> late) {
+    auto fast = network_.endpoint(rank);
+    if (!late) return fast;
+    return std::make_unique<SlowTransport>(std::move(fast), *late + static_cast<uint32_t>(rank));
+  }
+
   transport::LoopbackNetwork network_;
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<Engine*> handles_;
