@@ -19,4 +19,6 @@ def pool() -> Iterator[Callable[[int], RankPool]]:
 
     yield of_size
     for one in pools.values():
+        one.dismiss()
+    for one in pools.values():
         one.close()

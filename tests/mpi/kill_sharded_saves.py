@@ -136,6 +136,8 @@ def all_words(hear: Connection) -> list[int | str]:
 
 def main() -> None:
     times, generator = int(sys.argv[1]), random.Random(int(sys.argv[2]))
+    # The first optimizer of a process imports for a second: here, and not in each forked rank.
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1)
     told = 0
     with tempfile.TemporaryDirectory() as folder:
         for number in range(times):

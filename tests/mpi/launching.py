@@ -6,9 +6,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+Result = TypeVar("Result")
 JOBS = Path(__file__).resolve().parent / "jobs"
 _LIMIT_SECONDS = 240
 
@@ -46,6 +50,13 @@ def run_torchrun(processes: int, job: str, *args: str, **variables: str) -> Outc
 def run_alone(job: str, *args: str, **variables: str) -> Outcome:
     """As one bare process."""
     return _run([sys.executable, str(JOBS / job), *args], variables)
+
+
+def together(*jobs: Callable[[], Result]) -> list[Result]:
+    """Results of jobs that have nothing to do with each other, run at the same time: one process
+    alone leaves processors idle, and so do ranks that start."""
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        return [future.result() for future in [threads.submit(job) for job in jobs]]
 
 
 def _run(command: list[str], variables: dict[str, str]) -> Outcome:

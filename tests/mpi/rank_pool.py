@@ -112,9 +112,13 @@ class RankPool:
         self._log.flush()
         return Path(self._log.name).read_text(errors="replace")[-4000:]
 
-    def close(self) -> None:
+    def dismiss(self) -> None:
+        """Lets the ranks end; close() waits for it."""
         for connection in self._ranks.values():
             connection.close()
+
+    def close(self) -> None:
+        self.dismiss()
         try:
             self._mpirun.wait(10)
         except subprocess.TimeoutExpired:

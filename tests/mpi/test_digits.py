@@ -10,7 +10,7 @@ from pathlib import Path
 import sklearn.datasets
 import torch
 
-from tests.mpi.launching import Outcome, run_alone, run_mpi
+from tests.mpi.launching import Outcome, run_alone, run_mpi, together
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
 
@@ -35,13 +35,12 @@ def curve(folder: Path, outcome: Outcome) -> dict[str, object]:
 def test_pipeline_times_data_learns_digits_along_the_curve_of_one_process(tmp_path: Path) -> None:
     one, four = tmp_path / "one", tmp_path / "four"
 
-    alone = curve(one, run_alone(str(EXAMPLE), **variables(one, microbatches=4)))
-    split = curve(
-        four,
-        run_mpi(
-            4, str(EXAMPLE), **variables(four, microbatches=4, pipeline_parallel_degree=2, ddp=True)
-        ),
+    settings = {"microbatches": 4, "pipeline_parallel_degree": 2, "ddp": True}
+    outcomes = together(
+        lambda: run_alone(str(EXAMPLE), **variables(one, microbatches=4)),
+        lambda: run_mpi(4, str(EXAMPLE), **variables(four, **settings)),
     )
+    alone, split = curve(one, outcomes[0]), curve(four, outcomes[1])
 
     assert split["accuracy"] >= 0.95
     assert len(split["loss"]) == len(alone["loss"]) > 200

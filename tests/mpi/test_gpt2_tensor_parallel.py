@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from launching import run_mpi
+from launching import run_mpi, together
 
 transformers = pytest.importorskip("transformers", reason="the example's model is of transformers")
 SCRIPT = "../../../examples/gpt2_tensor_parallel/train.py"
@@ -22,8 +22,9 @@ def train(processes, *args, **settings):
 
 
 def test_gpt2_learns_the_manual_as_one_process_does(tmp_path):
-    losses, whole = train(1)
-    split, held = train(2, "--save", str(tmp_path), tensor_parallel_degree=2)
+    (losses, whole), (split, held) = together(
+        lambda: train(1), lambda: train(2, "--save", str(tmp_path), tensor_parallel_degree=2)
+    )
 
     assert len(losses) == len(split) == 30
     # Some norms are computed in 32 bits.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.mpi.launching import run_alone, run_mpi
+from tests.mpi.launching import run_alone, run_mpi, together
 
 HERE = Path(__file__).parent / "published"
 RUNNER = str(HERE / "run_as_cuda.py")
@@ -30,9 +30,11 @@ def run(ranks: int, script: str, out: Path, *arguments: str, **settings: object)
 
 
 def test_digits_script_learns_on_four_processes_as_on_one(tmp_path: Path) -> None:
-    alone = run(1, "mnist.py", tmp_path / "1", "--epochs", "1", microbatches=4)
-    split = run(2, "mnist.py", tmp_path / "2", "--epochs", "1", microbatches=4, partitions=2,
-                ddp=True, pipeline="interleaved", optimize="speed")  # fmt: skip
+    alone, split = together(
+        lambda: run(1, "mnist.py", tmp_path / "1", "--epochs", "1", microbatches=4),
+        lambda: run(2, "mnist.py", tmp_path / "2", "--epochs", "1", microbatches=4, partitions=2,
+                    ddp=True, pipeline="interleaved", optimize="speed"),
+    )  # fmt: skip
     # Adadelta without data parallelism: the same sums, but for the order of the microbatches.
     for ours, expected in zip(split[0][2], alone[0][2], strict=True):
         assert ours == pytest.approx(expected, rel=1e-3)
@@ -52,6 +54,13 @@ def test_digits_script_learns_on_four_processes_as_on_one(tmp_path: Path) -> Non
     assert resumed[0][2][0] < four[0][2][0] / 4
 
 
+@pytest.fixture(scope="module")
+def language_model_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    run(1, "gpt.py", folder, partitions=1)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("ranks", "arguments", "settings"),
     [
@@ -60,18 +69,24 @@ def test_digits_script_learns_on_four_processes_as_on_one(tmp_path: Path) -> Non
     ],
 )
 def test_language_model_follows_the_curve_of_one_process_and_resumes(
-    tmp_path: Path, ranks: int, arguments: tuple[str, ...], settings: dict[str, object]
+    language_model_alone: Path,
+    tmp_path: Path,
+    ranks: int,
+    arguments: tuple[str, ...],
+    settings: dict[str, object],
 ) -> None:
     folder = str(tmp_path / "checkpoints")
-    alone = run(1, "gpt.py", tmp_path / "1", partitions=1)
+    alone = json.loads((language_model_alone / "results.json").read_text())
     assert alone["losses"][-1] < alone["losses"][0] * 0.8
 
     split = run(ranks, "gpt.py", tmp_path / "2", *arguments, "--checkpoints", folder,
                 "--save_at", "6", **settings)  # fmt: skip
-    resumed = run(ranks, "gpt.py", tmp_path / "3", *arguments, "--checkpoints", folder,
-                  "--resume", "1", **settings)  # fmt: skip
-    alone_resumed = run(1, "gpt.py", tmp_path / "4", "--checkpoints", folder, "--resume", "1",
-                        partitions=1)  # fmt: skip
+    resumed, alone_resumed = together(
+        lambda: run(ranks, "gpt.py", tmp_path / "3", *arguments, "--checkpoints", folder,
+                    "--resume", "1", **settings),
+        lambda: run(1, "gpt.py", tmp_path / "4", "--checkpoints", folder, "--resume", "1",
+                    partitions=1),
+    )  # fmt: skip
 
     # Doubles: only the order of sums differs.
     assert split["losses"] == pytest.approx(alone["losses"], rel=1e-9)
@@ -80,7 +95,7 @@ def test_language_model_follows_the_curve_of_one_process_and_resumes(
     if ranks == 2:
         assert split["held"] == pytest.approx(alone["held"], rel=1e-9)
     whole = torch.load(tmp_path / "2" / "whole" / "fullmodel.pt")
-    expected = torch.load(tmp_path / "1" / "whole" / "fullmodel.pt")
+    expected = torch.load(language_model_alone / "whole" / "fullmodel.pt")
     assert whole.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(whole[name], value, rtol=1e-6, atol=1e-8)
