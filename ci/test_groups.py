@@ -191,11 +191,12 @@ def grid(group: Group) -> Count:
         "PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi",
         "OMP_NUM_THREADS": "1",
     }
-    count = group.ctest("release", "--tests-regex", "^pipeline_fuzz_test$")
+    count = group.ctest("release", "--tests-regex", "^pipeline_(fuzz|placement)_test$")
     names = (
         "tests/mpi/test_real_models.py",
         "tests/mpi/test_sharded_models.py",
         "tests/mpi/test_kills.py",
+        "tests/mpi/test_direct_exchange.py",
     )
     return count + group.pytest(*names, "tests/python/test_checkpoints.py")
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of remote modules that go straight to the next one: the same numbers, fewer bytes."""
 
+import os
+
 import pytest
 import torch
 from jobs.direct_jobs import LAYERS, MICROBATCHES, STEPS, Loop, batches, train_alone
@@ -70,3 +72,15 @@ def test_a_failure_behind_a_stand_in_reaches_all_ranks_and_the_next_step_works(p
     assert len({mean for _, mean in results}) == 1
     for text, _ in results:
         assert "layer fails on purpose" in text
+
+
+@pytest.mark.skipif(os.environ.get("SMP_LONG_TESTS") != "1", reason="1,000 steps: with --long only")
+@pytest.mark.parametrize("schedule", ["simple", "interleaved"])
+def test_a_thousand_steps_take_no_more_memory_than_five_hundred(pool, schedule):
+    results = pool(4).run("direct_jobs:watch_memory", {**CONFIG, "pipeline": schedule}, 1000, 100)
+
+    for resident in results:
+        assert len(resident) == 10
+        # The allocator takes a few hundred steps to settle. One tensor of 4 KiB kept each step
+        # would be 2 MiB from then on.
+        assert resident[-1] - resident[4] < 512 * 1024, resident

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from jobs.sharded_model_jobs import resident_bytes
 from torch import nn
 
 LAYERS, WIDTH, ROWS, MICROBATCHES, STEPS = 8, 16, 32, 4, 3
@@ -64,6 +65,14 @@ def our_step(model, batch):
     return loss
 
 
+def distributed(habit: str):
+    """The model, its consecutive layers on consecutive partitions, and the module in it."""
+    module = Loop(habit).double()
+    for number, layer in enumerate(module.layers):
+        smp.set_partition(layer, number * smp.pp_size() // LAYERS)
+    return smp.DistributedModel(module), module
+
+
 def batches() -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(6)
     shape = (ROWS * MICROBATCHES, WIDTH)
@@ -84,11 +93,7 @@ def train_alone(habit: str):
 def train(habit: str):
     """Losses, gradients of this rank's parameters, what the model kept, and the bytes that all
     ranks sent in each step."""
-    module = Loop(habit).double()
-    size = smp.pp_size()
-    for number, layer in enumerate(module.layers):
-        smp.set_partition(layer, number * size // LAYERS)
-    model = smp.DistributedModel(module)
+    model, module = distributed(habit)
     losses, sent = [], []
     for batch in batches():
         loss = our_step(model, batch)
@@ -109,10 +114,7 @@ def _looks(module: Loop):
 
 def evaluate():
     """Outputs without gradients."""
-    module = Loop("none").double()
-    for number, layer in enumerate(module.layers):
-        smp.set_partition(layer, number * smp.pp_size() // LAYERS)
-    model = smp.DistributedModel(module)
+    model, _ = distributed("none")
 
     @smp.step
     def forward(model, batch):
@@ -122,6 +124,18 @@ def evaluate():
         return [forward(model, batch).concat() for batch in batches()]
 
 
+def watch_memory(steps: int, every: int):
+    """Resident memory after each `every` steps."""
+    model, _ = distributed("none")
+    batch = batches()[0]
+    found = []
+    for number in range(1, steps + 1):
+        our_step(model, batch)
+        if number % every == 0:
+            found.append(resident_bytes())
+    return found
+
+
 class Failing(nn.Module):
     def forward(self, x):
         raise ValueError("layer fails on purpose")
@@ -129,10 +143,7 @@ class Failing(nn.Module):
 
 def fail_behind_a_stand_in():
     """The last layer fails in the second step, when its argument is a stand-in at the caller."""
-    module = Loop("none").double()
-    for number, layer in enumerate(module.layers):
-        smp.set_partition(layer, number * smp.pp_size() // LAYERS)
-    model = smp.DistributedModel(module)
+    model, module = distributed("none")
     our_step(model, batches()[0])
     last = module.layers[-1]
     if smp.rank() == smp.pp_size() - 1:

@@ -291,6 +291,16 @@ TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
   }
 }
 
+/// Whether all numbers are far from where whole ones stop being exact.
+bool exact(const StepResult& result) {
+  const auto small = [](const at::Tensor& tensor) {
+    return !tensor.defined() || tensor.abs().max().item<double>() < 1e12;
+  };
+  return std::ranges::all_of(result.losses, small) &&
+         std::ranges::all_of(result.weight_grads, small) &&
+         std::ranges::all_of(result.bias_grads, small);
+}
+
 /// SMP_FUZZ_ROUNDS says how many.
 TEST(Engine, StandInsComputeTheSameHoweverLateMessagesAre) {
   const char* rounds = std::getenv("SMP_FUZZ_ROUNDS");
@@ -308,10 +318,13 @@ TEST(Engine, StandInsComputeTheSameHoweverLateMessagesAre) {
         .deterministic = random() % 2 == 0,
         .timeout = std::chrono::minutes(1)};
 
+    const StepResult alone = run_alone(model, batch, microbatches);
+    if (!exact(alone)) continue;
+
     const StepResult split = run_split(model, ranks, options, batch, microbatches, /*steps=*/3,
                                        Exchange::kStandIns, seed);
 
-    expect_same(run_alone(model, batch, microbatches), split,
+    expect_same(alone, split,
                 [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); });
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
