@@ -8,6 +8,9 @@
 //   SMDDP_FABRIC_PROVIDER           of libfabric between hosts, e.g. efa or tcp; else that of
 //                                   FI_PROVIDER, else efa where a device is, else one over TCP
 //   SMDDP_INTERFACE                 to other hosts, e.g. eth0; else the one to MASTER_ADDR
+//
+// libfabric has variables of its own. One has another default here, which Python sets before
+// libfabric starts: FI_OFI_RXM_EAGER_LIMIT, 262144 (backend_registration.py).
 #pragma once
 
 #include "smp_runtime/collectives/communicator.h"

@@ -212,11 +212,17 @@ c10::intrusive_ptr<c10d::Backend> SmddpBackend::split(const c10::intrusive_ptr<c
                                                       const c10::intrusive_ptr<Options>& options) {
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
+  if (store == split_store_) {
+    if (auto made = split_group_.lock()) return made;
+  }
   std::vector<int64_t> global_ranks;
   for (const int rank : ranks) global_ranks.push_back(communicator_->name(rank));
-  return c10::make_intrusive<SmddpBackend>(store, static_cast<int>(mine - ranks.begin()),
-                                           static_cast<int>(ranks.size()),
-                                           options ? options->timeout : timeout_, global_ranks);
+  const c10::intrusive_ptr<c10d::Backend> made = c10::make_intrusive<SmddpBackend>(
+      store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
+      options ? options->timeout : timeout_, global_ranks);
+  split_store_ = store;
+  split_group_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
+  return made;
 }
 
 /// The messages of pairs of ranks; made by the first call that needs them.

@@ -127,6 +127,11 @@ class SmddpBackend : public c10d::Backend {
   c10::intrusive_ptr<PendingWork> pair_work(c10d::OpType type, Tensors& tensors, int tag,
                                             const char* operation);
 
+  // What the last split() made, and of what: c10d asks once for each type of device, and one end of
+  // the new group serves all of them. Of the thread that makes groups.
+  c10::intrusive_ptr<c10d::Store> split_store_;
+  c10::weak_intrusive_ptr<c10d::Backend> split_group_{c10::intrusive_ptr<c10d::Backend>()};
+
   C10dStore keys_;
   Knobs knobs_;
   CallbackThreads callbacks_;

@@ -25,7 +25,7 @@ def test_collectives_of_all_types_and_shapes_hold(size: int) -> None:
 
     assert outcome.code == 0, outcome.output
     checks = ("reductions", "movements", "layouts", "same_bits", "asynchronous")
-    for check in (*checks, "pairs", "unasked", "callbacks"):
+    for check in (*checks, "pairs", "unasked", "splits", "forks", "callbacks"):
         assert outcome.output.count(f"{check} hold") == size
 
 
@@ -67,6 +67,14 @@ def test_a_rank_that_does_not_come_is_named_when_the_time_is_up() -> None:
     assert {0, 1, 3} <= set(seen)
     for rank in (0, 1, 3):
         assert "for rank(s) 2, which did not take part" in seen[rank][1]
+
+
+def test_two_jobs_on_one_host_do_not_see_each_other_nor_each_others_end() -> None:
+    seen = reports("neighbours")
+
+    assert sorted(seen) == [0, 2, 3]  # with the right sums
+    assert "the process of rank 1" in seen[0][1]
+    assert seen[2][1] == seen[3][1] == "no error"
 
 
 def test_sizes_that_differ_are_an_error_on_every_rank() -> None:

@@ -20,7 +20,7 @@ def test_two_hosts_hold_all_that_one_does_and_name_the_rank_that_is_killed() -> 
     outputs = [output for _, output in outcomes]
     checks = ("reductions", "movements", "layouts", "same_bits", "asynchronous", "pairs")
     for rank, output in enumerate(outputs):
-        for check in (*checks, "unasked", "callbacks", "as_gloo", "no_efa"):
+        for check in (*checks, "unasked", "splits", "forks", "callbacks", "as_gloo", "no_efa"):
             assert f"rank {rank}: {check} hold" in output, output
     for rank in (0, 1, 2):  # rank 3, on the other host of ranks 0 and 1, was killed
         assert outcomes[rank][0] == 0, outputs[rank]

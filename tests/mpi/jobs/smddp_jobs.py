@@ -280,6 +280,50 @@ def unasked() -> None:
         work.wait()
 
 
+def splits() -> None:
+    """torch.distributed.split_group, which asks for a device; two groups at once, one rank left."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    world = dist.group.WORLD
+    assert world is not None
+    groups = [[r for r in range(size - 1) if r % 2 == half] for half in (0, 1)]
+    limit = timedelta(seconds=60)
+    for _ in range(2):  # one end of a group serves all devices; the next split is another group
+        world.bound_device_id = torch.device("cuda:0")
+        try:
+            ours = dist.split_group(
+                split_ranks=[ranks for ranks in groups if ranks] or [[0]],
+                timeout=limit,
+                pg_options=torch._C._distributed_c10d.Backend.Options("smddp", limit),
+            )
+        finally:
+            world.bound_device_id = None
+        mine = next((ranks for ranks in groups if rank in ranks), None)
+        if mine is None or ours is None:
+            assert (mine is None) == (ours is None) or size == 1
+            continue
+        assert dist.get_process_group_ranks(ours) == mine
+        data = torch.full((50_000,), float(rank))
+        dist.all_reduce(data, group=ours)
+        same(data, torch.full_like(data, float(sum(mine))), ("split", mine))
+
+
+def forks() -> None:
+    """A forked process may compute, and is told that the groups are its parent's."""
+    child = os.fork()
+    if child == 0:
+        told = False
+        try:
+            dist.all_reduce(torch.ones(3))
+        except RuntimeError as error:
+            told = "in a forked process; make groups after the fork" in str(error)
+        os._exit(0 if told else 1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    data = torch.ones(70_000)
+    dist.all_reduce(data)
+    same(data, torch.full_like(data, float(dist.get_world_size())), "after a fork")
+
+
 def callbacks() -> None:
     """A callback may start a collective and wait for its future, as PowerSGD's hook does."""
     size = dist.get_world_size()
@@ -333,7 +377,18 @@ def report(*checks: Callable[[], None]) -> None:
 
 
 def collectives() -> None:
-    report(reductions, movements, layouts, same_bits, asynchronous, pairs, unasked, callbacks)
+    report(
+        reductions,
+        movements,
+        layouts,
+        same_bits,
+        asynchronous,
+        pairs,
+        unasked,
+        splits,
+        forks,
+        callbacks,
+    )
 
 
 def no_efa() -> None:
@@ -433,13 +488,46 @@ def _fault(rank: int, size: int, fault: str, folder: str) -> None:
     os._exit(0)  # no goodbye: the group is broken
 
 
+def _neighbour(rank: int, _size: int, _name: str, folder: str) -> None:
+    """Ranks 0 and 1 are one job, 2 and 3 another. Rank 1 is killed; ranks 2 and 3 go on."""
+    job = rank // 2
+    store = dist.FileStore(f"{folder}/store{job}", 2)
+    dist.init_process_group("smddp", store=store, rank=rank % 2, world_size=2)
+    both = dist.FileStore(f"{folder}/both", 4)  # for order alone
+    for turn in range(3):
+        both.add(f"turn{turn}", 1)
+        while both.add(f"turn{turn}", 0) < 4:  # the parent ends what hangs
+            time.sleep(0.01)
+        data = torch.full((100_000,), float(rank))
+        dist.all_reduce(data)
+        same(data, torch.full_like(data, float(4 * job + 1)), ("job", job))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    text = "no error"
+    try:
+        dist.all_reduce(torch.ones(100_000))
+    except dist.DistBackendError as error:
+        text = str(error)
+    both.add("seen", 1)
+    while both.add("seen", 0) < 3:
+        time.sleep(0.01)
+    if job == 1:
+        data = torch.ones(100_000)
+        dist.all_reduce(data)
+        same(data, torch.full_like(data, 2.0), "the other job")
+    with open(f"{folder}/{rank}", "w") as file:
+        file.write(f"0 {text}")
+    os._exit(0)
+
+
 def faults() -> None:
     """Prints what each rank of four saw of each fault."""
-    for fault in ("killed", "late", "mismatch"):
+    for fault in ("killed", "late", "mismatch", "neighbours"):
         with tempfile.TemporaryDirectory() as folder:
             # This process has imported everything and done nothing: its children need not import.
+            body = _neighbour if fault == "neighbours" else _fault
             processes = multiprocessing.start_processes(
-                _fault, (4, fault, folder), nprocs=4, join=False, start_method="fork"
+                body, (4, fault, folder), nprocs=4, join=False, start_method="fork"
             ).processes
             for process in processes:
                 process.join(120)
