@@ -198,10 +198,13 @@ def _with_hook(hook):
     )
 
 
-def test_an_init_hook_that_declines_leaves_the_module_without_a_word():
+def test_an_init_hook_that_declines_leaves_the_module_and_the_log_says_so():
     plan = _with_hook(lambda width, depth=1: None)
 
-    assert (plan.replacements, plan.left) == ([], [])
+    assert plan.replacements == []
+    assert list(lines(plan)) == [
+        "tensor parallelism: left as it is: 0, because the init_hook of Plain declined"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,7 @@ def plan_tensor_parallelism(root: nn.Module, lookup: Lookup, degree: int) -> Ten
                 used.update(_constructor(registration).parameters.keys() & mark.config.keys())
                 seen.update(module.modules())
                 return
-            if verdict is not None:
-                plan.left.append(verdict)
+            plan.left.append(verdict)
         below = mark_below(module, inherited)
         for child_name, child in module.named_children():
             visit(f"{name}.{child_name}" if name else child_name, child, below)
@@ -101,8 +100,7 @@ def _judge(
     overrides: Mapping[str, Any],
     users: Mapping[nn.Parameter, set[nn.Module]],
     degree: int,
-) -> Replacement | Left | None:
-    """None: the init hook declined."""
+) -> Replacement | Left:
     partner = _partner_in_weights(module, users)
     if partner is not None:
         return Left(name, f"it shares {partner} with a module outside of it")
@@ -115,7 +113,7 @@ def _judge(
         return Left(name, f"it was made before {type(module).__name__} was registered")
     hooked = _hooked(name, registration, made_with)
     if hooked is None:
-        return None
+        return Left(name, f"the init_hook of {type(module).__name__} declined")
     args, kwargs = hooked
     known = _constructor(registration).parameters
     kwargs = {**kwargs, **{key: value for key, value in overrides.items() if key in known}}

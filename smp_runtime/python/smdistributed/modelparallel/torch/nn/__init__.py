@@ -3,7 +3,7 @@
 
 In the order in which they build on each other: tensor_group, borders (where activations change
 hands), parameter_slices, initial_values, random_streams; linear, embedding, layer_norm; the blocks
-of a transformer from attention_layer to lm_head.
+of a transformer from residual_block to lm_head.
 """
 
 from __future__ import annotations

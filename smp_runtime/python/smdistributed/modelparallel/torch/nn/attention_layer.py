@@ -12,17 +12,16 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import borders
 from smdistributed.modelparallel.torch.nn.attention_scores import alibi_bias, hidden_keys, rotated
-from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
 from smdistributed.modelparallel.torch.nn.linear import ColumnLinear, RowLinear
 from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
 from smdistributed.modelparallel.torch.nn.random_streams import dropout
-from smdistributed.modelparallel.torch.nn.tensor_group import slices_activations, tp_rank, tp_size
+from smdistributed.modelparallel.torch.nn.residual_block import ResidualBlock
+from smdistributed.modelparallel.torch.nn.tensor_group import tp_rank, tp_size
 
 Tensors = tuple[torch.Tensor | None, ...]
 
 
-class DistributedAttentionLayer(DistributedModule):
+class DistributedAttentionLayer(ResidualBlock):
     """Self- or cross-attention, a linear layer, dropout, the residual, layer norms.
 
     ``forward((hidden, mask))``, or ``((hidden, cross_states, mask))`` with cross attention, returns
@@ -92,19 +91,20 @@ class DistributedAttentionLayer(DistributedModule):
     ) -> None:
         name = "DistributedAttentionLayer"
         require_divisible(name, num_attention_heads=num_attention_heads, hidden_size=hidden_size)
-        if add_residual and not pre_layernorm and not post_layernorm:
-            raise SMPValidationError(
-                f"{name}: one of pre_layernorm and post_layernorm must be True"
-            )
-        super().__init__()
+        super().__init__(
+            hidden_size,
+            hidden_dropout_prob,
+            pre_layernorm=pre_layernorm,
+            post_layernorm=post_layernorm,
+            add_residual=add_residual,
+            fp32_residual_addition=fp32_residual_addition,
+        )
         self.num_attention_heads, self.attention_head_size = (
             num_attention_heads,
             attention_head_size,
         )
         self.local_attention_heads = num_attention_heads // tp_size()
-        self.hidden_size = hidden_size
         self.attention_dropout_prob = attention_dropout_prob
-        self.hidden_dropout_prob = hidden_dropout_prob
         self.cross_attention = cross_attention
         self.causal_mask_size = causal_mask_size
         self.window_size = window_size
@@ -114,7 +114,6 @@ class DistributedAttentionLayer(DistributedModule):
         self.rotary_emb_base, self.rotary_interleaved = rotary_emb_base, rotary_interleaved
         self.use_alibi, self.alibi_bias_max = use_alibi, alibi_bias_max
         self.flash_attention, self.fused_softmax = flash_attention, fused_softmax
-        self.add_residual, self.fp32_residual_addition = add_residual, fp32_residual_addition
         self.layer_idx = layer_idx
         self.scale = 1 / math.sqrt(attention_head_size) if scale_attention_scores else 1.0
         if scale_attn_by_layer_idx:
@@ -125,10 +124,7 @@ class DistributedAttentionLayer(DistributedModule):
         self.key = ColumnLinear(hidden_size, inner, use_qkv_bias, deviation)
         self.value = ColumnLinear(hidden_size, inner, use_qkv_bias, deviation)
         self.dense = RowLinear(inner, hidden_size, use_attn_dense_bias, deviation)
-        self.pre_layernorm = (
-            RegionLayerNorm(hidden_size, layernorm_epsilon) if pre_layernorm else None
-        )
-        self.layernorm = RegionLayerNorm(hidden_size, layernorm_epsilon) if post_layernorm else None
+        self._add_norms(layernorm_epsilon)
 
     def forward(self, inputs: Tensors) -> torch.Tensor:
         between = ("cross_states",) if self.cross_attention else ()
@@ -145,8 +141,7 @@ class DistributedAttentionLayer(DistributedModule):
     def _attend(
         self, hidden: torch.Tensor, cross: torch.Tensor | None, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        normal = hidden if self.pre_layernorm is None else self.pre_layernorm(hidden)
-        whole = borders.to_columns(normal)
+        whole = borders.to_columns(self._begun(hidden))
         source = whole if cross is None else borders.to_columns(cross)
         query, key = self._by_heads(self.query(whole)), self._by_heads(self.key(source))
         value = self._by_heads(self.value(source))
@@ -154,12 +149,7 @@ class DistributedAttentionLayer(DistributedModule):
             how = (self.rotary_dim, self.rotary_emb_base, self.rotary_interleaved)
             query, key = rotated(query, *how), rotated(key, *how)
         context = self._context(query, key, value, mask)
-        output = self.dense(context.transpose(1, 2).flatten(2))
-        sliced = slices_activations()
-        output = dropout(output, self.hidden_dropout_prob, self.training, own=sliced)
-        if self.add_residual:
-            output = added(output, hidden, self.fp32_residual_addition)
-        return output if self.layernorm is None else self.layernorm(output)
+        return self._ended(self.dense(context.transpose(1, 2).flatten(2)), hidden)
 
     def _by_heads(self, tensor: torch.Tensor) -> torch.Tensor:
         heads = (*tensor.shape[:-1], -1, self.attention_head_size)
@@ -232,14 +222,3 @@ class DistributedAttentionLayer(DistributedModule):
         if bias is not None:
             scores = scores + bias
         return functional.softmax(scores, dim=-1)
-
-
-def added(output: torch.Tensor, residual: torch.Tensor, in_fp32: bool) -> torch.Tensor:
-    """The sum, of the residual's type; made in 32 bits on request.
-
-    >>> added(torch.ones(1), torch.ones(1), True)
-    tensor([2.])
-    """
-    if not in_fp32:
-        return output + residual
-    return (output.float() + residual.float()).to(residual.dtype)

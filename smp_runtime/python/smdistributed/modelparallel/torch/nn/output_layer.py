@@ -12,13 +12,9 @@ from torch.nn import functional
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import borders
-from smdistributed.modelparallel.torch.nn.attention_layer import added
-from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
 from smdistributed.modelparallel.torch.nn.linear import ColumnLinear, RowLinear
 from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
-from smdistributed.modelparallel.torch.nn.random_streams import dropout
-from smdistributed.modelparallel.torch.nn.tensor_group import slices_activations
+from smdistributed.modelparallel.torch.nn.residual_block import ResidualBlock
 
 _TANH = partial(functional.gelu, approximate="tanh")
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -30,7 +26,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-class DistributedTransformerOutputLayer(DistributedModule):
+class DistributedTransformerOutputLayer(ResidualBlock):
     """``hidden_size`` -> ``intermediate_size`` -> ``hidden_size``, dropout, residual, layer norms.
 
     ``forward(hidden)``, ``[N, S, hidden_size]``, returns the same shape. Sizes are of the whole
@@ -69,23 +65,21 @@ class DistributedTransformerOutputLayer(DistributedModule):
             raise SMPValidationError(
                 f'{name}: activation "{activation}" is none of {", ".join(ACTIVATIONS)}'
             )
-        if add_residual and not pre_layernorm and not post_layernorm:
-            raise SMPValidationError(
-                f"{name}: one of pre_layernorm and post_layernorm must be True"
-            )
-        super().__init__()
-        self.hidden_size, self.intermediate_size = hidden_size, intermediate_size
-        self.hidden_dropout_prob = hidden_dropout_prob
+        super().__init__(
+            hidden_size,
+            hidden_dropout_prob,
+            pre_layernorm=pre_layernorm,
+            post_layernorm=post_layernorm,
+            add_residual=add_residual,
+            fp32_residual_addition=fp32_residual_addition,
+        )
+        self.intermediate_size = intermediate_size
         self.activation = activation
         self.fused_bias_gelu = fused_bias_gelu
-        self.add_residual, self.fp32_residual_addition = add_residual, fp32_residual_addition
         deviation = initializer_range if use_normal_initialization else None
         self.dense1 = ColumnLinear(hidden_size, intermediate_size, True, deviation)
         self.dense2 = RowLinear(intermediate_size, hidden_size, True, deviation)
-        self.pre_layernorm = (
-            RegionLayerNorm(hidden_size, layernorm_epsilon) if pre_layernorm else None
-        )
-        self.layernorm = RegionLayerNorm(hidden_size, layernorm_epsilon) if post_layernorm else None
+        self._add_norms(layernorm_epsilon)
 
     def forward(self, inputs: torch.Tensor | tuple[torch.Tensor]) -> torch.Tensor:
         hidden = self._hidden(self._unpacked(inputs, ("hidden_states",))[0], self.hidden_size)
@@ -101,10 +95,5 @@ class DistributedTransformerOutputLayer(DistributedModule):
         return _runtime.bias_gelu(functional.linear(whole, self.dense1.weight), bias, approximate)
 
     def _transform(self, hidden: torch.Tensor) -> torch.Tensor:
-        normal = hidden if self.pre_layernorm is None else self.pre_layernorm(hidden)
-        output = self.dense2(self._activated(borders.to_columns(normal)))
-        own = slices_activations()
-        output = dropout(output, self.hidden_dropout_prob, self.training, own=own)
-        if self.add_residual:
-            output = added(output, hidden, self.fp32_residual_addition)
-        return output if self.layernorm is None else self.layernorm(output)
+        whole = borders.to_columns(self._begun(hidden))
+        return self._ended(self.dense2(self._activated(whole)), hidden)

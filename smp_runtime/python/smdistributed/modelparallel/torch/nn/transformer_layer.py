@@ -10,11 +10,11 @@ from smdistributed.modelparallel.torch.nn import borders
 from smdistributed.modelparallel.torch.nn.attention_layer import (
     DistributedAttentionLayer,
     Tensors,
-    added,
 )
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
 from smdistributed.modelparallel.torch.nn.output_layer import DistributedTransformerOutputLayer
+from smdistributed.modelparallel.torch.nn.residual_block import added
 
 
 class DistributedTransformerLayer(DistributedModule):

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the blocks of a transformer layer have around what they compute."""
+
+from __future__ import annotations
+
+import torch
+
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
+from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
+from smdistributed.modelparallel.torch.nn.random_streams import dropout
+from smdistributed.modelparallel.torch.nn.tensor_group import slices_activations
+
+
+class ResidualBlock(DistributedModule):
+    """A layer norm, what the block computes, dropout, the residual, a layer norm.
+
+    Either norm may be left out; not both, unless the residual is added elsewhere.
+    """
+
+    pre_layernorm: RegionLayerNorm | None
+    layernorm: RegionLayerNorm | None
+
+    def __init__(
+        self,
+        hidden_size: int,
+        hidden_dropout_prob: float,
+        *,
+        pre_layernorm: bool,
+        post_layernorm: bool,
+        add_residual: bool,
+        fp32_residual_addition: bool,
+    ) -> None:
+        if add_residual and not pre_layernorm and not post_layernorm:
+            raise SMPValidationError(
+                f"{type(self).__name__}: one of pre_layernorm and post_layernorm must be True"
+            )
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.add_residual, self.fp32_residual_addition = add_residual, fp32_residual_addition
+        self._normed = (pre_layernorm, post_layernorm)
+
+    def _add_norms(self, epsilon: float) -> None:
+        """After the linear layers, as state dicts have them."""
+        before, after = self._normed
+        self.pre_layernorm = RegionLayerNorm(self.hidden_size, epsilon) if before else None
+        self.layernorm = RegionLayerNorm(self.hidden_size, epsilon) if after else None
+
+    def _begun(self, hidden: torch.Tensor) -> torch.Tensor:
+        """What the block is to compute on."""
+        return hidden if self.pre_layernorm is None else self.pre_layernorm(hidden)
+
+    def _ended(self, output: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """The block's result, of what it computed and its input."""
+        own = slices_activations()
+        output = dropout(output, self.hidden_dropout_prob, self.training, own=own)
+        if self.add_residual:
+            output = added(output, hidden, self.fp32_residual_addition)
+        return output if self.layernorm is None else self.layernorm(output)
+
+
+def added(output: torch.Tensor, residual: torch.Tensor, in_fp32: bool) -> torch.Tensor:
+    """The sum, of the residual's type; made in 32 bits on request.
+
+    >>> added(torch.ones(1), torch.ones(1), True)
+    tensor([2.])
+    """
+    if not in_fp32:
+        return output + residual
+    return (output.float() + residual.float()).to(residual.dtype)
