@@ -26,32 +26,25 @@ from smdistributed.modelparallel.torch.exceptions import (
 from smdistributed.modelparallel.torch.joining import Joining, joined
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.marks import partition_of
-from smdistributed.modelparallel.torch.model_views import ModelViews, ReplicaModule
+from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
+from smdistributed.modelparallel.torch.model_views import ReplicaModule
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
-from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY, merged_entries
+from smdistributed.modelparallel.torch.saved_parts import merged_entries
 from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tensor_replacement import (
-    registrations_with,
     replace_marked,
-)
-from smdistributed.modelparallel.torch.tensor_states import (
-    axes_of,
-    from_plain,
-    sliced_entries,
-    to_plain,
-    whole_entries,
 )
 from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions, module_tree
 
 Hook = Callable[["DistributedModel", Any], None]
 
 
-class DistributedModel(ModelViews):
+class DistributedModel(ModelStates):
     """Wraps ``module``, which every process builds alike.
 
     With one partition all is ready at once; with several the first step decides where modules go.
@@ -170,11 +163,6 @@ class DistributedModel(ModelViews):
     ) -> Any:
         """Runs a checkpointed region of another partition; for the library's own modules."""
         return self._remote_modules.call_region(region, args, kwargs)
-
-    @property
-    def partitioned(self) -> bool:
-        """Whether it is decided where modules are: from the first step on."""
-        return self._ownership is not None
 
     def partition(self, run_step: Callable[[], Any] | None) -> None:
         """Decides where modules go, once, and moves there. Collective over all ranks.
@@ -422,7 +410,7 @@ class DistributedModel(ModelViews):
         if ranks.pp_size() == 1:
             return super().cpu()
         own = self._owned("DistributedModel.cpu()")
-        mine = _to_cpu(dict([*own.local_parameters(), *own.local_buffers()]))
+        mine = to_cpu(dict([*own.local_parameters(), *own.local_buffers()]))
         values = merged_entries(comm.allgather(mine, comm.CommGroup.PP_GROUP))
         for name, parameter in self.named_parameters():
             parameter.data = values[name]
@@ -489,169 +477,3 @@ class DistributedModel(ModelViews):
                 "replicas the same number of batches"
             )
         return joined(self, divide_by_initial_world_size, throw_on_early_termination)
-
-    # --- State dicts ---
-
-    def _local_entries(self) -> OrderedDict[str, Any]:
-        module = self.get_module()
-        if self._ownership is None and self._assignment is not None:
-            ownership = Ownership(module, self._assignment, ranks.pp_rank())
-        else:
-            ownership = self._owned("local_state_dict()")
-        entries = module.state_dict()
-        if self.sharded is not None and self.sharded.plan.on_demand:
-            entries = self._gathered(entries)
-        return OrderedDict(
-            (key, value) for key, value in entries.items() if ownership.is_local_entry(module, key)
-        )
-
-    def unsharded_entries(self) -> OrderedDict[str, Any]:
-        """The entries that no shard holds: buffers and frozen parameters. Collective."""
-        assert self.sharded is not None
-        trained = {p for p in self.sharded.parameters if p.requires_grad}
-        parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
-        entries = {key: value for key, value in self.get_module().state_dict().items()
-                   if parameters.get(key) not in trained}  # fmt: skip
-        return self._gathered(entries, frozen_only=True)
-
-    def _gathered(
-        self, entries: Mapping[str, Any], frozen_only: bool = False
-    ) -> OrderedDict[str, Any]:
-        """The entries with whole values of sharded parameters, on the CPU. Collective."""
-        assert self.sharded is not None
-        values = dict(self.sharded.whole_values(frozen_only))
-        parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
-        names = {p: name for name, p in self.get_module().named_parameters()}
-        whole: OrderedDict[str, Any] = OrderedDict()
-        for key, value in entries.items():
-            parameter = parameters.get(key)
-            name = "" if parameter is None else names[parameter]
-            # A tied parameter is one tensor under several names, as in plain PyTorch.
-            whole[key] = values[name].to(value.dtype) if name in values else value
-        return whole
-
-    def local_state_dict(self) -> OrderedDict[str, Any]:
-        """The entries of this partition, and the key ``_smp_is_partial``."""
-        entries = self._local_entries()
-        entries[PARTIAL_KEY] = True
-        return entries
-
-    def state_dict(  # type: ignore[override]
-        self, *args: Any, gather_to_rank0: bool = False, **kwargs: Any
-    ) -> dict[str, Any]:
-        """The whole model's state dict, under the user's names, on the CPU where gathered.
-
-        Collective over the model-parallel group: call it on all its ranks. With
-        ``gather_to_rank0`` every rank but global rank 0 gets an empty dict. Replaced modules have
-        the names of distributed ones; see ``plain_state_dict``.
-        """
-        module = self.get_module()
-        if ranks.tp_size() > 1:
-            full: dict[str, Any] = self._whole_state_dict()
-        elif self.sharded is not None and self.sharded.plan.on_demand:
-            full = self._gathered(module.state_dict(*args, **kwargs))
-        elif ranks.pp_size() == 1 or not self.partitioned:
-            full = module.state_dict(*args, **kwargs)
-        else:
-            parts = comm.allgather(_to_cpu(self._local_entries()), comm.CommGroup.PP_GROUP)
-            merged = merged_entries(parts)
-            full = OrderedDict((key, merged[key]) for key in module.state_dict())
-        return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
-
-    def _whole_state_dict(self) -> OrderedDict[str, Any]:
-        module = self.get_module()
-        axes = axes_of(module)
-        if ranks.pp_size() == 1 or not self.partitioned:
-            return whole_entries(module.state_dict(), axes)
-        own = _to_cpu(whole_entries(self._local_entries(), axes))
-        merged = merged_entries(comm.allgather(own, comm.CommGroup.PP_GROUP))
-        return OrderedDict((key, merged[key]) for key in module.state_dict())
-
-    def plain_state_dict(self) -> dict[str, Any]:
-        """``state_dict()`` under the names of the model before modules were replaced. Collective
-        over the model-parallel group.
-        """
-        return to_plain(self.state_dict(), self._replaced)
-
-    def renamed(self, entries: Mapping[str, Any], degree: int) -> Mapping[str, Any]:
-        """Whole values of a job with ``degree`` tensor ranks, under the names of this model."""
-        module = self.get_module()
-        if degree > 1 and ranks.tp_size() == 1:
-            return to_plain(entries, registrations_with(module, degree))
-        return from_plain(entries, module.state_dict(), self._replaced)
-
-    def load_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        strict: bool = True,
-        same_partition_load: bool = False,
-    ) -> Any:
-        """Loads a full or partial state dict, before or after the partition.
-
-        A partial one holds one partition's entries, of distributed modules this rank's slices:
-        the others' are gathered first, over the pipeline group, unless ``same_partition_load`` says
-        that they are this rank's own. A full one holds whole values, under the names of this model
-        or those of the model before modules were replaced, as of a pretrained one.
-        Raises SMPCheckpointError for entries that are missing or too many.
-        """
-        entries = merged_entries([state_dict])
-        partial = bool(state_dict.get(PARTIAL_KEY, False))
-        if partial and ranks.pp_size() > 1 and not same_partition_load:
-            entries = merged_entries(comm.allgather(_to_cpu(entries), comm.CommGroup.PP_GROUP))
-        module = self.get_module()
-        if not partial:
-            entries = from_plain(entries, module.state_dict(), self._replaced)
-            entries = sliced_entries(entries, axes_of(module))
-        if strict:
-            self._check_entries(entries, only_local=partial and same_partition_load)
-        if self._ownership is None and has_delayed(module):
-            self._early_loads.append(entries)  # for when there is memory to load into
-            return None
-        return self._load_local(entries)
-
-    def _load_local(self, entries: Mapping[str, Any]) -> Any:
-        module, ownership = self.get_module(), self._ownership
-        kept = {
-            key: value
-            for key, value in entries.items()
-            if ownership is None or ownership.is_local_entry(module, key)
-        }
-        if self.sharded is None:
-            return module.load_state_dict(kept, strict=False)
-        return self._load_sharded(kept)
-
-    def _load_sharded(self, entries: dict[str, Any]) -> Any:
-        """Parameters to their masters, the rest as always."""
-        assert self.sharded is not None
-        module = self.get_module()
-        parameters = dict(module.named_parameters(remove_duplicate=False))
-        for key, value in entries.items():
-            if key in parameters and tuple(value.shape) != tuple(parameters[key].shape):
-                raise SMPCheckpointError(
-                    f"the state dict is of another model: {key} has shape {tuple(value.shape)} "
-                    f"there and {tuple(parameters[key].shape)} here"
-                )
-        numbers = {self.sharded.names[n]: n for n in self.sharded.number_of.values()}
-        first_name = {p: name for name, p in module.named_parameters()}
-        values = {first_name[parameters[key]]: value for key, value in entries.items()
-                  if key in parameters and first_name[parameters[key]] in numbers}  # fmt: skip
-        self.sharded.assign(values)
-        rest = {key: value for key, value in entries.items() if key not in parameters}
-        return module.load_state_dict(rest, strict=False)
-
-    def _check_entries(self, entries: Mapping[str, Any], *, only_local: bool) -> None:
-        wanted = set(self._local_entries() if only_local else self.get_module().state_dict())
-        missing, foreign = sorted(wanted - set(entries)), sorted(set(entries) - wanted)
-        if missing or foreign:
-            raise SMPCheckpointError(
-                f"the state dict does not fit the model: missing {missing[:8] or 'nothing'}, "
-                f"unknown {foreign[:8] or 'nothing'} ({len(missing)} and {len(foreign)} in all); "
-                "load with strict=False to take what fits"
-            )
-
-
-def _to_cpu(entries: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: value.detach().cpu() if isinstance(value, torch.Tensor) else value
-        for key, value in entries.items()
-    }

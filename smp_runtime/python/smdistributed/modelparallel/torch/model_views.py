@@ -46,6 +46,11 @@ class ModelViews(nn.Module):
             module = module.module
         return module
 
+    @property
+    def partitioned(self) -> bool:
+        """Whether it is decided where modules are: from the first step on."""
+        return self._ownership is not None
+
     # Names are the user's: optimizers build groups by them, and checkpoints are plain PyTorch's.
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:

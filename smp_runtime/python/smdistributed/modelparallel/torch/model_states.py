@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State dicts of the wrapped model: of this partition, of the whole, and of the plain model."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch import comm, ranks
+from smdistributed.modelparallel.torch.delayed_parameters import has_delayed
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.model_views import ModelViews
+from smdistributed.modelparallel.torch.ownership import Ownership
+from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY, merged_entries
+from smdistributed.modelparallel.torch.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch.tensor_registry import Registration
+from smdistributed.modelparallel.torch.tensor_replacement import registrations_with
+from smdistributed.modelparallel.torch.tensor_states import (
+    axes_of,
+    from_plain,
+    sliced_entries,
+    to_plain,
+    whole_entries,
+)
+
+
+class ModelStates(ModelViews):
+    """The part of ``DistributedModel`` that gives its values and takes them."""
+
+    sharded: ShardedModel | None
+    _assignment: _runtime.Assignment | None
+    _early_loads: list[Mapping[str, Any]]
+    _replaced: dict[str, Registration]
+
+    def _local_entries(self) -> OrderedDict[str, Any]:
+        module = self.get_module()
+        if self._ownership is None and self._assignment is not None:
+            ownership = Ownership(module, self._assignment, ranks.pp_rank())
+        else:
+            ownership = self._owned("local_state_dict()")
+        entries = module.state_dict()
+        if self.sharded is not None and self.sharded.plan.on_demand:
+            entries = self._gathered(entries)
+        return OrderedDict(
+            (key, value) for key, value in entries.items() if ownership.is_local_entry(module, key)
+        )
+
+    def unsharded_entries(self) -> OrderedDict[str, Any]:
+        """The entries that no shard holds: buffers and frozen parameters. Collective."""
+        assert self.sharded is not None
+        trained = {p for p in self.sharded.parameters if p.requires_grad}
+        parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
+        entries = {key: value for key, value in self.get_module().state_dict().items()
+                   if parameters.get(key) not in trained}  # fmt: skip
+        return self._gathered(entries, frozen_only=True)
+
+    def _gathered(
+        self, entries: Mapping[str, Any], frozen_only: bool = False
+    ) -> OrderedDict[str, Any]:
+        """The entries with whole values of sharded parameters, on the CPU. Collective."""
+        assert self.sharded is not None
+        values = dict(self.sharded.whole_values(frozen_only))
+        parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
+        names = {p: name for name, p in self.get_module().named_parameters()}
+        whole: OrderedDict[str, Any] = OrderedDict()
+        for key, value in entries.items():
+            parameter = parameters.get(key)
+            name = "" if parameter is None else names[parameter]
+            # A tied parameter is one tensor under several names, as in plain PyTorch.
+            whole[key] = values[name].to(value.dtype) if name in values else value
+        return whole
+
+    def local_state_dict(self) -> OrderedDict[str, Any]:
+        """The entries of this partition, and the key ``_smp_is_partial``."""
+        entries = self._local_entries()
+        entries[PARTIAL_KEY] = True
+        return entries
+
+    def state_dict(  # type: ignore[override]
+        self, *args: Any, gather_to_rank0: bool = False, **kwargs: Any
+    ) -> dict[str, Any]:
+        """The whole model's state dict, under the user's names, on the CPU where gathered.
+
+        Collective over the model-parallel group: call it on all its ranks. With
+        ``gather_to_rank0`` every rank but global rank 0 gets an empty dict. Replaced modules have
+        the names of distributed ones; see ``plain_state_dict``.
+        """
+        module = self.get_module()
+        if ranks.tp_size() > 1:
+            full: dict[str, Any] = self._whole_state_dict()
+        elif self.sharded is not None and self.sharded.plan.on_demand:
+            full = self._gathered(module.state_dict(*args, **kwargs))
+        elif ranks.pp_size() == 1 or not self.partitioned:
+            full = module.state_dict(*args, **kwargs)
+        else:
+            parts = comm.allgather(to_cpu(self._local_entries()), comm.CommGroup.PP_GROUP)
+            merged = merged_entries(parts)
+            full = OrderedDict((key, merged[key]) for key in module.state_dict())
+        return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
+
+    def _whole_state_dict(self) -> OrderedDict[str, Any]:
+        module = self.get_module()
+        axes = axes_of(module)
+        if ranks.pp_size() == 1 or not self.partitioned:
+            entries = module.state_dict()
+            if self.sharded is not None and self.sharded.plan.on_demand:
+                entries = self._gathered(entries)
+            return whole_entries(entries, axes)
+        own = to_cpu(whole_entries(self._local_entries(), axes))
+        merged = merged_entries(comm.allgather(own, comm.CommGroup.PP_GROUP))
+        return OrderedDict((key, merged[key]) for key in module.state_dict())
+
+    def plain_state_dict(self) -> dict[str, Any]:
+        """``state_dict()`` under the names of the model before modules were replaced. Collective
+        over the model-parallel group.
+        """
+        return to_plain(self.state_dict(), self._replaced)
+
+    def renamed(self, entries: Mapping[str, Any], degree: int) -> Mapping[str, Any]:
+        """Whole values of a job with ``degree`` tensor ranks, under the names of this model."""
+        module = self.get_module()
+        if degree > 1 and ranks.tp_size() == 1:
+            return to_plain(entries, registrations_with(module, degree))
+        return from_plain(entries, module.state_dict(), self._replaced)
+
+    def load_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,
+        same_partition_load: bool = False,
+    ) -> Any:
+        """Loads a full or partial state dict, before or after the partition.
+
+        A partial one holds one partition's entries, of distributed modules this rank's slices:
+        the others' are gathered first, over the pipeline group, unless ``same_partition_load`` says
+        that they are this rank's own. A full one holds whole values, under the names of this model
+        or those of the model before modules were replaced, as of a pretrained one.
+        Raises SMPCheckpointError for entries that are missing or too many.
+        """
+        entries = merged_entries([state_dict])
+        partial = bool(state_dict.get(PARTIAL_KEY, False))
+        if partial and ranks.pp_size() > 1 and not same_partition_load:
+            entries = merged_entries(comm.allgather(to_cpu(entries), comm.CommGroup.PP_GROUP))
+        module = self.get_module()
+        if not partial:
+            entries = from_plain(entries, module.state_dict(), self._replaced)
+            entries = sliced_entries(entries, axes_of(module))
+        return self._take(entries, strict, only_local=partial and same_partition_load)
+
+    def load_slices(self, entries: Mapping[str, Any], strict: bool) -> None:
+        """Loads the entries of all partitions, of distributed modules this rank's slices."""
+        self._take(dict(entries), strict, only_local=False)
+
+    def _take(self, entries: dict[str, Any], strict: bool, *, only_local: bool) -> Any:
+        if strict:
+            self._check_entries(entries, only_local=only_local)
+        module = self.get_module()
+        if self._ownership is None and has_delayed(module):
+            self._early_loads.append(entries)  # for when there is memory to load into
+            return None
+        return self._load_local(entries)
+
+    def _load_local(self, entries: Mapping[str, Any]) -> Any:
+        module, ownership = self.get_module(), self._ownership
+        kept = {
+            key: value
+            for key, value in entries.items()
+            if ownership is None or ownership.is_local_entry(module, key)
+        }
+        if self.sharded is None:
+            return module.load_state_dict(kept, strict=False)
+        return self._load_sharded(kept)
+
+    def _load_sharded(self, entries: dict[str, Any]) -> Any:
+        """Parameters to their masters, the rest as always."""
+        assert self.sharded is not None
+        module = self.get_module()
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        for key, value in entries.items():
+            if key in parameters and tuple(value.shape) != tuple(parameters[key].shape):
+                raise SMPCheckpointError(
+                    f"the state dict is of another model: {key} has shape {tuple(value.shape)} "
+                    f"there and {tuple(parameters[key].shape)} here"
+                )
+        numbers = {self.sharded.names[n]: n for n in self.sharded.number_of.values()}
+        first_name = {p: name for name, p in module.named_parameters()}
+        values = {first_name[parameters[key]]: value for key, value in entries.items()
+                  if key in parameters and first_name[parameters[key]] in numbers}  # fmt: skip
+        self.sharded.assign(values)
+        rest = {key: value for key, value in entries.items() if key not in parameters}
+        return module.load_state_dict(rest, strict=False)
+
+    def _check_entries(self, entries: Mapping[str, Any], *, only_local: bool) -> None:
+        wanted = set(self._local_entries() if only_local else self.get_module().state_dict())
+        missing, foreign = sorted(wanted - set(entries)), sorted(set(entries) - wanted)
+        if missing or foreign:
+            raise SMPCheckpointError(
+                f"the state dict does not fit the model: missing {missing[:8] or 'nothing'}, "
+                f"unknown {foreign[:8] or 'nothing'} ({len(missing)} and {len(foreign)} in all); "
+                "load with strict=False to take what fits"
+            )
+
+
+def to_cpu(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with tensors on the CPU."""
+    return {
+        key: value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        for key, value in entries.items()
+    }
