@@ -56,8 +56,8 @@ void bind_tensor_parallel(py::module_& module) {
 
   py::class_<TensorExchange, std::shared_ptr<TensorExchange>>(
       module, "TensorExchange", "The collectives of one tensor-parallel group.")
-      .def(py::init<std::string, int, int>(), py::arg("group_name"), py::arg("size"),
-           py::arg("rank"))
+      .def(py::init<std::string, int, int, int>(), py::arg("group_name"), py::arg("size"),
+           py::arg("rank"), py::arg("under_way") = tensor_parallel::ExchangeThrottle::kUnlimited)
       .def_property_readonly("size", &TensorExchange::size)
       .def_property_readonly("rank", &TensorExchange::rank)
       .def_property_readonly("bytes_sent", &TensorExchange::bytes_sent)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/tensor_parallel/tensor_exchange.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -39,8 +42,8 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
 
 }  // namespace
 
-TensorExchange::TensorExchange(std::string group_name, int size, int rank)
-    : group_name_(std::move(group_name)), size_(size), rank_(rank) {
+TensorExchange::TensorExchange(std::string group_name, int size, int rank, int under_way)
+    : group_name_(std::move(group_name)), size_(size), rank_(rank), throttle_(under_way) {
   SMP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
 }
 TensorExchange::~TensorExchange() = default;
@@ -86,6 +89,20 @@ at::Tensor TensorExchange::move(const Movement& movement, const at::Tensor& tens
   }
 }
 
+/// Runs a collective of the group. On the CPU it is over then; on a GPU the current stream waits
+/// for it, and the CPU only where too many are under way.
+template <typename Start>
+void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
+  const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
+  if (throttled) throttle_.make_room();
+  collectives::naming_group(*group_, kWhat, [&] { start()->wait(); });
+  if (!throttled) return;
+  const at::Device device = tensor.device();
+  const auto over = std::make_shared<c10::Event>(device.type());
+  over->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  throttle_.add([over] { over->synchronize(); });
+}
+
 at::Tensor TensorExchange::gather_rows(const at::Tensor& contiguous) {
   std::vector<std::int64_t> sizes = contiguous.sizes().vec();
   sizes.insert(sizes.begin(), size_);
@@ -93,8 +110,7 @@ at::Tensor TensorExchange::gather_rows(const at::Tensor& contiguous) {
   at::Tensor all = at::empty(sizes, contiguous.options());
   at::Tensor output = as_bytes(all);
   at::Tensor input = as_bytes(contiguous);
-  collectives::naming_group(*group_, kWhat,
-                            [&] { group_->_allgather_base(output, input)->wait(); });
+  exchange(contiguous, [&] { return group_->_allgather_base(output, input); });
   return all;
 }
 
@@ -104,8 +120,7 @@ at::Tensor TensorExchange::exchange_rows(const at::Tensor& contiguous) {
   at::Tensor output = as_bytes(came);
   at::Tensor input = as_bytes(contiguous);
   std::vector<std::int64_t> equal;
-  collectives::naming_group(*group_, kWhat,
-                            [&] { group_->alltoall_base(output, input, equal, equal)->wait(); });
+  exchange(contiguous, [&] { return group_->alltoall_base(output, input, equal, equal); });
   return came;
 }
 
@@ -113,8 +128,7 @@ at::Tensor TensorExchange::sum_of_slices(const at::Tensor& contiguous) {
   if (group_ && !is_on_cpu(contiguous)) {
     at::Tensor input = contiguous;
     at::Tensor output = at::empty(contiguous.sizes().slice(1), contiguous.options());
-    collectives::naming_group(*group_, kWhat,
-                              [&] { group_->_reduce_scatter_base(output, input)->wait(); });
+    exchange(contiguous, [&] { return group_->_reduce_scatter_base(output, input); });
     return output;
   }
   return sum_of_rows(exchange_rows(contiguous));
@@ -123,7 +137,7 @@ at::Tensor TensorExchange::sum_of_slices(const at::Tensor& contiguous) {
 at::Tensor TensorExchange::all_reduce(const at::Tensor& tensor) {
   if (group_ && !is_on_cpu(tensor)) {
     std::vector<at::Tensor> tensors{tensor.clone()};
-    collectives::naming_group(*group_, kWhat, [&] { group_->allreduce(tensors)->wait(); });
+    exchange(tensor, [&] { return group_->allreduce(tensors); });
     return tensors[0];
   }
   if (size_ == 2 || static_cast<std::int64_t>(tensor.nbytes()) <= kSmallBytes) {

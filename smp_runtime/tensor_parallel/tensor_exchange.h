@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "smp_runtime/tensor_parallel/exchange_throttle.h"
 #include "smp_runtime/tensor_parallel/movement.h"
 
 namespace c10d {
@@ -25,8 +26,10 @@ namespace smp::tensor_parallel {
 class TensorExchange {
  public:
   /// `group_name` is a registered c10d group. Empty: nothing is sent, and other ranks' tensors are
-  /// taken to be as this one's, for runs that look at shapes only.
-  TensorExchange(std::string group_name, int size, int rank);
+  /// taken to be as this one's, for runs that look at shapes only. At most `under_way` exchanges of
+  /// a GPU are; see ExchangeThrottle.
+  TensorExchange(std::string group_name, int size, int rank,
+                 int under_way = ExchangeThrottle::kUnlimited);
   ~TensorExchange();
   TensorExchange(const TensorExchange&) = delete;
   TensorExchange& operator=(const TensorExchange&) = delete;
@@ -42,6 +45,8 @@ class TensorExchange {
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
+  template <typename Start>
+  void exchange(const at::Tensor& tensor, Start start);
   at::Tensor gather_rows(const at::Tensor& contiguous);
   at::Tensor exchange_rows(const at::Tensor& contiguous);
   at::Tensor sum_of_slices(const at::Tensor& contiguous);
@@ -51,6 +56,7 @@ class TensorExchange {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int size_;
   int rank_;
+  ExchangeThrottle throttle_;
   std::int64_t bytes_sent_ = 0;
 };
 

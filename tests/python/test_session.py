@@ -132,7 +132,7 @@ def test_nccl_without_a_gpu_is_refused() -> None:
 
 
 def test_features_that_are_missing_are_named_when_a_model_is_wrapped() -> None:
-    library.init({"fp16_params": True})
+    library.init({"pipeline": "_only_forward"})
 
     with pytest.raises(SMPConfigError, match="is not available yet in this version"):
         library.state.refuse_unavailable_features()
@@ -151,7 +151,13 @@ def test_warnings_are_logged(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("SM_HOSTS", "algo-1"), ("SM_HOSTS", "[1]"), ("SMP_TIMEOUT_SECONDS", "soon")],
+    [
+        ("SM_HOSTS", "algo-1"),
+        ("SM_HOSTS", "[1]"),
+        ("SMP_TIMEOUT_SECONDS", "soon"),
+        ("SMP_NCCL_THROTTLE_LIMIT", "0"),
+        ("SMP_NCCL_THROTTLE_LIMIT", "many"),
+    ],
 )
 def test_variables_that_cannot_be_meant_are_refused(name: str, text: str) -> None:
     with pytest.raises(SMPConfigError, match=name):

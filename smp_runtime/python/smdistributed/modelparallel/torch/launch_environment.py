@@ -37,6 +37,9 @@ class LaunchEnvironment:
     direct_exchange: bool = True
     """``SMP_DIRECT_EXCHANGE``: results of remote modules that only another remote one takes go
     straight there; 0 or off to have all of them come back to the caller."""
+    exchanges_under_way: int | None = None
+    """``SMP_NCCL_THROTTLE_LIMIT``: how many exchanges of tensor parallelism a GPU may have under
+    way, 8 unless it says otherwise; -1 for any number. None: not set."""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -56,6 +59,7 @@ def read_launch_environment(variables: Mapping[str, str]) -> LaunchEnvironment:
         trace_folder=variables.get("SMP_TRACE", ""),
         partitioner=_partitioner(variables.get("SMP_PARTITIONER", "auto")),
         direct_exchange=_switch("SMP_DIRECT_EXCHANGE", variables),
+        exchanges_under_way=_throttle(variables.get("SMP_NCCL_THROTTLE_LIMIT")),
         variables=dict(variables),
     )
 
@@ -82,6 +86,21 @@ def _partitioner(text: str) -> str:
     if text not in ("auto", "compat"):
         raise SMPConfigError(f'SMP_PARTITIONER is {text!r}; expected "auto" or "compat"')
     return text
+
+
+def _throttle(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        limit = int(text)
+    except ValueError:
+        limit = 0
+    if limit < 1 and limit != -1:
+        raise SMPConfigError(
+            f"SMP_NCCL_THROTTLE_LIMIT is {text!r}; expected how many exchanges of tensor "
+            "parallelism may be under way, at least 1, or -1 for any number"
+        )
+    return limit
 
 
 def _positive(name: str, variables: Mapping[str, str], default: float) -> float:

@@ -56,6 +56,8 @@ class Session:
     """``auto`` or ``compat``."""
     direct_exchange: bool
     """Whether remote modules may hand results to each other."""
+    exchanges_under_way: int | None
+    """Of tensor parallelism on a GPU, at most, where a variable says so."""
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
@@ -209,6 +211,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         timeline_file,
         environment.partitioner,
         environment.direct_exchange,
+        environment.exchanges_under_way,
     )
 
 

@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
+import torch
+
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.state_mod import state
+
+#: ``SMP_NCCL_THROTTLE_LIMIT`` where it is not set, as documented.
+_EXCHANGES_UNDER_WAY = 8
 
 
 def tp_size() -> int:
@@ -27,8 +33,19 @@ def exchange() -> _runtime.TensorExchange:
         return _runtime.TensorExchange("", tp_size(), tp_rank())
     if state.tensor_exchange is None:
         name = state.internal_group_name("TP") if tp_size() > 1 else ""
-        state.tensor_exchange = _runtime.TensorExchange(name, tp_size(), tp_rank())
+        limit = _exchanges_under_way() if name else -1
+        state.tensor_exchange = _runtime.TensorExchange(name, tp_size(), tp_rank(), limit)
     return state.tensor_exchange
+
+
+def _exchanges_under_way() -> int:
+    asked = state.require_initialized("a distributed module").exchanges_under_way
+    if asked is None:
+        return _EXCHANGES_UNDER_WAY
+    if not torch.cuda.is_available():
+        info(f"SMP_NCCL_THROTTLE_LIMIT={asked} changes nothing without a GPU: exchanges of tensors "
+             "of the CPU are made one after the other")  # fmt: skip
+    return asked
 
 
 def same_batches() -> bool:
