@@ -195,6 +195,8 @@ def grid(group: Group) -> Count:
     names = (
         "tests/mpi/test_real_models.py",
         "tests/mpi/test_sharded_models.py",
+        "tests/mpi/test_tensor_states.py",
+        "tests/mpi/test_tensor_state_checkpoints.py",
         "tests/mpi/test_kills.py",
         "tests/mpi/test_direct_exchange.py",
     )

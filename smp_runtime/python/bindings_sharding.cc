@@ -25,20 +25,12 @@ at::ScalarType type_of(const std::string& name) {
 }
 
 std::unique_ptr<ParameterStore> make_store(
-    std::string shard_group, std::string word_group, std::string replica_group,
-    std::string across_hosts_group, std::string within_host_group, int index, std::int64_t divisor,
-    const std::string& compute_type, bool on_demand, std::int64_t persistence_threshold,
-    std::int64_t bucket, std::int64_t most_live, bool prefetch,
+    std::vector<sharding::HolderGroups> holders, const std::string& compute_type, bool on_demand,
+    std::int64_t persistence_threshold, std::int64_t bucket, std::int64_t most_live, bool prefetch,
     const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-    const std::vector<int>& blocks, std::vector<std::string> block_names) {
-  sharding::StoreOptions options{.exchange = {.shard_group = std::move(shard_group),
-                                              .word_group = std::move(word_group),
-                                              .replica_group = std::move(replica_group),
-                                              .across_hosts_group = std::move(across_hosts_group),
-                                              .within_host_group = std::move(within_host_group),
-                                              .unit_name = {}},
-                                 .index = index,
-                                 .divisor = divisor,
+    const std::vector<int>& blocks, const std::vector<int>& holders_of,
+    std::vector<std::string> block_names) {
+  sharding::StoreOptions options{.holders = std::move(holders),
                                  .compute_type = type_of(compute_type),
                                  .on_demand = on_demand,
                                  .persistence_threshold = persistence_threshold,
@@ -47,8 +39,10 @@ std::unique_ptr<ParameterStore> make_store(
                                  .prefetch = prefetch};
   std::vector<sharding::StoredParameter> stored;
   for (std::size_t number = 0; number < parameters.size(); ++number) {
-    stored.push_back(
-        {.tensor = parameters[number], .name = names.at(number), .block = blocks.at(number)});
+    stored.push_back({.tensor = parameters[number],
+                      .name = names.at(number),
+                      .block = blocks.at(number),
+                      .holders = holders_of.at(number)});
   }
   const py::gil_scoped_release no_gil;
   return std::make_unique<ParameterStore>(std::move(options), std::move(stored),
@@ -137,14 +131,31 @@ void bind_sharding(py::module_& module) {
       .def_readonly("arena", &sharding::OwnedPiece::arena)
       .def_readonly("offset", &sharding::OwnedPiece::offset);
 
+  py::class_<sharding::HolderGroups>(module, "HolderGroups",
+                                     "Ranks that hold parameters alike: names of c10d groups.")
+      .def(py::init([](std::string shard_group, std::string word_group, std::string replica_group,
+                       std::string across_hosts_group, std::string within_host_group, int index,
+                       std::int64_t divisor) {
+             return sharding::HolderGroups{
+                 .exchange = {.shard_group = std::move(shard_group),
+                              .word_group = std::move(word_group),
+                              .replica_group = std::move(replica_group),
+                              .across_hosts_group = std::move(across_hosts_group),
+                              .within_host_group = std::move(within_host_group),
+                              .unit_name = {}},
+                 .index = index,
+                 .divisor = divisor};
+           }),
+           py::kw_only(), py::arg("shard_group"), py::arg("word_group"), py::arg("replica_group"),
+           py::arg("across_hosts_group") = "", py::arg("within_host_group") = "", py::arg("index"),
+           py::arg("divisor"));
+
   py::class_<ParameterStore>(module, "ParameterStore",
                              "Parameters, gradients and masters, sharded over a c10d group.")
-      .def(py::init(&make_store), py::kw_only(), py::arg("shard_group"), py::arg("word_group"),
-           py::arg("replica_group"), py::arg("across_hosts_group") = "",
-           py::arg("within_host_group") = "", py::arg("index"), py::arg("divisor"),
-           py::arg("compute_type"), py::arg("on_demand"), py::arg("persistence_threshold"),
-           py::arg("bucket"), py::arg("most_live"), py::arg("prefetch") = true,
-           py::arg("parameters"), py::arg("names"), py::arg("blocks"), py::arg("block_names"))
+      .def(py::init(&make_store), py::kw_only(), py::arg("holders"), py::arg("compute_type"),
+           py::arg("on_demand"), py::arg("persistence_threshold"), py::arg("bucket"),
+           py::arg("most_live"), py::arg("prefetch") = true, py::arg("parameters"),
+           py::arg("names"), py::arg("blocks"), py::arg("holders_of"), py::arg("block_names"))
       .def("units",
            [](const ParameterStore& store) {
              py::list units;

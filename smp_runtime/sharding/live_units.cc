@@ -18,8 +18,8 @@ constexpr std::size_t kLookahead = 16;              // needs
 
 }  // namespace
 
-LiveUnits::LiveUnits(Options options, ShardExchange& exchange, std::vector<ShardedUnit>& units)
-    : options_(options), exchange_(exchange), units_(units) {}
+LiveUnits::LiveUnits(Options options, std::vector<ShardedUnit>& units)
+    : options_(options), units_(units) {}
 
 void LiveUnits::adopt(int number) {
   ShardedUnit& unit = at(number);
@@ -107,7 +107,7 @@ void LiveUnits::check_untouched(const ShardedUnit& unit) {
         "parameter {} was {} outside of the optimizer; its values are sharded over {} ranks and "
         "kept by the library, so that the change would be lost: use model.load_state_dict()",
         unit.parameters[index].name, same_memory ? "changed in place" : "given other memory",
-        exchange_.degree());
+        unit.layout.degree);
   }
 }
 
@@ -141,7 +141,7 @@ void LiveUnits::start(int number) {
   bytes_ += static_cast<std::int64_t>(unit.full.nbytes());
   peak_bytes_ = std::max(peak_bytes_, bytes_);
   unit.state = UnitState::kInflight;
-  unit.pending = exchange_.start_gather(number, unit.full, unit.own);
+  unit.pending = unit.holders.exchange->start_gather(number, unit.full, unit.own);
 }
 
 void LiveUnits::arrive(int number) {
@@ -149,7 +149,7 @@ void LiveUnits::arrive(int number) {
   if (unit.state == UnitState::kInflight) {
     inflight_ -= unit.layout.padded;
     unit.state = UnitState::kLive;
-    exchange_.wait(unit.pending);
+    unit.holders.exchange->wait(unit.pending);
   }
   show(unit);
 }

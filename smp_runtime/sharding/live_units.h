@@ -25,8 +25,8 @@ class LiveUnits {
     bool prefetch = true;
   };
 
-  /// `exchange` and `units` must outlive this.
-  LiveUnits(Options options, ShardExchange& exchange, std::vector<ShardedUnit>& units);
+  /// `units` must outlive this.
+  LiveUnits(Options options, std::vector<ShardedUnit>& units);
 
   /// A unit was filled: its parameters become views of it, or are hidden and its memory given back.
   void adopt(int number);
@@ -63,7 +63,6 @@ class LiveUnits {
   void hide(ShardedUnit& unit);
 
   const Options options_;
-  ShardExchange& exchange_;
   std::vector<ShardedUnit>& units_;
   GatheredMemory memory_;
   std::map<at::ScalarType, at::Tensor> placeholders_;

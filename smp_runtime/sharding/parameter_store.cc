@@ -25,14 +25,9 @@ class ParameterStore::Core {
   Core(StoreOptions options, std::vector<StoredParameter> parameters,
        std::vector<std::string> block_names)
       : options_(std::move(options)), parameters_(std::move(parameters)) {
-    options_.exchange.unit_name = [this](int unit) {
-      return units_.at(static_cast<std::size_t>(unit)).name;
-    };
     if (options_.on_demand) GatheredMemory::keep_heap_small();
-    exchange_ = std::make_unique<ShardExchange>(options_.exchange);
     const at::NoGradGuard no_grad;
-    const UnitOptions unit_options{.degree = exchange_->degree(),
-                                   .index = options_.index,
+    const UnitOptions unit_options{.holders = make_holders(),
                                    .compute_type = options_.compute_type,
                                    .on_demand = options_.on_demand,
                                    .persistence_threshold = options_.persistence_threshold,
@@ -43,13 +38,11 @@ class ParameterStore::Core {
     units_ = std::move(model.units);
     arenas_ = std::move(model.arenas);
     live_.emplace(
-        LiveUnits::Options{.most_live = options_.most_live, .prefetch = options_.prefetch},
-        *exchange_, units_);
-    gradients_.emplace(ShardGradients::Options{.on_demand = options_.on_demand,
-                                               .divisor = options_.divisor,
-                                               .bucket = options_.bucket},
-                       *exchange_, parameters_, unit_of_, units_, arenas_,
-                       [this](int unit) { live_->let_go(unit); });
+        LiveUnits::Options{.most_live = options_.most_live, .prefetch = options_.prefetch}, units_);
+    gradients_.emplace(
+        ShardGradients::Options{.on_demand = options_.on_demand, .bucket = options_.bucket},
+        unit_options.holders, parameters_, unit_of_, units_, arenas_,
+        [this](int unit) { live_->let_go(unit); });
     // One after the other: what a parameter held is free before the next unit takes memory.
     for (std::size_t number = 0; number < units_.size(); ++number) {
       fill_unit(unit_options, parameters_, arenas_, units_[number]);
@@ -131,7 +124,7 @@ class ParameterStore::Core {
     std::vector<OwnedPiece> owned;
     for (const ShardedUnit& unit : units_) {
       if (!unit.trained) continue;
-      for (const Piece& piece : pieces_of(unit.layout, options_.index)) {
+      for (const Piece& piece : pieces_of(unit.layout, unit.holders.index)) {
         owned.push_back({.parameter = piece.parameter,
                          .start = piece.start,
                          .elements = piece.elements,
@@ -162,12 +155,13 @@ class ParameterStore::Core {
                 "{} was in use when the optimizer stepped", unit.name);
       if (unit.always_live) live_->check_untouched(unit);
       if (!unit.own.is_same(unit.master)) unit.own.copy_(unit.master);
-      if (!unit.always_live || exchange_->degree() == 1) continue;
+      if (!unit.always_live || unit.layout.degree == 1) continue;
       // A gather into memory that it also reads is nothing to rely on.
-      unit.pending = exchange_->start_gather(static_cast<int>(number), unit.full, unit.own.clone());
+      unit.pending = unit.holders.exchange->start_gather(static_cast<int>(number), unit.full,
+                                                         unit.own.clone());
     }
     for (ShardedUnit& unit : units_) {
-      if (unit.pending) exchange_->wait(unit.pending);
+      if (unit.pending) unit.holders.exchange->wait(unit.pending);
       if (unit.always_live) LiveUnits::note_versions(unit);
     }
   }
@@ -176,10 +170,11 @@ class ParameterStore::Core {
     const at::NoGradGuard no_grad;
     ShardedUnit& unit = at(number);
     at::Tensor whole = unit.master;
-    if (exchange_->degree() > 1) {
+    if (unit.layout.degree > 1) {
       whole = at::empty({unit.layout.padded}, unit.master.options());
-      auto pending = exchange_->start_gather(number, whole, unit.master.contiguous());
-      exchange_->wait(pending);
+      ShardExchange& exchange = *unit.holders.exchange;
+      auto pending = exchange.start_gather(number, whole, unit.master.contiguous());
+      exchange.wait(pending);
     }
     std::vector<at::Tensor> values;
     for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
@@ -202,7 +197,7 @@ class ParameterStore::Core {
                           fmt::join(target.tensor.sizes(), "x"));
     }
     const at::Tensor flat = value.reshape({-1});
-    for (const Piece& piece : pieces_of(unit.layout, options_.index)) {
+    for (const Piece& piece : pieces_of(unit.layout, unit.holders.index)) {
       if (piece.parameter != parameter) continue;
       unit.master.narrow(0, piece.offset, piece.elements)
           .copy_(flat.narrow(0, piece.start, piece.elements));
@@ -229,12 +224,33 @@ class ParameterStore::Core {
     return use;
   }
 
-  [[nodiscard]] ShardExchange::Traffic traffic() const { return exchange_->traffic(); }
+  [[nodiscard]] ShardExchange::Traffic traffic() const {
+    ShardExchange::Traffic sum;
+    for (const auto& exchange : exchanges_) {
+      const ShardExchange::Traffic& one = exchange->traffic();
+      sum.gathered_bytes += one.gathered_bytes;
+      sum.reduced_bytes += one.reduced_bytes;
+      sum.replica_bytes += one.replica_bytes;
+    }
+    return sum;
+  }
 
   [[nodiscard]] Prefetched prefetched() const { return live_->prefetched(); }
 
  private:
   ShardedUnit& at(int number) { return units_.at(static_cast<std::size_t>(number)); }
+
+  std::vector<Holders> make_holders() {
+    std::vector<Holders> holders;
+    for (const HolderGroups& groups : options_.holders) {
+      ExchangeOptions options = groups.exchange;
+      options.unit_name = [this](int unit) { return at(unit).name; };
+      exchanges_.push_back(std::make_unique<ShardExchange>(std::move(options)));
+      holders.push_back(
+          {.exchange = exchanges_.back().get(), .index = groups.index, .divisor = groups.divisor});
+    }
+    return holders;
+  }
 
   StoreOptions options_;
   std::vector<StoredParameter> parameters_;
@@ -242,7 +258,7 @@ class ParameterStore::Core {
   std::vector<int> unit_of_;
   std::vector<ShardedUnit> units_;
   std::vector<Arena> arenas_;
-  std::unique_ptr<ShardExchange> exchange_;
+  std::vector<std::unique_ptr<ShardExchange>> exchanges_;
   std::optional<LiveUnits> live_;  // both refer to what stands above
   std::optional<ShardGradients> gradients_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;

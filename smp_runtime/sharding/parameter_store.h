@@ -25,10 +25,17 @@
 
 namespace smp::sharding {
 
-struct StoreOptions {
+/// As `Holders`, by the names of their groups.
+struct HolderGroups {
   ExchangeOptions exchange;  ///< without unit_name, which the store gives
   int index = 0;             ///< of this rank in its shard group
-  std::int64_t divisor = 1;  ///< replicas of the model: gradients are divided by it once
+  std::int64_t divisor = 1;
+};
+
+struct StoreOptions {
+  /// Who holds parameters alike. Of several, the replicas of one are also replicas of the others,
+  /// or the other way round; and if `on_demand`, all have the same shard group.
+  std::vector<HolderGroups> holders;
   /// 16-bit type in which modules compute; the masters are float then. Undefined: parameters keep
   /// their type, and are their own masters.
   at::ScalarType compute_type = at::ScalarType::Undefined;
@@ -59,8 +66,8 @@ struct StoreUse {
   std::int64_t persistent = 0;  ///< gathered for good
 };
 
-/// All ranks of the group make the same calls in the same order, and so do replicas. Calls may come
-/// from any thread, one at a time; they block at most for the groups' timeout.
+/// All ranks of the groups make the same calls in the same order, and so do replicas. Calls may
+/// come from any thread, one at a time; they block at most for the groups' timeout.
 class ParameterStore {
  public:
   ParameterStore(StoreOptions options, std::vector<StoredParameter> parameters,

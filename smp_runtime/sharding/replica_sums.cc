@@ -8,7 +8,7 @@
 
 namespace smp::sharding {
 
-std::vector<ReplicaChunk> plan_chunks(std::span<const ShardedUnit> units, std::int64_t least) {
+std::vector<ReplicaChunk> plan_chunks(std::span<const ShardedUnit> units, std::int64_t bucket) {
   std::vector<int> order;
   for (const bool persistent : {false, true}) {
     for (std::size_t number = units.size(); number-- > 0;) {
@@ -21,6 +21,7 @@ std::vector<ReplicaChunk> plan_chunks(std::span<const ShardedUnit> units, std::i
   std::vector<ReplicaChunk> chunks;
   for (const int number : order) {
     const ShardedUnit& unit = units[static_cast<std::size_t>(number)];
+    const std::int64_t least = bucket / unit.layout.degree;
     if (!chunks.empty() && chunks.back().elements < least && chunks.back().arena == unit.arena) {
       ReplicaChunk& last = chunks.back();
       const bool before = unit.arena_offset + unit.layout.shard == last.offset;
@@ -40,12 +41,11 @@ std::vector<ReplicaChunk> plan_chunks(std::span<const ShardedUnit> units, std::i
   return chunks;
 }
 
-ReplicaSums::ReplicaSums(ShardExchange& exchange, std::vector<ShardedUnit>& units,
-                         std::vector<Arena>& arenas, std::int64_t least)
-    : exchange_(exchange),
-      units_(units),
+ReplicaSums::ReplicaSums(std::vector<ShardedUnit>& units, std::vector<Arena>& arenas,
+                         std::int64_t bucket)
+    : units_(units),
       arenas_(arenas),
-      chunks_(plan_chunks(units, least)),
+      chunks_(plan_chunks(units, bucket)),
       chunk_of_(units.size(), chunks_.size()),
       final_(units.size(), false) {
   for (std::size_t index = 0; index < chunks_.size(); ++index) {
@@ -72,23 +72,28 @@ void ReplicaSums::start_next() {
     ShardedUnit& unit = units_[static_cast<std::size_t>(number)];
     if (std::exchange(unit.fresh, false)) unit.gradient.zero_();
   }
+  const Arena& arena = arenas_[chunk.arena];
   sums_.push_back(
-      exchange_.start_sum(arenas_[chunk.arena].gradient.narrow(0, chunk.offset, chunk.elements)));
+      arena.holders.exchange->start_sum(arena.gradient.narrow(0, chunk.offset, chunk.elements)));
 }
 
 void ReplicaSums::finish() {
   while (sums_.size() < chunks_.size()) start_next();
-  for (ShardExchange::Sum& sum : sums_) exchange_.wait(sum);
+  for (std::size_t index = 0; index < chunks_.size(); ++index) {
+    arenas_[chunks_[index].arena].holders.exchange->wait(sums_[index]);
+  }
   sums_.clear();
   final_.assign(units_.size(), false);
 }
 
 bool ReplicaSums::any(bool mine) {
-  if (exchange_.replicas() == 1 || arenas_.empty()) return mine;
+  const auto widest = std::ranges::max_element(
+      arenas_, {}, [](const Arena& arena) { return arena.holders.exchange->replicas(); });
+  if (widest == arenas_.end() || widest->holders.exchange->replicas() == 1) return mine;
   const at::Tensor flag =
-      at::full({1}, mine ? 1.0 : 0.0, arenas_[0].gradient.options().dtype(at::kFloat));
-  ShardExchange::Sum sum = exchange_.start_sum(flag);
-  exchange_.wait(sum);
+      at::full({1}, mine ? 1.0 : 0.0, widest->gradient.options().dtype(at::kFloat));
+  ShardExchange::Sum sum = widest->holders.exchange->start_sum(flag);
+  widest->holders.exchange->wait(sum);
   return flag.item<float>() > 0;
 }
 

@@ -22,18 +22,17 @@ struct ReplicaChunk {
 };
 
 /// All trained units, in the order in which a backward leaves them: from the last on, those whose
-/// parameters are of many modules at the end. A chunk is as large as `least` elements where the
-/// next unit lies beside it in its arena.
-std::vector<ReplicaChunk> plan_chunks(std::span<const ShardedUnit> units, std::int64_t least);
+/// parameters are of many modules at the end. A chunk is as large as this rank's shard of a bucket
+/// of `bucket` elements where the next unit lies beside it in its arena.
+std::vector<ReplicaChunk> plan_chunks(std::span<const ShardedUnit> units, std::int64_t bucket);
 
 /// Starts chunks in their planned order, each once all of its units and all chunks before it are
 /// final. The order thus follows from the plan, not from what replicas compute: those that run
 /// other modules wait for each other and do not mix anything up. Not thread-safe.
 class ReplicaSums {
  public:
-  /// All of these must outlive this.
-  ReplicaSums(ShardExchange& exchange, std::vector<ShardedUnit>& units, std::vector<Arena>& arenas,
-              std::int64_t least);
+  /// `units` and `arenas` must outlive this.
+  ReplicaSums(std::vector<ShardedUnit>& units, std::vector<Arena>& arenas, std::int64_t bucket);
 
   /// A unit's shard of gradients is final in this step, unless there is a surprise.
   void set_final(int unit);
@@ -41,13 +40,13 @@ class ReplicaSums {
   [[nodiscard]] bool started(int unit) const;
   /// Starts what is left and waits for everything; then all begins anew.
   void finish();
-  /// Whether all replicas answer no. Collective over them.
+  /// Whether any replica says so: of those parameters that most ranks hold, which are replicas of
+  /// all others, too. Collective over them.
   [[nodiscard]] bool any(bool mine);
 
  private:
   void start_next();
 
-  ShardExchange& exchange_;
   std::vector<ShardedUnit>& units_;
   std::vector<Arena>& arenas_;
   const std::vector<ReplicaChunk> chunks_;

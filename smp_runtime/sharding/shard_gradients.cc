@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/sharding/shard_gradients.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -24,25 +25,27 @@ void refuse_sparse(const StoredParameter& parameter) {
 
 }  // namespace
 
-ShardGradients::ShardGradients(Options options, ShardExchange& exchange,
+ShardGradients::ShardGradients(Options options, const std::vector<Holders>& holders,
                                const std::vector<StoredParameter>& parameters,
                                const std::vector<int>& unit_of, std::vector<ShardedUnit>& units,
                                std::vector<Arena>& arenas, Taken taken)
     : options_(options),
-      exchange_(exchange),
       parameters_(parameters),
       unit_of_(unit_of),
       units_(units),
       arenas_(arenas),
       taken_(std::move(taken)),
-      buckets_(
-          exchange, options.bucket,
-          [this](int unit) {
-            return GradientBuckets::Size{.shard = at(unit).layout.shard,
-                                         .master = at(unit).master.scalar_type()};
-          },
-          [this](int unit, const at::Tensor& sum) { add_sum(unit, sum); }),
-      replicas_(exchange, units, arenas, options.bucket / exchange.degree()) {}
+      replicas_(units, arenas, options.bucket) {
+  for (const Holders& one : holders) {
+    buckets_.emplace_back(
+        *one.exchange, options.bucket,
+        [this](int unit) {
+          return GradientBuckets::Size{.shard = at(unit).layout.shard,
+                                       .master = at(unit).master.scalar_type()};
+        },
+        [this](int unit, const at::Tensor& sum) { add_sum(unit, sum); });
+  }
+}
 
 void ShardGradients::begin_step(bool due, int backwards) {
   backwards_left_ = due && options_.on_demand ? backwards : 0;
@@ -65,7 +68,7 @@ void ShardGradients::keep(std::size_t parameter) {
   ShardedUnit& unit = at(unit_of_[parameter]);
   if (unit.full.scalar_type() == unit.master.scalar_type()) return;  // .grad adds up itself
   at::Tensor& grad = parameters_[parameter].tensor.mutable_grad();
-  if (exchange_.degree() == 1) {
+  if (unit.layout.degree == 1) {
     add_own(unit, parameter, grad);
   } else {
     at::Tensor& wide = wide_[parameter];
@@ -88,8 +91,9 @@ void ShardGradients::add_own(ShardedUnit& unit, std::size_t parameter, const at:
 void ShardGradients::complete(int number) {
   ShardedUnit& unit = at(number);
   unit.arrived = 0;
-  if (exchange_.degree() > 1) {
-    buckets_.add(number, take_flat(unit));
+  if (unit.layout.degree > 1) {
+    const auto holders = static_cast<std::size_t>(unit.parameters[0].holders);
+    buckets_.at(holders).add(number, take_flat(unit));
   } else {
     for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
       at::Tensor grad = std::exchange(unit.parameters[place].tensor.mutable_grad(), at::Tensor());
@@ -153,8 +157,12 @@ void ShardGradients::end_backward() {
     if (options_.on_demand && units_[number].arrived > 0) complete(static_cast<int>(number));
     taken_(static_cast<int>(number));
   }
-  buckets_.flush();
+  flush();
   if (backwards_left_ > 0) --backwards_left_;
+}
+
+void ShardGradients::flush() {
+  for (GradientBuckets& buckets : buckets_) buckets.flush();
 }
 
 void ShardGradients::finish_step(bool due) {
@@ -166,13 +174,13 @@ void ShardGradients::finish_step(bool due) {
     for (std::size_t number = 0; number < units_.size(); ++number) {
       if (units_[number].trained) complete(static_cast<int>(number));
     }
-    buckets_.flush();
+    flush();
   }
   begin_adding();
   replicas_.finish();
   add_late();
   for (Arena& arena : arenas_) {
-    if (options_.divisor > 1) arena.gradient.div_(options_.divisor);
+    if (arena.holders.divisor > 1) arena.gradient.div_(arena.holders.divisor);
   }
   averaged_ = true;
 }
@@ -185,15 +193,16 @@ void ShardGradients::add_late() {
     if (!unit.trained) continue;
     at::Tensor sum = std::exchange(late_[static_cast<int>(number)], at::Tensor());
     if (!sum.defined()) sum = at::zeros_like(unit.gradient);
-    ShardExchange::Sum pending = exchange_.start_sum(sum);
-    exchange_.wait(pending);
+    ShardExchange::Sum pending = unit.holders.exchange->start_sum(sum);
+    unit.holders.exchange->wait(pending);
     unit.gradient.add_(sum);
   }
   late_.clear();
 }
 
 void ShardGradients::zero() {
-  SMP_CHECK(buckets_.idle(), "gradients were zeroed within a backward");
+  SMP_CHECK(std::ranges::all_of(buckets_, &GradientBuckets::idle),
+            "gradients were zeroed within a backward");
   for (ShardedUnit& unit : units_) {
     unit.fresh = true;
     unit.arrived = 0;
@@ -213,7 +222,7 @@ void ShardGradients::clear_fresh() {
 void ShardGradients::begin_adding() {
   if (!std::exchange(averaged_, false)) return;
   for (Arena& arena : arenas_) {
-    arena.gradient.mul_(options_.divisor).div_(exchange_.replicas());
+    arena.gradient.mul_(arena.holders.divisor).div_(arena.holders.exchange->replicas());
   }
 }
 

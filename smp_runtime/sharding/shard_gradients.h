@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <vector>
@@ -23,14 +24,13 @@ class ShardGradients {
   struct Options {
     /// True: gradients are reduced as they come. False: at the end of an accumulation.
     bool on_demand = true;
-    std::int64_t divisor = 1;  ///< of the sum over all replicas
-    std::int64_t bucket = 0;   ///< [elements]
+    std::int64_t bucket = 0;  ///< [elements]
   };
   /// Called when a unit's gradients were taken: the backward needs it no more.
   using Taken = std::function<void(int unit)>;
 
-  /// All but the options must outlive this. `unit_of` is by parameter.
-  ShardGradients(Options options, ShardExchange& exchange,
+  /// All but the options and `holders` must outlive this. `unit_of` is by parameter.
+  ShardGradients(Options options, const std::vector<Holders>& holders,
                  const std::vector<StoredParameter>& parameters, const std::vector<int>& unit_of,
                  std::vector<ShardedUnit>& units, std::vector<Arena>& arenas, Taken taken);
 
@@ -52,17 +52,17 @@ class ShardGradients {
   void complete(int number);
   at::Tensor take_flat(ShardedUnit& unit);
   void add_sum(int number, const at::Tensor& sum);
+  void flush();
   void add_late();
   void begin_adding();
 
   const Options options_;
-  ShardExchange& exchange_;
   const std::vector<StoredParameter>& parameters_;
   const std::vector<int>& unit_of_;
   std::vector<ShardedUnit>& units_;
   std::vector<Arena>& arenas_;
   const Taken taken_;
-  GradientBuckets buckets_;
+  std::deque<GradientBuckets> buckets_;  ///< by number of holders
   ReplicaSums replicas_;
 
   int backwards_left_ = 0;                  ///< of the step that ends an accumulation; 0: not known

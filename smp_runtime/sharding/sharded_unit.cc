@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -43,21 +44,25 @@ class Maker {
 
  private:
   void plan(const std::vector<std::string>& block_names) {
-    std::map<std::pair<at::ScalarType, bool>, int> kinds;
+    std::map<std::tuple<at::ScalarType, bool, int>, int> kinds;
+    int most = 1;
     std::vector<ParameterSize> sizes;
     for (const StoredParameter& parameter : parameters_) {
       SMP_CHECK(parameter.tensor.is_floating_point(), "{} is of type {}", parameter.name,
                 toString(parameter.tensor.scalar_type()));
-      const std::pair kind{parameter.tensor.scalar_type(), parameter.tensor.requires_grad()};
+      const std::tuple kind{parameter.tensor.scalar_type(), parameter.tensor.requires_grad(),
+                            parameter.holders};
       const int number = kinds.try_emplace(kind, static_cast<int>(kinds.size())).first->second;
-      sizes.push_back(
-          {.elements = parameter.tensor.numel(), .block = parameter.block, .kind = number});
+      const int degree = holders(parameter).exchange->degree();
+      most = std::max(most, degree);
+      sizes.push_back({.elements = parameter.tensor.numel(),
+                       .block = parameter.block,
+                       .kind = number,
+                       .degree = degree});
     }
-    const int degree = options_.degree;
-    const bool whole = !options_.on_demand || degree == 1;
+    const bool whole = !options_.on_demand || most == 1;
     model_.layouts = plan_units(
-        sizes, {.degree = degree,
-                // Whole parameters are gathered once a step: there balance counts for more.
+        sizes, {// Whole parameters are gathered once a step: there balance counts for more.
                 .alignment = whole ? 1 : kAlignmentBytes / 2,
                 .persistence_threshold = whole ? std::numeric_limits<std::int64_t>::max()
                                                : options_.persistence_threshold,
@@ -72,6 +77,7 @@ class Maker {
         unit.parameters.push_back(parameters_[index]);
         model_.unit_of[index] = static_cast<int>(number);
       }
+      unit.holders = holders(unit.parameters.front());
       unit.trained = unit.parameters.front().tensor.requires_grad();
       unit.name = unit.always_live
                       ? fmt::format("the small parameters from {} on", unit.parameters[0].name)
@@ -82,11 +88,14 @@ class Maker {
   }
 
   void make_arenas() {
-    std::map<at::ScalarType, std::pair<std::size_t, std::int64_t>> sizes;  // number, elements
+    using Kind = std::pair<at::ScalarType, int>;                 // and the holders' number
+    std::map<Kind, std::pair<std::size_t, std::int64_t>> sizes;  // number, elements
     for (ShardedUnit& unit : model_.units) {
       if (!unit.trained) continue;
       auto& [number, elements] =
-          sizes.try_emplace(master_type(options_, unit), sizes.size(), std::int64_t{0})
+          sizes
+              .try_emplace(Kind{master_type(options_, unit), unit.parameters[0].holders},
+                           sizes.size(), std::int64_t{0})
               .first->second;
       unit.arena = number;
       unit.arena_offset = elements;
@@ -95,10 +104,17 @@ class Maker {
     model_.arenas.resize(sizes.size());
     const at::TensorOptions device =
         model_.units.empty() ? at::TensorOptions() : model_.units[0].parameters[0].tensor.options();
-    for (const auto& [type, size] : sizes) {
-      model_.arenas[size.first].master = at::zeros({size.second}, device.dtype(type));
-      model_.arenas[size.first].gradient = at::zeros({size.second}, device.dtype(type));
+    for (const auto& [kind, size] : sizes) {
+      const auto& [type, number] = kind;
+      Arena& arena = model_.arenas[size.first];
+      arena.master = at::zeros({size.second}, device.dtype(type));
+      arena.gradient = at::zeros({size.second}, device.dtype(type));
+      arena.holders = options_.holders.at(static_cast<std::size_t>(number));
     }
+  }
+
+  [[nodiscard]] const Holders& holders(const StoredParameter& parameter) const {
+    return options_.holders.at(static_cast<std::size_t>(parameter.holders));
   }
 
   const UnitOptions& options_;
@@ -126,7 +142,7 @@ void fill_unit(const UnitOptions& options, const std::vector<StoredParameter>& p
   } else {
     unit.master = at::zeros({unit.layout.shard}, device.dtype(type));
   }
-  for (const Piece& piece : pieces_of(unit.layout, options.index)) {
+  for (const Piece& piece : pieces_of(unit.layout, unit.holders.index)) {
     const at::Tensor& value = parameters[static_cast<std::size_t>(piece.parameter)].tensor;
     unit.master.narrow(0, piece.offset, piece.elements)
         .copy_(value.detach().reshape({-1}).narrow(0, piece.start, piece.elements));
@@ -136,7 +152,8 @@ void fill_unit(const UnitOptions& options, const std::vector<StoredParameter>& p
     unit.full.narrow(0, placed.offset, placed.elements)
         .copy_(unit.parameters[index].tensor.detach().reshape({-1}));
   }
-  const at::Tensor mine = unit.full.narrow(0, options.index * unit.layout.shard, unit.layout.shard);
+  const at::Tensor mine =
+      unit.full.narrow(0, unit.holders.index * unit.layout.shard, unit.layout.shard);
   if (unit.always_live) {
     unit.own = mine;
   } else {

@@ -15,30 +15,36 @@ std::int64_t filled(const UnitLayout& unit) {
   return unit.parameters.back().offset + unit.parameters.back().elements;
 }
 
-void append(UnitLayout& unit, int parameter, std::int64_t elements) {
-  unit.parameters.push_back({.parameter = parameter, .offset = filled(unit), .elements = elements});
+void append(UnitLayout& unit, int parameter, const ParameterSize& size) {
+  SMP_CHECK(unit.degree == size.degree, "a unit over {} ranks, a parameter over {}", unit.degree,
+            size.degree);
+  unit.parameters.push_back(
+      {.parameter = parameter, .offset = filled(unit), .elements = size.elements});
 }
 
-void pad(UnitLayout& unit, const PlanOptions& options) {
-  const std::int64_t step = options.alignment * options.degree;
+void pad(UnitLayout& unit, std::int64_t alignment) {
+  const std::int64_t step = alignment * unit.degree;
   unit.padded = std::max<std::int64_t>(1, (filled(unit) + step - 1) / step) * step;
-  unit.shard = unit.padded / options.degree;
+  unit.shard = unit.padded / unit.degree;
 }
 
 }  // namespace
 
 std::vector<UnitLayout> plan_units(std::span<const ParameterSize> parameters,
                                    const PlanOptions& options) {
-  SMP_CHECK(options.degree >= 1 && options.alignment >= 1 && options.persistent_unit >= 1,
-            "degree {}, alignment {}, persistent unit {}", options.degree, options.alignment,
-            options.persistent_unit);
+  SMP_CHECK(options.alignment >= 1 && options.persistent_unit >= 1,
+            "alignment {}, persistent unit {}", options.alignment, options.persistent_unit);
   std::vector<UnitLayout> sharded;
   std::vector<UnitLayout> persistent;
   std::map<std::pair<int, int>, std::size_t> open_sharded;  // by block and kind
   std::map<int, std::size_t> open_persistent;               // by kind
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     const ParameterSize& parameter = parameters[index];
-    const UnitLayout empty{.parameters = {}, .block = parameter.block, .kind = parameter.kind};
+    SMP_CHECK(parameter.degree >= 1, "degree {}", parameter.degree);
+    const UnitLayout empty{.parameters = {},
+                           .block = parameter.block,
+                           .kind = parameter.kind,
+                           .degree = parameter.degree};
     if (parameter.elements < options.persistence_threshold) {
       auto found = open_persistent.find(parameter.kind);
       if (found == open_persistent.end() ||
@@ -47,16 +53,16 @@ std::vector<UnitLayout> plan_units(std::span<const ParameterSize> parameters,
         persistent.push_back(empty);
         persistent.back().persistent = true;
       }
-      append(persistent[found->second], static_cast<int>(index), parameter.elements);
+      append(persistent[found->second], static_cast<int>(index), parameter);
       continue;
     }
     const auto [found, is_new] =
         open_sharded.try_emplace({parameter.block, parameter.kind}, sharded.size());
     if (is_new) sharded.push_back(empty);
-    append(sharded[found->second], static_cast<int>(index), parameter.elements);
+    append(sharded[found->second], static_cast<int>(index), parameter);
   }
   sharded.insert(sharded.end(), persistent.begin(), persistent.end());
-  for (UnitLayout& unit : sharded) pad(unit, options);
+  for (UnitLayout& unit : sharded) pad(unit, options.alignment);
   return sharded;
 }
 

@@ -17,11 +17,12 @@ namespace smp::sharding {
 struct ParameterSize {
   std::int64_t elements = 0;
   int block = 0;  ///< the part of the model it belongs to
-  int kind = 0;   ///< parameters of one unit are of one kind: type, and whether they are trained
+  /// Parameters of one unit are of one kind: type, whether they are trained, who holds them.
+  int kind = 0;
+  int degree = 1;  ///< ranks that share it; the same for all of a kind
 };
 
 struct PlanOptions {
-  int degree = 1;              ///< ranks of the group
   std::int64_t alignment = 1;  ///< elements; every shard is a multiple of it
   /// Parameters with fewer elements stay whole on all ranks: they go to units of their own.
   std::int64_t persistence_threshold = 0;
@@ -40,6 +41,7 @@ struct UnitLayout {
   std::vector<PlacedParameter> parameters;
   int block = 0;  ///< of the first parameter; all of them unless persistent
   int kind = 0;
+  int degree = 1;  ///< ranks that share it
   bool persistent = false;
   std::int64_t shard = 0;   ///< [elements] of each rank: rank i owns [i * shard, (i + 1) * shard)
   std::int64_t padded = 0;  ///< [elements] degree * shard
@@ -49,7 +51,8 @@ struct UnitLayout {
 
 /// Units in the order of their first parameter, persistent ones last. Every parameter is in exactly
 /// one. Deterministic: equal input gives equal units on every rank.
-/// Throws InternalError for a degree, an alignment or a persistent unit below 1.
+/// Throws InternalError for a degree, an alignment or a persistent unit below 1, and for a kind of
+/// two degrees.
 std::vector<UnitLayout> plan_units(std::span<const ParameterSize> parameters,
                                    const PlanOptions& options);
 

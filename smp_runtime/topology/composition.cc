@@ -44,10 +44,6 @@ const std::array kFeatures{
             [](const Config& config) { return config.deterministic_server; }},
 };
 
-constexpr std::string_view kFlatState =
-    "flat state is averaged over all data-parallel ranks, and slices of layers are not; this "
-    "version combines them not yet";
-
 constexpr std::array kExclusions{
     Exclusion{kPipeline, kSharded, Verdict::kForbidden,
               "sharded data parallelism runs without pipeline stages; set one of them to 1"},
@@ -55,10 +51,6 @@ constexpr std::array kExclusions{
               "sharded data parallelism already shards the optimizer's state; remove "
               "shard_optimizer_state"},
     Exclusion{kFp16, kBf16, Verdict::kForbidden, "they exclude each other; keep one of them"},
-    Exclusion{kTensor, kSharded, Verdict::kNotYet, kFlatState},
-    Exclusion{kTensor, kOptimizer, Verdict::kNotYet, kFlatState},
-    Exclusion{kTensor, kFp16, Verdict::kNotYet, kFlatState},
-    Exclusion{kTensor, kBf16, Verdict::kNotYet, kFlatState},
 };
 
 const Feature& feature(std::string_view key) {

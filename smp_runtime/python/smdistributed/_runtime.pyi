@@ -300,7 +300,7 @@ class OwnedPiece:
     @property
     def offset(self) -> int: ...
 
-class ParameterStore:
+class HolderGroups:
     def __init__(
         self,
         *,
@@ -311,6 +311,13 @@ class ParameterStore:
         within_host_group: str = "",
         index: int,
         divisor: int,
+    ) -> None: ...
+
+class ParameterStore:
+    def __init__(
+        self,
+        *,
+        holders: Sequence[HolderGroups],
         compute_type: str,
         on_demand: bool,
         persistence_threshold: int,
@@ -320,6 +327,7 @@ class ParameterStore:
         parameters: Sequence[torch.Tensor],
         names: Sequence[str],
         blocks: Sequence[int],
+        holders_of: Sequence[int],
         block_names: Sequence[str],
     ) -> None: ...
     def units(self) -> list[dict[str, Any]]: ...
@@ -363,9 +371,7 @@ class Border:
     ) -> None: ...
 
 class TensorExchange:
-    def __init__(
-        self, group_name: str, size: int, rank: int, under_way: int = -1
-    ) -> None: ...
+    def __init__(self, group_name: str, size: int, rank: int, under_way: int = -1) -> None: ...
     @property
     def size(self) -> int: ...
     @property

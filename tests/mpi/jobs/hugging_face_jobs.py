@@ -134,7 +134,8 @@ def wrapped(kind: str) -> tuple[Any, Any]:
 
 
 def train(kind: str) -> dict[str, Any]:
-    """Losses, gradients of the first step and the trained values, under Hugging Face's names."""
+    """Losses, gradients of the first step (not where state is flat) and the trained values, under
+    Hugging Face's names."""
     return _trained(*wrapped(kind), range(STEPS))
 
 
@@ -144,7 +145,7 @@ def _trained(model: Any, optimizer: Any, steps: range) -> dict[str, Any]:
         optimizer.zero_grad()
         loss, _ = train_step(model, *own_batch(*batch(step)))
         losses.append(smp.allgather(loss.reduce_mean(), smp.DP_GROUP))
-        if step == 0:
+        if step == 0 and model.sharded is None:
             gradients = plain_gradients(model)
         optimizer.step()
     return {
@@ -168,9 +169,8 @@ def train_and_save(kind: str, folder: str, partial: bool) -> dict[str, Any]:
 def resume_and_train(kind: str, folder: str, partial: bool) -> dict[str, Any]:
     """The other steps, from that checkpoint; losses and gradients are those of both jobs."""
     model, optimizer = wrapped(kind)
-    with torch.no_grad():  # nothing of what is made here may show
-        for parameter in model.parameters():
-            parameter.fill_(9)
+    # Nothing of what is made here may show.
+    model.load_state_dict({n: torch.full_like(v, 9) for n, v in model.state_dict().items()})
     before = smp.resume_from_checkpoint(folder, partial=partial)
     seen = _trained(model, optimizer, range(HALF, STEPS))
     losses = before["losses"] + seen["losses"]

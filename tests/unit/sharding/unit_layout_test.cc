@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/sharding/unit_layout.h"
 
+#include <array>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -12,9 +13,9 @@ namespace {
 using testing::ElementsAre;
 
 TEST(UnitLayout, LaysTheParametersOfABlockEndToEnd) {
-  const std::vector<ParameterSize> sizes{{5, 0, 0}, {4, 1, 0}, {2, 0, 0}};
+  const std::vector<ParameterSize> sizes{{5, 0, 0, 2}, {4, 1, 0, 2}, {2, 0, 0, 2}};
 
-  const auto units = plan_units(sizes, {.degree = 2, .alignment = 2, .persistent_unit = 1});
+  const auto units = plan_units(sizes, {.alignment = 2, .persistent_unit = 1});
 
   ASSERT_EQ(units.size(), 2U);
   EXPECT_THAT(units[0].parameters, ElementsAre(PlacedParameter{0, 0, 5}, PlacedParameter{2, 5, 2}));
@@ -26,14 +27,23 @@ TEST(UnitLayout, LaysTheParametersOfABlockEndToEnd) {
 TEST(UnitLayout, KeepsKindsApart) {
   const std::vector<ParameterSize> sizes{{5, 0, 0}, {4, 0, 1}};
 
-  EXPECT_EQ(plan_units(sizes, {.degree = 1, .persistent_unit = 1}).size(), 2U);
+  EXPECT_EQ(plan_units(sizes, {.persistent_unit = 1}).size(), 2U);
+}
+
+TEST(UnitLayout, CutsEachKindForItsOwnRanks) {
+  const std::vector<ParameterSize> sizes{{8, 0, 0, 2}, {8, 0, 1, 4}};
+
+  const auto units = plan_units(sizes, {.persistent_unit = 1});
+
+  ASSERT_EQ(units.size(), 2U);
+  EXPECT_EQ(units[0].shard, 4);
+  EXPECT_EQ(units[1].shard, 2);
 }
 
 TEST(UnitLayout, KeepsSmallParametersWholeInUnitsOfTheirOwn) {
-  const std::vector<ParameterSize> sizes{{3, 0, 0}, {100, 0, 0}, {4, 1, 0}, {5, 2, 0}};
+  const std::vector<ParameterSize> sizes{{3, 0, 0, 2}, {100, 0, 0, 2}, {4, 1, 0, 2}, {5, 2, 0, 2}};
 
-  const auto units =
-      plan_units(sizes, {.degree = 2, .persistence_threshold = 10, .persistent_unit = 8});
+  const auto units = plan_units(sizes, {.persistence_threshold = 10, .persistent_unit = 8});
 
   ASSERT_EQ(units.size(), 3U);
   EXPECT_FALSE(units[0].persistent);
@@ -43,17 +53,17 @@ TEST(UnitLayout, KeepsSmallParametersWholeInUnitsOfTheirOwn) {
 }
 
 TEST(UnitLayout, CutsParametersAtShardBorders) {
-  const std::vector<ParameterSize> sizes{{5, 0, 0}, {4, 0, 0}};
-  const auto units = plan_units(sizes, {.degree = 2, .alignment = 4, .persistent_unit = 1});
+  const std::vector<ParameterSize> sizes{{5, 0, 0, 2}, {4, 0, 0, 2}};
+  const auto units = plan_units(sizes, {.alignment = 4, .persistent_unit = 1});
 
   EXPECT_THAT(pieces_of(units[0], 0), ElementsAre(Piece{0, 0, 5, 0}, Piece{1, 0, 3, 5}));
   EXPECT_THAT(pieces_of(units[0], 1), ElementsAre(Piece{1, 3, 1, 0}));
 }
 
 TEST(UnitLayout, EmptyParametersHaveAPlace) {
-  const std::vector<ParameterSize> sizes{{0, 0, 0}};
+  const std::vector<ParameterSize> sizes{{0, 0, 0, 3}};
 
-  const auto units = plan_units(sizes, {.degree = 3, .persistent_unit = 1});
+  const auto units = plan_units(sizes, {.persistent_unit = 1});
 
   ASSERT_EQ(units.size(), 1U);
   EXPECT_EQ(units[0].padded, 3);
@@ -64,15 +74,18 @@ TEST(UnitLayout, PiecesOfAllRanksAreTheWholeOnce) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     std::vector<ParameterSize> sizes(1 + random() % 12);
+    const std::array degrees{1 + static_cast<int>(random() % 5),
+                             1 + static_cast<int>(random() % 5)};
     std::int64_t total = 0;
     for (ParameterSize& size : sizes) {
+      const std::size_t kind = random() % 2;
       size = {.elements = static_cast<std::int64_t>(random() % 300),
               .block = static_cast<int>(random() % 3),
-              .kind = static_cast<int>(random() % 2)};
+              .kind = static_cast<int>(kind),
+              .degree = degrees[kind]};
       total += size.elements;
     }
-    const PlanOptions options{.degree = 1 + static_cast<int>(random() % 5),
-                              .alignment = 1 + static_cast<std::int64_t>(random() % 64),
+    const PlanOptions options{.alignment = 1 + static_cast<std::int64_t>(random() % 64),
                               .persistence_threshold = static_cast<std::int64_t>(random() % 200),
                               .persistent_unit = 1 + static_cast<std::int64_t>(random() % 400)};
 
@@ -84,8 +97,9 @@ TEST(UnitLayout, PiecesOfAllRanksAreTheWholeOnce) {
     }
     for (const UnitLayout& unit : units) {
       EXPECT_EQ(unit.shard % options.alignment, 0);
-      EXPECT_EQ(unit.padded, unit.shard * options.degree);
-      for (int rank = 0; rank < options.degree; ++rank) {
+      EXPECT_EQ(unit.padded, unit.shard * unit.degree);
+      EXPECT_EQ(unit.degree, degrees[static_cast<std::size_t>(unit.kind)]);
+      for (int rank = 0; rank < unit.degree; ++rank) {
         for (const Piece& piece : pieces_of(unit, rank)) {
           EXPECT_LE(piece.offset + piece.elements, unit.shard);
           for (std::int64_t element = 0; element < piece.elements; ++element) {

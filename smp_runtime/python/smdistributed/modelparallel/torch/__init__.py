@@ -13,7 +13,7 @@ Module map, in the order in which a job meets them:
     marks                smp.partition and smp.set_partition
     tensor_marks, tensor_registry, predefined_modules, tensor_plan, tensor_replacement
                          which modules become distributed ones, and which those are
-    model, optimizer     DistributedModel and DistributedOptimizer
+    model, optimizer     DistributedModel, on model_views and model_states, and DistributedOptimizer
     delayed_parameters, model_creation   parameters that get their values on their owner
     joining              replicas with different numbers of batches
     tracing, partitioning, ownership   where each module goes
@@ -22,7 +22,8 @@ Module map, in the order in which a job meets them:
     activation_checkpointing, recomputation   memory for time; with inputs in slow memory
     save_load            smp.save and smp.load
     checkpoints          smp.save_checkpoint and smp.resume_from_checkpoint; on saved_parts,
-                         whole_models, flat_checkpoints, shard_states and checkpoint_files
+                         whole_models, flat_checkpoints, shard_states and checkpoint_files;
+                         resliced_checkpoints and resliced_parts for other tensor ranks
     precision, shard_groups, model_blocks, sharded_model   flat shards, 16-bit computing
     master_parameters, mixed_precision_steps   what an optimizer steps then, and its loss scale
     memory_ledger        smp.memory_summary

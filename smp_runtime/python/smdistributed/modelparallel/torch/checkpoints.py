@@ -9,8 +9,9 @@
         slices.json             with tensor parallelism: the axis along which entries are sliced
         user_content.pt         what the script gave
         optimizer_PP_TP_I.pt    instead, where state is sharded or 16-bit: what rank I of a shard
-                                group owns; with sharded data parallelism model_0.pt, which holds
-                                what no shard does, and optimizer_I.pt
+                                group owns. With sharded data parallelism model_PP_TP.pt holds
+                                what no shard does; without tensor ranks beside it the names are
+                                model_0.pt and optimizer_I.pt
         manifest.json           sizes and checksums, and the degrees of the job
     PATH/TAG                    a whole model's state dict, as plain PyTorch reads it
     PATH/user_content_TAG, PATH/TAG.manifest.json
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,16 @@ from smdistributed.modelparallel.torch.checkpoint_files import (
     write_object,
 )
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
-from smdistributed.modelparallel.torch.flat_checkpoints import read_flat_parts, write_flat_parts
+from smdistributed.modelparallel.torch.flat_checkpoints import (
+    FlatParts,
+    read_flat_parts,
+    write_flat_parts,
+)
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.nn.parameter_slices import slice_of
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
-from smdistributed.modelparallel.torch.resliced_parts import (
-    joined_entries,
-    joined_optimizer,
-    slices_to_json,
-)
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.resliced_checkpoints import read_resliced_parts
+from smdistributed.modelparallel.torch.resliced_parts import slices_to_json
 from smdistributed.modelparallel.torch.saved_parts import PartialCheckpoint, merged_entries
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
@@ -203,63 +204,31 @@ def _resume_parts(
             f"{saved.folder} has the same partition.json on some hosts only; give all of them the "
             "same checkpoint"
         )
-    if (shard_plan() is not None or saved.shards()) and saved.tp != ranks.tp_size():
-        raise SMPCheckpointError(
-            f"{saved.folder} was saved with tensor_parallel_degree {saved.tp}, this job has "
-            f"{ranks.tp_size()}, and one of both has sharded or 16-bit state; start it with "
-            f"{saved.tp}"
-        )
-    if shard_plan() is not None or saved.shards():
-        with _agreement("smp.resume_from_checkpoint"):
-            load = read_flat_parts(saved, model, state.optimizer, strict, load_optimizer)
-            content = saved.user_content()
+    optimizer = state.optimizer if load_optimizer else None
+    with _agreement("smp.resume_from_checkpoint"):
+        flat = FlatParts(saved)
+        load: Callable[[], None] | None = None
+        if resliced:
+            assert slices is not None
+            load = read_resliced_parts(flat, saved, slices, model, optimizer, strict)
+        elif shard_plan() is not None or flat.is_flat:
+            load = read_flat_parts(saved, flat, model, optimizer, strict)
+        content = saved.user_content()
+    # Not in an agreement: flat state is loaded by all ranks together.
+    if load is not None:
         load()
         return content
     with _agreement("smp.resume_from_checkpoint"):
-        if resliced:
-            assert slices is not None
-            _resume_resliced(saved, slices, model, strict, load_optimizer)
-        elif same_split:
+        if same_split:
             model.load_state_dict(saved.read(own("model")), strict, same_partition_load=True)
         else:
             parts = [saved.read(name, mmap=True) for name in saved.files("model")]
-            model.load_state_dict(merged_entries(parts), strict)
-        if load_optimizer and not resliced:
+            model.load_slices(merged_entries(parts), strict)
+        if load_optimizer:
             assert state.optimizer is not None
             names = [own("optimizer")] if same_split else saved.files("optimizer")
             state.optimizer.load_parts([saved.read(name) for name in names], saved.folder)
-        return saved.user_content()
-
-
-def _resume_resliced(
-    saved: PartialCheckpoint,
-    slices: Mapping[str, int],
-    model: DistributedModel,
-    strict: bool,
-    load_optimizer: bool,
-) -> None:
-    """From the parts of all tensor ranks of a job whose layers were sliced otherwise."""
-
-    def parts(kind: str) -> list[list[Any]]:
-        return [[saved.read(name, mmap=kind == "model") for name in saved.files(kind, rank)]
-                for rank in range(saved.tp)]  # fmt: skip
-
-    own_axes = axes_of(model.get_module())
-    models = [merged_entries(of_rank) for of_rank in parts("model")]
-    model.load_state_dict(model.renamed(joined_entries(models, slices), saved.tp), strict)
-    if not load_optimizer:
-        return
-    assert state.optimizer is not None
-    whole = joined_optimizer(
-        [merged_states(of_rank) for of_rank in parts("optimizer")],
-        slices,
-        {name: value.shape for name, value in models[0].items()},
-        lambda values: model.renamed(values, saved.tp),
-        state.optimizer.parameter_names(),
-        state.optimizer.groups_by_number(),
-        lambda name, value: slice_of(value, own_axes.get(name)),
-    )
-    state.optimizer.load_parts([whole], saved.folder)
+        return content
 
 
 def _open_parts(root: Path, tag: str | None) -> PartialCheckpoint:

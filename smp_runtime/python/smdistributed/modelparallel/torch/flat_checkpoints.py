@@ -9,10 +9,16 @@ from typing import Any
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
 from smdistributed.modelparallel.torch.resliced_parts import NAMES_KEY
 from smdistributed.modelparallel.torch.saved_parts import PartialCheckpoint, merged_entries
-from smdistributed.modelparallel.torch.shard_states import part_of_rank, plain_of_parts, restore
+from smdistributed.modelparallel.torch.shard_states import (
+    Part,
+    part_of_rank,
+    parts_of_tensor_rank,
+    plain_of_parts,
+    restore,
+)
 from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (
     get_buffer_names,
     get_param_shapes,
@@ -29,58 +35,124 @@ def write_flat_parts(
     sharded = model.sharded
     assert sharded is not None
     on_demand = sharded.plan.on_demand
+    short = on_demand and ranks.tp_size() == 1
     entries = model.unsharded_entries() if on_demand else model.local_state_dict()
     part = f"{ranks.pp_rank()}_{ranks.tp_rank()}"
     if ranks.rdp_rank() == 0 and on_demand:
-        write("model_0.pt", {"module": dict(entries), "param_shapes": get_param_shapes(model),
-                             "buffer_names": get_buffer_names(model)})  # fmt: skip
+        write("model_0.pt" if short else f"model_{part}.pt",
+              {"module": dict(entries), "param_shapes": get_param_shapes(model),
+               "buffer_names": get_buffer_names(model), "tied": _tied_names(model)})  # fmt: skip
     elif ranks.rdp_rank() == 0:
         write(f"model_{part}.pt", dict(entries))
     if ranks.rdp_rank() >= sharded.plan.degree:
         return
     own = part_of_rank(sharded, None) if optimizer is None else optimizer.shard_part()
     index = sharded.groups.index
-    write(f"optimizer_{index}.pt" if on_demand else f"optimizer_{part}_{index}.pt", own)
+    write(f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
+
+
+def _tied_names(model: DistributedModel) -> dict[str, str]:
+    """Other names of parameters, and their first ones."""
+    module = model.get_module()
+    first = {parameter: name for name, parameter in module.named_parameters()}
+    return {name: first[parameter]
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+            if first[parameter] != name}  # fmt: skip
+
+
+class FlatParts:
+    """What a checkpoint holds of flat state, and of the model beside it, by tensor rank.
+
+    Raises SMPCheckpointError for parts that are missing.
+    """
+
+    def __init__(self, saved: PartialCheckpoint) -> None:
+        self._saved = saved
+        self._shards: list[list[Part]] = [
+            [saved.read(name, mmap=True) for name in saved.shards(rank)] for rank in range(saved.tp)
+        ]
+        self.is_flat = any(self._shards)
+        for rank, shards in enumerate(self._shards):
+            self._check_complete(rank, shards)
+
+    def _check_complete(self, rank: int, shards: Sequence[Part]) -> None:
+        if not self.is_flat:
+            return
+        first = next(part for parts in self._shards for part in parts)
+        wanted = first["partition_count"] * self._saved.pp
+        if len(shards) != wanted:
+            of_rank = f" of tensor rank {rank}" if self._saved.tp > 1 else ""
+            raise SMPCheckpointError(
+                f"{self._saved.folder} holds the optimizer files of {len(shards)} of {wanted} "
+                f"ranks{of_rank}: {', '.join(self._saved.shards(rank)[:8])}"
+            )
+
+    def shards(self, rank: int) -> list[Part]:
+        """Everything that tensor rank ``rank`` of the saved job had; empty if it is not flat."""
+        return parts_of_tensor_rank(self._shards, rank) if self.is_flat else []
+
+    def entries(self, rank: int) -> tuple[dict[str, Any], dict[str, str], bool]:
+        """Its entries of the model, other names of parameters whose values only shards have, and
+        whether there are such."""
+        parts = [self._saved.read(name, mmap=True) for name in self._saved.files("model", rank)]
+        if "param_shapes" not in parts[0]:
+            return merged_entries(parts), {}, False
+        return dict(parts[0]["module"]), dict(parts[0].get("tied", {})), True
+
+    def plain(self, rank: int, with_optimizer: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All its entries, of masters where there are such, and the state of its optimizer as one
+        over whole parameters says it."""
+        entries, tied, _ = self.entries(rank)
+        shards = self.shards(rank)
+        if not shards and not with_optimizer:
+            return entries, {}
+        if not shards:
+            return entries, merged_states(
+                [self._saved.read(name) for name in self._saved.files("optimizer", rank)]
+            )
+        names = [name for group in shards[0]["param_groups"] for name in group["names"]]
+        masters, state_dict = plain_of_parts(shards, names)
+        entries |= masters
+        entries |= {name: masters[first] for name, first in tied.items() if first in masters}
+        state_dict[NAMES_KEY] = names
+        if "loss_scaler" in shards[0]:
+            state_dict["loss_scaler"] = shards[0]["loss_scaler"]
+        return entries, state_dict
 
 
 def read_flat_parts(
     saved: PartialCheckpoint,
+    parts: FlatParts,
     model: DistributedModel,
     optimizer: DistributedOptimizer | None,
     strict: bool,
-    load_optimizer: bool,
 ) -> Callable[[], None]:
     """Flat state into a model without any, or any state into a model with flat state: reads the
     files, and returns what loads them. That is collective, so no rank may have failed before.
+    Without ``optimizer`` its state is left out.
 
     Raises SMPCheckpointError for parts that are missing or of another model.
     """
-    shards = [saved.read(name, mmap=True) for name in saved.shards()]
-    _check_complete(saved, shards)
-    if saved.sharded:
-        entries = dict(saved.read("model_0.pt", mmap=True)["module"])
-    else:
-        entries = merged_entries([saved.read(name, mmap=True) for name in saved.files("model")])
+    shards = parts.shards(ranks.tp_rank())
+    entries, _, elsewhere = parts.entries(ranks.tp_rank())
     if shard_plan() is None:
-        return lambda: _load_plain(model, optimizer, entries, shards, strict, load_optimizer)
+        return lambda: _load_plain(model, optimizer, entries, shards, strict)
     shards_of_plain: list[dict[str, Any]] = []
-    if not shards and load_optimizer:
+    if not shards and optimizer is not None:
         shards_of_plain = [saved.read(name) for name in saved.files("optimizer")]
 
     def take() -> None:
         assert model.sharded is not None
         where = str(saved.folder)
-        if shards and load_optimizer:
-            assert optimizer is not None
+        if shards and optimizer is not None:
             optimizer.restore_parts(shards, where)
         elif shards:
             restore(model.sharded, None, shards, where)
-        elif load_optimizer:
-            assert optimizer is not None
-            optimizer.restore_parts([optimizer.plain_part(_merged(shards_of_plain))], where)
+        elif optimizer is not None:
+            optimizer.load_parts(shards_of_plain, saved.folder)
 
     def load() -> None:
-        model.load_state_dict(entries, strict and not saved.sharded)
+        model.load_slices(entries, strict and not elsewhere)
         model.when_partitioned(take)
 
     return load
@@ -92,36 +164,19 @@ def _load_plain(
     entries: dict[str, Any],
     shards: list[dict[str, Any]],
     strict: bool,
-    load_optimizer: bool,
 ) -> None:
     names = [] if optimizer is None else optimizer.parameter_names()
     masters, state_dict = plain_of_parts(shards, names)
+    put_values(model, entries, masters)
+    model.load_slices(entries, strict)
+    if optimizer is not None:
+        optimizer.load_slices(state_dict)
+
+
+def put_values(model: DistributedModel, entries: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Values of parameters by their first names, under all their names."""
     module = model.get_module()
-    parameters = dict(module.named_parameters(remove_duplicate=False))
     first_name = {parameter: name for name, parameter in module.named_parameters()}
-    for key, parameter in parameters.items():
-        if first_name[parameter] in masters:
-            entries[key] = masters[first_name[parameter]]
-    model.load_state_dict(entries, strict)
-    if load_optimizer:
-        assert optimizer is not None
-        optimizer.load_state_dict(state_dict)
-
-
-def _check_complete(saved: PartialCheckpoint, shards: list[dict[str, Any]]) -> None:
-    if not shards:
-        return
-    wanted = shards[0]["partition_count"] * (1 if saved.sharded else saved.pp)
-    if len(shards) != wanted:
-        raise SMPCheckpointError(
-            f"{saved.folder} holds the optimizer files of {len(shards)} of {wanted} ranks: "
-            f"{', '.join(saved.shards()[:8])}"
-        )
-
-
-def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    merged = {**parts[0], "state": {}}
-    for part in parts:
-        merged["state"].update(part["state"])
-    assert NAMES_KEY in merged
-    return merged
+    for key, parameter in module.named_parameters(remove_duplicate=False):
+        if first_name[parameter] in values:
+            entries[key] = values[first_name[parameter]]

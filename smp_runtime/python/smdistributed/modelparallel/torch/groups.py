@@ -61,15 +61,19 @@ class Groups:
         self._rank = rank
         self._backend = backend
         self._timeout = timeout
+        self._mesh = mesh
         self._ranks = {
-            kind: mesh.group(getattr(_runtime.Group, kind), rank)
-            for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP")
+            kind: self.ranks_of(kind, rank) for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP")
         }
         self._made: dict[tuple[str, tuple[int, ...]], dist.ProcessGroup] = {}
 
     def ranks(self, kind: str) -> list[int]:
         """Global ranks of this rank's group, ascending."""
         return self._ranks[kind]
+
+    def ranks_of(self, kind: str, rank: int) -> list[int]:
+        """The same of another rank."""
+        return self._mesh.group(getattr(_runtime.Group, kind), rank)
 
     def index(self, kind: str) -> int:
         """This rank's number within its group."""

@@ -2,8 +2,8 @@
 """What an optimizer steps when the model's state is flat: runs of masters owned by this rank.
 
 An optimizer is made from the model's parameters; here its groups get the runs instead. A run is as
-long as consecutive elements belong to one group: with one group it is all that the rank owns. In a
-group of one every parameter is a run of its own shape, so that optimizers which look at whole
+long as consecutive elements belong to one group: with one group it is all that the rank owns. Where
+nobody shares a parameter it is a run of its own shape, so that optimizers which look at whole
 tensors work, too.
 """
 
@@ -62,18 +62,21 @@ class MasterParameters:
             group["params"] = []
         for run in self.runs:
             value = masters[run.arena].narrow(0, run.offset, run.elements)
-            if sharded.plan.degree == 1:
-                value = value.view(sharded.shapes[run.pieces[0].parameter])
+            number = run.pieces[0].parameter
+            if sharded.degree_of(number) == 1:
+                value = value.view(sharded.shapes[number])
             run.parameter = nn.Parameter(value)
             optimizer.param_groups[run.group]["params"].append(run.parameter)
             self._keep_early_state(run, early)
 
     def _refuse_unfit(self) -> None:
         kind = type(self.optimizer).__name__
-        if self._sharded.plan.degree > 1 and any(name in kind.lower() for name in _PER_TENSOR):
+        cut = max(self._sharded.plan.degree, self._sharded.plan.own_degree, ranks.tp_size()) > 1
+        if cut and any(name in kind.lower() for name in _PER_TENSOR):
             raise SMPUnsupportedError(
                 f"smp.DistributedOptimizer got {kind}, whose update needs whole parameters; shards "
-                "cut them anywhere. Use an element-wise optimizer such as Adam, or no sharding"
+                "and slices of layers cut them. Use an element-wise optimizer such as Adam, or "
+                "neither sharding nor tensor parallelism"
             )
         known = self._sharded.number_of
         for group in self.optimizer.param_groups:
@@ -104,7 +107,7 @@ class MasterParameters:
             last = runs[-1] if runs else None
             joins = (
                 not broken
-                and self._sharded.plan.degree > 1
+                and self._sharded.degree_of(piece.parameter) > 1
                 and last is not None
                 and (last.arena, last.group) == (piece.arena, group)
             )
@@ -200,11 +203,10 @@ class MasterParameters:
     def norm(self, norm_type: float) -> float:
         """Of all gradients of the model, each counted once; not finite if one is not. Collective
         over the ranks of one copy."""
-        grads = [run.parameter.grad for run in self.runs if run.parameter is not None]
         norms = [
             torch.linalg.vector_norm(grad, norm_type, dtype=torch.float64).cpu()
-            for grad in grads
-            if grad is not None
+            for run in self.runs
+            for grad in self._counted(run)
         ]
         infinite = norm_type == float("inf")
         parts = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64)
@@ -228,8 +230,10 @@ class MasterParameters:
         does, having read them once. Collective over the ranks of one copy."""
         by_type: dict[torch.dtype, list[torch.Tensor]] = {}
         for run in self.runs:
-            if run.parameter is not None and run.parameter.grad is not None:
-                by_type.setdefault(run.parameter.dtype, []).append(run.parameter.grad)
+            for grad in self._counted(run):
+                by_type.setdefault(grad.dtype, []).append(grad)
+            for grad in self._counted(run, elsewhere=True):
+                grad.mul_(factor)
         squares = sum(_runtime.scale_and_measure(grads, factor) for grads in by_type.values())
         both = torch.tensor([squares, 0.0], dtype=torch.float64)
         if not math.isfinite(squares):
@@ -238,13 +242,26 @@ class MasterParameters:
             dist.all_reduce(both, group=group)
         return float("nan") if both[1] > 0 else math.sqrt(both[0])
 
+    def _counted(self, run: Run, *, elsewhere: bool = False) -> list[torch.Tensor]:
+        """The gradients of a run that this rank speaks for, or those that it does not."""
+        assert run.parameter is not None
+        grad = run.parameter.grad
+        if grad is None:
+            return []
+        counted = [self._sharded.counts_here(piece.parameter) != elsewhere for piece in run.pieces]
+        if all(counted):
+            return [grad]
+        return [run.slice_of(piece, grad)
+                for piece, here in zip(run.pieces, counted, strict=True) if here]  # fmt: skip
+
     def _groups_of_one_copy(self) -> list[dist.ProcessGroup]:
         groups: list[dist.ProcessGroup] = []
         if self._sharded.groups.words is not None:
             groups.append(self._sharded.groups.words)
-        if ranks.pp_size() > 1:
-            session = state.require_initialized("the norm of gradients")
-            groups.append(session.groups.object_group("PP"))
+        made = state.require_initialized("the norm of gradients").groups
+        for kind, size in (("TP", ranks.tp_size()), ("PP", ranks.pp_size())):
+            if size > 1:
+                groups.append(made.object_group(kind))
         return groups
 
     def scale_gradients(self, factor: float) -> None:

@@ -37,6 +37,7 @@ from smdistributed.modelparallel.torch.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tensor_replacement import (
+    narrow_distributed,
     replace_marked,
 )
 from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions, module_tree
@@ -180,6 +181,7 @@ class DistributedModel(ModelStates):
         ownership = Ownership(module, self._assignment, ranks.pp_rank())
         if delayed:
             materialize(module, [local for _, local in ownership.local_modules()])
+            narrow_distributed(module)
             ownership = Ownership(module, self._assignment, ranks.pp_rank())  # of the new tensors
         routes = SequentialRoutes(ownership)
         engine = state.start_engine(

@@ -28,12 +28,16 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import (
 from smdistributed.modelparallel.torch.resliced_parts import NAMES_KEY
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY
 from smdistributed.modelparallel.torch.shard_states import (
+    is_shared,
+    only,
     part_of_plain,
     part_of_rank,
     plain_of_parts,
     restore,
 )
 from smdistributed.modelparallel.torch.state_mod import state
+
+_MASTERS_KEY = "_smp_masters"
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -234,11 +238,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """The state of this partition's parameters, and the key ``_smp_is_partial``.
 
         Where it is sharded it is this rank's part. With ``gather_if_shard`` all ranks call it, and
-        the first replica gets the parts of its shard group, as a list under ``state``.
+        the first replica gets the parts of its shard group, as a list under ``state``; behind them
+        those of other tensor ranks, as far as they share state with it.
         """
         if self._masters is not None:
             own = self.shard_part()
-            if not gather_if_shard or own["partition_count"] == 1:
+            if not gather_if_shard or not is_shared(own):
                 return {**own, PARTIAL_KEY: True}
             parts = self._parts_of_group()
             return {"state": parts if ranks.rdp_rank() == 0 else [own], PARTIAL_KEY: True}
@@ -252,7 +257,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         if self._masters is not None:
             return self._whole_state()
-        own = self._resized(self.optimizer.state_dict(), whole_of)
+        own = self._resized(self.optimizer.state_dict(), self._parameters(), whole_of)
         if ranks.pp_size() == 1:
             return own
         return merged_states(comm.allgather(self._only_local(own), comm.CommGroup.PP_GROUP))
@@ -266,33 +271,43 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._masters is not None:
             self._load_flat(state_dict)
             return
-        state_dict = {k: v for k, v in state_dict.items() if not k.startswith("_smp_m")}
+        state_dict = {k: v for k, v in state_dict.items() if k != _MASTERS_KEY}
         given = {k: v for k, v in state_dict.items() if k not in (PARTIAL_KEY, NAMES_KEY)}
         if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
             given = merged_states(comm.allgather(given, comm.CommGroup.PP_GROUP))
         elif not state_dict.get(PARTIAL_KEY, False):
-            given = self._resized(given, slice_of)
-        self.optimizer.load_state_dict(self._only_local(given))
+            given = self._resized(given, self._parameters(), slice_of)
+        self.load_slices(given)
 
+    def load_slices(self, state_dict: Mapping[str, Any]) -> None:
+        """Loads the state of all partitions, of distributed modules this rank's slices."""
+        self.optimizer.load_state_dict(self._only_local(state_dict))
+
+    @staticmethod
     def _resized(
-        self, state_dict: dict[str, Any], size: Callable[[torch.Tensor, int], torch.Tensor]
+        state_dict: dict[str, Any],
+        parameters: Sequence[torch.Tensor],
+        size: Callable[[torch.Tensor, int], torch.Tensor],
     ) -> dict[str, Any]:
         """With whole values or slices of what is shaped like a parameter that tensor-parallel
         ranks hold slices of. Collective over them if ``size`` is."""
-        numbered = {number: axis for number, parameter in enumerate(self._parameters())
+        numbered = {number: axis for number, parameter in enumerate(parameters)
                     if (axis := distribution_axis(parameter)) is not None}  # fmt: skip
         if not numbered:
             return state_dict
         resized = dict(state_dict["state"])
         for number in sorted(resized.keys() & numbered.keys()):
-            dims = self._parameters()[number].dim()
+            dims = parameters[number].dim()
             resized[number] = {
                 field: size(value, numbered[number])
                 if isinstance(value, torch.Tensor) and value.dim() == dims
                 else value
                 for field, value in resized[number].items()
             }
-        return {**state_dict, "state": resized}
+        masters = dict(state_dict.get(_MASTERS_KEY, {}))
+        for number in sorted(masters.keys() & numbered.keys()):
+            masters[number] = size(masters[number], numbered[number])
+        return {**state_dict, "state": resized, **({_MASTERS_KEY: masters} if masters else {})}
 
     # --- Where state is sharded or 16-bit ---
 
@@ -311,12 +326,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._precision.scaler.restore((scaler[0], scaler[1], scaler[2]))
 
     def _parts_of_group(self) -> list[dict[str, Any]]:
+        """Of all ranks that share state with this one. Collective."""
         assert state.model is not None and state.model.sharded is not None
-        words = state.model.sharded.groups.words
-        if words is None:
-            return [self.shard_part()]
-        parts: list[Any] = [None] * state.model.sharded.plan.degree
-        dist.all_gather_object(parts, self.shard_part(), group=words)
+        sharded = state.model.sharded
+        parts: list[Any] = [self.shard_part()]
+        if sharded.groups.words is not None:
+            parts = [None] * sharded.plan.degree
+            dist.all_gather_object(parts, self.shard_part(), group=sharded.groups.words)
+        spread = set(sharded.spread_names)
+        if ranks.tp_size() > 1 and sharded.plan.own_degree != sharded.plan.degree:
+            there = comm.allgather([only(part, spread) for part in parts], comm.CommGroup.TP_GROUP)
+            del there[ranks.tp_rank()]
+            parts += [part for of_peer in there for part in of_peer]
         return parts
 
     def _whole_state(self) -> dict[str, Any]:
@@ -327,8 +348,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         names = [name for group in parts[0]["param_groups"] for name in group["names"]]
         masters, whole = plain_of_parts(parts, names)
         numbers = {name: number for number, name in enumerate(names)}
-        whole["_smp_masters"] = {numbers[k]: v for k, v in masters.items() if k in numbers}
-        return whole
+        whole[_MASTERS_KEY] = {numbers[k]: v for k, v in masters.items() if k in numbers}
+        return self._resized(whole, self._original_parameters(), whole_of)
 
     def _load_flat(self, state_dict: Mapping[str, Any]) -> None:
         if "parameters" in state_dict:
@@ -337,7 +358,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if isinstance(state_dict["state"], list):
             self.restore_parts(state_dict["state"], "the state dict")
             return
-        self.restore_parts([self.plain_part(state_dict)], "the state dict")
+        own = self._resized(dict(state_dict), self._original_parameters(), slice_of)
+        self.restore_parts([self.plain_part(own)], "the state dict")
 
     def plain_part(self, saved: Mapping[str, Any]) -> dict[str, Any]:
         """A part of what an optimizer over whole parameters saved."""
@@ -352,7 +374,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             )
         shapes = dict(zip(sharded.names, sharded.shapes, strict=True))
         part = part_of_plain(saved, names, shapes)
-        for number, master in saved.get("_smp_masters", {}).items():
+        for number, master in saved.get(_MASTERS_KEY, {}).items():
             part["parameters"][names[number]]["master"] = master.reshape(-1)
         return part
 
@@ -361,11 +383,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return {**self.local_state_dict(), NAMES_KEY: self.parameter_names()}
 
     def load_parts(self, parts: Sequence[Mapping[str, Any]], folder: Path) -> None:
-        """Loads what all partitions of a checkpoint saved, whatever their number.
+        """Loads what all partitions of a checkpoint saved, whatever their number. Where state is
+        sharded all ranks call it.
 
         Raises SMPCheckpointError if they are of an optimizer over other parameters.
         """
         saved = merged_states(parts)
+        if self._masters is not None:
+            part = self.plain_part(saved)
+            if "loss_scaler" in saved:
+                part["loss_scaler"] = saved["loss_scaler"]
+            self.restore_parts([part], str(folder))
+            return
         names, own = list(saved.pop(NAMES_KEY, self.parameter_names())), self.parameter_names()
         sizes = [[len(group["params"]) for group in groups] for groups in
                  (saved["param_groups"], self.param_groups)]  # fmt: skip
@@ -377,12 +406,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 f"{names[place] if place < len(names) else 'absent'} there and "
                 f"{own[place] if place < len(own) else 'absent'} here"
             )
-        saved.pop(PARTIAL_KEY, None)
-        self.optimizer.load_state_dict(self._only_local(saved))
+        saved = {k: v for k, v in saved.items() if k in ("state", "param_groups")}
+        self.load_slices(saved)
 
     def groups_by_number(self) -> list[list[int]]:
         """The numbers of the parameters in each group."""
         sizes = [len(group["params"]) for group in self.param_groups]
+        if self._masters is not None:
+            sizes = [len(group) for group in self._masters.original_groups]
         ends = list(itertools.accumulate(sizes))
         return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
@@ -396,6 +427,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
             if index not in kept:
                 self.optimizer.state.pop(parameter, None)
 
+    def _original_parameters(self) -> list[torch.Tensor]:
+        """The model's parameters, in whose place masters are stepped."""
+        assert self._masters is not None
+        return [parameter for group in self._masters.original_groups for parameter in group]
+
     def _parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
@@ -403,7 +439,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         named: dict[torch.Tensor, str] = {}
         if state.model is not None:
             named = {parameter: name for name, parameter in state.model.named_parameters()}
-        return [named.get(parameter, "") for parameter in self._parameters()]
+        own = self._parameters() if self._masters is None else self._original_parameters()
+        return [named.get(parameter, "") for parameter in own]
 
     def _only_local(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
         """Without the state of other partitions' parameters, which this rank never steps.

@@ -60,16 +60,18 @@ class PartialCheckpoint:
     def files(self, kind: str, tp_rank: int | None = None) -> list[str]:
         """The parts of all partitions, of this rank's slice of the layers or another's."""
         tp = ranks.tp_rank() if tp_rank is None else tp_rank
+        if kind == "model" and self._is_short:
+            return ["model_0.pt"]
         return [f"{kind}_{pp}_{tp}.pt" for pp in range(self.pp)]
 
     @property
-    def sharded(self) -> bool:
-        """Whether parameters themselves are sharded: ``model_0.pt`` holds the rest of the model."""
+    def _is_short(self) -> bool:
+        """Whether names are those of sharded data parallelism alone: without degrees."""
         return (self.folder / "model_0.pt").is_file()
 
-    def shards(self) -> list[str]:
+    def shards(self, tp_rank: int) -> list[str]:
         """Files of flat state, of all partitions; none where state is not flat."""
-        prefix = "" if self.sharded else rf"\d+_{ranks.tp_rank()}_"
+        prefix = "" if self._is_short else rf"\d+_{tp_rank}_"
         pattern = re.compile(rf"optimizer_{prefix}\d+\.pt")
         found = [file.name for file in self.folder.iterdir() if pattern.fullmatch(file.name)]
         return sorted(found, key=lambda name: [int(n) for n in re.findall(r"\d+", name)])

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranks share one copy of a model's state, and which hold the same part of it."""
+"""Which ranks share one copy of a model's state, and which hold the same part of it.
+
+Parameters that see the batches of a whole tensor-parallel group are alike on the ranks of the
+reduced data-parallel group; all others on those of the data-parallel group (nn.parameter_slices).
+So there are two sets of holders with tensor parallelism, and one without.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,15 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.state_mod import state
 
 
 @dataclass(frozen=True)
 class ShardGroups:
-    """The c10d groups of this rank; None for a group of one."""
+    """The c10d groups of this rank among the holders of some parameters; None where it is alone."""
 
     degree: int
     index: int
@@ -24,45 +31,84 @@ class ShardGroups:
     replicas: dist.ProcessGroup | None
     across_hosts: dist.ProcessGroup | None
     within_host: dist.ProcessGroup | None
+    divisor: int
+    """Of gradients, once those of all holders are added up."""
+
+    def for_store(self) -> _runtime.HolderGroups:
+        return _runtime.HolderGroups(
+            shard_group=_name_of(self.shards),
+            word_group=_name_of(self.words),
+            replica_group=_name_of(self.replicas),
+            across_hosts_group=_name_of(self.across_hosts),
+            within_host_group=_name_of(self.within_host),
+            index=self.index,
+            divisor=self.divisor,
+        )
 
 
-def name_of(group: dist.ProcessGroup | None) -> str:
+def _name_of(group: dist.ProcessGroup | None) -> str:
     return "" if group is None else str(group.group_name)
 
 
-def split(ranks: list[int], degree: int, own: int) -> tuple[list[int], list[int]]:
+def split(holders: list[int], degree: int, own: int) -> tuple[list[int], list[int]]:
     """The shard group and the replicas of rank ``own``: consecutive ranks share a copy.
 
     >>> split([0, 1, 2, 3], 2, 2)
     ([2, 3], [0, 2])
     """
-    index = ranks.index(own)
+    index = holders.index(own)
     begin = index - index % degree
-    return ranks[begin : begin + degree], ranks[index % degree :: degree]
+    return holders[begin : begin + degree], holders[index % degree :: degree]
 
 
-def host_steps(ranks: list[int], own: int, per_host: int) -> tuple[list[int], list[int]] | None:
-    """Ranks to gather from across hosts, then within this one, if ``ranks`` fill several hosts.
+def host_steps(members: list[int], own: int, per_host: int) -> tuple[list[int], list[int]] | None:
+    """Ranks to gather from across hosts, then within this one, if ``members`` lie evenly on several
+    hosts of ``per_host`` ranks, one host after the other.
 
     >>> host_steps([0, 1, 2, 3], 3, 2)
     ([1, 3], [2, 3])
+    >>> host_steps([0, 2, 4, 6], 4, 4)
+    ([0, 4], [4, 6])
     >>> host_steps([0, 1], 0, 2) is None
     True
     """
-    if per_host < 2 or len(ranks) <= per_host or len(ranks) % per_host != 0:
+    hosts: dict[int, list[int]] = {}
+    for rank in members:
+        hosts.setdefault(rank // per_host, []).append(rank)
+    mine, parts = hosts[own // per_host], list(hosts.values())
+    even = len(parts) > 1 and len(mine) > 1 and all(len(part) == len(mine) for part in parts)
+    if not even or [rank for part in parts for rank in part] != members:
         return None
-    hosts = [ranks[at : at + per_host] for at in range(0, len(ranks), per_host)]
-    if any({rank // per_host for rank in host} != {host[0] // per_host} for host in hosts):
-        return None
-    place = ranks.index(own) % per_host
-    return [host[place] for host in hosts], hosts[ranks.index(own) // per_host]
+    place = mine.index(own)
+    return [part[place] for part in parts], mine
 
 
-def make_groups(degree: int) -> ShardGroups:
-    """Groups over the data-parallel ranks of this process. Collective over them."""
+def make_groups(degree: int, own_degree: int) -> list[ShardGroups]:
+    """Groups of a state: first of the parameters that see this rank's own batch, which
+    ``own_degree`` ranks share, then, with tensor parallelism, of those that see the batches of all
+    tensor ranks, which ``degree`` ranks of the reduced data-parallel group share. Equal degrees
+    have the same shard group. Collective over the data-parallel ranks.
+    """
+    groups = state.require_initialized("sharding").groups
+    own = ranks.rank()
+    if ranks.tp_size() == 1:
+        return [_made(*split(groups.ranks("DP"), own_degree, own), divisor=ranks.dp_size())]
+    shards, replicas = split(groups.ranks("RDP"), degree, own)
+    if own_degree == degree:
+        of_peers = [split(groups.ranks_of("RDP", peer), degree, peer)[1]
+                    for peer in groups.ranks("TP")]  # fmt: skip
+        wide = shards, sorted(rank for of_peer in of_peers for rank in of_peer)
+    else:
+        wide = split(groups.ranks("DP"), own_degree, own)
+    return [
+        _made(*wide, divisor=ranks.dp_size()),
+        _made(shards, replicas, divisor=ranks.rdp_size()),
+    ]
+
+
+def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> ShardGroups:
     session = state.require_initialized("sharding")
-    groups, own = session.groups, session.identity.rank
-    shard_ranks, replica_ranks = split(groups.ranks("DP"), degree, own)
+    groups, own, degree = session.groups, session.identity.rank, len(shard_ranks)
     shards = words = replicas = across = within = None
     if degree > 1:
         shards = groups.group_of("shards", shard_ranks)
@@ -72,9 +118,10 @@ def make_groups(degree: int) -> ShardGroups:
         if state.cfg.sdp_hierarchical_allgather and steps is not None:
             across = groups.group_of("shards across hosts", steps[0])
             within = groups.group_of("shards within a host", steps[1])
-        elif degree > local_size and own == 0:
-            info(f"parameters are gathered in one step: {degree} ranks do not fill several hosts "
+        elif len({rank // local_size for rank in shard_ranks}) > 1 and own == 0:
+            info(f"parameters are gathered in one step: {degree} ranks do not lie evenly on hosts "
                  f"of {local_size}, or sdp_hierarchical_allgather is false")  # fmt: skip
     if len(replica_ranks) > 1:
         replicas = groups.group_of("replicas of shards", replica_ranks)
-    return ShardGroups(degree, shard_ranks.index(own), shards, words, replicas, across, within)
+    index = shard_ranks.index(own)
+    return ShardGroups(degree, index, shards, words, replicas, across, within, divisor)

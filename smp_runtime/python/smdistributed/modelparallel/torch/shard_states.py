@@ -9,7 +9,7 @@ runs share their memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ def part_of_rank(sharded: ShardedModel, masters: MasterParameters | None) -> Par
                     entry["scalars"][key] = value
     return {
         "partition_count": sharded.plan.degree,
+        "shared": max(sharded.plan.degree, sharded.plan.own_degree) > 1,
         "rank": sharded.groups.index,
         "parameters": parameters,
         "fp32_flat_groups": masters.flat_groups() if masters is not None else flats,
@@ -69,6 +70,41 @@ def part_of_plain(
         for group in saved["param_groups"]
     ]  # fmt: skip
     return {"partition_count": 1, "rank": 0, "parameters": parameters, "param_groups": groups}
+
+
+def is_shared(part: Part) -> bool:
+    """Whether other ranks hold what this part does not."""
+    return bool(part.get("shared", part["partition_count"] > 1))
+
+
+def only(part: Part, names: Collection[str]) -> Part:
+    """What a part says of some parameters."""
+    kept = {name: entry for name, entry in part["parameters"].items() if name in names}
+    return {**part, "parameters": kept}
+
+
+def parts_of_tensor_rank(parts: Sequence[Sequence[Part]], rank: int) -> list[Part]:
+    """All that tensor rank ``rank`` has, from the parts of the files of each: its own, and from the
+    others' what its own do not hold all of. That is what tensor ranks have alike and share.
+
+    >>> def part(start): return {"parameters": {"w": {"shape": (4,), "start": start,
+    ...                                               "master": torch.ones(2)}}}
+    >>> [one["parameters"]["w"]["start"] for one in parts_of_tensor_rank([[part(0)], [part(2)]], 1)]
+    [2, 0]
+    """
+    there: dict[str, int] = {}
+    for part in parts[rank]:
+        for name, entry in part["parameters"].items():
+            there[name] = there.get(name, 0) + entry["master"].numel()
+    short = {
+        name
+        for of_rank in parts
+        for part in of_rank
+        for name, entry in part["parameters"].items()
+        if there.get(name, 0) < torch.Size(entry["shape"]).numel()
+    }
+    others = [part for number, of_rank in enumerate(parts) if number != rank for part in of_rank]
+    return [*parts[rank], *(only(part, short) for part in others if short)]
 
 
 def plain_of_parts(
@@ -156,7 +192,7 @@ def restore(
     saved = SavedParts(parts)
     pieces = sharded.store.pieces()
     numbers = [number for number, p in enumerate(sharded.parameters) if p.requires_grad]
-    if len(parts) == 1 and parts[0]["partition_count"] > 1:  # this rank's own
+    if len(parts) == 1 and is_shared(parts[0]):  # this rank's own
         numbers = [piece.parameter for piece in pieces]
     for number in numbers:
         name, shape = sharded.names[number], sharded.shapes[number]

@@ -11,6 +11,7 @@ from torch import nn
 
 from smdistributed.modelparallel.torch.checkpoint_files import read_object
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.resliced_parts import joined_entries, slices_from_json
 from smdistributed.modelparallel.torch.shard_states import SavedParts
 
 
@@ -26,7 +27,7 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
         checkpoint_dir: the ``path`` of ``smp.save_checkpoint``.
         dtype: of the parameters that were trained; buffers keep theirs.
         tag: of the checkpoint; the newest unless given.
-        remove_smp_prefix: accepted; names are the user's anyway.
+        remove_smp_prefix: accepted; names are the user's anyway, of distributed modules theirs.
 
     Raises SMPCheckpointError for a checkpoint that is not there, or not complete.
     """
@@ -37,8 +38,24 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
             raise SMPCheckpointError(f"no tag was given, and {newest} is not there")
         tag = newest.read_text(encoding="utf-8").strip()
     folder = root / (tag.removesuffix("_partial") + "_partial")
-    rest = read_object(folder / "model_0.pt", map_location="cpu")
-    files = sorted(folder.glob("optimizer_*.pt"), key=lambda file: int(file.stem.split("_")[1]))
+    slices = folder / "slices.json"
+    if not slices.is_file():
+        return _of_tensor_rank(folder, "", dtype)
+    axes = slices_from_json(slices.read_text(encoding="utf-8"), str(slices))
+    names = sorted(folder.glob("model_0_*.pt"), key=_number)
+    return joined_entries(
+        [_of_tensor_rank(folder, f"0_{_number(file)}_", dtype) for file in names], axes
+    )
+
+
+def _number(file: Path) -> int:
+    return int(file.stem.split("_")[-1])
+
+
+def _of_tensor_rank(folder: Path, prefix: str, dtype: torch.dtype) -> dict[str, Any]:
+    """Whole values of one tensor rank; the names of its files begin with ``prefix``."""
+    rest = read_object(folder / f"model_{prefix.rstrip('_') or 0}.pt", map_location="cpu")
+    files = sorted(folder.glob(f"optimizer_{prefix}*.pt"), key=_number)
     parts = [read_object(file, map_location="cpu", mmap=True) for file in files]
     wanted = parts[0]["partition_count"] if parts else "no"
     if not parts or len(parts) != wanted:

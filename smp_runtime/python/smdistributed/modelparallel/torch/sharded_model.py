@@ -20,14 +20,21 @@ from torch.utils._pytree import tree_leaves
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.model_blocks import Blocks, find_blocks
+from smdistributed.modelparallel.torch.nn.parameter_slices import (
+    distribution_axis,
+    is_scaled_batch,
+)
 from smdistributed.modelparallel.torch.precision import computing_type, type_name
-from smdistributed.modelparallel.torch.shard_groups import ShardGroups, make_groups, name_of
+from smdistributed.modelparallel.torch.shard_groups import ShardGroups, make_groups
 from smdistributed.modelparallel.torch.state_mod import state
 
 
 @dataclass(frozen=True)
 class Plan:
     degree: int
+    """How many ranks share the state of parameters, of tensor-parallel slices each of them."""
+    own_degree: int
+    """How many share that of parameters which see a rank's own batch only."""
     on_demand: bool
     """Whether parameters are gathered for use."""
 
@@ -36,10 +43,11 @@ def plan() -> Plan | None:
     """How the job's settings shard a model; None where it stays as it is."""
     cfg = state.cfg
     if cfg.sharded_data_parallel_degree > 1:
-        return Plan(cfg.sharded_data_parallel_degree, on_demand=True)
+        degree = cfg.sharded_data_parallel_degree
+        return Plan(degree, degree, on_demand=True)
     if cfg.shard_optimizer_state:
-        return Plan(ranks.dp_size(), on_demand=False)
-    return Plan(1, on_demand=False) if computing_type() is not None else None
+        return Plan(ranks.rdp_size(), ranks.dp_size(), on_demand=False)
+    return Plan(1, 1, on_demand=False) if computing_type() is not None else None
 
 
 class ShardedModel:
@@ -53,23 +61,22 @@ class ShardedModel:
         self, root: nn.Module, module: nn.Module, parameters: Mapping[str, nn.Parameter], how: Plan
     ) -> None:
         self.plan = how
-        self.groups: ShardGroups = make_groups(how.degree)
+        holders = make_groups(how.degree, how.own_degree)
+        self.groups: ShardGroups = holders[-1]
+        """Of the parameters that tensor ranks split; without tensor parallelism of all."""
         kept = {name: p for name, p in parameters.items() if p.is_floating_point()}
         self.names = list(kept)
         self.parameters = list(kept.values())
         self.shapes = [tuple(p.shape) for p in self.parameters]
         self.number_of = {parameter: number for number, parameter in enumerate(self.parameters)}
+        self._axes = [distribution_axis(p) for p in self.parameters]
+        of_parameter = [int(is_scaled_batch(p)) for p in self.parameters]
+        self._degrees = [holders[number].degree for number in of_parameter]
         blocks = find_blocks(module)
         cfg = state.cfg
         elements = sum(p.numel() for p in self.parameters)
         self.store = _runtime.ParameterStore(
-            shard_group=name_of(self.groups.shards),
-            word_group=name_of(self.groups.words),
-            replica_group=name_of(self.groups.replicas),
-            across_hosts_group=name_of(self.groups.across_hosts),
-            within_host_group=name_of(self.groups.within_host),
-            index=self.groups.index,
-            divisor=ranks.dp_size(),
+            holders=[one.for_store() for one in holders],
             compute_type=type_name(computing_type()),
             on_demand=how.on_demand,
             persistence_threshold=cfg.sdp_param_persistence_threshold,
@@ -79,6 +86,7 @@ class ShardedModel:
             parameters=self.parameters,
             names=self.names,
             blocks=[blocks.of_parameter[p] for p in self.parameters],
+            holders_of=of_parameter,
             block_names=blocks.names,
         )
         self.has_gradients = False
@@ -88,6 +96,25 @@ class ShardedModel:
         if how.on_demand:
             self._hook(root, module, blocks)
             self._name_shards()
+
+    def degree_of(self, parameter: int) -> int:
+        """How many ranks share the state of a parameter."""
+        return self._degrees[parameter]
+
+    @property
+    def spread_names(self) -> list[str]:
+        """Parameters that the ranks of several tensor-parallel copies share."""
+        if self.plan.own_degree == self.plan.degree:
+            return []
+        return [name for name, degree in zip(self.names, self._degrees, strict=True)
+                if degree != self.plan.degree]  # fmt: skip
+
+    def counts_here(self, parameter: int) -> bool:
+        """Whether what this rank owns of a parameter counts in sums over a copy of the model: of
+        what tensor ranks hold alike the first one's does."""
+        if ranks.tp_rank() == 0 or self._axes[parameter] is not None:
+            return True
+        return self.degree_of(parameter) != self.plan.degree
 
     # --- Forward ---
 

@@ -14,6 +14,7 @@ from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 from smdistributed.modelparallel.torch.log import info
+from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis, slice_of
 from smdistributed.modelparallel.torch.predefined_modules import predefined_registration
 from smdistributed.modelparallel.torch.state_mod import state
@@ -39,6 +40,7 @@ def replace_marked(root: nn.Module) -> tuple[nn.Module, dict[str, Registration]]
     """
     degree = ranks.tp_size()
     if degree == 1:
+        narrow_distributed(root)
         return root, {}
     plan = plan_tensor_parallelism(root, _lookup, degree)
     for line in lines(plan):
@@ -52,7 +54,18 @@ def replace_marked(root: nn.Module) -> tuple[nn.Module, dict[str, Registration]]
         for name, child in parent._modules.items():
             if child in made:
                 parent._modules[name] = made[child]
-    return made.get(root, root), _by_name(plan)
+    root = made.get(root, root)
+    narrow_distributed(root)
+    return root, _by_name(plan)
+
+
+def narrow_distributed(root: nn.Module) -> None:
+    """``fp16_params``: distributed modules are 16-bit; others, and what comes in, are a script's
+    business. Those whose parameters have no storage yet stay as they are."""
+    if state.cfg.fp16_params:
+        for module in root.modules():
+            if isinstance(module, DistributedModule) and not has_delayed(module):
+                module.half()
 
 
 def registrations_with(root: nn.Module, degree: int) -> dict[str, Registration]:

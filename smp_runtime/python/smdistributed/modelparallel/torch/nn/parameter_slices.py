@@ -48,8 +48,9 @@ def distribution_axis(parameter: torch.Tensor) -> int | None:
 
 
 def is_scaled_batch(parameter: torch.Tensor) -> bool:
-    """Whether the gradient sees the batches of the whole tensor-parallel group."""
-    return spread_of(parameter).scaled_batch
+    """Whether the gradient sees the batches of other ranks, too: of the whole tensor-parallel
+    group, if it has several."""
+    return spread_of(parameter).scaled_batch and tp_size() > 1
 
 
 def require_divisible(owner: str, **sizes: int) -> None:
