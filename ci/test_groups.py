@@ -191,7 +191,8 @@ def grid(group: Group) -> Count:
         "PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi",
         "OMP_NUM_THREADS": "1",
     }
-    count = group.ctest("release", "--tests-regex", "^pipeline_(fuzz|placement)_test$")
+    pattern = "^pipeline_(fuzz|placement|shared_order)_test$"
+    count = group.ctest("release", "--tests-regex", pattern)
     names = (
         "tests/mpi/test_real_models.py",
         "tests/mpi/test_sharded_models.py",
@@ -199,6 +200,8 @@ def grid(group: Group) -> Count:
         "tests/mpi/test_tensor_state_checkpoints.py",
         "tests/mpi/test_kills.py",
         "tests/mpi/test_direct_exchange.py",
+        "tests/mpi/test_smddp.py",
+        "tests/mpi/test_tensor_schedules.py",
     )
     return count + group.pytest(*names, "tests/python/test_checkpoints.py")
 

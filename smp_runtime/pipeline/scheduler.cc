@@ -2,6 +2,7 @@
 #include "smp_runtime/pipeline/scheduler.h"
 
 #include <algorithm>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -156,6 +157,7 @@ void Scheduler::cancel_all() {
 
 void Scheduler::begin_step() {
   trail_.clear();
+  ended_.clear();
   last_phase_ = Phase::kForward;
 }
 
@@ -164,9 +166,13 @@ void Scheduler::follow(std::vector<int64_t> order) {
   next_in_order_ = 0;
 }
 
-bool Scheduler::order_is_wrong(int64_t ended_microbatch) const {
+bool Scheduler::order_is_wrong() const {
   if (!order_ || open_tasks_ == 0) return false;
-  return next_in_order_ == order_->size() || (*order_)[next_in_order_] == ended_microbatch;
+  const auto left = std::span(*order_).subspan(next_in_order_);
+  if (left.empty() || ended_.contains(left.front())) return true;
+  return std::ranges::any_of(runnable_, [left](const Worker* worker) {
+    return std::ranges::find(left, worker->key.microbatch) == left.end();
+  });
 }
 
 std::vector<std::pair<Scheduler::WaitId, TaskKey>> Scheduler::waiting() const {

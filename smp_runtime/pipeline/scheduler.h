@@ -13,6 +13,8 @@
 #include <memory>
 #include <optional>
 #include <semaphore>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "smp_runtime/pipeline/order_plan.h"
@@ -60,9 +62,12 @@ class Scheduler {
   void follow(std::vector<int64_t> order);
   /// True if there are runnable tasks, but the fixed order waits for another one.
   [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }
-  /// True if the fixed order is at its end or waits for `microbatch`, which has ended, although
-  /// there are tasks: the step is not like the one it was made from.
-  [[nodiscard]] bool order_is_wrong(int64_t ended_microbatch) const;
+  /// Nothing of `microbatch` will run any more in this step.
+  void end_microbatch(int64_t microbatch) { ended_.insert(microbatch); }
+  /// Once run_next() finds nothing to run: true if the fixed order is at its end although there are
+  /// tasks, waits for a microbatch that has ended, or has no place for a runnable one: the step is
+  /// not like the one it was made from. False is no proof that it is.
+  [[nodiscard]] bool order_is_wrong() const;
   /// Returns to the order of runs_before().
   void drop_order() { order_.reset(); }
 
@@ -107,6 +112,7 @@ class Scheduler {
   bool cancelling_ = false;
   std::optional<std::vector<int64_t>> order_;
   size_t next_in_order_ = 0;
+  std::set<int64_t> ended_;  ///< microbatches of this step
   std::vector<TaskKey> trail_;
   std::binary_semaphore loop_turn_{0};
 };

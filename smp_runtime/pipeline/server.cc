@@ -158,8 +158,12 @@ void Server::loop(const Over& over) {
     }
     const bool ended = over();
     // A body that ended on this rank; its task has, too, by now.
-    if (ended_ >= 0 && scheduler_.order_is_wrong(std::exchange(ended_, -1))) drop_order();
+    if (ended_ >= 0) scheduler_.end_microbatch(std::exchange(ended_, -1));
     if (begun_ && run_next()) continue;
+    if (begun_ && scheduler_.order_is_wrong()) {
+      drop_order();
+      continue;
+    }
     if (ended && scheduler_.tasks() == 0) return;
     wait_for_message();
   }
@@ -182,7 +186,8 @@ std::optional<transport::Message> Server::receive(Clock::time_point deadline) {
 }
 
 void Server::wait_for_message() {
-  if (begun_ && scheduler_.held_by_order()) {
+  // Time is no proof: in a group whose order is shared, everybody may be waiting for one slow rank.
+  if (begun_ && scheduler_.held_by_order() && !options_.shared_order) {
     if (auto message = receive(Clock::now() + patience_)) {
       handle(decode(std::move(*message)));
     } else {
@@ -230,7 +235,7 @@ void Server::handle(Envelope envelope) {
     case Kind::kMicrobatchDone:
       executor_.release(envelope.microbatch);
       values_.drop_microbatch(envelope.microbatch);
-      if (scheduler_.order_is_wrong(envelope.microbatch)) drop_order();
+      scheduler_.end_microbatch(envelope.microbatch);
       if (order_ == OrderMode::kRecord && envelope.microbatch == 0) {
         send(0, {.kind = Kind::kTrail, .step = step_, .body = encode_trail(scheduler_.trail())});
       }
@@ -459,6 +464,14 @@ void Server::tell_driver(Envelope envelope) {
 }
 
 void Server::drop_order() {
+  if (options_.shared_order) {
+    throw UserCodeError(
+        "step {} of {} does not call the modules that the recorded step of its kind called, so the "
+        "ranks of a tensor-parallel group cannot keep one order of work; give each way through the "
+        "model a function of its own with smp.step, or set active_microbatches to 1 and pipeline "
+        "to interleaved",
+        step_, options_.name);
+  }
   scheduler_.drop_order();
   if (driver()) {
     step_order_.diverged();
@@ -552,6 +565,9 @@ std::string Server::hang_report() const {
     waits += fmt::format(
         "\n  microbatch {}: a call of {} waits for an argument that comes from a third rank",
         parked.microbatch, name_of(parked.route[static_cast<size_t>(parked.hop)].target));
+  }
+  if (scheduler_.held_by_order()) {
+    waits += "\n  with work at hand that the order of the recorded step has later";
   }
   if (waits.empty()) {
     waits = driver() ? "\n  for the other ranks of the pipeline group"

@@ -75,6 +75,9 @@ struct ServerOptions {
   Schedule schedule = Schedule::kInterleaved;
   int64_t active_microbatches = 1;  ///< begun and unfinished at one time; unbounded under kSimple
   bool deterministic = false;       ///< order of work independent of arrival times
+  /// With `deterministic`: ranks of other groups, which run the same step, work in the same order,
+  /// because theirs meet ours in collectives. It is never left; a step that cannot keep it fails.
+  bool shared_order = false;
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< without any progress
   std::string name = "rank 0";  ///< who speaks, in errors that reach other ranks
   std::function<void()> thread_setup;

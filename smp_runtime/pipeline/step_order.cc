@@ -78,7 +78,8 @@ void StepOrder::begin_step(const std::string& kind, int64_t microbatches) {
   microbatches_ = microbatches;
   trails_ = 0;
   visits_.clear();
-  if (!deterministic_) return;
+  const bool one_by_one = schedule_ == Schedule::kInterleaved && active_microbatches_ == 1;
+  if (!deterministic_ || one_by_one) return;
   plan_ = &plans_[{kind, microbatches}];
   mode_ = plan_->orders.empty() ? OrderMode::kRecord : OrderMode::kPlanned;
 }

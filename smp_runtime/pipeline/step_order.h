@@ -19,7 +19,7 @@
 namespace smp::pipeline {
 
 enum class OrderMode : char {
-  kFree,     ///< as messages arrive
+  kFree,     ///< as messages arrive, or by nature: one microbatch after the other
   kRecord,   ///< one microbatch at a time; the visits of microbatch 0 are noted
   kPlanned,  ///< a fixed sequence of microbatches on each rank
 };

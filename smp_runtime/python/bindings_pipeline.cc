@@ -95,10 +95,10 @@ pipeline::StandInMaker stand_in_maker(py::object make) {
 class PyEngine {
  public:
   PyEngine(const std::string& group_name, int cuda_device, const std::string& schedule,
-           int64_t active_microbatches, bool deterministic, double timeout_seconds,
-           std::string name, py::object run_module, std::vector<std::string> module_names,
-           py::object after_backward_outside, std::string timeline_file, int rank, int driver,
-           py::object stand_in) {
+           int64_t active_microbatches, bool deterministic, bool shared_order,
+           double timeout_seconds, std::string name, py::object run_module,
+           std::vector<std::string> module_names, py::object after_backward_outside,
+           std::string timeline_file, int rank, int driver, py::object stand_in) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
     pipeline::EngineOptions options{
@@ -106,6 +106,7 @@ class PyEngine {
                                                     : pipeline::Schedule::kInterleaved,
                    .active_microbatches = active_microbatches,
                    .deterministic = deterministic,
+                   .shared_order = shared_order,
                    .timeout =
                        std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3)),
                    .name = std::move(name),
@@ -241,14 +242,14 @@ void bind_pipeline(py::module_& module) {
 
   py::class_<PyEngine>(module, "Engine",
                        "The pipeline engine of this rank; an empty group name means one rank.")
-      .def(py::init<const std::string&, int, const std::string&, int64_t, bool, double, std::string,
-                    py::object, std::vector<std::string>, py::object, std::string, int, int,
-                    py::object>(),
+      .def(py::init<const std::string&, int, const std::string&, int64_t, bool, bool, double,
+                    std::string, py::object, std::vector<std::string>, py::object, std::string, int,
+                    int, py::object>(),
            py::kw_only(), py::arg("group_name"), py::arg("cuda_device"), py::arg("schedule"),
-           py::arg("active_microbatches"), py::arg("deterministic"), py::arg("timeout_seconds"),
-           py::arg("name"), py::arg("run_module"), py::arg("module_names"),
-           py::arg("after_backward_outside"), py::arg("timeline_file"), py::arg("rank"),
-           py::arg("driver"), py::arg("stand_in"))
+           py::arg("active_microbatches"), py::arg("deterministic"), py::arg("shared_order"),
+           py::arg("timeout_seconds"), py::arg("name"), py::arg("run_module"),
+           py::arg("module_names"), py::arg("after_backward_outside"), py::arg("timeline_file"),
+           py::arg("rank"), py::arg("driver"), py::arg("stand_in"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))

@@ -126,6 +126,7 @@ class Engine:
         schedule: str,
         active_microbatches: int,
         deterministic: bool,
+        shared_order: bool,
         timeout_seconds: float,
         name: str,
         run_module: Callable[..., tuple[bytes, list[torch.Tensor]]],

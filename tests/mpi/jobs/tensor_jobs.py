@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import smdistributed.modelparallel.torch as smp
@@ -44,13 +45,17 @@ def fill_with_integers(model: nn.Module) -> None:
             parameter.copy_(smp.nn.parameter_slices.slice_of(whole, axis))
 
 
+def own_share() -> tuple[int, int]:
+    """Which part of the global batch this rank is fed, and of how many parts."""
+    if smp.state.cfg.prescaled_batch:
+        return smp.rdp_rank(), smp.rdp_size()
+    return smp.dp_rank(), smp.dp_size()
+
+
 def own_batch(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """This rank's samples of the global batch."""
-    if smp.state.cfg.prescaled_batch:
-        rank, size = smp.rdp_rank(), smp.rdp_size()
-    else:
-        rank, size = smp.dp_rank(), smp.dp_size()
-    return [tensor.chunk(size)[rank] for tensor in tensors]
+    number, parts = own_share()
+    return [tensor.chunk(parts)[number] for tensor in tensors]
 
 
 @smp.step
@@ -86,12 +91,49 @@ def layers() -> dict[str, Any]:
     ids = integers(SAMPLES, SEQUENCE, seed=99, least=0, most=9).long()
     output, _ = integer_step(model, *own_batch(ids))
     return {
+        "share": own_share(),
         "output": output.concat(),
         "gradients": whole_gradients(model),
         "axes": {name: smp.utils.get_distribution_axis(p) for name, p in model.named_parameters()},
         "scaled": [name for name, _ in model.scaled_batch_reducer_named_parameters()],
         "default": [name for name, _ in model.default_reducer_named_parameters()],
     }
+
+
+def outputs_of_layers() -> dict[str, torch.Tensor]:
+    """What distributed layers return for this rank's samples, beside what plain ones do."""
+    found = {}
+    for shape in ((SAMPLES, WIDTH), (SAMPLES, 3, WIDTH), (SAMPLES, 2, 3, WIDTH)):
+        for bias in (True, False):
+            layer = smp.nn.DistributedLinear(WIDTH, 5, bias=bias)
+            fill_with_integers(layer)
+            plain = nn.Linear(WIDTH, 5, bias=bias)
+            plain.load_state_dict({n: _whole(p) for n, p in layer.named_parameters()})
+            (states,) = own_batch(integers(*shape, seed=5, least=-3, most=3))
+            found[f"linear of {shape}, bias {bias}"] = (layer(states), plain(states))
+    for shape in ((SAMPLES,), (SAMPLES, 3), (SAMPLES, 2, 3)):
+        (ids,) = own_batch(integers(*shape, seed=6, least=0, most=9).long())
+        table = integers(10, WIDTH, seed=7)
+        for options in ({}, {"padding_idx": 2}, {"scale_grad_by_freq": True}):
+            layer = smp.nn.DistributedEmbedding(10, WIDTH, _weight=table, **options)
+            plain = nn.Embedding(10, WIDTH, _weight=table, **options)
+            found[f"embedding of {shape}, {options}"] = (layer(ids), plain(ids))
+    return {what: (ours.detach(), theirs.detach()) for what, (ours, theirs) in found.items()}
+
+
+def slices_of_an_embedding() -> dict[str, torch.Tensor]:
+    """The documented shortcuts: numbers of the whole group in, this rank's slices for it out."""
+    table = integers(10, WIDTH, seed=7)
+    ids = integers(SAMPLES, 3, seed=6, least=0, most=9).long()
+    layer = smp.nn.DistributedEmbedding(
+        10, WIDTH, _weight=table, _skip_allgather=True, _skip_scatter_and_merge=True
+    )
+    mine = smp.nn.parameter_slices.slice_of(nn.functional.embedding(ids, table), -1)
+    return {"ours": layer(ids).detach(), "plain": mine}
+
+
+def _whole(parameter: torch.Tensor) -> torch.Tensor:
+    return whole_of(parameter.detach(), distribution_axis(parameter))
 
 
 HEADS, HIDDEN, VOCABULARY = 4, 16, 11
@@ -121,9 +163,9 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Models(nn.Module):
-    def __init__(self, kinds: list[str], dropout: float) -> None:
+    def __init__(self, kinds: list[str], dropout: float, **more: Any) -> None:
         super().__init__()
-        drop = {"attention_dropout_prob": dropout, "hidden_dropout_prob": dropout}
+        drop = {"attention_dropout_prob": dropout, "hidden_dropout_prob": dropout, **more}
         self.models = nn.ModuleDict(
             {
                 kind: smp.nn.DistributedTransformerLMHead(**{**SIZES, **drop, **KINDS[kind]})
@@ -147,13 +189,18 @@ def model_step(model, ids, mask, types, cross):
 
 
 def language_models(
-    kinds: list[str], dropout: float = 0.0, checkpoint: bool = False, steps: int = 2
+    kinds: list[str],
+    dropout: float = 0.0,
+    checkpoint: bool = False,
+    steps: int = 2,
+    **more: Any,
 ) -> dict[str, Any]:
     """Losses of some steps of SGD, and the gradients of the last; in 64 bits."""
     torch.set_default_dtype(torch.float64)
     try:
         torch.manual_seed(smp.dp_rank())
-        model = smp.DistributedModel(Models(kinds, dropout))
+        counted = _count_scores()
+        model = smp.DistributedModel(Models(kinds, dropout, **more))
         optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         if checkpoint:
             for one in model.get_module().models.values():
@@ -178,9 +225,34 @@ def language_models(
             "losses": torch.stack(smp.allgather(torch.stack(losses), group)).mean(0),
             "gradients": whole_gradients(model),
             "norm": norm,
+            "scores": counted(),
         }
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def _count_scores() -> Callable[[], tuple[int, int]]:
+    """Counts, until asked, forwards of local attention layers, and how often they made scores."""
+    layer = smp.nn.DistributedAttentionLayer
+    plain = {name: getattr(layer, name) for name in ("_attend", "_context")}
+    counts = dict.fromkeys(plain, 0)
+
+    def counting(name: str) -> Callable[..., Any]:
+        def counted(self: Any, *args: Any) -> Any:
+            counts[name] += not smp.is_tracing()
+            return plain[name](self, *args)
+
+        return counted
+
+    for name in plain:
+        setattr(layer, name, counting(name))
+
+    def found() -> tuple[int, int]:
+        for name, function in plain.items():
+            setattr(layer, name, function)
+        return counts["_attend"], counts["_context"]
+
+    return found
 
 
 def dropped(probability: float) -> dict[str, torch.Tensor]:

@@ -7,11 +7,9 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -131,6 +132,7 @@ class ToyExecutor : public Executor {
   int64_t run(size_t index, int64_t input, Tape& tape) {
     const Module& module = program_[index];
     if (index == fail_in_module) throw UserCodeError("module {} fails on purpose", index);
+    if (before_run) before_run(server_->microbatch(), index, Phase::kForward);
     ++runs;
     tape.push_back({Entry::Kind::kBegin, index, 0, {}});
     int64_t value = times(input, module.weight);
@@ -154,6 +156,7 @@ class ToyExecutor : public Executor {
   /// Reads the tape backwards from `end`, over one module.
   int64_t unrun(const Tape& tape, size_t& end, int64_t gradient) {
     const size_t index = tape[--end].module;
+    if (before_run) before_run(server_->microbatch(), index, Phase::kBackward);
     int64_t inner = gradient;
     while (tape[end - 1].kind != Entry::Kind::kBegin) {
       const Entry entry = tape[end - 1];
@@ -172,6 +175,8 @@ class ToyExecutor : public Executor {
 
   size_t fail_in_module = SIZE_MAX;
   int64_t runs = 0;
+  /// Called in front of each run of a module, forward or backward.
+  std::function<void(int64_t microbatch, size_t module, Phase phase)> before_run;
   bool direct = true;  ///< whether remote children pass results on to each other
 
  private:

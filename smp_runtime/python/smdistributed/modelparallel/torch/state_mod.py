@@ -105,14 +105,16 @@ class State:
         cfg, alone = self.cfg, len(session.groups.ranks("PP")) == 1
         group = None if alone else session.groups.new_cpu_group("PP", _ENDLESS)
         # The ranks of a tensor-parallel group exchange in one order, so they work in one.
-        one_order = cfg.deterministic_server or (cfg.tensor_parallel_degree > 1 and not alone)
+        shared = cfg.tensor_parallel_degree > 1 and not alone
         self._engine = _runtime.Engine(
             group_name="" if group is None else group.group_name,
             cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,
             schedule=cfg.pipeline,
             active_microbatches=cfg.active_microbatches,
             # Shards are reduced as they come: the order of one partition's work is fixed anyway.
-            deterministic=one_order and cfg.sharded_data_parallel_degree == 1,
+            deterministic=shared
+            or (cfg.deterministic_server and cfg.sharded_data_parallel_degree == 1),
+            shared_order=shared,
             timeout_seconds=session.timeout.total_seconds(),
             name=f"rank {session.identity.rank}",
             run_module=run_module,
