@@ -30,6 +30,9 @@ def test_linear_and_embedding_give_the_bits_of_one_process(
 
     replicas = ranks // degree if prescaled else ranks
     assert_gradients(results, alone, replicas)
+    for seen in results:
+        share, shares = seen["share"]
+        assert torch.equal(seen["output"], alone["output"].chunk(shares)[share])
     seen = results[0]
     assert seen["axes"] == {
         "embedding.weight": 1, "split.weight": 1, "split.bias": None, "before.weight": None,
@@ -37,6 +40,22 @@ def test_linear_and_embedding_give_the_bits_of_one_process(
     }  # fmt: skip
     assert seen["scaled"] == ["embedding.weight", "split.weight"]
     assert len(seen["default"]) == 5
+
+
+@pytest.mark.parametrize("prescaled", [False, True])
+@pytest.mark.parametrize(("ranks", "degree"), [(2, 2), (4, 4), (4, 2)])
+def test_outputs_of_layers_are_those_of_plain_ones_bit_by_bit(pool, ranks, degree, prescaled):
+    settings = config(degree, prescaled_batch=prescaled)
+
+    for pairs in pool(ranks).run("tensor_jobs:outputs_of_layers", settings):
+        assert len(pairs) == 15
+        for what, (ours, plain) in pairs.items():
+            assert torch.equal(ours, plain), what
+
+
+def test_an_embedding_gives_slices_where_asked_to(pool):
+    for seen in pool(4).run("tensor_jobs:slices_of_an_embedding", config(4)):
+        assert torch.equal(seen["ours"], seen["plain"])
 
 
 def assert_close(results, alone):
@@ -80,22 +99,52 @@ def test_pipelines_of_tensor_parallel_stages_learn_the_same(pool, prescaled, opt
     assert_close(results, alone)
 
 
-@pytest.mark.parametrize("optimize", ["memory", "speed"])
-def test_recomputed_dropout_drops_the_same(pool, optimize):
-    settings = config(2, optimize=optimize)
-    kinds = ["gpt2", "bert"]
+# How activations are recomputed: blocks by set_activation_checkpointing, attention by the setting.
+RECOMPUTED = [(True, False), (False, True), (True, True)]
 
-    kept = pool(2).run("tensor_jobs:language_models", settings, kinds, dropout=0.3)
-    again = pool(2).run(
-        "tensor_jobs:language_models", settings, kinds, dropout=0.3, checkpoint=True
-    )
-    without = pool(2).run("tensor_jobs:language_models", settings, kinds)
 
-    for one, other in zip(kept, again, strict=True):
-        assert torch.equal(one["losses"], other["losses"])
-        for name, gradient in one["gradients"].items():
-            assert torch.equal(gradient, other["gradients"][name]), name
+@pytest.mark.parametrize(("optimize", "partitions"), [("memory", 1), ("speed", 1), ("memory", 2)])
+def test_recomputed_dropout_drops_the_same(pool, optimize, partitions):
+    ranks, kinds, job = 2 * partitions, ["gpt2", "bert", "flash"], "tensor_jobs:language_models"
+    settings = config(2, optimize=optimize, partitions=partitions)
+
+    kept = pool(ranks).run(job, settings, kinds, dropout=0.3)
+    without = pool(ranks).run(job, settings, kinds)
+
     assert not torch.equal(kept[0]["losses"], without[0]["losses"])
+    for blocks, attentions in RECOMPUTED:
+        how = {**settings, "checkpoint_attentions": attentions}
+        again = pool(ranks).run(job, how, kinds, dropout=0.3, checkpoint=blocks)
+        for one, other in zip(kept, again, strict=True):
+            assert torch.equal(one["losses"], other["losses"])
+            for name, gradient in one["gradients"].items():
+                assert torch.equal(gradient, other["gradients"][name]), name
+            layers, contexts = other["scores"]
+            forwards = one["scores"][0]
+            assert one["scores"] == (forwards, forwards)
+            assert (layers, contexts) == (forwards * (2 if blocks else 1), 2 * forwards), "once"
+    assert sum(seen["scores"][0] for seen in kept) == 2 * len(kinds) * 2 * 2 * 2
+
+
+@pytest.mark.parametrize("optimize", ["memory", "speed"])
+def test_residuals_added_in_32_bits_are_those_of_one_process(pool, optimize):
+    kinds, job = ["gpt2", "bert"], tensor_jobs.language_models
+    plain = tensor_jobs.alone(job, config(1, microbatches=1), kinds)
+
+    def in_32_bits():
+        return job(kinds, fp32_residual_addition=True)
+
+    alone = tensor_jobs.alone(in_32_bits, config(1, microbatches=1))
+    settings = config(4, optimize=optimize)
+    results = pool(4).run(
+        "tensor_jobs:language_models", settings, kinds, fp32_residual_addition=True
+    )
+
+    assert not torch.equal(alone["losses"], plain["losses"]), "64 bits are rounded to 32"
+    for seen in results:  # values of some units, rounded by 2^-24 of them in a dozen places
+        torch.testing.assert_close(seen["losses"], alone["losses"], rtol=0, atol=1e-5)
+        for name, gradient in seen["gradients"].items():
+            torch.testing.assert_close(gradient, alone["gradients"][name], rtol=0, atol=1e-4)
 
 
 def test_first_values_depend_on_no_seed_of_a_script_and_no_number_of_ranks(pool):

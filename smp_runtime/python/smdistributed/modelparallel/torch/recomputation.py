@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -22,6 +23,17 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.nn.random_streams import Snapshot
 from smdistributed.modelparallel.torch.state_mod import state
+
+_inside: ContextVar[bool] = ContextVar("inside a recomputed region", default=False)
+
+
+def in_region() -> bool:
+    """Whether what runs now is recomputed in backward, or is being recomputed.
+
+    >>> in_region()
+    False
+    """
+    return _inside.get()
 
 
 def run_region(
@@ -59,8 +71,12 @@ def run_region(
             next(given) if chosen else leaf for leaf, chosen in zip(rest, is_input, strict=True)
         ]
         own_args, own_kwargs = tree_unflatten(filled, structure)
-        with buffers.changed_once(), streams.drawn_again():
-            return call(*own_args, **own_kwargs)
+        token = _inside.set(True)
+        try:
+            with buffers.changed_once(), streams.drawn_again():
+                return call(*own_args, **own_kwargs)
+        finally:
+            _inside.reset(token)
 
     with _offloaded_inputs():
         return torch_checkpoint(

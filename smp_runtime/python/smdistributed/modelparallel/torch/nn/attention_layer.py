@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch import recomputation
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import borders
 from smdistributed.modelparallel.torch.nn.attention_scores import alibi_bias, hidden_keys, rotated
@@ -17,6 +18,7 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisi
 from smdistributed.modelparallel.torch.nn.random_streams import dropout
 from smdistributed.modelparallel.torch.nn.residual_block import ResidualBlock
 from smdistributed.modelparallel.torch.nn.tensor_group import tp_rank, tp_size
+from smdistributed.modelparallel.torch.state_mod import state
 
 Tensors = tuple[torch.Tensor | None, ...]
 
@@ -28,6 +30,11 @@ class DistributedAttentionLayer(ResidualBlock):
     one tensor like ``hidden``, ``[N, S, hidden_size]``. The mask is added to scores: it is
     ``[N, 1, 1, S]``, or goes with ``[N, heads of one rank, S, S]``, or is None. The residual is
     always added.
+
+    With the setting ``checkpoint_attentions`` what lies between queries, keys and values and their
+    context, which grows with the square of the sequence, is recomputed in backward: without
+    communication, so that it costs only the products. (Korthikanti and others: Reducing Activation
+    Recomputation in Large Transformer Models, 2022.)
 
     Args:
         num_attention_heads, attention_head_size, hidden_size: of the whole layer.
@@ -148,7 +155,7 @@ class DistributedAttentionLayer(ResidualBlock):
         if self.rotary_dim is not None:
             how = (self.rotary_dim, self.rotary_emb_base, self.rotary_interleaved)
             query, key = rotated(query, *how), rotated(key, *how)
-        context = self._context(query, key, value, mask)
+        context = self._kept_context(query, key, value, mask)
         return self._ended(self.dense(context.transpose(1, 2).flatten(2)), hidden)
 
     def _by_heads(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -158,6 +165,21 @@ class DistributedAttentionLayer(ResidualBlock):
     @property
     def _causal(self) -> bool:
         return self.causal_mask_size is not None and not self.cross_attention
+
+    def _kept_context(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        if not state.cfg.checkpoint_attentions or recomputation.in_region():
+            return self._context(query, key, value, mask)
+        inputs = (query, key, value, mask)
+        context: torch.Tensor = recomputation.run_region(
+            [], self._context, inputs, {}, preserve_rng_state=True
+        )
+        return context
 
     def _context(
         self,

@@ -103,16 +103,15 @@ def _gptneo(config: Any) -> dict[str, Any]:
 
 def _with_head(sizes: Sizes) -> Callable[[Any], Any]:
     def init_hook(config: Any) -> Any:
-        if not config.tie_word_embeddings:
-            return None  # the distributed head is the embedding
-        return (), {**sizes(config), "add_lm_head": True}
+        tied = config.tie_word_embeddings
+        return (), {**sizes(config), "add_lm_head": True, "tie_input_output_embedding": tied}
 
     return init_hook
 
 
 def _gptj_with_head(config: Any) -> Any:
-    head = {"tie_input_output_embedding": config.tie_word_embeddings, "use_lm_head_bias": True}
-    return (), {**_gptj(config), "add_lm_head": True, **head}
+    args, kwargs = _with_head(_gptj)(config)
+    return args, {**kwargs, "use_lm_head_bias": True}
 
 
 def _without_head(sizes: Sizes) -> Callable[[Any], Any]:
