@@ -76,6 +76,13 @@ def test_a_model_without_a_head_keeps_the_scripts_own(pool):
     assert {"head.weight", "model.word_embedding.weight"} <= results[0]["named"]
 
 
+def test_a_head_that_is_not_tied_to_the_embedding_learns_for_itself(pool):
+    results = pool(2).run("hugging_face_jobs:train", settings(2), "gpt2_untied")
+
+    assert_same(results, alone("gpt2_untied"))
+    assert results[0]["distributed"][0] == "DistributedTransformerLMHead"
+
+
 def test_bert_has_its_encoder_and_its_plain_layers_split(pool):
     results = pool(2).run("hugging_face_jobs:train", settings(2), "bert")
 

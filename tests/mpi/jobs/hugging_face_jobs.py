@@ -47,6 +47,10 @@ def made(kind: str) -> nn.Module:
     model: nn.Module
     if kind == "gpt2":
         model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**_GPT))
+    elif kind == "gpt2_untied":
+        model = transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(**_GPT, tie_word_embeddings=False)
+        )
     elif kind == "gpt2_of_three_heads":
         model = transformers.GPT2LMHeadModel(
             transformers.GPT2Config(**{**_GPT, "n_embd": 12, "n_head": 3})
@@ -305,7 +309,7 @@ def plain_gradients(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _loss(kind: str, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    if kind in ("gpt2", "gptj", "gptneo"):
+    if kind in ("gpt2", "gpt2_untied", "gptj", "gptneo"):
         logits, labels = logits[:, :-1], labels[:, 1:]
     return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
