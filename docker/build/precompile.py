@@ -2,14 +2,18 @@
 """Writes the bytecode of the modules that every training job imports, and of no others.
 
 A container writes no bytecode (PYTHONDONTWRITEBYTECODE), so each rank would compile torch's
-Python sources again; all of them would cost three times the space. The files hold a hash in
-place of a time, so that two builds write the same bytes.
+Python sources again; all of them would cost three times the space.
+
+Two builds write the same bytes: the files hold a hash in place of a time, and a second interpreter,
+which has imported none of them, compiles them in one order. In the first one the names that happen
+to be in use, and how sets hash, show in the bytecode.
 """
 
 from __future__ import annotations
 
 import importlib
 import py_compile
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,21 +32,38 @@ IMPORTED = (
 )
 
 
-def main() -> None:
+def imported_sources() -> list[str]:
     for name in IMPORTED:
         importlib.import_module(name)
     files = {getattr(module, "__file__", None) for module in sys.modules.values()}
     sources = sorted(name for name in files if name and name.endswith(".py"))
+    return [source for source in sources if Path(source).is_relative_to(sys.prefix)]
+
+
+def compile_sources(sources: list[str]) -> None:
     written = 0
     for source in sources:
-        if Path(source).is_relative_to(sys.prefix):
-            target = py_compile.compile(
-                source,
-                doraise=True,
-                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-            )
-            written += Path(str(target)).stat().st_size
+        target = py_compile.compile(
+            source,
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        written += Path(str(target)).stat().st_size
     print(f"bytecode of {len(sources)} modules: {written / 1e6:.0f} MB")
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--listed"]:
+        compile_sources(sys.stdin.read().splitlines())
+        return
+    elsewhere = ["-X", f"pycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
+    subprocess.run(
+        [sys.executable, "-S", *elsewhere, __file__, "--listed"],
+        input="\n".join(imported_sources()),
+        env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"},
+        text=True,
+        check=True,
+    )
 
 
 if __name__ == "__main__":

@@ -55,16 +55,18 @@ class Snapshot:
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
         """Inside, the streams go on from the snapshot; after it, from where they were."""
-        now = Snapshot()
+        streams, now = state.dropout_generators, Snapshot()
+        all_streams = dict(streams)
         self._apply()
+        for made_later in streams.keys() - self._states.keys():
+            del streams[made_later]
         try:
             yield
         finally:
+            streams.clear()
+            streams.update(all_streams)
             now._apply()
 
     def _apply(self) -> None:
-        for key, generator in list(state.dropout_generators.items()):
-            if key in self._states:
-                generator.set_state(self._states[key])
-            else:  # it was made later
-                del state.dropout_generators[key]
+        for key, state_then in self._states.items():
+            state.dropout_generators[key].set_state(state_then)
