@@ -147,6 +147,21 @@ def test_residuals_added_in_32_bits_are_those_of_one_process(pool, optimize):
             torch.testing.assert_close(gradient, alone["gradients"][name], rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("fused", ["FusedLAMB", "FusedNovoGrad"])
+def test_norms_of_optimizers_are_those_of_whole_parameters(pool, fused):
+    job, kinds = tensor_jobs.language_models, ["gpt2"]
+
+    def stepped():
+        return job(kinds, steps=3, fused=fused)
+
+    alone = tensor_jobs.alone(stepped, config(1, microbatches=1))
+    results = pool(4).run(
+        "tensor_jobs:language_models", config(2, optimize="speed"), kinds, steps=3, fused=fused
+    )
+
+    assert_close(results, alone)
+
+
 def test_first_values_depend_on_no_seed_of_a_script_and_no_number_of_ranks(pool):
     alone = tensor_jobs.alone(tensor_jobs.first_values, config(1), 1.0)
 

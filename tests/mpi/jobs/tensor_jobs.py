@@ -193,15 +193,18 @@ def language_models(
     dropout: float = 0.0,
     checkpoint: bool = False,
     steps: int = 2,
+    fused: str = "",
     **more: Any,
 ) -> dict[str, Any]:
-    """Losses of some steps of SGD, and the gradients of the last; in 64 bits."""
+    """Losses of some steps of SGD, or of the fused optimizer of that name, and the gradients of the
+    last; in 64 bits."""
     torch.set_default_dtype(torch.float64)
     try:
         torch.manual_seed(smp.dp_rank())
         counted = _count_scores()
         model = smp.DistributedModel(Models(kinds, dropout, **more))
-        optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        kind = getattr(smp.optimizers, fused) if fused else torch.optim.SGD
+        optimizer = smp.DistributedOptimizer(kind(model.parameters(), lr=0.1))
         if checkpoint:
             for one in model.get_module().models.values():
                 for layer in one.transformer.seq_layers.children():

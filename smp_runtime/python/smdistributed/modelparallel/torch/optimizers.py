@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.state_mod import state
 
 Tensors = list[torch.Tensor]
@@ -178,7 +179,9 @@ class FusedLAMB(_Fused):
         )  # fmt: skip
 
     def _before_update(self) -> None:
-        grads = [_grad(p) for group in self.param_groups for p in _with_grad(group["params"])]
+        # One of the tensor ranks speaks for what all of them hold.
+        own = [p for group in self.param_groups for p in _with_grad(group["params"])]
+        grads = [_grad(p) for p in own if not state.initialized or _counts_here(p)]
         square = torch.zeros(1, dtype=torch.float64)
         for norm in torch._foreach_norm(grads) if grads else ():
             square += norm.double().cpu().square()
@@ -201,7 +204,9 @@ class FusedLAMB(_Fused):
             ratios = [
                 torch.where((weight > 0) & (change > 0), weight / change, torch.ones_like(weight))
                 for weight, change in zip(
-                    torch._foreach_norm(parameters), torch._foreach_norm(direction), strict=True
+                    _whole_norms(parameters, parameters),
+                    _whole_norms(parameters, direction),
+                    strict=True,
                 )
             ]
             torch._foreach_mul_(direction, ratios)
@@ -249,7 +254,7 @@ class FusedNovoGrad(_Fused):
 
     def _update(self, group: dict[str, Any], parameters: Tensors, grads: Tensors) -> None:
         (beta1, beta2), decay = group["betas"], group["weight_decay"]
-        norms = list(torch._foreach_norm(grads, self._norm_type))
+        norms = _whole_norms(parameters, grads, self._norm_type)
         smoothed = self._smoothed(parameters, norms, beta2)
         corrected = group["bias_correction"]
         scale1 = 1 - beta1 ** group["step"] if corrected else 1.0
@@ -294,6 +299,32 @@ def _grad(parameter: torch.Tensor) -> torch.Tensor:
     if grad.is_sparse:
         raise SMPValidationError("the fused optimizers take no sparse gradients; use SparseAdam")
     return grad
+
+
+def _counts_here(parameter: torch.Tensor) -> bool:
+    return distribution_axis(parameter) is not None or ranks.tp_rank() == 0
+
+
+def _whole_norms(parameters: Tensors, values: Tensors, norm_type: float = 2.0) -> Tensors:
+    """The norms of ``values``, one a parameter; over all slices where tensor ranks hold slices.
+
+    Collective over the tensor-parallel group, whose ranks hold slices of the same parameters.
+    """
+    norms = list(torch._foreach_norm(values, norm_type))
+    if not state.initialized or ranks.tp_size() == 1:
+        return norms
+    sliced = [n for n, p in enumerate(parameters) if distribution_axis(p) is not None]
+    if not sliced:
+        return norms
+    largest = norm_type == float("inf")
+    parts = torch.stack([norms[n].double() for n in sliced])
+    parts = parts if largest else parts.square()
+    group = state.require_initialized("a fused optimizer").groups.internal_group("TP")
+    dist.all_reduce(parts, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=group)
+    whole = parts if largest else parts.sqrt()
+    for n, norm in zip(sliced, whole.unbind(), strict=True):
+        norms[n] = norm.to(norms[n].dtype)
+    return norms
 
 
 def _by_type(parameters: Iterable[torch.Tensor]) -> Iterator[Tensors]:
