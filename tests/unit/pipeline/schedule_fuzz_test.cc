@@ -16,38 +16,10 @@
 
 #include "smp_runtime/pipeline/server.h"
 #include "smp_runtime/transport/loopback.h"
-#include "tests/unit/pipeline/slow_transport.h"
-#include "tests/unit/pipeline/toy_program.h"
+#include "tests/unit/pipeline/toy_member.h"
 
 namespace smp::pipeline::testing {
 namespace {
-
-struct Member {
-  Member(const std::vector<Module>& program, int rank, transport::LoopbackNetwork& network,
-         const ServerOptions& options, uint32_t seed)
-      : executor(program, rank),
-        transport(network.endpoint(rank), seed),
-        server(transport, executor, options) {
-    executor.attach(server);
-  }
-  ToyExecutor executor;
-  SlowTransport transport;
-  Server server;
-};
-
-void run_driver(Member& driver, std::vector<Result>& results) {
-  driver.server.drive(
-      "step", static_cast<int64_t>(results.size()),
-      [&](int64_t microbatch) {
-        ToyExecutor::Tape tape;
-        Result& result = results[static_cast<size_t>(microbatch)];
-        result.value = driver.executor.run(0, microbatch + 1, tape);
-        driver.server.enter_backward();
-        size_t end = tape.size();
-        result.derivative = driver.executor.unrun(tape, end, 1);
-      },
-      [] { return Work{.body = "collected", .payload = nullptr}; });
-}
 
 /// One step of all ranks, a thread each.
 void run_step(std::vector<std::unique_ptr<Member>>& members, std::vector<Result>& results) {

@@ -16,8 +16,7 @@
 #include "smp_runtime/pipeline/server.h"
 #include "smp_runtime/transport/loopback.h"
 #include "tests/unit/pipeline/sibling_meeting.h"
-#include "tests/unit/pipeline/slow_transport.h"
-#include "tests/unit/pipeline/toy_program.h"
+#include "tests/unit/pipeline/toy_member.h"
 
 namespace smp::pipeline::testing {
 namespace {
@@ -53,7 +52,7 @@ class Group {
       threads.emplace_back([&member = *member, &results, &error] {
         try {
           if (member.transport.rank() == 0) {
-            drive(member, results);
+            run_driver(member, results);
           } else {
             member.server.serve();
           }
@@ -65,33 +64,6 @@ class Group {
   }
 
  private:
-  struct Member {
-    Member(const std::vector<Module>& program, int rank, transport::LoopbackNetwork& network,
-           const ServerOptions& options, uint32_t seed)
-        : executor(program, rank),
-          transport(network.endpoint(rank), seed),
-          server(transport, executor, options) {
-      executor.attach(server);
-    }
-    ToyExecutor executor;
-    SlowTransport transport;
-    Server server;
-  };
-
-  static void drive(Member& driver, std::vector<Result>& results) {
-    driver.server.drive(
-        "step", static_cast<int64_t>(results.size()),
-        [&](int64_t microbatch) {
-          ToyExecutor::Tape tape;
-          Result& result = results[static_cast<size_t>(microbatch)];
-          result.value = driver.executor.run(0, microbatch + 1, tape);
-          driver.server.enter_backward();
-          size_t end = tape.size();
-          result.derivative = driver.executor.unrun(tape, end, 1);
-        },
-        [] { return Work{.body = "collected", .payload = nullptr}; });
-  }
-
   transport::LoopbackNetwork network_;
   std::vector<std::unique_ptr<Member>> members_;
 };
