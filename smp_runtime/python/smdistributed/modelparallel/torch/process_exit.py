@@ -26,11 +26,7 @@ def watch() -> None:
 
 
 def failure_code() -> int:
-    """The exit code of a process that is failing, 0 for one that is not.
-
-    >>> failure_code()
-    0
-    """
+    """The exit code of a process that is failing, 0 for one that is not."""
     if getattr(sys, "last_value", None) is not None:
         return 1
     return _codes[-1] if _codes else 0
