@@ -202,6 +202,7 @@ def grid(group: Group) -> Count:
         "tests/mpi/test_direct_exchange.py",
         "tests/mpi/test_smddp.py",
         "tests/mpi/test_tensor_schedules.py",
+        "tests/mpi/test_hugging_face.py",
     )
     return count + group.pytest(*names, "tests/python/test_checkpoints.py")
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import pytest
 import torch
 from jobs import hugging_face_jobs
 
+LONG = os.environ.get("SMP_LONG_TESTS") == "1"
 KINDS = ["gpt2", "gptj", "gptneo", "bert", "roberta"]
 
 
@@ -57,7 +59,7 @@ def test_a_model_learns_what_the_plain_one_learns(pool, kind, degree, optimize, 
     assert_same(results, alone(kind))
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize("kind", KINDS if LONG else ["gpt2", "bert"])
 def test_pipeline_tensor_and_data_parallelism_together_learn_the_same(pool, kind):
     config = settings(2, partitions=2, prescaled_batch=True)
 
