@@ -12,16 +12,7 @@ namespace smp::cuda {
 /// Calls `body` with a value of the type.
 template <typename Body>
 void with_type(NumberType type, const Body& body) {
-  switch (type) {
-    case NumberType::kFloat:
-      return body(float());
-    case NumberType::kDouble:
-      return body(double());
-    case NumberType::kHalf:
-      return body(__half());
-    case NumberType::kBFloat16:
-      return body(__nv_bfloat16());
-  }
+  with_number<__half, __nv_bfloat16>(type, body);
 }
 
 }  // namespace smp::cuda

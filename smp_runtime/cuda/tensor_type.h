@@ -34,19 +34,10 @@ inline std::optional<NumberType> kernel_type(const at::Tensor& tensor) {
   return number_type(tensor.scalar_type());
 }
 
-/// Calls `body` with a value of the type: what device_numbers.h does with CUDA's types.
+/// Calls `body` with a value of the type.
 template <typename Body>
 void with_host_type(NumberType type, const Body& body) {
-  switch (type) {
-    case NumberType::kFloat:
-      return body(float());
-    case NumberType::kDouble:
-      return body(double());
-    case NumberType::kHalf:
-      return body(at::Half());
-    case NumberType::kBFloat16:
-      return body(at::BFloat16());
-  }
+  with_number<at::Half, at::BFloat16>(type, body);
 }
 
 }  // namespace smp::cuda
