@@ -189,6 +189,20 @@ bool DirectExchange::stands_in(const at::Tensor& tensor) {
   return tensor.defined() && find(tensor) != nullptr;
 }
 
+decltype(Work::values) DirectExchange::exported(std::span<const Export> wishes,
+                                                const std::vector<at::Tensor>& tensors,
+                                                Absent& absent) {
+  absent.assign(tensors.size(), false);
+  decltype(Work::values) values;
+  for (const Export& wish : wishes) {
+    const auto index = static_cast<size_t>(wish.output);
+    if (index >= tensors.size() || !tensors[index].defined() || stands_in(tensors[index])) continue;
+    absent[index] = true;
+    values.emplace_back(wish.id, payload_of_value(tensors[index]));
+  }
+  return values;
+}
+
 at::Tensor DirectExchange::data_of(const at::Tensor& tensor) {
   const auto remote = tensor.defined() ? find(tensor) : nullptr;
   if (!remote) return tensor;

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -69,6 +70,12 @@ class DirectExchange {
   /// Throws UserCodeError where the data cannot be had any more.
   [[nodiscard]] at::Tensor data_of(const at::Tensor& tensor);
   [[nodiscard]] bool stands_in(const at::Tensor& tensor);
+
+  /// At the rank that serves a call: the values of `tensors` that it is to export, and in `absent`
+  /// which those are. A stand-in stays: another rank holds it.
+  [[nodiscard]] decltype(Work::values) exported(std::span<const Export> wishes,
+                                                const std::vector<at::Tensor>& tensors,
+                                                Absent& absent);
 
   /// At the end of a task: fetches what stand-ins of it are still in use, which may outlive their
   /// microbatch.

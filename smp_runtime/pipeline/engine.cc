@@ -223,14 +223,8 @@ Work Engine::forward(const CallId& id, int64_t target, Work request, const Purpo
     records_.insert_or_assign(id, std::move(record));
   }
   direct_->settle();
-  Absent absent(result.tensors.size(), false);
-  decltype(Work::values) values;
-  for (const Export& wish : purpose.exports) {
-    const auto index = static_cast<size_t>(wish.output);
-    if (index >= result.tensors.size() || direct_->stands_in(result.tensors[index])) continue;
-    absent[index] = true;
-    values.emplace_back(wish.id, payload_of_value(result.tensors[index]));
-  }
+  Absent absent;
+  auto values = direct_->exported(purpose.exports, result.tensors, absent);
   for (at::Tensor& tensor : result.tensors) {
     if (!direct_->stands_in(tensor)) continue;
     tensor = direct_->data_of(tensor).detach().requires_grad_(tensor.requires_grad());
@@ -250,14 +244,8 @@ Work Engine::backward(const CallId& id, Work gradients, const Purpose& purpose) 
   for (const at::Tensor& input : record.inputs) {
     results.push_back(input.defined() ? input.grad() : at::Tensor());
   }
-  Absent absent(results.size(), false);
-  decltype(Work::values) values;
-  for (const Export& wish : purpose.exports) {
-    const at::Tensor& gradient = results.at(static_cast<size_t>(wish.output));
-    if (!gradient.defined()) continue;
-    absent[static_cast<size_t>(wish.output)] = true;
-    values.emplace_back(wish.id, payload_of_value(gradient));
-  }
+  Absent absent;
+  auto values = direct_->exported(purpose.exports, results, absent);
   Work reply = pack_gradients(results, absent);
   reply.values = std::move(values);
   return reply;
