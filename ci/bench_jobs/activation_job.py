@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
+from emulated_device import occupy
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
@@ -38,12 +38,12 @@ class _Counted(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         ctx.token = _Token()
-        time.sleep(SECONDS)
+        occupy(SECONDS)
         return x * 1.0
 
     @staticmethod
     def backward(ctx, gradient):
-        time.sleep(2 * SECONDS)
+        occupy(2 * SECONDS)
         return gradient * 1.0
 
 

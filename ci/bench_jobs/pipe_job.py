@@ -3,9 +3,9 @@
 
     pipe_job.py MICROBATCHES ROUNDS STAGES [SIGMA]
 
-Stages sleep in place of computing, with Python's lock released, so that stages overlap on a machine
-with fewer cores than stages; the tensors between them are real and small. With SIGMA each sleep is
-its usual time, times a number drawn lognormally: the same ones for all who are measured.
+Stages compute on emulated devices, so that they overlap on a machine with fewer cores than stages;
+the tensors between them are real and small. With SIGMA each computation takes its usual time, times
+a number drawn lognormally: the same ones for all who are measured.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import random
 import sys
-import time
 from collections.abc import Callable
 
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
+from emulated_device import compute
+from hosts_clock import timed
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
@@ -27,7 +28,7 @@ WIDTH, ROWS = 256, 4
 
 
 class Times:
-    """What the next sleeps of this rank take."""
+    """What the next computations of this rank take."""
 
     def __init__(self) -> None:
         self.sigma = 0.0
@@ -46,27 +47,15 @@ class Times:
 TIMES = Times()
 
 
-class _Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        time.sleep(TIMES.forward())
-        return x * 1.0
-
-    @staticmethod
-    def backward(ctx, gradient):
-        time.sleep(TIMES.backward())
-        return gradient * 1.0
-
-
 class Stage(nn.Module):
-    """Sleeps; its one parameter makes its backward worth asking for."""
+    """Takes time; its one parameter makes its backward worth asking for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x):
-        return _Sleep.apply(x * self.scale)
+        return compute(x * self.scale, TIMES.forward, TIMES.backward)
 
 
 @smp.step
@@ -105,14 +94,6 @@ def make_peer(schedule: type, microbatches: int) -> Callable[[], None]:
     return step
 
 
-def timed(step: Callable[[], None]) -> float:
-    dist.barrier()
-    start = time.perf_counter()
-    step()
-    dist.barrier()
-    return time.perf_counter() - start
-
-
 def main() -> None:
     microbatches, rounds = int(sys.argv[1]), int(sys.argv[2])
     TIMES.sigma = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
@@ -133,7 +114,7 @@ def main() -> None:
     for number in range(rounds + 1):
         for name, step in steps.items():
             TIMES.restart(1000 * number + smp.rank())
-            took = timed(step)
+            took, _ = timed(step)
             if number > 0:  # the first round warms up
                 seconds[name].append(took)
     if smp.rank() == 0:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of ci/bench prefetch: layers that sleep as long as the wire takes for their parameters,
-by turns with and without fetching ahead, and with FSDP2.
+"""One rank of ci/bench prefetch: layers that compute as long as the wire takes for their
+parameters, by turns with and without fetching ahead, and with FSDP2.
 
     prefetch_job.py SECONDS_A_GATHER
 
-A forward sleeps that long a layer, a backward twice: it gathers, and it reduces.
+A forward takes that long a layer, a backward twice: it gathers, and it reduces.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from functools import partial
 
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
+from emulated_device import compute
 from hosts_clock import Measurements
 from smdistributed import _runtime
 from torch import nn
@@ -26,18 +26,6 @@ LAYERS, ELEMENTS, ROUNDS, CALLS = 24, 1 << 17, 3, 2
 SECONDS = float(sys.argv[1])
 
 
-class _Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        time.sleep(SECONDS)
-        return x * 1.0
-
-    @staticmethod
-    def backward(ctx, gradient):
-        time.sleep(2 * SECONDS)
-        return gradient * 1.0
-
-
 class Layer(nn.Module):
     """The wire has work for it, the processor hardly any."""
 
@@ -46,7 +34,7 @@ class Layer(nn.Module):
         self.weight = nn.Parameter(torch.ones(ELEMENTS))
 
     def forward(self, x):
-        return _Sleep.apply(x * self.weight)
+        return compute(x * self.weight, lambda: SECONDS, lambda: 2 * SECONDS)
 
 
 def make_module() -> nn.Module:

@@ -1,43 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of ci/bench reducer: replicas whose backward sleeps, with our reducer, with PyTorch's
-DDP, and without any averaging, by turns. Prints seconds of each step by who."""
+"""One rank of ci/bench reducer: replicas on emulated devices, with our reducer, with PyTorch's DDP,
+and without any averaging, by turns.
+
+    reducer_job.py BACKWARD_SECONDS
+
+A layer has 1 MiB of parameters, and a backward of that many seconds.
+"""
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Callable
 
 import smdistributed.modelparallel.torch as smp
 import torch
-import torch.distributed as dist
+from emulated_device import compute
+from hosts_clock import Measurements
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-LAYERS, WIDTH, BACKWARD_SECONDS, BUCKET_MB = 12, 1024, 0.02, 8
-
-
-class _Sleep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1.0
-
-    @staticmethod
-    def backward(ctx, gradient):
-        time.sleep(BACKWARD_SECONDS)
-        return gradient * 1.0
+LAYERS, WIDTH, BUCKET_MB, ROUNDS = 24, 512, 8, 5
+BACKWARD_SECONDS = float(sys.argv[1])
 
 
 class Layer(nn.Module):
-    """4 MiB of parameters, and a backward that takes its time without a CPU."""
+    """1 MiB of parameters, and a backward that takes its time without a processor."""
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH, bias=False)
 
     def forward(self, x):
-        return _Sleep.apply(self.linear(x))
+        return compute(self.linear(x), lambda: 0.0, lambda: BACKWARD_SECONDS)
 
 
 def make_module() -> nn.Module:
@@ -68,7 +62,6 @@ def make_plain(module: nn.Module, batch: torch.Tensor) -> Callable[[], None]:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1])
     smp.init({"ddp": True, "microbatches": 1})
     torch.set_num_threads(1)
     batch = torch.randn(1, WIDTH)
@@ -80,17 +73,12 @@ def main() -> None:
         "DDP": make_plain(peer, batch),
         "no averaging": make_plain(make_module(), batch),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds + 2):
+    found = Measurements()
+    for number in range(ROUNDS + 2):
         for name, step in steps.items():
-            dist.barrier()
-            start = time.perf_counter()
-            step()
-            dist.barrier()
-            if number > 1:  # two rounds teach both reducers the order of the gradients
-                seconds[name].append(time.perf_counter() - start)
-    if smp.rank() == 0:
-        print("RESULT " + json.dumps(seconds))
+            # two rounds teach both reducers the order of the gradients
+            found.add(name, step, counts=number > 1)
+    found.print_result(layers=LAYERS, bytes=4 * WIDTH * WIDTH)
 
 
 if __name__ == "__main__":

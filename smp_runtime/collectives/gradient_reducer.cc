@@ -2,7 +2,7 @@
 #include "smp_runtime/collectives/gradient_reducer.h"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +17,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "smp_runtime/collectives/bucket_cut.h"
 #include "smp_runtime/collectives/group_failure.h"
 #include "smp_runtime/core/error.h"
 
@@ -27,7 +28,6 @@ using torch::autograd::variable_list;
 using Indices = std::vector<std::size_t>;
 
 constexpr std::string_view kAveraging = "averaging gradients";
-constexpr std::int64_t kLastBytes = 1024 * 1024;
 constexpr std::size_t kBroadcastBytes = 250 * 1024 * 1024;
 
 struct Bucket {
@@ -319,28 +319,24 @@ class GradientReducer::Core {
     std::copy_n(tensor.data_ptr<std::int64_t>(), order.size(), order.begin());
   }
 
-  /// Consecutive parameters of one type and device, up to the size of a bucket. Cut from the end:
-  /// no backward hides the last bucket, so that one is small.
+  /// Consecutive parameters of one type and device; see bucket_cut.h.
   [[nodiscard]] std::vector<Bucket> cut(const Indices& order) const {
-    std::vector<Bucket> buckets;
-    std::int64_t bytes = 0;
-    std::int64_t limit = std::min(options_.bucket_bytes, kLastBytes);
-    for (auto index = order.rbegin(); index != order.rend(); ++index) {
-      const at::Tensor& parameter = parameters_[*index];
-      const bool fits =
-          !buckets.empty() && bytes < limit &&
-          parameters_[buckets.back().parameters[0]].scalar_type() == parameter.scalar_type() &&
-          parameters_[buckets.back().parameters[0]].device() == parameter.device();
-      if (!fits) {
-        if (!buckets.empty()) limit = options_.bucket_bytes;
-        buckets.emplace_back();
-        bytes = 0;
-      }
-      buckets.back().parameters.push_back(*index);
-      bytes += static_cast<std::int64_t>(parameter.nbytes());
+    std::map<std::pair<at::ScalarType, std::string>, int> kinds;
+    std::vector<Gradient> row;
+    for (const std::size_t index : order) {
+      const at::Tensor& parameter = parameters_[index];
+      const auto number = static_cast<int>(kinds.size());
+      const auto kind =
+          kinds.try_emplace({parameter.scalar_type(), parameter.device().str()}, number).first;
+      row.push_back({.bytes = static_cast<std::int64_t>(parameter.nbytes()), .kind = kind->second});
     }
-    for (Bucket& bucket : buckets) std::reverse(bucket.parameters.begin(), bucket.parameters.end());
-    std::reverse(buckets.begin(), buckets.end());
+    std::vector<Bucket> buckets;
+    auto next = order.begin();
+    for (const std::size_t count : cut_buckets(row, options_.bucket_bytes)) {
+      const auto end = next + static_cast<std::ptrdiff_t>(count);
+      buckets.push_back({.parameters = {next, end}});
+      next = end;
+    }
     return buckets;
   }
 
