@@ -1,9 +1,9 @@
 # The training image, from a plain Debian 12 to `train` as PID 1.
 #
 #   os ─┬► system (os-0 or os-1) ────────────────────────────► runtime   (default target)
-#       ├► pip ─► wheels ─► python ─┬► pruned: nvidia, torch, rest ─► ▲
-#       │                           └► toolchain ─┬► build ─────────► ┤
-#       │                                         └► devtools ─► test, dev
+#       ├► pip ─┬► wheels ─► python ─┬► pruned: nvidia, torch, rest ► ▲
+#       │       └► nvcc_wheels ──────┴► toolchain ─┬► build ────────► ┤
+#       │                                          └► devtools ─► test, dev
 #       └► efa: AWS's network, when asked for ──────────────────────► ┘
 #   packages, wheelhouse: what a build without network needs (ci/vendor)
 #   test: the tests that need no second process, as a build step; dev: to work in
@@ -85,6 +85,14 @@ RUN --mount=type=bind,source=docker/build/python_fetch.sh,target=/build/python_f
     --mount=type=secret,id=netrc \
     /build/python_fetch.sh /build/python.lock /wheels
 
+# --- nvcc_wheels: CUDA's compiler, likewise ---------------------------------------------------
+FROM pip AS nvcc_wheels
+RUN --mount=type=bind,source=docker/build/python_fetch.sh,target=/build/python_fetch.sh \
+    --mount=type=bind,source=docker/locks/nvcc.lock,target=/build/nvcc.lock \
+    --mount=type=secret,id=pip_conf --mount=type=secret,id=ca_bundle \
+    --mount=type=secret,id=netrc \
+    /build/python_fetch.sh /build/nvcc.lock /wheels
+
 # --- python: the locked wheels, installed -----------------------------------------------------
 FROM pip AS python
 RUN --mount=type=bind,source=docker/build/python_install.sh,target=/build/python_install.sh \
@@ -101,7 +109,7 @@ RUN --mount=type=bind,source=docker/build/prune.sh,target=/build/prune.sh \
     /build/prune.sh /opt/venv "${WITH_COMPILE}" && /opt/venv/bin/python /build/precompile.py \
     && /build/split.sh /opt/venv /out
 
-# --- build: our program, compiled against the complete wheels --------------------------------
+# --- build: our program, compiled by g++ and nvcc against the complete wheels -----------------
 FROM python AS toolchain
 ARG OFFLINE
 ARG STRICT_LOCK
@@ -115,6 +123,13 @@ RUN --mount=type=bind,source=docker/build/apt_install.sh,target=/build/apt_insta
     --mount=type=secret,id=apt_sources --mount=type=secret,id=apt_conf \
     --mount=type=secret,id=ca_bundle \
     /build/apt_install.sh /build/packages.txt
+RUN --mount=type=bind,source=docker/build/python_install.sh,target=/build/python_install.sh \
+    --mount=type=bind,source=docker/locks/nvcc.lock,target=/build/nvcc.lock \
+    --mount=type=bind,source=docker/vendor,target=/vendor \
+    --mount=type=bind,from=nvcc_wheels,source=/wheels,target=/wheels \
+    /build/python_install.sh /build/nvcc.lock /opt/venv \
+    # nvcc looks for libraries where an installed toolkit has them.
+    && ln --symbolic lib /opt/venv/lib/python3.11/site-packages/nvidia/cu13/lib64
 # Without the tests, whose edits would invalidate the build.
 FROM scratch AS source
 COPY CMakeLists.txt pyproject.toml LICENSE /
@@ -189,6 +204,7 @@ FROM scratch AS packages
 COPY --from=fetched /out/ /
 FROM scratch AS wheelhouse
 COPY --from=wheels /wheels/ /
+COPY --from=nvcc_wheels /wheels/ /
 
 # --- runtime: what runs ----------------------------------------------------------------------
 FROM system AS runtime

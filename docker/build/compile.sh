@@ -9,7 +9,7 @@ main() {
   # No debug information: it would be stripped, and costs a quarter of the time.
   cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" \
-    -DSMP_PYTHON="$venv/bin/python"
+    -DSMP_PYTHON="$venv/bin/python" -DSMP_WITH_CUDA=ON
   cmake --build "$build"
   DESTDIR=$out cmake --install "$build" --strip --component launcher --prefix "$venv"
   DESTDIR=$out cmake --install "$build" --strip --component python --prefix "$site"
