@@ -2,9 +2,11 @@
 """Runs a script written for CUDA on the CPU: run_as_cuda.py SCRIPT ARGUMENTS...
 
 The script alone sees a CUDA device; moving there moves nowhere. The library and torch see the
-machine as it is. Packages that such scripts import come from the folder `shim` beside this file.
+machine as it is. Packages that such scripts import come from the folder `shim` beside this file, or
+the one that SHIM names.
 """
 
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -13,11 +15,11 @@ import torch
 from torch import nn
 
 
-def only_for_scripts(plain, answer):
-    """``answer`` to calls from the script, ``plain`` for everybody else."""
+def only_for(callers, plain, answer):
+    """``answer`` to calls from modules of these names, ``plain`` for everybody else."""
 
     def function(*args, **kwargs):
-        if sys._getframe(1).f_globals.get("__name__") == "__main__":
+        if sys._getframe(1).f_globals.get("__name__") in callers:
             return answer
         return plain(*args, **kwargs)
 
@@ -42,13 +44,16 @@ def is_cuda(value):
 
 
 def main():
-    torch.cuda.is_available = only_for_scripts(torch.cuda.is_available, True)
-    torch.cuda.set_device = only_for_scripts(torch.cuda.set_device, None)
-    torch.cuda.empty_cache = only_for_scripts(torch.cuda.empty_cache, None)
+    script = {"__main__"}
+    torch.cuda.is_available = only_for(script, torch.cuda.is_available, True)
+    torch.cuda.empty_cache = only_for(script, torch.cuda.empty_cache, None)
+    # The Trainer takes a GPU for granted where it trains with the library.
+    trainer = {*script, "transformers.training_args"}
+    torch.cuda.set_device = only_for(trainer, torch.cuda.set_device, None)
     for kind in (torch.Tensor, nn.Module):
         kind.to = on_the_cpu(kind.to)
         kind.cuda = lambda self, *args, **kwargs: self
-    sys.path.insert(0, str(Path(__file__).parent / "shim"))
+    sys.path.insert(0, os.environ.get("SHIM", str(Path(__file__).parent / "shim")))
     sys.argv = sys.argv[1:]
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     runpy.run_path(sys.argv[0], run_name="__main__")

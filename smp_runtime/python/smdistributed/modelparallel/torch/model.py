@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, partitioning, ranks
 from smdistributed.modelparallel.torch.activation_checkpointing import Region, install_marked
+from smdistributed.modelparallel.torch.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
@@ -384,6 +385,17 @@ class DistributedModel(ModelStates):
         state.require_engine().backward(roots, seeds, scale)
         if self.sharded is not None:
             self.sharded.end_backward()
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Clips the gradients of the whole model by their norm, and returns that norm: see
+        ``smp.clip_grad_norm_``, or the optimizer's ``clip_master_grads`` where it has masters.
+
+        Transformers' Trainer calls it instead of clipping each partition by a norm of its own.
+        """
+        if self.sharded is not None and state.optimizer is not None:
+            norm = state.optimizer.clip_master_grads(max_norm, norm_type)
+            return torch.tensor(norm, dtype=torch.float64)
+        return clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)

@@ -17,7 +17,7 @@ from smdistributed.modelparallel.torch.model_views import ModelViews
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY, merged_entries
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
-from smdistributed.modelparallel.torch.tensor_registry import Registration
+from smdistributed.modelparallel.torch.tensor_registry import Registration, Translation
 from smdistributed.modelparallel.torch.tensor_replacement import registrations_with
 from smdistributed.modelparallel.torch.tensor_states import (
     axes_of,
@@ -119,6 +119,15 @@ class ModelStates(ModelViews):
         over the model-parallel group.
         """
         return to_plain(self.state_dict(), self._replaced)
+
+    def translations(self) -> list[tuple[Translation, Translation]]:
+        """Pairs of functions that translate whole state dicts: to the names of the model before
+        modules were replaced, and to this model's. Empty where none were."""
+        if not self._replaced:
+            return []
+        own, replaced = list(self.get_module().state_dict()), self._replaced
+        return [(lambda entries: to_plain(entries, replaced),
+                 lambda entries: from_plain(entries, own, replaced))]  # fmt: skip
 
     def renamed(self, entries: Mapping[str, Any], degree: int) -> Mapping[str, Any]:
         """Whole values of a job with ``degree`` tensor ranks, under the names of this model."""

@@ -73,6 +73,13 @@ class State:
         assert self._cfg is not None
         return self._cfg
 
+    @property
+    def module_manager(self) -> SimpleNamespace:
+        """What published callers ask it for: ``translate_functions``, of whole state dicts, as
+        pairs (to the names that the model had before modules were replaced, and back)."""
+        translations = [] if self.model is None else self.model.translations()
+        return SimpleNamespace(translate_functions=translations)
+
     def refuse_unavailable_features(self) -> None:
         """Raises SMPConfigError if the settings ask for what this version cannot do to a model."""
         session = self.require_initialized("smp.DistributedModel")

@@ -45,6 +45,10 @@ class StepOutput:
         """Along a new dimension 0, the microbatches."""
         return torch.stack(self.outputs)
 
+    def detach(self) -> StepOutput:
+        """The same tensors without their gradients; Transformers' Trainer asks for it."""
+        return StepOutput([output.detach() for output in self.outputs])
+
     def merge(self) -> NoReturn:
         """TensorFlow's."""
         raise SMPUnsupportedError("StepOutput.merge belongs to TensorFlow; use concat()")
