@@ -53,6 +53,15 @@ ShareWalk::ShareWalk(const GroupLayout& layout, transport::HostBoard& board,
     most = std::max(most, before + 1);
     longest = std::max(longest, one.size_bytes);
   }
+  // Each host begins with the one behind it, or all would send to the same one at a time.
+  for (size_t share = 0; share < incoming_.size(); ++share) {
+    if (carries(share)) carried_.push_back(share);
+  }
+  std::ranges::stable_sort(carried_, {},
+                           [&](size_t share) { return behind_us(job.plan.shares[share].host); });
+  for (int next = 1; next < layout.hosts(); ++next) {
+    others_.push_back((here_ + next) % layout.hosts());
+  }
   const size_t sums = job.plan.arrival == Arrival::kSum ? most : 0;
   const size_t places = incoming_.size() + sums * static_cast<size_t>(layout.hosts());
   piece_ = board.shape().slot_bytes / std::max<size_t>(places, 1) / kLine * kLine;
@@ -77,6 +86,11 @@ Bytes ShareWalk::incoming_place(size_t share, int host, size_t number) const {
 
 /// Does this rank's lane move the share?
 bool ShareWalk::carries(size_t share) const { return job_.plan.shares[share].lane == me_; }
+
+/// How many hosts behind this one, in a circle; this one is the last.
+int ShareWalk::behind_us(int host) const {
+  return (host - here_ - 1 + layout_.hosts()) % layout_.hosts();
+}
 
 /// The local rank in whose slot the share's value lies at the end.
 int ShareWalk::holder(size_t share) const {
@@ -156,22 +170,23 @@ uint64_t ShareWalk::departure_tag(size_t share, size_t number) const {
 void ShareWalk::start_arrival(size_t number) {
   if (!layout_.has_lane() || job_.plan.arrival == Arrival::kFromOwner) return;
   const bool sums = job_.plan.arrival == Arrival::kSum;
-  for (size_t share = 0; share < job_.plan.shares.size(); ++share) {
-    if (!carries(share) || piece_bytes(share, number) == 0) continue;
+  for (const size_t share : carried_) {
+    if (!sums || job_.plan.shares[share].host != here_ || piece_bytes(share, number) == 0) continue;
+    for (const int host : others_) {
+      post(number, false, host, arrival_tag(share, number, host),
+           incoming_place(share, host, number));
+    }
+  }
+  for (const size_t share : carried_) {
+    if (piece_bytes(share, number) == 0) continue;
     if (!sums) {
       fetch_from_root(share, number);
       continue;
     }
     const int target = job_.plan.shares[share].host;
-    for (int host = 0; target == here_ && host < layout_.hosts(); ++host) {
-      if (host == here_) continue;
-      post(number, false, host, arrival_tag(share, number, host),
-           incoming_place(share, host, number));
-    }
     add_up_host(share, number);
-    if (target != here_) {
-      post(number, true, target, arrival_tag(share, number, here_), place(me_, share, number));
-    }
+    if (target == here_) continue;
+    post(number, true, target, arrival_tag(share, number, here_), place(me_, share, number));
   }
 }
 
@@ -208,8 +223,8 @@ void ShareWalk::fetch_from_root(size_t share, size_t number) {
 void ShareWalk::start_departure(size_t number) {
   if (!layout_.has_lane()) return;
   const SharePlan& plan = job_.plan;
-  for (size_t share = 0; share < plan.shares.size(); ++share) {
-    if (!carries(share) || piece_bytes(share, number) == 0) continue;
+  for (const size_t share : carried_) {
+    if (piece_bytes(share, number) == 0) continue;
     const int from = plan.shares[share].host;
     const Bytes value = place(holder(share), share, number);
     if (plan.arrival == Arrival::kSum && from == here_) {
@@ -222,11 +237,14 @@ void ShareWalk::start_departure(size_t number) {
              value.size() / size_bytes(job_.reduction.type), job_.reduction.divisor);
     }
     if (plan.departure == Departure::kToOwner) continue;
-    for (int host = 0; host < layout_.hosts(); ++host) {
-      const bool goes = plan.departure == Departure::kToAll || host == layout_.host(plan.root);
-      if (host == from || !goes) continue;
-      if (from == here_) post(number, true, host, departure_tag(share, number), value);
-      if (host == here_) post(number, false, from, departure_tag(share, number), value);
+    const bool to_all = plan.departure == Departure::kToAll;
+    const int to = to_all ? -1 : layout_.host(plan.root);
+    if (from != here_) {
+      if (to_all || to == here_) post(number, false, from, departure_tag(share, number), value);
+      continue;
+    }
+    for (const int host : others_) {
+      if (to_all || to == host) post(number, true, host, departure_tag(share, number), value);
     }
   }
 }

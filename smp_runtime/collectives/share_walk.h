@@ -50,6 +50,7 @@ class ShareWalk {
   [[nodiscard]] Bytes place(int local, size_t share, size_t number) const;
   [[nodiscard]] Bytes incoming_place(size_t share, int host, size_t number) const;
   [[nodiscard]] bool carries(size_t share) const;
+  [[nodiscard]] int behind_us(int host) const;
   [[nodiscard]] int holder(size_t share) const;
   [[nodiscard]] bool keeps_input(size_t share) const;
 
@@ -71,6 +72,8 @@ class ShareWalk {
   int me_;                        // local rank
   int here_;                      // host
   std::vector<size_t> incoming_;  // by share that this rank carries: where its places begin
+  std::vector<size_t> carried_;   // shares that this rank's lane moves
+  std::vector<int> others_;       // the other hosts
   size_t piece_ = 0;
   size_t count_ = 0;
   std::vector<Chunk> chunks_;
