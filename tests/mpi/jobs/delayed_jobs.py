@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
+
 import smdistributed.modelparallel.torch as smp
 import torch
 from torch import nn
@@ -63,6 +66,50 @@ def delayed_state(delay: bool, load: bool = False):
     assert not any(p.is_meta for p in model.local_parameters())
     parameters = {n: p.detach().clone() for n, p in model.local_named_parameters()}
     return was_delayed, parameters
+
+
+def sharded_state(seeds: list[int]):
+    """The model's values after a step without training, each rank's construction with a seed of its
+    own."""
+    torch.manual_seed(seeds[smp.rank()])
+    with smp.delay_param_initialization():
+        module = Custom()
+    model = smp.DistributedModel(module)
+
+    @smp.step
+    def forward(model, tokens):
+        return model(tokens)
+
+    forward(model, torch.arange(8).view(4, 2))
+    return model.state_dict()
+
+
+WIDE, LAYERS = 1024, 16
+
+
+def memory_of_construction(delay: bool):
+    """Bytes by which resident memory grows at most until a model has its shards, and those of its
+    whole parameters."""
+
+    def status(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
+
+    ctypes.CDLL(None).malloc_trim(0)  # what earlier jobs left would hide what this one takes
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    with smp.delay_param_initialization(enabled=delay):
+        module = nn.Sequential(*(nn.Linear(WIDE, WIDE, bias=False) for _ in range(LAYERS)))
+    model = smp.DistributedModel(module)
+    grown = []
+    model.register_post_partition_hook(lambda *_: grown.append(status("VmHWM") - before))
+
+    @smp.step
+    def forward(model, x):
+        return model(x)
+
+    forward(model, torch.ones(1, WIDE))
+    return grown[0], LAYERS * WIDE * WIDE * 4
 
 
 def all_values(seed: int):

@@ -3,7 +3,8 @@
 
 Inside the context, uninitialised tensors (``torch.empty``, of which torch's and Hugging Face's
 layers make their parameters) have a shape but no memory. Every operation on them is put on a tape.
-When the partition is known, each rank replays what its own parameters need.
+When the partition is known, each rank replays what its own parameters need: at once, or, where a
+rank keeps a shard of each, one parameter after the other.
 
 Random numbers are those of the construction without delay, bit by bit: draws for parameters of
 other partitions are made, too, and thrown away. That holds as long as nothing else draws inside the
@@ -13,7 +14,7 @@ generator itself is not advanced by what is delayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +58,9 @@ class _Tape:
     def __init__(self) -> None:
         self.operations: list[_Operation | torch.Tensor] = []  # a tensor: the generator's new state
         self.other_draws = False
-        self._storages: dict[int, Any] = {}  # kept, so that no address is used twice
+        self._numbers: dict[int, int] = {}
+        """Of storages by address, in the order of their first use: equal on all ranks."""
+        self._kept: list[Any] = []  # so that no address is used twice
         self._state: torch.Tensor | None = None
         """Of the generator, when we last looked: what is delayed leaves it as it is."""
 
@@ -79,9 +82,11 @@ class _Tape:
 
     def place(self, tensor: torch.Tensor) -> _Place:
         storage = tensor.untyped_storage()
-        self._storages.setdefault(storage._cdata, storage)
+        number = self._numbers.setdefault(storage._cdata, len(self._kept))
+        if number == len(self._kept):
+            self._kept.append(storage)
         return _Place(
-            storage._cdata,
+            number,
             tuple(tensor.size()),
             tuple(tensor.stride()),
             int(tensor.storage_offset()),
@@ -114,14 +119,13 @@ class _Tape:
                 operation.writes |= {p.storage for p in tree_leaves(value) if isinstance(p, _Place)}
         self.operations.append(operation)
 
-    def values(self, wanted: set[int]) -> dict[int, torch.UntypedStorage]:
-        """Replays; the storages of ``wanted``, filled."""
-        needed, useful = set(wanted), set()
-        for number in range(len(self.operations) - 1, -1, -1):
-            operation = self.operations[number]
-            if isinstance(operation, _Operation) and operation.writes & needed:
-                useful.add(number)
-                needed |= operation.reads
+    def replay(self, wanted: set[int], take: Callable[[int, torch.UntypedStorage], None]) -> None:
+        """Does what was put off. ``take`` gets each storage of ``wanted`` as soon as nothing is
+        left to do with it; what it does not keep is free then.
+
+        Raises KeyError for a storage that is not on the tape.
+        """
+        finished = self._finished_by_operation(wanted)
         made: dict[int, torch.UntypedStorage] = {}
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             if self.other_draws:
@@ -130,11 +134,29 @@ class _Tape:
                 if isinstance(operation, torch.Tensor):
                     if not self.other_draws:
                         torch.set_rng_state(operation)
-                elif number in useful:
+                elif number in finished:
                     _run(operation, made)
+                    for storage in finished[number]:
+                        memory = made.pop(storage)
+                        if storage in wanted:
+                            take(storage, memory)
                 elif operation.random and not self.other_draws:
                     _run(operation, {})  # in memory of its own, for the numbers it draws
-        return {storage: made[storage] for storage in wanted}
+
+    def _finished_by_operation(self, wanted: set[int]) -> dict[int, list[int]]:
+        """The operations that ``wanted`` needs, and which storages nothing behind them uses."""
+        finished: dict[int, list[int]] = {}
+        needed, seen = set(wanted), set[int]()
+        for number in range(len(self.operations) - 1, -1, -1):
+            operation = self.operations[number]
+            if isinstance(operation, _Operation) and operation.writes & needed:
+                needed |= operation.reads
+                used = operation.reads | operation.writes
+                finished[number] = sorted(used - seen)
+                seen |= used
+        if missing := wanted - seen:
+            raise KeyError(missing.pop())
+        return finished
 
 
 def _is_random(function: Any) -> bool:
@@ -228,34 +250,110 @@ def materialize(module: nn.Module, local: Iterable[nn.Module]) -> None:
     >>> torch.equal(layer.weight, eager.weight) and torch.equal(layer.bias, eager.bias)
     True
     """
+    tape = _take_tape()
+    of_owners = [
+        tensor
+        for owner in local
+        for tensor in (*owner._parameters.values(), *owner._buffers.values())
+        if tensor is not None and tensor.is_meta
+    ]
+    values = _values(tape, of_owners)
+    _fill_parameters(module, values, torch.device("cpu"))
+    _fill_buffers(module, values)
+
+
+class PutOff:
+    """Parameters of a module whose values are made later, one after the other. Until then one
+    element stands for all of a parameter's; buffers have their values at once.
+
+    >>> torch.manual_seed(0) and None
+    >>> eager = nn.Linear(2, 3)
+    >>> torch.manual_seed(0) and None
+    >>> with delayed():
+    ...     layer = nn.Linear(2, 3)
+    >>> put_off = PutOff(layer, torch.device("cpu"))
+    >>> layer.weight.shape, layer.weight.untyped_storage().nbytes()
+    (torch.Size([3, 2]), 4)
+    >>> put_off.make(lambda parameter, value: print(parameter is layer.weight, tuple(value.shape)))
+    True (3, 2)
+    False (3,)
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        self._tape = _take_tape()
+        buffers = [buffer for buffer in module.buffers() if buffer.is_meta]
+        self._of_storage: dict[int, list[tuple[nn.Parameter, _Place]]] = {}
+        for parameter in module.parameters():
+            if parameter.is_meta:
+                place = self._tape.place(parameter)
+                self._of_storage.setdefault(place.storage, []).append((parameter, place))
+        _fill_buffers(module, _values(self._tape, buffers) if buffers else {})
+        _fill_parameters(module, {}, device)
+        self.parameters = {p for shared in self._of_storage.values() for p, _ in shared}
+
+    def make(self, take: Callable[[nn.Parameter, torch.Tensor], None]) -> None:
+        """``take`` gets each parameter with its value on the CPU, and keeps what it wants: memory
+        is that of one parameter, and of what was made from it or for it, at a time. In the same
+        order wherever the same was put off."""
+
+        def take_all(storage: int, memory: torch.UntypedStorage) -> None:
+            for parameter, place in self._of_storage[storage]:
+                take(parameter, _at(place, memory))
+
+        with _explained():
+            self._tape.replay(set(self._of_storage), take_all)
+
+
+def _take_tape() -> _Tape:
     global _tape
     tape, _tape = _tape or _Tape(), None
-    places: dict[torch.Tensor, _Place] = {}
-    for owner in local:
-        for tensor in (*owner._parameters.values(), *owner._buffers.values()):
-            if tensor is not None and tensor.is_meta:
-                places[tensor] = tape.place(tensor)
+    return tape
+
+
+def _at(place: _Place, memory: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=place.dtype).set_(memory, place.offset, place.size, place.stride)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
     try:
-        storages = tape.values({place.storage for place in places.values()})
+        yield
     except KeyError as error:
         raise SMPUnsupportedError(
             "the model has parameters on the meta device that smp.delay_param_initialization did "
             "not make, so their values are not known; build it inside that context alone"
         ) from error
 
-    def filled(tensor: torch.Tensor) -> torch.Tensor:
-        place = places.get(tensor)
-        if place is None:
-            return torch.full((), float("nan"), dtype=tensor.dtype).expand(tensor.shape)
-        empty = torch.empty(0, dtype=place.dtype)
-        return empty.set_(storages[place.storage], place.offset, place.size, place.stride)
 
+def _values(tape: _Tape, tensors: list[torch.Tensor]) -> dict[torch.Tensor, torch.Tensor]:
+    places = {tensor: tape.place(tensor) for tensor in tensors}
+    storages: dict[int, torch.UntypedStorage] = {}
+    with _explained():
+        tape.replay({place.storage for place in places.values()}, storages.__setitem__)
+    return {tensor: _at(place, storages[place.storage]) for tensor, place in places.items()}
+
+
+def _stand_in(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return torch.full((), float("nan"), dtype=tensor.dtype, device=device).expand(tensor.shape)
+
+
+def _fill_parameters(
+    module: nn.Module, values: dict[torch.Tensor, torch.Tensor], device: torch.device
+) -> None:
     for parameter in list(module.parameters()):
         if parameter.is_meta:
-            value = nn.Parameter(filled(parameter), parameter.requires_grad)
+            own = values.get(parameter)
+            filled = _stand_in(parameter, device) if own is None else own
+            value = nn.Parameter(filled, parameter.requires_grad)
             value.__dict__.update(parameter.__dict__)
             torch.utils.swap_tensors(parameter, value)  # type: ignore[no-untyped-call]
+
+
+def _fill_buffers(module: nn.Module, values: dict[torch.Tensor, torch.Tensor]) -> None:
     for owner in module.modules():
         for name, buffer in owner._buffers.items():
             if buffer is not None and buffer.is_meta:
-                owner._buffers[name] = filled(buffer)
+                own = values.get(buffer)
+                owner._buffers[name] = (
+                    _stand_in(buffer, torch.device("cpu")) if own is None else own
+                )

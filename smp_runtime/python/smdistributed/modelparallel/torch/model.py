@@ -16,7 +16,7 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, partitioning, ranks
 from smdistributed.modelparallel.torch.activation_checkpointing import Region, install_marked
 from smdistributed.modelparallel.torch.clipping import clip_grad_norm_
-from smdistributed.modelparallel.torch.delayed_parameters import has_delayed, materialize
+from smdistributed.modelparallel.torch.delayed_parameters import PutOff, has_delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPConfigError,
@@ -34,7 +34,7 @@ from smdistributed.modelparallel.torch.precision import FP16_Module, computing_t
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
 from smdistributed.modelparallel.torch.saved_parts import merged_entries
 from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
-from smdistributed.modelparallel.torch.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch.sharded_model import ShardedModel, put_off_parameters
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tensor_replacement import (
@@ -180,8 +180,10 @@ class DistributedModel(ModelStates):
                 run_step = None  # nothing to run it with
             self._assignment = partitioning.decide(module, run_step, self._trace_options)
         ownership = Ownership(module, self._assignment, ranks.pp_rank())
+        put_off = put_off_parameters(module) if delayed else None
         if delayed:
-            materialize(module, [local for _, local in ownership.local_modules()])
+            if put_off is None:
+                materialize(module, [local for _, local in ownership.local_modules()])
             narrow_distributed(module)
             ownership = Ownership(module, self._assignment, ranks.pp_rank())  # of the new tensors
         routes = SequentialRoutes(ownership)
@@ -197,8 +199,11 @@ class DistributedModel(ModelStates):
         if torch.cuda.is_available():
             ownership.move_local(torch.device("cuda", torch.cuda.current_device()))
         if state.cfg.ddp:
-            self._align_replicas(ownership)
+            self._align_replicas(ownership, put_off)
         self._shard(ownership)
+        if self.sharded is not None and put_off is not None:
+            self.sharded.fill(put_off, lambda p, value: self._replicate(
+                "RDP" if self.is_scaled_batch_parameter(p) else "DP", [value]))  # fmt: skip
         for entries in self._early_loads:
             self._load_local(entries)
         self._early_loads.clear()
@@ -246,14 +251,15 @@ class DistributedModel(ModelStates):
         info(saved.log_line(tree))
         return True
 
-    def _align_replicas(self, ownership: Ownership) -> None:
+    def _align_replicas(self, ownership: Ownership, put_off: PutOff | None) -> None:
         """Equal parameters on all replicas, and reducers of their gradients.
 
         What sees the batches of a whole tensor-parallel group has replicas among the ranks of the
         reduced data-parallel group only; see nn.parameter_slices.
         """
         self._replicate("DP", [b.detach() for _, b in ownership.local_buffers()])
-        parameters = [p for _, p in ownership.local_parameters()]
+        late = set() if put_off is None else put_off.parameters
+        parameters = [p for _, p in ownership.local_parameters() if p not in late]
         scaled = [p for p in parameters if self.is_scaled_batch_parameter(p)]
         others = [p for p in parameters if not self.is_scaled_batch_parameter(p)]
         self._replicate("DP", [p.detach() for p in others])

@@ -9,7 +9,7 @@ apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
+from smdistributed.modelparallel.torch.delayed_parameters import PutOff
 from smdistributed.modelparallel.torch.model_blocks import Blocks, find_blocks
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
@@ -48,6 +49,16 @@ def plan() -> Plan | None:
     if cfg.shard_optimizer_state:
         return Plan(ranks.rdp_size(), ranks.dp_size(), on_demand=False)
     return Plan(1, 1, on_demand=False) if computing_type() is not None else None
+
+
+def put_off_parameters(module: nn.Module) -> PutOff | None:
+    """The delayed parameters of ``module`` if this rank will keep shards of them only."""
+    how = plan()
+    if how is None or not how.on_demand or state.cfg.fp16_params:  # which narrows them in place
+        return None
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    return PutOff(module, device)
 
 
 class ShardedModel:
@@ -185,6 +196,18 @@ class ShardedModel:
             values = self.store.whole_unit(number)
             for parameter, value in zip(unit["parameters"], values, strict=True):
                 yield self.names[parameter], value
+
+    def fill(self, put_off: PutOff, align: Callable[[nn.Parameter, torch.Tensor], None]) -> None:
+        """Takes the values of delayed parameters, one whole parameter at a time; ``align`` makes
+        each equal on all that hold it. Collective."""
+
+        def take(parameter: nn.Parameter, value: torch.Tensor) -> None:
+            own = value.to(parameter.device)
+            align(parameter, own)
+            self.store.assign(self.number_of[parameter], own)
+
+        put_off.make(take)
+        self.store.publish()
 
     def assign(self, values: Mapping[str, torch.Tensor]) -> None:
         """Takes whole values by name; those without one stay. Collective."""
