@@ -6,13 +6,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from tests.image.engine import ROOT, Docker
+
+# What a user's requirements.txt would have `train` install; a test's containers see no index.
+EXTENDED = """\
+FROM {image}
+COPY packages /opt/venv/lib/python3.11/site-packages
+"""
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +62,26 @@ def container_name(docker: Docker) -> Iterator[str]:
     name = f"smp-test-{uuid.uuid4().hex[:12]}"
     yield name
     docker("rm", "--force", "--volumes", name)
+
+
+@pytest.fixture
+def image_with(docker: Docker, image: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Makes an image with more packages, of the versions that this environment has."""
+    made: list[str] = []
+
+    def make(*packages: str) -> str:
+        folder = tmp_path / f"extended{len(made)}"
+        wanted = [f"{name}=={version(name)}" for name in (*packages, "numpy")]
+        install = [sys.executable, "-m", "pip", "install", "--quiet"]
+        subprocess.run(
+            [*install, "--target", folder / "packages", *wanted], check=True, timeout=600
+        )
+        (folder / "Dockerfile").write_text(EXTENDED.format(image=image))
+        made.append(f"smp-test-{'-'.join(packages)}:{uuid.uuid4().hex[:12]}")
+        built = docker("build", "--quiet", "--tag", made[-1], folder)
+        assert built.returncode == 0, built.stderr
+        return made[-1]
+
+    yield make
+    for name in made:
+        docker("rmi", "--force", name)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example of sharded data parallelism on two hosts, and with all replicas whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.image.engine import ROOT
+
+STEPS = 40
+
+
+@dataclass(frozen=True)
+class Trained:
+    losses: list[float]
+    use: dict[str, int]  # bytes, by what they are used for
+
+
+def train(image: str, tree: Path, **sharding: int | bool) -> Trained:
+    settings = {"ddp": True, **sharding}
+    done = subprocess.run(
+        [
+            *(ROOT / "docker/cluster", "run", "--image", image, "--tree", tree),
+            *("--hosts", "2", "--processes", "2", "--timeout", "300"),
+            *("--code", ROOT / "examples/vit_sharded", "--program", "train.py"),
+            *("--mp-parameters", json.dumps(settings), "--hyperparameter", f"steps={STEPS}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    losses = re.findall(r"step: \d+: step time is \S+ loss (\S+)", done.stdout)
+    memory = re.search(r"memory: \{(.*)\}", done.stdout)
+    assert memory is not None, done.stdout[-5000:]
+    use = {name: int(value) for name, value in re.findall(r"'(\w+)': (\d+)", memory[1])}
+    return Trained([float(loss) for loss in losses], use)
+
+
+@pytest.mark.long
+def test_vision_transformer_learns_on_shards_what_whole_replicas_learn(
+    image_with: Callable[..., str], tmp_path: Path
+) -> None:
+    image = image_with("transformers", "scikit-learn")
+
+    between_hosts, within_hosts = (
+        train(
+            image,
+            tmp_path / f"degree{degree}",
+            sharded_data_parallel_degree=degree,
+            sdp_param_persistence_threshold=64,
+            sdp_gradient_clipping=0,
+        )
+        for degree in (4, 2)
+    )
+
+    whole = train(image, tmp_path / "whole")
+    assert len(whole.losses) == STEPS
+    assert sum(whole.losses[-5:]) / 5 < whole.losses[0] - 0.4, whole.losses
+    for sharded in (between_hosts, within_hosts):
+        # 32 bits over 40 steps of Adam.
+        assert sharded.losses == pytest.approx(whole.losses, abs=1e-2)
+    # Hardly anything is persistent, so a shard of four is half of a shard of two.
+    ratio = between_hosts.use["parameters"] / within_hosts.use["parameters"]
+    assert ratio == pytest.approx(0.5, abs=0.02)
