@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/hang_report.h"
 
 namespace smp::pipeline {
 namespace {
@@ -201,7 +202,7 @@ void Server::wait_for_message() {
       handle(decode(std::move(*message)));
       return;
     }
-    if (Clock::now() >= deadline) throw HostError(hang_report());
+    if (Clock::now() >= deadline) fail_as_hung();
     if (options_.check_interrupt) options_.check_interrupt();
   }
 }
@@ -411,7 +412,7 @@ std::shared_ptr<transport::Payload> Server::fetch(int holder, ValueId id) {
   const auto deadline = Clock::now() + options_.timeout;
   while (fetch_->value == nullptr) {
     auto message = transport_.receive(deadline);
-    if (!message) throw HostError(hang_report());
+    if (!message) fail_as_hung();
     handle(decode(std::move(*message)));
   }
   return std::exchange(fetch_, std::nullopt)->value;
@@ -542,41 +543,22 @@ std::string Server::name_of(int64_t target) const {
   return options_.target_name ? options_.target_name(target) : fmt::format("target {}", target);
 }
 
-std::string Server::hang_report() const {
-  std::string waits;
+void Server::fail_as_hung() const {
+  Waits waits{.held_by_order = scheduler_.held_by_order(), .driver = driver()};
   for (const auto& [id, key] : scheduler_.waiting()) {
     const auto found = awaited_.find(id);
     if (found == awaited_.end()) continue;
-    const Awaited& wait = found->second;
-    std::string route;
-    for (const Hop& hop : wait.route) {
-      route += fmt::format("{}{} on rank {}", route.empty() ? "" : ", then of ",
-                           name_of(hop.target), hop.owner);
-    }
-    waits +=
-        fmt::format("\n  microbatch {} waits for the {} of {} of the pipeline group",
-                    key.microbatch, wait.phase == Phase::kForward ? "forward" : "backward", route);
+    waits.calls.push_back({key.microbatch, found->second.phase, found->second.route});
   }
-  if (fetch_) {
-    waits += fmt::format("\n  for a tensor of rank {} of the pipeline group", fetch_->holder);
-  }
+  if (fetch_) waits.tensor_of = fetch_->holder;
   for (const Envelope& parked : parked_) {
     if (parked.route.empty()) continue;
-    waits += fmt::format(
-        "\n  microbatch {}: a call of {} waits for an argument that comes from a third rank",
-        parked.microbatch, name_of(parked.route[static_cast<size_t>(parked.hop)].target));
+    const int64_t target = parked.route[static_cast<size_t>(parked.hop)].target;
+    waits.parked.push_back({parked.microbatch, target});
   }
-  if (scheduler_.held_by_order()) {
-    waits += "\n  with work at hand that the order of the recorded step has later";
-  }
-  if (waits.empty()) {
-    waits = driver() ? "\n  for the other ranks of the pipeline group"
-                     : "\n  for rank 0 of the pipeline group, which drives the step: do all ranks "
-                       "of the group call the step the same number of times?";
-  }
-  return fmt::format("step {}: {} waited {} s without progress:{}", step_, options_.name,
-                     std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count(),
-                     waits);
+  throw HostError(hang_report(options_.name, step_,
+                              std::chrono::duration_cast<std::chrono::seconds>(options_.timeout),
+                              waits, [this](int64_t target) { return name_of(target); }));
 }
 
 }  // namespace smp::pipeline

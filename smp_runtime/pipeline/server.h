@@ -190,7 +190,8 @@ class Server {
   /// learn of the goodbye first, by sending to it.
   std::optional<std::string> failure_told();
   void unwind();
-  [[nodiscard]] std::string hang_report() const;
+  /// Throws HostError that says what this rank waits for.
+  [[noreturn]] void fail_as_hung() const;
   [[nodiscard]] bool driver() const { return transport_.rank() == 0; }
 
   transport::Transport& transport_;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/pipeline/hang_report.h"
+
+#include <fmt/format.h>
+
+namespace smp::pipeline {
+
+std::string hang_report(const std::string& who, int64_t step, std::chrono::seconds waited,
+                        const Waits& waits, const std::function<std::string(int64_t)>& name_of) {
+  std::string text;
+  for (const Waits::Call& call : waits.calls) {
+    std::string route;
+    for (const Hop& hop : call.route) {
+      route += fmt::format("{}{} on rank {}", route.empty() ? "" : ", then of ",
+                           name_of(hop.target), hop.owner);
+    }
+    text +=
+        fmt::format("\n  microbatch {} waits for the {} of {} of the pipeline group",
+                    call.microbatch, call.phase == Phase::kForward ? "forward" : "backward", route);
+  }
+  if (waits.tensor_of) {
+    text += fmt::format("\n  for a tensor of rank {} of the pipeline group", *waits.tensor_of);
+  }
+  for (const Waits::Parked& call : waits.parked) {
+    text += fmt::format(
+        "\n  microbatch {}: a call of {} waits for an argument that comes from a third rank",
+        call.microbatch, name_of(call.target));
+  }
+  if (waits.held_by_order) {
+    text += "\n  with work at hand that the order of the recorded step has later";
+  }
+  if (text.empty()) {
+    text = waits.driver ? "\n  for the other ranks of the pipeline group"
+                        : "\n  for rank 0 of the pipeline group, which drives the step: do all "
+                          "ranks of the group call the step the same number of times?";
+  }
+  return fmt::format("step {}: {} waited {} s without progress:{}", step, who, waited.count(),
+                     text);
+}
+
+}  // namespace smp::pipeline

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank waits for when nothing has moved for its whole timeout, as the text of the error.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smp_runtime/pipeline/task_order.h"
+#include "smp_runtime/pipeline/wire.h"
+
+namespace smp::pipeline {
+
+/// Ranks are those of the pipeline group.
+struct Waits {
+  struct Call {
+    int64_t microbatch = 0;
+    Phase phase = Phase::kForward;
+    Route route;
+  };
+  struct Parked {
+    int64_t microbatch = 0;
+    int64_t target = 0;
+  };
+  std::vector<Call> calls;       ///< whose results have not come
+  std::optional<int> tensor_of;  ///< a rank that holds a tensor that was asked for
+  std::vector<Parked> parked;    ///< calls to serve that lack an argument of a third rank
+  bool held_by_order = false;    ///< there is work, which the recorded order has later
+  bool driver = false;           ///< it is rank 0, which drives the step
+};
+
+/// `name_of` names what a call calls.
+[[nodiscard]] std::string hang_report(const std::string& who, int64_t step,
+                                      std::chrono::seconds waited, const Waits& waits,
+                                      const std::function<std::string(int64_t)>& name_of);
+
+}  // namespace smp::pipeline
