@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kFrameBytes = 2048;
 constexpr size_t kRoom = kFrameBytes - sizeof(MessageFrame);
-enum Tag : int { kFrameTag = 1, kRestTag = 2, kTensorTag = 3 };
+enum Tag : int { kFrameTag = 1, kRestTag = 2, kTensorTag = 3, kGrantTag = 4 };
 
 at::Tensor new_bytes(size_t count) { return at::empty({static_cast<int64_t>(count)}, at::kByte); }
 
@@ -69,7 +69,8 @@ std::optional<ArrivingMessage> C10dWire::receive() {
   }
   ArrivingMessage message(frame, std::move(head));
   for (const Received& one : message.tensors()) {
-    if (one.tensor.numel() > 0) receive_tensor(as_bytes(one.tensor), kTensorTag);
+    if (one.tensor.defined() && one.tensor.numel() > 0)
+      receive_tensor(as_bytes(one.tensor), kTensorTag);
   }
   return message;
 }
@@ -82,6 +83,31 @@ void C10dWire::send_tensor(at::Tensor tensor, int tag) {
 void C10dWire::receive_tensor(at::Tensor tensor, int tag) {
   std::vector<at::Tensor> tensors{std::move(tensor)};
   wait_for(pending_receive_, backend_.recv(tensors, peer_, tag));
+}
+
+void C10dWire::grant() {
+  while (!grants_.empty() && grants_.front()->isCompleted()) grants_.pop_front();
+  std::vector<at::Tensor> word{new_bytes(1)};
+  static_cast<char*>(word[0].data_ptr())[0] = 1;
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw HostError("closed");
+  grants_.push_back(backend_.send(word, peer_, kGrantTag));  // the work keeps the tensor
+}
+
+void C10dWire::await_grant(const WaitLimit& limit) {
+  std::vector<at::Tensor> word{new_bytes(1)};
+  Work work = backend_.recv(word, peer_, kGrantTag);
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) throw HostError("closed");
+    pending_grant_ = work;
+  }
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(limit.deadline - Clock::now());
+  const bool done = work->wait(std::max(left, std::chrono::milliseconds(1)));
+  const std::lock_guard lock(mutex_);
+  pending_grant_.reset();
+  if (!done) throw HostError("closed");
 }
 
 /// Keeps the operation where abort() finds it.
@@ -102,6 +128,7 @@ void C10dWire::abort() {
   aborted_ = true;
   if (pending_send_) pending_send_->abort();
   if (pending_receive_) pending_receive_->abort();
+  if (pending_grant_) pending_grant_->abort();
 }
 
 }  // namespace smp::transport

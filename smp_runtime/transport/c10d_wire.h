@@ -5,7 +5,7 @@
 // Frames, rests and tensors have a tag each; Gloo matches equal tags of a pair in order.
 #pragma once
 
-#include <atomic>
+#include <deque>
 #include <mutex>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -23,6 +23,8 @@ class C10dWire : public MessageWire {
   void send(const PackedMessage& message) override;
   bool send_at_once(const PackedMessage& message) override;
   std::optional<ArrivingMessage> receive() override;
+  void grant() override;
+  void await_grant(const WaitLimit& limit) override;
   void abort() override;
 
  private:
@@ -35,10 +37,12 @@ class C10dWire : public MessageWire {
 
   c10d::Backend& backend_;
   const int peer_;
+  std::deque<Work> grants_;  // of the receiving thread: on their way
 
   std::mutex mutex_;  // guards what follows
   Work pending_send_;
   Work pending_receive_;
+  Work pending_grant_;
   bool aborted_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "smp_runtime/transport/tensor_message.h"
+#include "smp_runtime/transport/wait_limit.h"
 
 namespace smp::transport {
 
@@ -21,6 +22,15 @@ class MessageWire {
 
   /// Waits for the next message, without a limit: an idle peer sends none. nullopt: the goodbye.
   virtual std::optional<ArrivingMessage> receive() = 0;
+
+  /// A word of the one who receives to the one who sends, beside the messages and in no order with
+  /// them: go on with what you announced. Called by the receiving thread, which does not wait, and
+  /// awaited by the sending one, once for each grant.
+  virtual void grant() = 0;
+  virtual void await_grant(const WaitLimit& limit) = 0;
+
+  /// Which tensors of a message this wire takes apart from its frame.
+  [[nodiscard]] virtual Apart apart() const { return std::nullopt; }
 
   /// Ends what waits and all that is called later.
   virtual void abort() = 0;

@@ -21,12 +21,14 @@ PeerLink::PeerLink(std::unique_ptr<MessageWire> wire, Inbox& inbox, const Ends& 
 }
 
 void PeerLink::push(Message message) {
+  Outgoing next = outgoing(std::move(message));
   {
     const std::lock_guard lock(mutex_);
     if (!lost_.empty()) throw HostError(lost_);
     // Under the lock: messages keep their order, and this takes little time.
-    if (queue_.empty() && !sending_ && !closing_ && wire_->send_at_once(pack(message))) return;
-    queue_.push_back(std::move(message));
+    const bool at_once = queue_.empty() && !sending_ && !closing_ && !next.on_device;
+    if (at_once && wire_->send_at_once(pack(next, wire_->apart()))) return;
+    queue_.push_back(std::move(next));
   }
   changed_.notify_all();
 }
@@ -65,10 +67,10 @@ void PeerLink::send_all() {
         wire_->send(goodbye());
         break;
       }
-      const Message message = std::move(queue_.front());
+      const Outgoing next = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      wire_->send(pack(message));
+      wire_->send(pack(next, wire_->apart()));
     }
   } catch (const std::exception& error) {
     lose(error.what());
@@ -110,6 +112,7 @@ void PeerLink::lose(std::string_view reason) {
     text = lost_ = fmt::format("rank {} of the pipeline group is lost: {}", ends_.peer, reason);
   }
   inbox_.fail(text);
+  wire_->abort();  // what waits on a device for the peer would stop the rank's own work
 }
 
 }  // namespace smp::transport

@@ -31,8 +31,9 @@ class PeerLink {
   /// join() comes first.
   ~PeerLink() = default;
 
-  /// Sends in the caller's thread what the wire takes at once, when nothing is queued before it.
-  /// Throws HostError if the peer is lost.
+  /// For the thread that made the message's tensors, under its stream. Sends in that thread what
+  /// the wire takes at once, when nothing is queued before it. Throws HostError if the peer is
+  /// lost.
   void push(Message message);
 
   /// Queues the goodbye behind all messages.
@@ -52,7 +53,7 @@ class PeerLink {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<Message> queue_;
+  std::deque<Outgoing> queue_;
   std::string lost_;
   bool sending_ = false;  // the sender's thread has taken a message
   bool closing_ = false;

@@ -10,6 +10,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/c10d_wire.h"
 #include "smp_runtime/transport/inbox.h"
+#include "smp_runtime/transport/nccl_exchange.h"
 #include "smp_runtime/transport/peer_link.h"
 #include "smp_runtime/transport/ring_exchange.h"
 
@@ -22,11 +23,15 @@ class ProcessTransport::Impl {
     std::vector<std::unique_ptr<MessageWire>> wires = exchange_rings(*backend, options.timeout);
     for (int peer = 0; peer < backend->getSize(); ++peer) {
       std::unique_ptr<MessageWire>& wire = wires[static_cast<size_t>(peer)];
-      if (peer == backend->getRank()) {
+      if (!wire && peer != backend->getRank()) wire = std::make_unique<C10dWire>(*backend, peer);
+    }
+    gpus = exchange_nccl(*backend, std::move(wires), options.cuda_device, options.timeout);
+    for (int peer = 0; peer < backend->getSize(); ++peer) {
+      std::unique_ptr<MessageWire>& wire = gpus.wires[static_cast<size_t>(peer)];
+      if (!wire) {
         links.emplace_back();
         continue;
       }
-      if (!wire) wire = std::make_unique<C10dWire>(*backend, peer);
       const PeerLink::Ends ends{
           .rank = backend->getRank(), .peer = peer, .cuda_device = options.cuda_device};
       links.push_back(std::make_unique<PeerLink>(std::move(wire), inbox, ends));
@@ -48,6 +53,7 @@ class ProcessTransport::Impl {
 
   c10::intrusive_ptr<c10d::Backend> backend;
   Inbox inbox;
+  NcclEnds gpus;  // its wires have gone to the links, which end before it
   std::vector<std::unique_ptr<PeerLink>> links;  // null for this rank
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A transport between processes: through shared memory to those of the same host, over a c10d group
-// (Gloo) to the others.
+// (Gloo) to the others. Tensors of a GPU go to other GPUs by NCCL.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class ProcessTransport : public Transport {
   struct Options {
     /// Tensors that were sent from a CUDA device arrive on this one of the process.
     int cuda_device = -1;
-    /// How long members wait for each other at the start.
+    /// How long members wait for each other at the start, and for what has been announced.
     std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   };
 
@@ -33,7 +33,8 @@ class ProcessTransport : public Transport {
 
   [[nodiscard]] int rank() const override;
   [[nodiscard]] int size() const override;
-  /// The payload must be a TensorPayload. Tensors travel through the CPU.
+  /// The payload must be a TensorPayload. The calling thread's stream has been given all that makes
+  /// its tensors. Where NCCL cannot take tensors of a GPU, they travel through the CPU.
   void send(int destination, Message message) override;
   std::optional<Message> receive(Clock::time_point deadline) override;
 

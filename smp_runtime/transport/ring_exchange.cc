@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/ring_exchange.h"
 
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include <ATen/ops/empty.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/transport/member_cards.h"
 #include "smp_runtime/transport/ring_wire.h"
 
 namespace smp::transport {
@@ -25,32 +23,6 @@ struct Card {
   std::array<char, 64> address{};  ///< of its memory: the rings into which the others write
   int32_t process = 0;
 };
-
-template <size_t N>
-void put(std::array<char, N>& field, const std::string& text) {
-  SMP_CHECK(text.size() < N, "{} has more than {} characters", text, N - 1);
-  std::copy(text.begin(), text.end(), field.begin());
-}
-
-/// Everybody's `mine`, by rank.
-template <typename T>
-std::vector<T> gather(c10d::Backend& group, const T* mine, size_t count,
-                      std::chrono::milliseconds timeout) {
-  const size_t bytes = count * sizeof(T);
-  const auto tensor_of = [&] { return at::empty({static_cast<int64_t>(bytes)}, at::kByte); };
-  std::vector<at::Tensor> input{tensor_of()};
-  std::memcpy(input[0].data_ptr(), mine, bytes);
-  std::vector<std::vector<at::Tensor>> outputs(1);
-  for (int rank = 0; rank < group.getSize(); ++rank) outputs[0].push_back(tensor_of());
-  c10d::AllgatherOptions options;
-  options.timeout = timeout;
-  group.allgather(outputs, input, options)->wait();
-  std::vector<T> all(count * outputs[0].size());
-  for (size_t rank = 0; rank < outputs[0].size(); ++rank) {
-    std::memcpy(all.data() + rank * count, outputs[0][rank].data_ptr(), bytes);
-  }
-  return all;
-}
 
 std::shared_ptr<SharedSegment> open_quietly(const Card& card, size_t bytes) {
   try {
@@ -73,7 +45,7 @@ std::vector<std::unique_ptr<MessageWire>> exchange_rings(c10d::Backend& group,
   Card mine{.process = getpid()};
   put(mine.host, host_identity());
   put(mine.address, memory->address());
-  const std::vector<Card> cards = gather(group, &mine, 1, timeout);
+  const std::vector<Card> cards = gather_cards(group, &mine, 1, timeout);
 
   std::vector<std::shared_ptr<SharedSegment>> theirs(size);
   std::vector<uint8_t> opened(size, 0);
@@ -83,7 +55,7 @@ std::vector<std::unique_ptr<MessageWire>> exchange_rings(c10d::Backend& group,
     opened[peer] = theirs[peer] ? 1 : 0;
   }
   // A pair uses its rings only when both can.
-  const std::vector<uint8_t> matrix = gather(group, opened.data(), size, timeout);
+  const std::vector<uint8_t> matrix = gather_cards(group, opened.data(), size, timeout);
   memory->close_address();
 
   std::vector<std::unique_ptr<MessageWire>> wires(size);

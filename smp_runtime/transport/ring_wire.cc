@@ -62,6 +62,7 @@ std::optional<ArrivingMessage> RingWire::receive() {
   read(std::as_writable_bytes(std::span(head)));
   ArrivingMessage message(frame, std::move(head));
   for (Received& one : message.tensors()) {
+    if (!one.tensor.defined()) continue;  // it comes apart
     read({static_cast<std::byte*>(one.tensor.data_ptr()), one.tensor.nbytes()});
   }
   return message;
@@ -89,6 +90,20 @@ void RingWire::read(std::span<std::byte> bytes) {
     const bool ended = ring.available() == 0 && peer_watch_.has_ended();
     if (ended && ring.available() == 0) throw_ended();
   }
+}
+
+void RingWire::await_grant(const WaitLimit& limit) {
+  SharedRing& ring = rings_.outward;
+  while (ring.grants() == taken_grants_) {
+    throw_if_aborted();
+    if (Clock::now() > limit.deadline) {
+      throw HostError("{}: it took no notice for {} ms; is its process stopped?", limit.operation,
+                      limit.timeout.count());
+    }
+    ring.wait_for_grant(taken_grants_, kWatchInterval);
+    if (ring.grants() == taken_grants_ && peer_watch_.has_ended()) throw_ended();
+  }
+  ++taken_grants_;
 }
 
 void RingWire::throw_if_aborted() const {

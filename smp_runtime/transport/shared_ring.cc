@@ -23,6 +23,7 @@ struct SharedRing::Head {
   std::atomic<uint32_t> reader_sleeps;
   alignas(kLine) std::atomic<uint32_t> read;
   std::atomic<uint32_t> writer_sleeps;
+  alignas(kLine) std::atomic<uint32_t> granted;
 };
 
 size_t SharedRing::size_bytes() { return sizeof(Head) + kCapacity; }
@@ -89,7 +90,19 @@ void SharedRing::wait_for_bytes(std::chrono::microseconds longest) {
   head().reader_sleeps.store(0);
 }
 
+void SharedRing::grant() {
+  head().granted.fetch_add(1);
+  futex_wake(head().granted);
+}
+
+uint32_t SharedRing::grants() const { return head().granted.load(); }
+
+void SharedRing::wait_for_grant(uint32_t seen, std::chrono::microseconds longest) {
+  futex_wait(head().granted, seen, longest);
+}
+
 void SharedRing::wake() {
+  futex_wake(head().granted);
   futex_wake(head().written);
   futex_wake(head().read);
 }

@@ -33,6 +33,13 @@ class SharedRing {
   /// Return when there is any, after `longest`, on wake(), or early.
   void wait_for_room(std::chrono::microseconds longest);
   void wait_for_bytes(std::chrono::microseconds longest);
+  /// The reader lets the writer go on with something that they know of.
+  void grant();
+  /// How many grants there were; wraps.
+  [[nodiscard]] uint32_t grants() const;
+  /// Returns when there are others than `seen`, after `longest`, on wake(), or early.
+  void wait_for_grant(uint32_t seen, std::chrono::microseconds longest);
+
   /// Ends the waits of both ends.
   void wake();
 

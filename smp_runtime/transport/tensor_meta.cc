@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/empty.h>
-
 #include "smp_runtime/core/error.h"
 
 namespace smp::transport {
@@ -53,11 +51,6 @@ TensorMeta take_meta(std::string_view& bytes) {
   std::vector<int64_t> sizes(static_cast<size_t>(dims));
   for (int64_t& size : sizes) size = take_number(bytes);
   return {.type = static_cast<at::ScalarType>(type), .device = device, .sizes = std::move(sizes)};
-}
-
-Received allocate_from_meta(std::string_view& bytes) {
-  const TensorMeta meta = take_meta(bytes);
-  return {.tensor = at::empty(meta.sizes, meta.type), .device = meta.device};
 }
 
 }  // namespace smp::transport

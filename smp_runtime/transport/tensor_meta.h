@@ -16,12 +16,6 @@ struct TensorMeta {
   std::vector<int64_t> sizes;
 };
 
-/// A tensor to receive into, on the CPU, and where it then belongs.
-struct Received {
-  at::Tensor tensor;
-  at::DeviceType device = at::kCPU;
-};
-
 [[nodiscard]] TensorMeta meta_of(const at::Tensor& tensor);
 
 /// Appends the meta of `tensor`.
@@ -30,8 +24,5 @@ void append_meta(std::string& bytes, const at::Tensor& tensor);
 /// Reads one meta from the front of `bytes` and removes it there. Throws InternalError if the bytes
 /// are not a meta.
 [[nodiscard]] TensorMeta take_meta(std::string_view& bytes);
-
-/// Takes one meta and allocates its tensor.
-[[nodiscard]] Received allocate_from_meta(std::string_view& bytes);
 
 }  // namespace smp::transport

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/tensor_payload.h"
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/cuda/stream_mark.h"
 
 namespace smp::transport {
 
@@ -28,6 +27,12 @@ std::vector<at::Tensor> take_tensors(std::shared_ptr<Payload> payload) {
   if (!payload) return {};
   auto* tensors = dynamic_cast<TensorPayload*>(payload.get());
   SMP_CHECK(tensors != nullptr, "a payload that holds no tensors");
+  // They may have been received under another stream.
+  for (const at::Tensor& tensor : tensors->tensors) {
+    if (tensor.defined() && !tensor.is_cpu()) {
+      cuda::note_use(tensor, cuda::current_stream(tensor.device()));
+    }
+  }
   return std::move(tensors->tensors);
 }
 

@@ -22,7 +22,8 @@ class TensorPayload : public Payload {
   std::vector<at::Tensor> tensors;
 };
 
-/// The tensors of a payload; none for null. Throws InternalError if it is of another type.
+/// The tensors of a payload, for the calling thread and its stream; none for null. Throws
+/// InternalError if it is of another type.
 [[nodiscard]] std::vector<at::Tensor> take_tensors(std::shared_ptr<Payload> payload);
 
 }  // namespace smp::transport

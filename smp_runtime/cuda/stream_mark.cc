@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/cuda/stream_mark.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace smp::cuda {
+namespace {
+
+c10::impl::VirtualGuardImpl device_of(const c10::Device& device) {
+  return c10::impl::VirtualGuardImpl(device.type());
+}
+
+}  // namespace
+
+StreamMark::StreamMark(const c10::Stream& stream) {
+  if (stream.device().is_cpu()) return;
+  const auto event = std::make_shared<c10::Event>(stream.device_type());
+  event->record(stream);
+  event_ = event;
+}
+
+StreamMark StreamMark::here(const c10::Device& device) {
+  return StreamMark(current_stream(device));
+}
+
+bool StreamMark::reached() const { return !event_ || event_->query(); }
+
+void StreamMark::hold_back(const c10::Stream& stream) const {
+  if (event_) event_->block(stream);
+}
+
+c10::Stream current_stream(const c10::Device& device) {
+  return device_of(device).getStream(device);
+}
+
+c10::Stream side_stream(const c10::Device& device, Priority priority) {
+  if (device.is_cpu()) return current_stream(device);
+  return device_of(device).getStreamFromGlobalPool(device, priority == Priority::kHigh);
+}
+
+void note_use(const at::Tensor& tensor, const c10::Stream& stream) {
+  if (tensor.is_cpu() || !tensor.has_storage()) return;
+  device_of(tensor.device()).recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+}
+
+void* native(const c10::Stream& stream) {
+  return stream.device().is_cpu() ? nullptr : stream.native_handle();
+}
+
+}  // namespace smp::cuda

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Order between the streams of a device, without its headers: works in builds without GPU code too,
+// and on the CPU, where all work is done when the call returns.
+#pragma once
+
+#include <memory>
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+namespace at {
+class Tensor;
+}  // namespace at
+
+namespace smp::cuda {
+
+/// A place in the order of a stream's work: behind all that it was given so far. Cheap to copy.
+class StreamMark {
+ public:
+  /// A place that is reached.
+  StreamMark() = default;
+  explicit StreamMark(const c10::Stream& stream);
+  /// In the current stream of the calling thread.
+  [[nodiscard]] static StreamMark here(const c10::Device& device);
+
+  /// Does not wait. Throws c10::Error with CUDA's reason once the device has failed.
+  [[nodiscard]] bool reached() const;
+  /// What `stream` is given from now on waits for the place; the calling thread does not.
+  void hold_back(const c10::Stream& stream) const;
+
+ private:
+  std::shared_ptr<const c10::Event> event_;  // null: reached
+};
+
+[[nodiscard]] c10::Stream current_stream(const c10::Device& device);
+
+/// A stream beside those that compute. Of high priority it shares no hardware queue with them, so
+/// that neither stops the other. Streams of a device come from a pool of 32 of each kind.
+enum class Priority { kNormal, kHigh };
+[[nodiscard]] c10::Stream side_stream(const c10::Device& device, Priority priority);
+
+/// The memory of `tensor` is not used again before what `stream` was given so far is done. For
+/// tensors that were made under another stream.
+void note_use(const at::Tensor& tensor, const c10::Stream& stream);
+
+/// The stream as CUDA calls it; null on the CPU.
+[[nodiscard]] void* native(const c10::Stream& stream);
+
+}  // namespace smp::cuda

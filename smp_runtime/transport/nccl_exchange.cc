@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/nccl_exchange.h"
+
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/transport/member_cards.h"
+#include "smp_runtime/transport/nccl_communicator.h"
+#include "smp_runtime/transport/nccl_pairs.h"
+#include "smp_runtime/transport/nccl_wire.h"
+
+namespace smp::transport {
+namespace {
+
+struct Card {
+  std::array<char, 128> host{};
+  std::array<char, 64> gpu{};
+  int32_t library = 0;
+};
+
+std::vector<GpuCard> gather_gpus(c10d::Backend& group, int cuda_device,
+                                 std::chrono::milliseconds timeout) {
+  Card mine{.library = nccl_version()};
+  put(mine.host, host_identity());
+  if (cuda_device >= 0) {
+    put(mine.gpu, mine.library == 0 ? "unknown" : gpu_identity(cuda_device));
+  }
+  std::vector<GpuCard> cards;
+  for (const Card& card : gather_cards(group, &mine, 1, timeout)) {
+    cards.push_back({.host = card.host.data(), .gpu = card.gpu.data(), .library = card.library});
+  }
+  return cards;
+}
+
+/// The first pair that would use NCCL but cannot is worth a word.
+void tell_of_detours(const std::vector<GpuCard>& cards, size_t rank) {
+  for (size_t peer = 0; peer < cards.size(); ++peer) {
+    if (peer == rank) continue;
+    const std::string reason = why_not_nccl(cards[rank], cards[peer]);
+    if (reason.empty()) continue;
+    SMP_LOG(warning, "tensors between the GPUs of ranks {} and {} go through the hosts' memory: {}",
+            rank, peer, reason);
+    return;
+  }
+}
+
+/// NCCL connects at first use, by a call that waits for the other end; here nobody waits for more.
+void use_once(NcclCommunicator& communicator, const c10::Device& device, const WaitLimit& limit) {
+  const c10::Stream stream = cuda::side_stream(device, cuda::Priority::kHigh);
+  const c10::StreamGuard guard(stream);
+  const std::vector<at::Tensor> byte{at::empty({1}, at::TensorOptions(device).dtype(at::kByte))};
+  const auto operations = communicator.rank() == 0 ? sends_of(byte) : receives_of(byte);
+  communicator.start(operations, cuda::native(stream), limit);
+  const cuda::StreamMark done(stream);
+  communicator.wait_until([&] { return done.reached(); }, limit);
+}
+
+}  // namespace
+
+NcclEnds exchange_nccl(c10d::Backend& group, std::vector<std::unique_ptr<MessageWire>> wires,
+                       int cuda_device, std::chrono::milliseconds timeout) {
+  const auto rank = static_cast<size_t>(group.getRank());
+  const auto size = static_cast<size_t>(group.getSize());
+  const std::vector<GpuCard> cards = gather_gpus(group, cuda_device, timeout);
+  tell_of_detours(cards, rank);
+  NcclEnds ends{.library = nullptr, .wires = std::move(wires)};
+  const std::vector<Direction> directions = nccl_directions(cards);
+  if (directions.empty()) return ends;
+
+  const auto touches = [&](int one) { return one == group.getRank(); };
+  std::vector<NcclId> ids(size);
+  for (const Direction& way : directions) {
+    if (!touches(way.from)) continue;
+    if (!ends.library) ends.library = nccl_library(cuda_device);
+    ids[static_cast<size_t>(way.to)] = ends.library->new_id();
+  }
+  const std::vector<NcclId> all_ids = gather_cards(group, ids.data(), size, timeout);
+
+  std::map<int, NcclWire::CommunicatorPointer> outward;
+  std::map<int, NcclWire::CommunicatorPointer> inward;
+  const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(cuda_device));
+  for (const Direction& way : directions) {
+    if (!touches(way.from) && !touches(way.to)) continue;
+    const bool sends = touches(way.from);
+    const std::string name = fmt::format("NCCL from rank {} to rank {}", way.from, way.to);
+    auto communicator = std::make_unique<NcclCommunicator>(
+        *ends.library, all_ids[static_cast<size_t>(way.from) * size + static_cast<size_t>(way.to)],
+        NcclCommunicator::Place{.rank = sends ? 0 : 1, .size = 2, .name = name});
+    const auto limit = WaitLimit::after(timeout, "connecting");
+    communicator->connect(limit);
+    use_once(*communicator, device, limit);
+    (sends ? outward : inward)[sends ? way.to : way.from] = std::move(communicator);
+  }
+  for (auto& [peer, communicator] : outward) {
+    std::unique_ptr<MessageWire>& wire = ends.wires[static_cast<size_t>(peer)];
+    wire = std::make_unique<NcclWire>(std::move(wire), std::move(communicator),
+                                      std::move(inward.at(peer)),
+                                      NcclWire::Settings{.device = device, .timeout = timeout});
+  }
+  SMP_LOG(debug, "tensors between GPUs go by NCCL {} to {} of {} ranks", nccl_version(),
+          outward.size(), size - 1);
+  return ends;
+}
+
+}  // namespace smp::transport

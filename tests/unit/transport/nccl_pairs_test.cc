@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/nccl_pairs.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace smp::transport {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+GpuCard card(const std::string& host, const std::string& gpu, int library = 22809) {
+  return {.host = host, .gpu = gpu, .library = library};
+}
+
+TEST(NcclPairs, EachDirectionHasItsOwn) {
+  const std::vector<GpuCard> cards{card("a", "0"), card("a", "1"), card("b", "0")};
+
+  EXPECT_THAT(nccl_directions(cards),
+              ElementsAre(Direction{0, 1}, Direction{1, 0}, Direction{0, 2}, Direction{2, 0},
+                          Direction{1, 2}, Direction{2, 1}));
+}
+
+TEST(NcclPairs, RanksWithoutAGpuAndThoseThatShareOneHaveNone) {
+  const std::vector<GpuCard> cards{card("a", "0"), card("a", "0"), card("a", ""), card("a", "1")};
+
+  EXPECT_THAT(nccl_directions(cards),
+              ElementsAre(Direction{0, 3}, Direction{3, 0}, Direction{1, 3}, Direction{3, 1}));
+  EXPECT_THAT(why_not_nccl(cards[0], cards[1]), HasSubstr("share the GPU 0"));
+  EXPECT_THAT(why_not_nccl(cards[0], cards[2]), IsEmpty()) << "nothing of it is on a GPU";
+}
+
+TEST(NcclPairs, OneVersionIsNeeded) {
+  EXPECT_THAT(why_not_nccl(card("a", "0"), card("a", "1", 0)), HasSubstr("SMP_WITH_CUDA"));
+  EXPECT_THAT(why_not_nccl(card("a", "0"), card("b", "0", 22703)), HasSubstr("22809 and 22703"));
+  EXPECT_THAT(nccl_directions(std::vector{card("a", "0"), card("a", "1", 0)}), IsEmpty());
+}
+
+/// Ranks make their next communicator only when both ends have come to it.
+TEST(NcclPairs, TheOrderLetsNobodyWaitInACircle) {
+  for (int size = 2; size <= 7; ++size) {
+    std::vector<GpuCard> cards;
+    // Every third shares its GPU with the one before.
+    for (int rank = 0; rank < size; ++rank) {
+      cards.push_back(card("a", std::to_string(rank % 3 == 2 ? rank - 1 : rank)));
+    }
+    std::vector<std::vector<Direction>> left(cards.size());
+    const std::vector<Direction> directions = nccl_directions(cards);
+    for (const Direction& way : directions) {
+      left[way.from].push_back(way);
+      left[way.to].push_back(way);
+    }
+
+    size_t made = 0;
+    for (bool moved = true; std::exchange(moved, false);) {
+      for (const Direction& way : directions) {
+        auto& one = left[way.from];
+        auto& other = left[way.to];
+        if (one.empty() || other.empty() || one.front() != way || other.front() != way) continue;
+        one.erase(one.begin());
+        other.erase(other.begin());
+        ++made;
+        moved = true;
+      }
+    }
+
+    EXPECT_EQ(made, directions.size()) << size << " ranks";
+  }
+}
+
+}  // namespace
+}  // namespace smp::transport
