@@ -14,10 +14,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/StreamGuard.h>
 #include <fmt/ranges.h>
 #include <pthread.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/cuda/stream_mark.h"
 
 namespace smp::pipeline {
 namespace {
@@ -48,7 +50,21 @@ struct ActivationStore::Handle::Entry {
   std::vector<std::int64_t> strides;
   std::int64_t bytes = 0;
   std::int64_t version = 0;
-  bool changed = false;
+  c10::VariableVersion counter;  ///< of the original
+  bool by_streams = false;       ///< copied as a GPU's; then:
+  cuda::StreamMark copied;       ///< where the last copy of it is done
+};
+
+/// Of one GPU.
+struct CopyStreams {
+  c10::Stream away;
+  c10::Stream back;
+};
+
+/// Slow memory that nobody holds. A copy may still read or write it.
+struct FreeBlock {
+  at::Tensor memory;
+  cuda::StreamMark copied;
 };
 
 /// What handles and helper thread share; outlives the store while a handle is left.
@@ -69,9 +85,13 @@ class ActivationArena {
 
  private:
   at::Tensor new_fast(const Entry& entry) const;
-  at::Tensor new_block(std::int64_t bytes, bool pinned);
+  FreeBlock new_block(std::int64_t bytes, bool pinned);
   void give_back(Entry& entry);
   void remove(const EntryPtr& entry);
+  CopyStreams& streams(const at::Device& device);
+  void send_away(Entry& entry, const at::Tensor& tensor);
+  void send_back(Entry& entry);
+  at::Tensor slow_view(const Entry& entry) const;
   void fetch_ahead(const EntryPtr& taken);
   void want(const EntryPtr& entry);
   void copy_away(std::unique_lock<std::mutex>& lock, const EntryPtr& entry);
@@ -86,7 +106,8 @@ class ActivationArena {
   std::deque<EntryPtr> leaving_;
   std::deque<EntryPtr> coming_;
   std::map<std::int64_t, std::vector<EntryPtr>> by_microbatch_;  ///< in the order they were put
-  std::multimap<std::int64_t, at::Tensor> free_blocks_;          ///< by size
+  std::multimap<std::int64_t, FreeBlock> free_blocks_;           ///< by size
+  std::map<int, CopyStreams> streams_;                           ///< by number of the GPU
   ActivationStore::Stats stats_;
   bool stopped_ = false;
 };
@@ -102,19 +123,13 @@ ActivationArena::EntryPtr ActivationArena::put(const at::Tensor& tensor, std::in
   entry->strides = tensor.strides().vec();
   entry->bytes = bytes_of(tensor);
   entry->version = tensor._version();
+  entry->counter = tensor.unsafeGetTensorImpl()->version_counter();
   const std::lock_guard lock(mutex_);
   ++stats_.put;
   by_microbatch_[microbatch].push_back(entry);
-  if (tensor.is_cuda()) {
-    const at::NoGradGuard no_grad;
-    entry->slow = new_block(entry->bytes, /*pinned=*/true);
-    entry->slow.narrow(0, 0, entry->bytes)
-        .view(tensor.scalar_type())
-        .as_strided(entry->sizes, entry->strides)
-        .copy_(tensor, /*non_blocking=*/true);
-    entry->fast.reset();  // its memory is used again only by what the stream runs after the copy
-    entry->place = Place::kSlow;
-    stats_.slow_bytes += entry->bytes;
+  entry->by_streams = tensor.is_cuda() || options_.by_streams;
+  if (entry->by_streams) {
+    send_away(*entry, tensor);
     return entry;
   }
   note_fast(entry->bytes);
@@ -126,14 +141,14 @@ ActivationArena::EntryPtr ActivationArena::put(const at::Tensor& tensor, std::in
 at::Tensor ActivationArena::take(const EntryPtr& entry) {
   std::unique_lock lock(mutex_);
   SMP_CHECK(entry->place != Place::kGone, "an activation was taken twice");
+  const bool by_streams = entry->by_streams;
+  if (by_streams) want(entry);  // before what is only fetched ahead
   fetch_ahead(entry);
-  if (entry->options.device().is_cuda()) {
-    const at::NoGradGuard no_grad;
-    entry->fast = new_fast(*entry);
-    entry->fast.copy_(entry->slow.narrow(0, 0, entry->bytes)
-                          .view(entry->fast.scalar_type())
-                          .as_strided(entry->sizes, entry->strides),
-                      /*non_blocking=*/true);
+  if (by_streams) {
+    const c10::Stream stream = cuda::current_stream(entry->options.device());
+    if (!entry->copied.reached()) ++stats_.waits;
+    entry->copied.hold_back(stream);
+    cuda::note_use(entry->fast, stream);
   } else if (entry->place == Place::kSlow || entry->place == Place::kComing) {
     want(entry);
     if (!coming_.empty() && coming_.back() == entry) {  // before what is only fetched ahead
@@ -147,10 +162,9 @@ at::Tensor ActivationArena::take(const EntryPtr& entry) {
     stats_.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   }
   at::Tensor tensor = std::move(entry->fast);
-  // Until it has left, the memory is that of the original; from then on the helper has looked.
-  const bool changed = entry->changed || (tensor.is_cpu() && !entry->slow.defined() &&
-                                          tensor._version() != entry->version);
-  if (!entry->options.device().is_cuda()) note_fast(-entry->bytes);
+  // As autograd's own check; the original may be gone, its counter is not.
+  const bool changed = entry->counter.current_version() != entry->version;
+  note_fast(-entry->bytes);
   ++stats_.taken;
   give_back(*entry);
   remove(entry);
@@ -173,6 +187,53 @@ void ActivationArena::forget(const EntryPtr& entry) {
   if (place == Place::kFast || place == Place::kSlow) give_back(*entry);
 }
 
+// --- GPUs; the lock is held, and nothing waits but streams ---
+
+CopyStreams& ActivationArena::streams(const at::Device& device) {
+  const auto found = streams_.find(device.index());
+  if (found != streams_.end()) return found->second;
+  const CopyStreams made{.away = cuda::side_stream(device, cuda::Priority::kNormal),
+                         .back = cuda::side_stream(device, cuda::Priority::kNormal)};
+  return streams_.emplace(device.index(), made).first->second;
+}
+
+at::Tensor ActivationArena::slow_view(const Entry& entry) const {
+  return entry.slow.narrow(0, 0, entry.bytes)
+      .view(entry.options.dtype().toScalarType())
+      .as_strided(entry.sizes, entry.strides);
+}
+
+/// The allocator keeps the tensor's memory until the copy is done, whoever frees it.
+void ActivationArena::send_away(Entry& entry, const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const c10::Stream stream = streams(tensor.device()).away;
+  FreeBlock block = new_block(entry.bytes, /*pinned=*/tensor.is_cuda());
+  entry.slow = std::move(block.memory);
+  block.copied.hold_back(stream);
+  cuda::StreamMark::here(tensor.device()).hold_back(stream);
+  {
+    const c10::StreamGuard guard(stream);
+    slow_view(entry).copy_(tensor, /*non_blocking=*/true);
+  }
+  cuda::note_use(tensor, stream);
+  entry.copied = cuda::StreamMark(stream);
+  entry.fast.reset();
+  entry.place = Place::kSlow;
+  stats_.slow_bytes += entry.bytes;
+}
+
+void ActivationArena::send_back(Entry& entry) {
+  const at::NoGradGuard no_grad;
+  const c10::Stream stream = streams(entry.options.device()).back;
+  entry.copied.hold_back(stream);
+  const c10::StreamGuard guard(stream);
+  entry.fast = new_fast(entry);
+  entry.fast.copy_(slow_view(entry), /*non_blocking=*/true);
+  entry.copied = cuda::StreamMark(stream);
+  entry.place = Place::kFast;
+  note_fast(entry.bytes);
+}
+
 /// Wants what will be taken next.
 void ActivationArena::fetch_ahead(const EntryPtr& taken) {
   std::int64_t left = options_.horizon;
@@ -190,7 +251,8 @@ void ActivationArena::fetch_ahead(const EntryPtr& taken) {
 }
 
 void ActivationArena::want(const EntryPtr& entry) {
-  if (std::exchange(entry->wanted, true) || entry->options.device().is_cuda()) return;
+  if (std::exchange(entry->wanted, true)) return;
+  if (entry->by_streams) return send_back(*entry);
   if (entry->place == Place::kSlow) {
     coming_.push_back(entry);
     work_.notify_one();
@@ -208,19 +270,19 @@ at::Tensor ActivationArena::new_fast(const Entry& entry) const {
   return at::empty_strided(entry.sizes, entry.strides, entry.options.requires_grad(false));
 }
 
-at::Tensor ActivationArena::new_block(std::int64_t bytes, bool pinned) {
+FreeBlock ActivationArena::new_block(std::int64_t bytes, bool pinned) {
   const std::int64_t size = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
   const auto found = free_blocks_.find(size);
   if (found != free_blocks_.end()) return std::move(free_blocks_.extract(found).mapped());
   stats_.arena_bytes += size;
-  return at::empty({size}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  return {.memory = at::empty({size}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned))};
 }
 
 void ActivationArena::give_back(Entry& entry) {
   if (!entry.slow.defined()) return;
   stats_.slow_bytes -= entry.bytes;
   const std::int64_t size = entry.slow.numel();
-  free_blocks_.emplace(size, std::move(entry.slow));
+  free_blocks_.emplace(size, FreeBlock{.memory = std::move(entry.slow), .copied = entry.copied});
 }
 
 void ActivationArena::remove(const EntryPtr& entry) {
@@ -264,11 +326,10 @@ void ActivationArena::stop() {
 void ActivationArena::copy_away(std::unique_lock<std::mutex>& lock, const EntryPtr& entry) {
   if (entry->place != Place::kFast || entry->wanted) return;
   entry->place = Place::kLeaving;
-  at::Tensor block = new_block(entry->bytes, /*pinned=*/false);
+  at::Tensor block = new_block(entry->bytes, /*pinned=*/false).memory;
   const at::Tensor fast = entry->fast;  // whoever takes it meanwhile has it at once
   lock.unlock();
   copy(block.data_ptr(), fast.data_ptr(), entry->bytes);
-  const bool changed = fast._version() != entry->version;
   lock.lock();
   stats_.slow_bytes += entry->bytes;
   entry->slow = std::move(block);
@@ -278,7 +339,6 @@ void ActivationArena::copy_away(std::unique_lock<std::mutex>& lock, const EntryP
     give_back(*entry);
     entry->place = Place::kFast;
   } else {
-    entry->changed = changed;
     entry->fast.reset();
     entry->place = Place::kSlow;
     note_fast(-entry->bytes);

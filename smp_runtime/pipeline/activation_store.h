@@ -4,9 +4,11 @@
 //
 // A helper thread copies a tensor away after it was put and drops it; it copies back what backward
 // is about to take: within a microbatch the last put first, then the next microbatch. On the CPU
-// the slow memory is an arena of the same kind, which makes order and accounting testable. CUDA
-// tensors go to pinned memory and back in the order of the calling thread's stream, which needs no
-// event but overlaps nothing.
+// the slow memory is an arena of the same kind, which makes order and accounting testable. Tensors
+// of a GPU go to pinned memory and back on two streams of their own, one each way, beside what is
+// computed: no thread of the host waits for a copy, only streams do. What was put is copied behind
+// what the caller's stream was given so far; what is taken is there for what that stream is given
+// next.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +29,18 @@ class ActivationStore {
     std::int64_t horizon = 4;
     /// Speed of the copies, to stand in for a slower link; 0: as fast as they go.
     std::int64_t bytes_per_second = 0;
+    /// Copy tensors of the CPU as those of a GPU are, by streams and not by the helper: for tests
+    /// of that way where no GPU is.
+    bool by_streams = false;
   };
 
   /// Sums since the beginning, but for what is named otherwise.
   struct Stats {
     std::int64_t put = 0;
     std::int64_t taken = 0;
-    std::int64_t waits = 0;            ///< takes that had to wait for a copy
-    double wait_seconds = 0;           ///< for how long, in all
-    std::int64_t fast_bytes = 0;       ///< now in fast memory: not copied away yet, or fetched
+    std::int64_t waits = 0;       ///< takes for which a copy was not done yet
+    double wait_seconds = 0;      ///< for how long, in all; on a GPU the host does not wait
+    std::int64_t fast_bytes = 0;  ///< now in fast memory: fetched, or (CPU) not copied away yet
     std::int64_t peak_fast_bytes = 0;  ///< the most at any time
     std::int64_t slow_bytes = 0;       ///< now in the arena
     std::int64_t arena_bytes = 0;      ///< size of the arena, whether used or not
@@ -48,7 +53,7 @@ class ActivationStore {
     Handle(const Handle&) = delete;
     Handle& operator=(const Handle&) = delete;
 
-    /// The tensor, once. Blocks until it is back, which takes as long as a copy.
+    /// The tensor, once. On the CPU blocks until it is back, which takes as long as a copy.
     /// Throws UserCodeError if it was changed in place after it was put.
     at::Tensor take();
 

@@ -134,6 +134,78 @@ TEST(ActivationStore, RefusesWhatWasChangedInPlace) {
               ::testing::ThrowsMessage<UserCodeError>(::testing::HasSubstr("changed in place")));
 }
 
+// As a GPU's, whose copies are done when the call returns.
+
+TEST(ActivationStoreByStreams, GivesBackWhatWasPutInAnyOrder) {
+  for (const int64_t horizon : {1, 2, 100}) {
+    ActivationStore store({.horizon = horizon, .by_streams = true});
+    Handles handles;
+    for (int i = 0; i < 8; ++i) handles.push_back(store.put(filled(i), 0));
+    EXPECT_EQ(store.stats().slow_bytes, 8 * kBytes);
+    EXPECT_EQ(store.stats().fast_bytes, 0) << "the original is let go at once";
+
+    for (const int index : {3, 7, 0, 6, 5, 1, 2, 4}) expect_value(handles[index]->take(), index);
+
+    EXPECT_EQ(store.stats().taken, 8);
+    EXPECT_EQ(store.stats().slow_bytes, 0);
+    EXPECT_EQ(store.stats().fast_bytes, 0);
+  }
+}
+
+TEST(ActivationStoreByStreams, FetchesTheHorizonAheadAndNoMore) {
+  ActivationStore store({.horizon = 3, .by_streams = true});
+  Handles first;
+  Handles second;
+  for (int i = 0; i < 3; ++i) first.push_back(store.put(filled(i), 0));
+  for (int i = 0; i < 3; ++i) second.push_back(store.put(filled(10 + i), 1));
+
+  expect_value(first[2]->take(),
+               2);  // then its two neighbours, and the last of the next microbatch
+  EXPECT_EQ(store.stats().fast_bytes, 3 * kBytes);
+  EXPECT_EQ(store.stats().slow_bytes, 5 * kBytes) << "a block is free once its tensor is taken";
+  expect_value(second[2]->take(), 12);
+  EXPECT_EQ(store.stats().fast_bytes, 4 * kBytes);
+
+  EXPECT_EQ(store.stats().waits, 0);
+}
+
+TEST(ActivationStoreByStreams, UsesItsMemoryAgainAlsoOfWhatNobodyTook) {
+  ActivationStore store({.horizon = 1, .by_streams = true});
+  for (int round = 0; round < 5; ++round) {
+    Handles handles;
+    for (int i = 0; i < 4; ++i) handles.push_back(store.put(filled(i), 0));
+    if (round % 2 == 0) expect_value(handles[3]->take(), 3);  // and one more is fetched
+  }
+
+  EXPECT_EQ(store.stats().arena_bytes, 4 * kBytes);
+  EXPECT_EQ(store.stats().fast_bytes, 0);
+  EXPECT_EQ(store.stats().slow_bytes, 0);
+}
+
+TEST(ActivationStoreByStreams, RefusesWhatWasChangedInPlaceAtAnyTime) {
+  ActivationStore store({.horizon = 1, .by_streams = true});
+  at::Tensor tensor = filled(1);
+  const auto changed = store.put(tensor, 0);
+  const auto kept = store.put(tensor.clone(), 0);
+  tensor.view({-1, 2}).add_(1);
+
+  expect_value(kept->take(), 1);
+  EXPECT_THAT([&] { changed->take(); },
+              ::testing::ThrowsMessage<UserCodeError>(::testing::HasSubstr("changed in place")));
+}
+
+TEST(ActivationStoreByStreams, KeepsStridesAndTypes) {
+  ActivationStore store({.horizon = 1, .by_streams = true});
+  const at::Tensor tensor =
+      at::full({2, 64, 8, 8}, 3.0, at::kDouble).contiguous(at::MemoryFormat::ChannelsLast);
+
+  const at::Tensor back = store.put(tensor, 0)->take();
+
+  EXPECT_EQ(back.strides(), tensor.strides());
+  EXPECT_TRUE(back.equal(tensor));
+  EXPECT_NE(back.data_ptr(), tensor.data_ptr());
+}
+
 TEST(ActivationStore, OutlivesNoHandle) {
   std::shared_ptr<ActivationStore::Handle> handle;
   {
