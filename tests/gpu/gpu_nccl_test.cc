@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL itself under our communicator and wire. One GPU shows most of it; the wire needs two.
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/transport/nccl_communicator.h"
+#include "smp_runtime/transport/nccl_library.h"
+#include "smp_runtime/transport/nccl_wire.h"
+#include "smp_runtime/transport/ring_wire.h"
+#include "smp_runtime/transport/tensor_payload.h"
+
+namespace smp::transport {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// Empty where there are that many GPUs, else what is missing.
+std::string missing(int gpus) {
+  if (nccl_version() == 0) return "this build has no GPU code: no nvcc was found";
+  if (!at::hasCUDA()) return "no CUDA device here";
+  const int found = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
+  return found >= gpus ? "" : fmt::format("{} GPUs here of {} that it takes", found, gpus);
+}
+
+#define SMP_NEEDS_GPUS(count) \
+  if (const std::string reason = missing(count); !reason.empty()) GTEST_SKIP() << reason
+
+WaitLimit limit(milliseconds timeout = std::chrono::minutes(1)) {
+  return WaitLimit::after(timeout, "the test");
+}
+
+at::Device gpu(int number) { return {at::kCUDA, static_cast<c10::DeviceIndex>(number)}; }
+
+TEST(GpuNccl, OneRankSendsToItselfAndSums) {
+  SMP_NEEDS_GPUS(1);
+  const auto library = nccl_library(0);
+  NcclCommunicator alone(*library, library->new_id(), {.rank = 0, .size = 1, .name = "NCCL"});
+  alone.connect(limit());
+  const c10::Stream stream = cuda::side_stream(gpu(0), cuda::Priority::kHigh);
+  const at::Tensor sent = at::arange(1 << 20, at::TensorOptions(gpu(0)).dtype(at::kFloat));
+  const at::Tensor received = at::empty_like(sent);
+  cuda::StreamMark::here(gpu(0)).hold_back(stream);
+
+  const std::vector<NcclOperation> pair{{.kind = NcclOperation::Kind::kSend,
+                                         .from = sent.const_data_ptr(),
+                                         .count = sent.nbytes(),
+                                         .peer = 0},
+                                        {.kind = NcclOperation::Kind::kReceive,
+                                         .to = received.data_ptr(),
+                                         .count = sent.nbytes(),
+                                         .peer = 0}};
+  alone.start(pair, cuda::native(stream), limit());
+  const std::vector<NcclOperation> sum{{.kind = NcclOperation::Kind::kAllReduce,
+                                        .from = received.const_data_ptr(),
+                                        .to = received.data_ptr(),
+                                        .count = static_cast<size_t>(received.numel()),
+                                        .type = at::kFloat}};
+  alone.start(sum, cuda::native(stream), limit());
+  const cuda::StreamMark done(stream);
+  alone.wait_until([&] { return done.reached(); }, limit());
+
+  EXPECT_TRUE(received.equal(sent));
+}
+
+TEST(GpuNccl, ARankThatDoesNotComeEndsTheWaitInTime) {
+  SMP_NEEDS_GPUS(1);
+  const auto library = nccl_library(0);
+  NcclCommunicator half(*library, library->new_id(), {.rank = 0, .size = 2, .name = "NCCL"});
+
+  EXPECT_THAT([&] { half.connect(limit(milliseconds(300))); },
+              ThrowsMessage<HostError>(HasSubstr("is not done after 300 ms")));
+  EXPECT_TRUE(at::full({4}, 2.0, at::TensorOptions(gpu(0))).sum().item<float>() == 8)
+      << "the device works on";
+}
+
+TEST(GpuNccl, MarksTellWhenAStreamGotThere) {
+  SMP_NEEDS_GPUS(1);
+  const c10::Stream side = cuda::side_stream(gpu(0), cuda::Priority::kNormal);
+  const at::Tensor source = at::full({1 << 28}, 1.0, at::TensorOptions(gpu(0)));
+  at::Tensor copy;
+  cuda::StreamMark::here(gpu(0)).hold_back(side);
+  {
+    const c10::StreamGuard guard(side);
+    copy = source.clone();
+    for (int i = 0; i < 20; ++i) copy.add_(source);
+  }
+  const cuda::StreamMark made(side);
+  const bool early = made.reached();
+  made.hold_back(cuda::current_stream(gpu(0)));
+  cuda::note_use(copy, cuda::current_stream(gpu(0)));
+
+  EXPECT_EQ(copy.max().item<float>(), 21);
+  EXPECT_FALSE(early) << "or the GPU adds 20 GiB faster than a host goes on";
+  EXPECT_TRUE(made.reached());
+}
+
+/// Both ends in one process, a GPU each.
+TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
+  SMP_NEEDS_GPUS(2);
+  const std::vector<std::shared_ptr<NcclLibrary>> libraries{nccl_library(0), nccl_library(1)};
+  const NcclId there = libraries[0]->new_id();
+  const NcclId back = libraries[1]->new_id();
+  std::shared_ptr<SharedSegment> memory[2];
+  for (auto& one : memory) {
+    one = std::make_shared<SharedSegment>(SharedSegment::create(SharedRing::size_bytes()));
+  }
+  std::unique_ptr<NcclWire> wires[2];
+  const auto make = [&](int me) {
+    const int peer = 1 - me;
+    const auto end = [&](const NcclId& id, int rank) {
+      auto made = std::make_unique<NcclCommunicator>(
+          *libraries[me], id, NcclCommunicator::Place{.rank = rank, .size = 2, .name = "NCCL"});
+      made->connect(limit());
+      return made;
+    };
+    auto first = end(there, me);
+    auto second = end(back, peer);
+    auto frames =
+        std::make_unique<RingWire>(RingWire::Rings{.inward_memory = memory[me],
+                                                   .outward_memory = memory[peer],
+                                                   .inward = SharedRing(memory[me]->data()),
+                                                   .outward = SharedRing(memory[peer]->data())},
+                                   getpid());
+    wires[me] = std::make_unique<NcclWire>(
+        std::move(frames), std::move(me == 0 ? first : second), std::move(me == 0 ? second : first),
+        NcclWire::Settings{.device = gpu(me), .timeout = std::chrono::minutes(1)});
+  };
+  std::thread other([&] { make(1); });
+  make(0);
+  other.join();
+
+  std::thread sends([&] {
+    for (int i = 0; i < 20; ++i) {
+      const at::Tensor tensor = at::arange(i, i + (1 << 20), at::TensorOptions(gpu(0)));
+      wires[0]->send(pack(
+          outgoing({.bytes = std::to_string(i),
+                    .payload = std::make_shared<TensorPayload>(std::vector<at::Tensor>{tensor})}),
+          wires[0]->apart()));
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    Message message = std::move(*wires[1]->receive()).finish(0, 1);
+    const at::Tensor tensor = take_tensors(message.payload).at(0);
+    EXPECT_EQ(message.bytes, std::to_string(i));
+    EXPECT_EQ(tensor.device(), gpu(1));
+    EXPECT_TRUE(tensor.cpu().equal(at::arange(i, i + (1 << 20))));
+  }
+  sends.join();
+}
+
+}  // namespace
+}  // namespace smp::transport
