@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "smp_runtime/collectives/gpu_route.h"
+
 namespace smp::collectives {
 namespace {
 
@@ -25,7 +27,7 @@ std::string_view name(Collective collective) {
 bool CallHeader::matches(const CallHeader& other) const {
   return sequence == other.sequence && elements == other.elements &&
          collective == other.collective && type == other.type && op == other.op &&
-         root == other.root;
+         root == other.root && route == other.route;
 }
 
 std::string CallHeader::text() const {
@@ -41,6 +43,7 @@ std::string CallHeader::text() const {
                        collective == Collective::kReduceScatter;
   if (reduces) result += fmt::format(", {}", name(op));
   if (root >= 0) result += fmt::format(", root {}", root);
+  if (route != 0) result += fmt::format(", by {}", name(static_cast<GpuRoute>(route)));
   return result;
 }
 

@@ -38,6 +38,7 @@ struct CallHeader {
   uint8_t dims = 0;  ///< more than kMaxDims: the shape is not told
   int32_t root = -1;
   std::array<int64_t, kMaxDims> shape{};  ///< for messages only
+  uint64_t route = 0;                     ///< GpuRoute: by which way the data go
 
   /// Do both describe one call? Shapes may differ as long as the sizes agree.
   [[nodiscard]] bool matches(const CallHeader& other) const;

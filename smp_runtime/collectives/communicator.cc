@@ -305,6 +305,12 @@ void Communicator::barrier(const WaitLimit& limit) {
   guarded([&] { meet(call, Collective::kBarrier, {}, limit); });
 }
 
+void Communicator::agree(CallHeader call, Collective collective, const WaitLimit& limit) {
+  guarded([&] { meet(call, collective, {}, limit); });
+}
+
+std::string Communicator::provider() const { return wire_ ? wire_->provider() : std::string(); }
+
 void Communicator::abort(std::string_view reason) {
   board_->abort(reason);
   if (wire_) wire_->tell(reason);

@@ -85,6 +85,11 @@ class Communicator {
   void scatter(CallHeader call, int root, std::span<const ConstBytes> inputs, Bytes output,
                const WaitLimit& limit);
   void barrier(const WaitLimit& limit);
+  /// Waits for all, for a collective whose data the caller moves by another way (`call.route`).
+  void agree(CallHeader call, Collective collective, const WaitLimit& limit);
+
+  /// libfabric's name of what reaches other hosts; empty in a group on one.
+  [[nodiscard]] std::string provider() const;
 
   /// Every rank's pending and later calls throw HostError with this reason.
   void abort(std::string_view reason);

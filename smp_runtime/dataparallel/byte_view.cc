@@ -5,8 +5,11 @@
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
+
+#include "smp_runtime/cuda/stream_mark.h"
 
 namespace smp::dataparallel {
 namespace {
@@ -43,6 +46,12 @@ ElementType element_type(at::ScalarType type) {
   }
 }
 
+/// Contiguous, on the CPU, where copies of a GPU go by themselves.
+at::Tensor pinned_like(const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(),
+                   tensor.options().device(at::kCPU).pinned_memory(true).requires_grad(false));
+}
+
 }  // namespace
 
 void check_tensor(const at::Tensor& tensor, const char* operation) {
@@ -50,10 +59,19 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
                     " takes dense tensors only");
   TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), "smddp: ", operation,
                     " got a conjugated view; call resolve_conj() or resolve_neg() before");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      tensor.device().is_cpu(), "smddp: ", operation, " got a tensor on ", tensor.device(),
-      "; other devices than the CPU are not available yet in this version: use backend "
-      "\"cpu:smddp,cuda:nccl\"");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_cpu() || tensor.is_cuda(), "smddp: ", operation,
+                              " got a tensor on ", tensor.device(),
+                              "; it takes those of the CPU and of CUDA devices");
+}
+
+at::Tensor on_host(const at::Tensor& tensor) {
+  // No autograd here: a collective reads as under no_grad.
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  if (!tensor.is_cuda()) return tensor.contiguous();
+  const at::Tensor host = pinned_like(tensor);
+  host.copy_(tensor, /*non_blocking=*/true);
+  cuda::note_use(tensor, cuda::current_stream(tensor.device()));
+  return host;
 }
 
 CallHeader header_of(const at::Tensor& tensor) {
@@ -79,7 +97,9 @@ collectives::Bytes bytes_out(const at::Tensor& tensor) {
 Landing::Landing(at::Tensor target, bool keeps_content) : target_(std::move(target)) {
   // No autograd here: a collective writes as an in-place operation does under no_grad.
   const at::AutoDispatchBelowADInplaceOrView guard;
-  if (target_.is_contiguous()) {
+  if (target_.is_cuda()) {
+    landed_ = keeps_content ? on_host(target_) : pinned_like(target_);
+  } else if (target_.is_contiguous()) {
     landed_ = target_;
   } else if (keeps_content) {
     landed_ = target_.contiguous();
@@ -91,7 +111,8 @@ Landing::Landing(at::Tensor target, bool keeps_content) : target_(std::move(targ
 void Landing::finish() const {
   if (landed_.is_same(target_)) return;
   const at::AutoDispatchBelowADInplaceOrView guard;
-  target_.copy_(landed_);
+  target_.copy_(landed_, /*non_blocking=*/true);
+  if (target_.is_cuda()) cuda::note_use(target_, cuda::current_stream(target_.device()));
 }
 
 }  // namespace smp::dataparallel

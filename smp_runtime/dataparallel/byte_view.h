@@ -9,20 +9,23 @@
 
 namespace smp::dataparallel {
 
-/// Throws c10::Error, a ValueError or NotImplementedError in Python, for what is not a dense CPU
-/// tensor.
+/// Throws c10::Error, a ValueError or NotImplementedError in Python, for what is not a dense tensor
+/// of the CPU or a GPU.
 void check_tensor(const at::Tensor& tensor, const char* operation);
 
 /// Header of a call to which this rank contributes `tensor`. Complex numbers are told as their
 /// parts; a type that no reduction knows is told as bytes.
 collectives::CallHeader header_of(const at::Tensor& tensor);
 
-/// The memory of a contiguous tensor.
+/// The tensor, contiguous and on the CPU. A copy from a GPU is on its way in the thread's stream.
+at::Tensor on_host(const at::Tensor& tensor);
+
+/// The memory of a contiguous tensor on the CPU.
 collectives::ConstBytes bytes_in(const at::Tensor& tensor);
 collectives::Bytes bytes_out(const at::Tensor& tensor);
 
-/// A tensor that a collective writes: itself where it is contiguous, else a copy that finish()
-/// puts back.
+/// A tensor that a collective writes: itself where it is contiguous and on the CPU, else a copy
+/// that finish() puts back; to a GPU that goes in the thread's stream.
 class Landing {
  public:
   /// `keeps_content`: the copy starts with what the tensor holds.

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,22 @@ std::string text_knob(const char* variable) {
   return text == nullptr ? "" : text;
 }
 
+std::optional<collectives::GpuRoute> route_knob(const char* variable) {
+  const std::string text = text_knob(variable);
+  if (text.empty() || text == "auto") return std::nullopt;
+  for (const auto route : {collectives::GpuRoute::kHost, collectives::GpuRoute::kNcclInside,
+                           collectives::GpuRoute::kNccl}) {
+    if (text == collectives::name(route)) return route;
+  }
+  throw ConfigError("{} is \"{}\"; expected auto, host, nccl-inside or nccl", variable, text);
+}
+
+/// Who judges a level is the launcher; what is no number is as if it were not there.
+log::Level level_knob(const char* variable) {
+  const int level = std::atoi(text_knob(variable).c_str());
+  return level > 0 ? static_cast<log::Level>(level) : log::Level::kInfo;
+}
+
 /// What FI_PROVIDER chooses. It may also exclude ("^udp") or list several: that libfabric does.
 std::string provider_of(const std::string& filter) {
   return filter.find_first_of("^,") == std::string::npos ? filter : "";
@@ -48,7 +65,10 @@ Knobs knobs_from_environment() {
                  .small_bytes = bytes_knob("SMDDP_SMALL_BYTES", defaults.small_bytes)},
       .network = {.fabric = {.provider = std::move(provider)},
                   .interface = text_knob("SMDDP_INTERFACE"),
-                  .master = text_knob("MASTER_ADDR")}};
+                  .master = text_knob("MASTER_ADDR")},
+      .gpu_route = route_knob("SMDDP_GPU_ROUTE"),
+      .nccl_has_plugin = !text_knob("NCCL_NET_PLUGIN").empty(),
+      .log_level = level_knob("SM_LOG_LEVEL")};
 }
 
 }  // namespace smp::dataparallel

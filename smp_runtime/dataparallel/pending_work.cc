@@ -4,20 +4,31 @@
 #include <algorithm>
 #include <utility>
 
+#include <c10/core/StreamGuard.h>
+
 namespace smp::dataparallel {
 
 using Future = c10::ivalue::Future;
 
 PendingWork::PendingWork(int rank, c10d::OpType type, uint64_t sequence,
-                         std::vector<at::Tensor> results)
+                         std::vector<at::Tensor> results, std::optional<c10::Stream> writes_on)
     : c10d::Work(rank, type),
       sequence_(sequence),
       results_(std::move(results)),
-      future_(c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()))) {}
+      writes_on_(writes_on),
+      future_(c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()),
+                                          writes_on ? std::vector<c10::Device>{writes_on->device()}
+                                                    : std::vector<c10::Device>())) {}
+
+void PendingWork::synchronize() {
+  if (writes_on_) written_.hold_back(cuda::current_stream(writes_on_->device()));
+}
 
 void PendingWork::end(const std::exception_ptr& error, CallbackThreads* threads) {
+  if (writes_on_ && !error) written_ = cuda::StreamMark(*writes_on_);
   finish(error);
-  const auto tell = [future = future_, results = results_, error] {
+  const auto tell = [future = future_, results = results_, stream = writes_on_, error] {
+    const c10::OptionalStreamGuard guard(stream);  // the future notes its place, too
     if (error) {
       future->setErrorIfNeeded(error);
     } else {

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/StreamGuard.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -24,6 +24,12 @@ constexpr milliseconds kStoreInterval{2};
 constexpr milliseconds kLastWords{1000};
 constexpr uint64_t kAnySource = 0xffffffff00000000U;
 
+/// Behind what the calling thread has copied for a call.
+cuda::StreamMark copied_for(const PendingWork& work) {
+  const auto& results = work.writes_on();
+  return results ? cuda::StreamMark::here(results->device()) : cuda::StreamMark();
+}
+
 uint64_t wire_tag(int source, uint32_t tag) {
   return static_cast<uint64_t>(static_cast<uint32_t>(source)) << 32 | tag;
 }
@@ -37,6 +43,7 @@ struct PointToPoint::Call {
   int peer;
   uint32_t tag;
   milliseconds timeout;
+  cuda::StreamMark copied{};  // of a send: before it the tensor is not there
   Clock::time_point deadline = Clock::now() + timeout;
   Clock::time_point crash_seen{};
   transport::FabricLink::Handle message{};
@@ -69,13 +76,15 @@ PointToPoint::~PointToPoint() {
 
 void PointToPoint::send(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
                         milliseconds timeout) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  Landing source(on_host(tensor), true);
+  const cuda::StreamMark copied = copied_for(*work);
   add(std::unique_ptr<Call>(new Call{.work = std::move(work),
-                                     .landing = Landing(tensor.contiguous(), true),
+                                     .landing = std::move(source),
                                      .sends = true,
                                      .peer = peer,
                                      .tag = tag,
-                                     .timeout = timeout}));
+                                     .timeout = timeout,
+                                     .copied = copied}));
 }
 
 void PointToPoint::receive(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
@@ -103,8 +112,9 @@ std::string PointToPoint::text(const Call& call) const {
   return fmt::format("{} {} (tag {})", call.sends ? "send to" : "recv from", peer, call.tag);
 }
 
-/// Hands the message to the network once its peer is known.
+/// Hands the message to the network once it is there and its peer is known.
 bool PointToPoint::try_start(Call& call) {
+  if (!call.copied.reached()) return false;
   if (call.peer >= 0 && !link_.is_connected(call.peer)) {
     const std::string key = fmt::format("pair/{}", call.peer);
     if (!store_.has(key)) return false;
@@ -130,6 +140,7 @@ bool PointToPoint::is_over(Call& call) {
     const uint64_t tag = call.message->result();
     if (!call.sends) {
       call.work->set_source(static_cast<int>(tag >> 32));
+      const c10::OptionalStreamGuard writing(call.work->writes_on());
       call.landing.finish();
     }
     return true;

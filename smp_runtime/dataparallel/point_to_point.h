@@ -45,7 +45,7 @@ class PointToPoint {
   /// What is under way ends with an error.
   ~PointToPoint();
 
-  /// `peer` is a group rank; `tag` fits 32 bits.
+  /// `peer` is a group rank; `tag` fits 32 bits. For tensors of a GPU in a DeviceScope.
   void send(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
             std::chrono::milliseconds timeout);
   /// From `peer`, or from anybody: -1.

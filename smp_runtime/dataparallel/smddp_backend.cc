@@ -6,11 +6,13 @@
 #include <utility>
 
 #include <pthread.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 #include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/transport/mark_wait.h"
 #include "smp_runtime/transport/network_address.h"
 
 namespace smp::dataparallel {
@@ -51,6 +53,7 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
                            std::chrono::milliseconds timeout,
                            const std::vector<int64_t>& global_ranks)
     : c10d::Backend(rank, size),
+      store_(store),
       keys_(store),
       knobs_(knobs_from_environment()),
       process_(getpid()),
@@ -68,6 +71,7 @@ SmddpBackend::~SmddpBackend() {
     if (thread_.joinable()) thread_.detach();
     static_cast<void>(communicator_.release());
     static_cast<void>(pairs_.release());
+    static_cast<void>(gpus_.release());
     return;
   }
   stop(false);
@@ -93,18 +97,20 @@ c10d::ErrorType SmddpBackend::getError() {
   return failed_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
-SmddpBackend::WorkPtr SmddpBackend::start(c10d::OpType type, std::string operation,
-                                          std::chrono::milliseconds timeout, bool async,
-                                          Tensors results, Body body) {
+SmddpBackend::WorkPtr SmddpBackend::start(const DeviceScope& scope, c10d::OpType type,
+                                          std::string operation, std::chrono::milliseconds timeout,
+                                          bool async, Tensors results, Body body) {
   TORCH_CHECK(getpid() == process_, "smddp: ", operation,
               " was called in a forked process; make groups after the fork");
   std::unique_lock lock(mutex_);
   TORCH_CHECK(!stopping_, "smddp: ", operation, " was called after the group was shut down");
   if (timeout <= std::chrono::milliseconds::zero()) timeout = timeout_;
-  Task task{.work = c10::make_intrusive<PendingWork>(rank_, type, calls_++, std::move(results)),
+  Task task{.work = c10::make_intrusive<PendingWork>(rank_, type, calls_++, std::move(results),
+                                                     scope.up()),
             .operation = std::move(operation),
             .timeout = timeout,
             .body = std::move(body),
+            .copied = scope.copied(),
             .told_apart = async || busy_ || !queue_.empty()};
   c10::intrusive_ptr<PendingWork> work = task.work;
   if (coalesced_) coalesced_->push_back(work);
@@ -128,7 +134,10 @@ SmddpBackend::WorkPtr SmddpBackend::start(c10d::OpType type, std::string operati
 void SmddpBackend::run(const Task& task) {
   std::exception_ptr error;
   try {
-    task.body(*communicator_, WaitLimit::after(task.timeout, task.operation));
+    const auto limit = WaitLimit::after(task.timeout, task.operation);
+    transport::await(task.copied, limit, [this] { communicator_->throw_if_broken(); });
+    const c10::OptionalStreamGuard writing(task.work->writes_on());
+    task.body(*communicator_, limit);
   } catch (...) {
     error = as_torch_error(std::current_exception());
     const std::lock_guard lock(mutex_);
@@ -168,14 +177,17 @@ void SmddpBackend::stop(bool drain) {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  std::unique_ptr<GpuGroup> gpus;
   std::unique_ptr<PointToPoint> pairs;
   std::unique_ptr<Communicator> communicator;
   {
     const std::lock_guard lock(mutex_);
+    gpus = std::move(gpus_);
     pairs = std::move(pairs_);
     communicator = std::move(communicator_);
   }
   pairs.reset();  // it asks the communicator
+  gpus.reset();   // likewise
   if (communicator) communicator->leave(WaitLimit::after(std::min(timeout_, kGoodbye), "leaving"));
 }
 
@@ -225,6 +237,58 @@ c10::intrusive_ptr<c10d::Backend> SmddpBackend::split(const c10::intrusive_ptr<c
   return made;
 }
 
+/// The way for a call: kHost for tensors of the CPU, and for what else goes through pinned memory.
+collectives::GpuRoute SmddpBackend::gpu_route(const DeviceScope& scope,
+                                              const collectives::CallHeader& call,
+                                              collectives::Collective collective,
+                                              const at::Tensor& tensor,
+                                              std::chrono::milliseconds timeout) {
+  if (!scope.gpu()) return collectives::GpuRoute::kHost;
+  return gpus(*scope.gpu(), timeout).route(call, collective, tensor.scalar_type());
+}
+
+/// Made by the first call with tensors of a GPU, which waits for all ranks to make it.
+GpuGroup& SmddpBackend::gpus(const c10::Device& gpu, std::chrono::milliseconds timeout) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (gpus_) {
+      TORCH_CHECK_VALUE(gpus_->device() == gpu, "smddp: the group got tensors of ", gpu,
+                        " after those of ", gpus_->device(), "; a rank has one GPU in a group");
+      return *gpus_;
+    }
+  }
+  start(DeviceScope(streams_, {}), c10d::OpType::UNKNOWN, "meeting of the ranks' GPUs", timeout,
+        false, {},
+        [this, gpu](Communicator&, const WaitLimit& limit) {
+          std::unique_ptr<GpuGroup> made = meet_gpus(gpu, limit);
+          const std::lock_guard lock(mutex_);
+          gpus_ = std::move(made);
+        })
+      ->wait();
+  const std::lock_guard lock(mutex_);
+  return *gpus_;
+}
+
+std::unique_ptr<GpuGroup> SmddpBackend::meet_gpus(const c10::Device& gpu, const WaitLimit& limit) {
+  const int nccl = transport::nccl_version();
+  const GpuGroup::Member member{.device = gpu,
+                                .host = transport::host_identity(),
+                                .gpu = nccl > 0 ? transport::gpu_identity(gpu.index()) : "",
+                                .nccl = nccl};
+  const auto make_lane = [&](const std::vector<int>& ranks, int me) {
+    std::vector<int> names;
+    for (const int rank : ranks) names.push_back(communicator_->name(rank));
+    C10dStore keys(
+        c10::make_intrusive<c10d::PrefixStore>(fmt::format("lane/{}", ranks.front()), store_));
+    return std::make_unique<Communicator>(keys, me, std::move(names), member.host, knobs_.tuning,
+                                          knobs_.network, limit);
+  };
+  return std::make_unique<GpuGroup>(
+      *communicator_, transport::nccl_library(gpu.index()), member,
+      GpuGroup::Settings{.only = knobs_.gpu_route, .nccl_has_plugin = knobs_.nccl_has_plugin},
+      make_lane, limit);
+}
+
 /// The messages of pairs of ranks; made by the first call that needs them.
 PointToPoint& SmddpBackend::pairs() {
   const std::lock_guard lock(mutex_);
@@ -257,32 +321,36 @@ PointToPoint& SmddpBackend::pairs() {
   return *pairs_;
 }
 
-c10::intrusive_ptr<PendingWork> SmddpBackend::pair_work(c10d::OpType type, Tensors& tensors,
-                                                        int tag, const char* operation) {
+c10::intrusive_ptr<PendingWork> SmddpBackend::pair_work(const DeviceScope& scope, c10d::OpType type,
+                                                        Tensors& tensors, int tag,
+                                                        const char* operation) {
   TORCH_CHECK(getpid() == process_, "smddp: ", operation,
               " was called in a forked process; make groups after the fork");
   the_one(tensors, operation);
   TORCH_CHECK_VALUE(tag >= 0, "smddp: ", operation, " got the tag ", tag, ", which is negative");
-  auto work = c10::make_intrusive<PendingWork>(rank_, type, 0, tensors);
+  auto work = c10::make_intrusive<PendingWork>(rank_, type, 0, tensors, scope.up());
   const std::lock_guard lock(mutex_);
   if (coalesced_) coalesced_->push_back(work);
   return work;
 }
 
 SmddpBackend::WorkPtr SmddpBackend::send(Tensors& tensors, int destination, int tag) {
-  auto work = pair_work(c10d::OpType::SEND, tensors, tag, "send");
+  const DeviceScope scope(streams_, tensors);
+  auto work = pair_work(scope, c10d::OpType::SEND, tensors, tag, "send");
   pairs().send(work, tensors.front(), destination, static_cast<uint32_t>(tag), timeout_);
   return work;
 }
 
 SmddpBackend::WorkPtr SmddpBackend::recv(Tensors& tensors, int source, int tag) {
-  auto work = pair_work(c10d::OpType::RECV, tensors, tag, "recv");
+  const DeviceScope scope(streams_, tensors);
+  auto work = pair_work(scope, c10d::OpType::RECV, tensors, tag, "recv");
   pairs().receive(work, tensors.front(), source, static_cast<uint32_t>(tag), timeout_);
   return work;
 }
 
 SmddpBackend::WorkPtr SmddpBackend::recvAnysource(Tensors& tensors, int tag) {
-  auto work = pair_work(c10d::OpType::RECVANYSOURCE, tensors, tag, "recv");
+  const DeviceScope scope(streams_, tensors);
+  auto work = pair_work(scope, c10d::OpType::RECVANYSOURCE, tensors, tag, "recv");
   pairs().receive(work, tensors.front(), -1, static_cast<uint32_t>(tag), timeout_);
   return work;
 }

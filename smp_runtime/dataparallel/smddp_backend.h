@@ -3,7 +3,8 @@
 //
 // A group has one thread that runs its collectives in the order of their calls. A call that is not
 // asynchronous runs in the calling thread when nothing is queued, which saves two wakeups. Tensors
-// that are not contiguous take a copy.
+// that are not contiguous take a copy; those of a GPU go by NCCL (gpu_group.h) or through
+// pinned memory (device_scope.h).
 #pragma once
 
 #include <chrono>
@@ -23,6 +24,8 @@
 #include "smp_runtime/collectives/communicator.h"
 #include "smp_runtime/dataparallel/c10d_store.h"
 #include "smp_runtime/dataparallel/callback_threads.h"
+#include "smp_runtime/dataparallel/device_scope.h"
+#include "smp_runtime/dataparallel/gpu_group.h"
 #include "smp_runtime/dataparallel/knobs.h"
 #include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/dataparallel/point_to_point.h"
@@ -115,26 +118,34 @@ class SmddpBackend : public c10d::Backend {
     std::string operation;
     std::chrono::milliseconds timeout;
     Body body;
-    bool told_apart;  ///< somebody may have attached callbacks
+    cuda::StreamMark copied;  ///< before it the arguments are not there
+    bool told_apart;          ///< somebody may have attached callbacks
   };
 
-  WorkPtr start(c10d::OpType type, std::string operation, std::chrono::milliseconds timeout,
-                bool async, Tensors results, Body body);
+  WorkPtr start(const DeviceScope& scope, c10d::OpType type, std::string operation,
+                std::chrono::milliseconds timeout, bool async, Tensors results, Body body);
+  collectives::GpuRoute gpu_route(const DeviceScope& scope, const collectives::CallHeader& call,
+                                  collectives::Collective collective, const at::Tensor& tensor,
+                                  std::chrono::milliseconds timeout);
+  GpuGroup& gpus(const c10::Device& gpu, std::chrono::milliseconds timeout);
+  std::unique_ptr<GpuGroup> meet_gpus(const c10::Device& gpu, const transport::WaitLimit& limit);
   void run(const Task& task);
   void run_all();
   void stop(bool drain);
   PointToPoint& pairs();
-  c10::intrusive_ptr<PendingWork> pair_work(c10d::OpType type, Tensors& tensors, int tag,
-                                            const char* operation);
+  c10::intrusive_ptr<PendingWork> pair_work(const DeviceScope& scope, c10d::OpType type,
+                                            Tensors& tensors, int tag, const char* operation);
 
   // What the last split() made, and of what: c10d asks once for each type of device, and one end of
   // the new group serves all of them. Of the thread that makes groups.
   c10::intrusive_ptr<c10d::Store> split_store_;
   c10::weak_intrusive_ptr<c10d::Backend> split_group_{c10::intrusive_ptr<c10d::Backend>()};
 
+  c10::intrusive_ptr<c10d::Store> store_;
   C10dStore keys_;
   Knobs knobs_;
   CallbackThreads callbacks_;
+  StagingStreams streams_;
   std::unique_ptr<collectives::Communicator> communicator_;
   int process_;
 
@@ -143,6 +154,7 @@ class SmddpBackend : public c10d::Backend {
   std::deque<Task> queue_;
   std::chrono::milliseconds timeout_;
   uint64_t calls_ = 0;
+  std::unique_ptr<GpuGroup> gpus_;                 // from the first call with a GPU's tensors on
   std::unique_ptr<PointToPoint> pairs_;            // from the first send or recv on
   std::optional<std::vector<WorkPtr>> coalesced_;  // between start and end
   bool busy_ = false;  // somebody runs a collective: the thread, or a caller

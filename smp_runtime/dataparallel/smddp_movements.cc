@@ -6,16 +6,30 @@
 namespace smp::dataparallel {
 
 using collectives::CallHeader;
+using collectives::Collective;
 using collectives::Communicator;
+using collectives::GpuRoute;
 using transport::WaitLimit;
 
 SmddpBackend::WorkPtr SmddpBackend::broadcast(Tensors& tensors,
                                               const c10d::BroadcastOptions& options) {
+  const DeviceScope scope(streams_, tensors);
   const at::Tensor& tensor = the_one(tensors, "broadcast");
   const int root = static_cast<int>(options.rootRank);
-  return start(c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp, tensors,
-               [call = header_of(tensor), root, landing = Landing(tensor, true)](
-                   Communicator& group, const WaitLimit& limit) {
+  const CallHeader header = header_of(tensor);
+  if (gpu_route(scope, header, Collective::kBroadcast, tensor, options.timeout) ==
+      GpuRoute::kNccl) {
+    return start(scope, c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp,
+                 tensors, [this, header, root, tensor](Communicator&, const WaitLimit& limit) {
+                   const at::Tensor own = writable(tensor, true);
+                   gpus_->broadcast(header, root, own, cuda::current_stream(own.device()), limit);
+                   put_back(tensor, own);
+                 });
+  }
+  return start(scope, c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp,
+               tensors,
+               [call = header, root, landing = Landing(tensor, true)](Communicator& group,
+                                                                      const WaitLimit& limit) {
                  group.broadcast(call, root, bytes_out(landing.tensor()), limit);
                  landing.finish();
                });
@@ -23,12 +37,15 @@ SmddpBackend::WorkPtr SmddpBackend::broadcast(Tensors& tensors,
 
 SmddpBackend::WorkPtr SmddpBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) {
+  const DeviceScope scope(streams_,
+                          joined({outputs.empty() ? Tensors() : outputs.front(), inputs}));
   const at::Tensor& input = the_one(inputs, "all_gather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "smddp: all_gather takes one list of outputs");
   check_alike(outputs.front(), input, size_, "all_gather");
   return start(
-      c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp, outputs.front(),
-      [call = header_of(input), source = contiguous(inputs).front(),
+      scope, c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp,
+      outputs.front(),
+      [call = header_of(input), source = on_host(inputs).front(),
        landings = landings_of(outputs.front())](Communicator& group, const WaitLimit& limit) {
         group.all_gather(call, bytes_in(source), bytes_of(landings), limit);
         finish(landings);
@@ -44,16 +61,34 @@ SmddpBackend::WorkPtr SmddpBackend::_allgather_base(at::Tensor& output, at::Tens
 
 SmddpBackend::WorkPtr SmddpBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  const DeviceScope scope(streams_, joined({outputs, inputs}));
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: all_gather_into_tensor got ",
                     outputs.size(), " outputs and ", inputs.size(), " inputs");
+  bool by_nccl = !inputs.empty();
   std::vector<CallHeader> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_whole(outputs[i], inputs[i], size_, "all_gather_into_tensor");
     calls.push_back(header_of(inputs[i]));
+    by_nccl = by_nccl && gpu_route(scope, calls[i], Collective::kAllGather, inputs[i],
+                                   options.timeout) == GpuRoute::kNccl;
   }
-  return start(c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
+  if (by_nccl) {
+    return start(scope, c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
+                 options.asyncOp, outputs,
+                 [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
+                   for (size_t i = 0; i < calls.size(); ++i) {
+                     const at::Tensor own = writable(outputs[i], false);
+                     const at::Tensor part = writable(inputs[i], true);
+                     gpus_->all_gather(calls[i], part, own, cuda::current_stream(own.device()),
+                                       limit);
+                     cuda::note_use(inputs[i], cuda::current_stream(own.device()));
+                     put_back(outputs[i], own);
+                   }
+                 });
+  }
+  return start(scope, c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
                options.asyncOp, outputs,
-               [calls, sources = contiguous(inputs), landings = landings_of(outputs)](
+               [calls, sources = on_host(inputs), landings = landings_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const auto parts = equal_parts(bytes_out(landings[i].tensor()), group.size());
@@ -67,16 +102,18 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall_base(at::Tensor& output, at::Tensor
                                                   std::vector<int64_t>& output_splits,
                                                   std::vector<int64_t>& input_splits,
                                                   const c10d::AllToAllOptions& options) {
+  const DeviceScope scope(streams_, {output, input});
   check_tensor(output, "all_to_all_single");
   check_tensor(input, "all_to_all_single");
-  const Tensors source = contiguous({input});
+  const at::Tensor source = on_host(input);
   const Landing landing(output, false);
   CallHeader call = header_of(input);
   call.elements = 0;  // ranks may differ
-  const auto inputs = split_parts(input, bytes_in(source.front()), input_splits, size_);
+  const auto inputs = split_parts(input, bytes_in(source), input_splits, size_);
   const auto outputs = split_parts(output, bytes_out(landing.tensor()), output_splits, size_);
   return start(
-      c10d::OpType::ALLTOALL_BASE, "all_to_all_single", options.timeout, options.asyncOp, {output},
+      scope, c10d::OpType::ALLTOALL_BASE, "all_to_all_single", options.timeout, options.asyncOp,
+      {output},
       [call, source, landing, inputs, outputs](Communicator& group, const WaitLimit& limit) {
         group.all_to_all(call, inputs, outputs, limit);
         landing.finish();
@@ -85,14 +122,16 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall_base(at::Tensor& output, at::Tensor
 
 SmddpBackend::WorkPtr SmddpBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                              const c10d::AllToAllOptions& options) {
+  const DeviceScope scope(streams_, joined({outputs, inputs}));
   TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_) && inputs.size() == outputs.size(),
                     "smddp: all_to_all got ", inputs.size(), " inputs and ", outputs.size(),
                     " outputs for ", size_, " ranks");
   for (const at::Tensor& tensor : joined({inputs, outputs})) check_tensor(tensor, "all_to_all");
   CallHeader call = header_of(inputs.front());
   call.elements = 0;  // ranks may differ
-  return start(c10d::OpType::ALLTOALL, "all_to_all", options.timeout, options.asyncOp, outputs,
-               [call, sources = contiguous(inputs), landings = landings_of(outputs)](
+  return start(scope, c10d::OpType::ALLTOALL, "all_to_all", options.timeout, options.asyncOp,
+               outputs,
+               [call, sources = on_host(inputs), landings = landings_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
                  group.all_to_all(call, bytes_of(sources), bytes_of(landings), limit);
                  finish(landings);
@@ -101,13 +140,14 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall(Tensors& outputs, Tensors& inputs,
 
 SmddpBackend::WorkPtr SmddpBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                            const c10d::GatherOptions& options) {
+  const DeviceScope scope(streams_, joined({joined(outputs), inputs}));
   const at::Tensor& input = the_one(inputs, "gather");
   const int root = static_cast<int>(options.rootRank);
   const Tensors mine = joined(outputs);
   if (root == rank_) check_alike(mine, input, size_, "gather");
   TORCH_CHECK_VALUE(root == rank_ || mine.empty(), "smddp: gather: outputs belong to the root");
-  return start(c10d::OpType::GATHER, "gather", options.timeout, options.asyncOp, mine,
-               [call = header_of(input), root, source = contiguous(inputs).front(),
+  return start(scope, c10d::OpType::GATHER, "gather", options.timeout, options.asyncOp, mine,
+               [call = header_of(input), root, source = on_host(inputs).front(),
                 landings = landings_of(mine)](Communicator& group, const WaitLimit& limit) {
                  group.gather(call, root, bytes_in(source), bytes_of(landings), limit);
                  finish(landings);
@@ -116,13 +156,14 @@ SmddpBackend::WorkPtr SmddpBackend::gather(std::vector<Tensors>& outputs, Tensor
 
 SmddpBackend::WorkPtr SmddpBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                             const c10d::ScatterOptions& options) {
+  const DeviceScope scope(streams_, joined({outputs, joined(inputs)}));
   const at::Tensor& output = the_one(outputs, "scatter");
   const int root = static_cast<int>(options.rootRank);
   const Tensors mine = joined(inputs);
   if (root == rank_) check_alike(mine, output, size_, "scatter");
   TORCH_CHECK_VALUE(root == rank_ || mine.empty(), "smddp: scatter: inputs belong to the root");
-  return start(c10d::OpType::SCATTER, "scatter", options.timeout, options.asyncOp, outputs,
-               [call = header_of(output), root, sources = contiguous(mine),
+  return start(scope, c10d::OpType::SCATTER, "scatter", options.timeout, options.asyncOp, outputs,
+               [call = header_of(output), root, sources = on_host(mine),
                 landing = Landing(output, false)](Communicator& group, const WaitLimit& limit) {
                  group.scatter(call, root, bytes_of(sources), bytes_out(landing.tensor()), limit);
                  landing.finish();
@@ -130,13 +171,14 @@ SmddpBackend::WorkPtr SmddpBackend::scatter(Tensors& outputs, std::vector<Tensor
 }
 
 SmddpBackend::WorkPtr SmddpBackend::barrier(const c10d::BarrierOptions& options) {
-  return start(c10d::OpType::BARRIER, "barrier", options.timeout, options.asyncOp, {},
+  const DeviceScope scope(streams_, {});
+  return start(scope, c10d::OpType::BARRIER, "barrier", options.timeout, options.asyncOp, {},
                [](Communicator& group, const WaitLimit& limit) { group.barrier(limit); });
 }
 
 void SmddpBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
-  start(c10d::OpType::BARRIER, "monitored_barrier", options.timeout, false, {},
-        [](Communicator& group, const WaitLimit& limit) { group.barrier(limit); })
+  start(DeviceScope(streams_, {}), c10d::OpType::BARRIER, "monitored_barrier", options.timeout,
+        false, {}, [](Communicator& group, const WaitLimit& limit) { group.barrier(limit); })
       ->wait();
 }
 

@@ -6,14 +6,32 @@
 namespace smp::dataparallel {
 
 using collectives::CallHeader;
+using collectives::Collective;
 using collectives::Communicator;
+using collectives::GpuRoute;
 using transport::WaitLimit;
 
 SmddpBackend::WorkPtr SmddpBackend::allreduce(Tensors& tensors,
                                               const c10d::AllreduceOptions& options) {
+  const DeviceScope scope(streams_, tensors);
   const at::Tensor& tensor = the_one(tensors, "all_reduce");
   const CallHeader call = reduction_of(tensor, options.reduceOp);
-  return start(c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp, tensors,
+  const bool plain =
+      static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) != c10d::ReduceOp::PREMUL_SUM;
+  const GpuRoute route =
+      plain ? gpu_route(scope, call, Collective::kAllReduce, tensor, options.timeout)
+            : GpuRoute::kHost;
+  if (route != GpuRoute::kHost) {
+    return start(scope, c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp,
+                 tensors, [this, call, route, tensor](Communicator&, const WaitLimit& limit) {
+                   const at::Tensor own = writable(tensor, true);
+                   gpus_->all_reduce(route, call, own, cuda::current_stream(tensor.device()),
+                                     limit);
+                   put_back(tensor, own);
+                 });
+  }
+  return start(scope, c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp,
+               tensors,
                [call, landing = Landing(tensor, false), input = input_of(tensor, options.reduceOp)](
                    Communicator& group, const WaitLimit& limit) {
                  group.all_reduce(call, bytes_in(input), bytes_out(landing.tensor()), limit);
@@ -23,6 +41,7 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce(Tensors& tensors,
 
 SmddpBackend::WorkPtr SmddpBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  const DeviceScope scope(streams_, tensors);
   std::vector<CallHeader> calls;
   Tensors inputs;
   for (const at::Tensor& tensor : tensors) {
@@ -30,7 +49,7 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce_coalesced(
     calls.push_back(reduction_of(tensor, options.reduceOp));
     inputs.push_back(input_of(tensor, options.reduceOp));
   }
-  return start(c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", options.timeout,
+  return start(scope, c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", options.timeout,
                options.asyncOp, tensors,
                [calls, inputs, landings = landings_of(tensors)](Communicator& group,
                                                                 const WaitLimit& limit) {
@@ -43,12 +62,13 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce_coalesced(
 }
 
 SmddpBackend::WorkPtr SmddpBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const DeviceScope scope(streams_, tensors);
   const at::Tensor& tensor = the_one(tensors, "reduce");
   const CallHeader call = reduction_of(tensor, options.reduceOp);
   const int root = static_cast<int>(options.rootRank);
   const bool wants = root == rank_;
   return start(
-      c10d::OpType::REDUCE, "reduce", options.timeout, options.asyncOp, tensors,
+      scope, c10d::OpType::REDUCE, "reduce", options.timeout, options.asyncOp, tensors,
       [call, root, wants, landing = Landing(tensor, true),
        input = input_of(tensor, options.reduceOp)](Communicator& group, const WaitLimit& limit) {
         group.reduce(call, root, bytes_in(input), bytes_out(landing.tensor()), limit);
@@ -58,14 +78,15 @@ SmddpBackend::WorkPtr SmddpBackend::reduce(Tensors& tensors, const c10d::ReduceO
 
 SmddpBackend::WorkPtr SmddpBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                    const c10d::ReduceScatterOptions& options) {
+  const DeviceScope scope(streams_, joined({outputs, joined(inputs)}));
   const at::Tensor& output = the_one(outputs, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs.size() == 1, "smddp: reduce_scatter takes one list of inputs");
   check_alike(inputs.front(), output, size_, "reduce_scatter");
   const CallHeader call = reduction_of(output, options.reduceOp);
   Tensors sources;
   for (const at::Tensor& one : inputs.front()) sources.push_back(input_of(one, options.reduceOp));
-  return start(c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout, options.asyncOp,
-               outputs,
+  return start(scope, c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout,
+               options.asyncOp, outputs,
                [call, sources, landing = Landing(output, false)](Communicator& group,
                                                                  const WaitLimit& limit) {
                  group.reduce_scatter(call, bytes_of(sources), bytes_out(landing.tensor()), limit);
@@ -82,16 +103,35 @@ SmddpBackend::WorkPtr SmddpBackend::_reduce_scatter_base(
 
 SmddpBackend::WorkPtr SmddpBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  const DeviceScope scope(streams_, joined({outputs, inputs}));
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: reduce_scatter_tensor got ",
                     outputs.size(), " outputs and ", inputs.size(), " inputs");
   std::vector<CallHeader> calls;
+  bool by_nccl = !inputs.empty() && static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) !=
+                                        c10d::ReduceOp::PREMUL_SUM;
   Tensors sources;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_whole(inputs[i], outputs[i], size_, "reduce_scatter_tensor");
     calls.push_back(reduction_of(outputs[i], options.reduceOp));
-    sources.push_back(input_of(inputs[i], options.reduceOp));
+    by_nccl = by_nccl && gpu_route(scope, calls[i], Collective::kReduceScatter, outputs[i],
+                                   options.timeout) == GpuRoute::kNccl;
   }
-  return start(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options.timeout,
+  if (by_nccl) {
+    return start(scope, c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
+                 options.timeout, options.asyncOp, outputs,
+                 [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
+                   for (size_t i = 0; i < calls.size(); ++i) {
+                     const at::Tensor own = writable(outputs[i], false);
+                     const at::Tensor whole = writable(inputs[i], true);
+                     gpus_->reduce_scatter(calls[i], whole, own, cuda::current_stream(own.device()),
+                                           limit);
+                     cuda::note_use(inputs[i], cuda::current_stream(own.device()));
+                     put_back(outputs[i], own);
+                   }
+                 });
+  }
+  for (const at::Tensor& input : inputs) sources.push_back(input_of(input, options.reduceOp));
+  return start(scope, c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options.timeout,
                options.asyncOp, outputs,
                [calls, sources, landings = landings_of(outputs)](Communicator& group,
                                                                  const WaitLimit& limit) {

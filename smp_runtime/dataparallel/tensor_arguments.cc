@@ -2,8 +2,10 @@
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/cuda/stream_mark.h"
 
 namespace smp::dataparallel {
 namespace {
@@ -63,12 +65,12 @@ CallHeader reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
 
 at::Tensor input_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  if (static_cast<TorchOp>(op) != c10d::ReduceOp::PREMUL_SUM) return tensor.contiguous();
+  if (static_cast<TorchOp>(op) != c10d::ReduceOp::PREMUL_SUM) return on_host(tensor);
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(factor != nullptr, "smddp: a premultiplied sum without a factor");
   const at::Tensor product = factor->tensor_factor.defined() ? tensor.mul(factor->tensor_factor)
                                                              : tensor.mul(factor->double_factor);
-  return product.to(tensor.scalar_type()).contiguous();
+  return on_host(product.to(tensor.scalar_type()));
 }
 
 std::vector<Landing> landings_of(const std::vector<at::Tensor>& tensors) {
@@ -93,10 +95,21 @@ void finish(const std::vector<Landing>& landings) {
   for (const Landing& landing : landings) landing.finish();
 }
 
-std::vector<at::Tensor> contiguous(const std::vector<at::Tensor>& tensors) {
+at::Tensor writable(const at::Tensor& target, bool keeps_content) {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  if (keeps_content || target.is_contiguous()) return target.contiguous();
+  return at::empty_like(target, target.options(), at::MemoryFormat::Contiguous);
+}
+
+void put_back(const at::Tensor& target, const at::Tensor& written) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  if (!written.is_same(target)) target.copy_(written);
+  cuda::note_use(target, cuda::current_stream(target.device()));
+}
+
+std::vector<at::Tensor> on_host(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> result;
-  for (const at::Tensor& tensor : tensors) result.push_back(tensor.contiguous());
+  for (const at::Tensor& tensor : tensors) result.push_back(on_host(tensor));
   return result;
 }
 

@@ -20,14 +20,20 @@ const at::Tensor& the_one(const std::vector<at::Tensor>& tensors, const char* op
 /// Header of a call that reduces `tensor`.
 collectives::CallHeader reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
-/// `tensor`, times the factor of a premultiplied sum; contiguous.
+/// `tensor`, times the factor of a premultiplied sum; as on_host().
 at::Tensor input_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
 std::vector<Landing> landings_of(const std::vector<at::Tensor>& tensors);
 std::vector<collectives::Bytes> bytes_of(const std::vector<Landing>& landings);
 std::vector<collectives::ConstBytes> bytes_of(const std::vector<at::Tensor>& tensors);
 void finish(const std::vector<Landing>& landings);
-std::vector<at::Tensor> contiguous(const std::vector<at::Tensor>& tensors);
+
+/// Memory of a GPU that NCCL writes for `target`: its own where it is contiguous. What is to be
+/// read there, too, is put there in the thread's stream.
+at::Tensor writable(const at::Tensor& target, bool keeps_content);
+/// Puts it where it belongs, in the thread's stream.
+void put_back(const at::Tensor& target, const at::Tensor& written);
+std::vector<at::Tensor> on_host(const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> joined(const std::vector<std::vector<at::Tensor>>& lists);
 
 /// `tensors` are `count` of the size and type of `like`.

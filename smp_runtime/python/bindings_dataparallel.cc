@@ -11,6 +11,8 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/dataparallel/knobs.h"
 #include "smp_runtime/dataparallel/smddp_backend.h"
 
 namespace smp::python {
@@ -27,6 +29,11 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
                                          int size, std::chrono::milliseconds timeout,
                                          const std::vector<int64_t>& global_ranks) {
   try {
+    static const bool log_is_set = [] {  // before the first group has threads
+      log::configure("smddp", dataparallel::knobs_from_environment().log_level);
+      return true;
+    }();
+    static_cast<void>(log_is_set);
     const py::gil_scoped_release release;  // it waits for the other ranks
     return c10::make_intrusive<dataparallel::SmddpBackend>(store, rank, size, timeout,
                                                            global_ranks);

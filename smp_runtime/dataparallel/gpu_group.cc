@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/dataparallel/gpu_group.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/dataparallel/byte_view.h"
+#include "smp_runtime/transport/mark_wait.h"
+#include "smp_runtime/transport/nccl_pairs.h"
+
+namespace smp::dataparallel {
+namespace {
+
+using collectives::CallHeader;
+using collectives::Collective;
+using collectives::Communicator;
+using collectives::GpuGroupShape;
+using collectives::GpuRoute;
+using collectives::GroupLayout;
+using collectives::ReduceOp;
+using transport::NcclId;
+using transport::NcclOperation;
+using transport::NcclReduction;
+
+/// A peer answers a goodbye from a thread that does nothing else.
+constexpr std::chrono::milliseconds kGoodbye{10'000};
+
+struct Card {
+  std::array<char, 128> host{};
+  std::array<char, 64> gpu{};
+  int32_t nccl = 0;
+};
+
+template <size_t N>
+void put(std::array<char, N>& field, const std::string& text) {
+  SMP_CHECK(text.size() < N, "{} has more than {} characters", text, N - 1);
+  std::copy(text.begin(), text.end(), field.begin());
+}
+
+/// Everybody's, by rank.
+template <typename T>
+std::vector<T> gather(Communicator& group, const T& mine, const transport::WaitLimit& limit) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<size_t>(group.size()));
+  std::vector<collectives::Bytes> outputs;
+  for (T& one : all) outputs.push_back(std::as_writable_bytes(std::span(&one, 1)));
+  CallHeader call;
+  call.type = collectives::ElementType::kBytes;
+  call.elements = sizeof(T);
+  group.all_gather(call, std::as_bytes(std::span(&mine, 1)), outputs, limit);
+  return all;
+}
+
+GpuGroupShape shape_of(const GroupLayout& layout, const std::vector<transport::GpuCard>& cards) {
+  GpuGroupShape shape{.hosts = layout.hosts(),
+                      .ranks_per_host = static_cast<int>(layout.ranks_on.front().size()),
+                      .ranks = layout.size(),
+                      .no_nccl = {}};
+  for (const auto& ranks : layout.ranks_on) {
+    if (ranks.size() != layout.ranks_on.front().size()) shape.ranks_per_host = 0;
+  }
+  for (size_t one = 0; one < cards.size(); ++one) {
+    if (cards[one].gpu.empty()) {
+      shape.no_nccl =
+          fmt::format("rank {} has no NCCL; was its library built without GPU code?", one);
+    }
+    for (size_t other = one + 1; shape.no_nccl.empty() && other < cards.size(); ++other) {
+      const std::string reason = transport::why_not_nccl(cards[one], cards[other]);
+      if (!reason.empty()) shape.no_nccl = fmt::format("ranks {} and {}: {}", one, other, reason);
+    }
+    if (!shape.no_nccl.empty()) break;
+  }
+  return shape;
+}
+
+bool knows(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kChar:
+    case at::kByte:
+    case at::kInt:
+    case at::kLong:
+      return true;
+    default:
+      return false;
+  }
+}
+
+NcclReduction reduction_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kProduct:
+      return NcclReduction::kProduct;
+    case ReduceOp::kMin:
+      return NcclReduction::kMin;
+    case ReduceOp::kMax:
+      return NcclReduction::kMax;
+    case ReduceOp::kAverage:
+      return NcclReduction::kAverage;
+    default:
+      return NcclReduction::kSum;
+  }
+}
+
+}  // namespace
+
+GpuGroup::GpuGroup(Communicator& group, std::unique_ptr<transport::NcclLibrary> library,
+                   const Member& member, const Settings& settings, const LaneMaker& make_lane,
+                   const WaitLimit& limit)
+    : group_(group), library_(std::move(library)), member_(member) {
+  Card mine{.nccl = member.nccl};
+  put(mine.host, member.host);
+  if (library_) put(mine.gpu, member.gpu);
+  std::vector<transport::GpuCard> cards;
+  std::vector<std::string> hosts;
+  for (const Card& card : gather(group, mine, limit)) {
+    cards.push_back({.host = card.host.data(), .gpu = card.gpu.data(), .library = card.nccl});
+    hosts.emplace_back(card.host.data());
+  }
+  const GroupLayout layout = GroupLayout::from(hosts, group.rank());
+  const GpuGroupShape shape = shape_of(layout, cards);
+  routes_ = settings.only
+                ? std::make_unique<collectives::GpuRoutes>(shape, *settings.only)
+                : std::make_unique<collectives::GpuRoutes>(
+                      shape, collectives::rates_for(group.provider(), settings.nccl_has_plugin));
+  if (group.rank() == 0) {
+    SMP_LOG(debug, "sums of GPU tensors over {} ranks on {} hosts go by {}", group.size(),
+            layout.hosts(), routes_->text());
+  }
+  if (shape.no_nccl.empty()) connect(layout, make_lane, limit);
+}
+
+/// All ranks make the same communicators in the same order.
+void GpuGroup::connect(const GroupLayout& layout, const LaneMaker& make_lane,
+                       const WaitLimit& limit) {
+  const auto make = [&](int rank, std::span<const int> members) {
+    const std::vector<NcclId> ids = gather(group_, library_->new_id(), limit);
+    auto made = std::make_unique<Nccl>(
+        *library_, ids[static_cast<size_t>(members.front())],
+        Nccl::Place{.rank = rank,
+                    .size = static_cast<int>(members.size()),
+                    .name = fmt::format("NCCL of {} ranks from rank {} on", members.size(),
+                                        group_.name(members.front()))});
+    made->connect(limit);
+    return made;
+  };
+  std::vector<int> all;
+  for (int rank = 0; rank < layout.size(); ++rank) all.push_back(rank);
+  if (routes_->has(GpuRoute::kNccl)) world_ = make(layout.rank, all);
+  if (routes_->has(GpuRoute::kNcclInside)) {
+    host_ = make(layout.my_local(), layout.ranks_on[static_cast<size_t>(layout.my_host())]);
+    std::vector<int> lane;
+    for (int host = 0; host < layout.hosts(); ++host) {
+      lane.push_back(layout.rank_at(host, layout.my_local()));
+    }
+    lane_ = make_lane(lane, layout.my_host());
+  }
+}
+
+GpuGroup::~GpuGroup() {
+  try {
+    if (lane_) lane_->leave(WaitLimit::after(kGoodbye, "leaving"));
+  } catch (const Error&) {
+    // The group is broken, and whoever made it so was named then.
+  }
+}
+
+GpuRoute GpuGroup::route(const CallHeader& call, Collective collective, at::ScalarType type) const {
+  const bool reduces =
+      collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+  const bool has_op =
+      call.op <= ReduceOp::kMax && (call.op != ReduceOp::kAverage || at::isFloatingType(type));
+  if (call.elements == 0 || (reduces && !(knows(type) && has_op))) return GpuRoute::kHost;
+  const GpuRoute best = routes_->route(call.elements * collectives::size_bytes(call.type));
+  if (collective == Collective::kAllReduce || best != GpuRoute::kNcclInside) return best;
+  // What is only moved, or scattered, has no walk of ours between GPUs of several hosts.
+  return world_ ? GpuRoute::kNccl : GpuRoute::kHost;
+}
+
+/// What fails breaks the group for all ranks.
+template <typename Body>
+void GpuGroup::agreed(CallHeader call, Collective collective, GpuRoute route,
+                      const WaitLimit& limit, const Body& body) {
+  call.route = static_cast<uint8_t>(route);
+  group_.agree(call, collective, limit);
+  try {
+    body();
+  } catch (const HostError& error) {
+    group_.abort(error.what());
+    throw;
+  }
+}
+
+void GpuGroup::run(Nccl& nccl, NcclOperation operation, const c10::Stream& stream,
+                   const WaitLimit& limit) {
+  nccl.start(std::span(&operation, 1), cuda::native(stream), limit);
+  const cuda::StreamMark done(stream);
+  try {
+    nccl.wait_until(
+        [&] {
+          group_.throw_if_broken();
+          return done.reached();
+        },
+        limit);
+  } catch (const HostError& error) {
+    nccl.abort(error.what());
+    throw;
+  }
+}
+
+void GpuGroup::all_reduce(GpuRoute route, const CallHeader& call, const at::Tensor& tensor,
+                          const c10::Stream& stream, const WaitLimit& limit) {
+  agreed(call, Collective::kAllReduce, route, limit, [&] {
+    if (route == GpuRoute::kNcclInside) return sum_between_hosts(call, tensor, stream, limit);
+    run(*world_,
+        {.kind = NcclOperation::Kind::kAllReduce,
+         .from = tensor.const_data_ptr(),
+         .to = tensor.data_ptr(),
+         .count = static_cast<size_t>(tensor.numel()),
+         .type = tensor.scalar_type(),
+         .reduction = reduction_of(call.op)},
+        stream, limit);
+  });
+}
+
+/// Each rank of a host gets the host's sum of one slice, has it added to the other hosts' by its
+/// lane, and all slices come back together.
+void GpuGroup::sum_between_hosts(const CallHeader& call, const at::Tensor& tensor,
+                                 const c10::Stream& stream, const WaitLimit& limit) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::StreamGuard guard(stream);
+  const bool average = call.op == ReduceOp::kAverage;
+  const int64_t slice = (tensor.numel() + host_->size() - 1) / host_->size();
+  const at::Tensor whole = at::empty({slice * host_->size()}, tensor.options());
+  // The rest of the last slice belongs to nobody; whatever is in it is added up and dropped.
+  whole.narrow(0, 0, tensor.numel()).copy_(tensor.view({-1}));
+  const at::Tensor own = whole.narrow(0, slice * host_->rank(), slice);
+  NcclOperation operation{.kind = NcclOperation::Kind::kReduceScatter,
+                          .from = whole.const_data_ptr(),
+                          .to = own.data_ptr(),
+                          .count = static_cast<size_t>(slice),
+                          .type = tensor.scalar_type(),
+                          .reduction = average ? NcclReduction::kSum : reduction_of(call.op)};
+  run(*host_, operation, stream, limit);
+
+  const Landing landing(own, true);
+  transport::await(cuda::StreamMark(stream), limit, [this] { group_.throw_if_broken(); });
+  CallHeader lane_call = header_of(own);
+  lane_call.op = average ? ReduceOp::kSum : call.op;
+  lane_->all_reduce(lane_call, bytes_in(landing.tensor()), bytes_out(landing.tensor()), limit);
+  landing.finish();
+
+  operation = {.kind = NcclOperation::Kind::kAllGather,
+               .from = own.const_data_ptr(),
+               .to = whole.data_ptr(),
+               .count = static_cast<size_t>(slice),
+               .type = tensor.scalar_type()};
+  run(*host_, operation, stream, limit);
+  const at::Tensor sum = whole.narrow(0, 0, tensor.numel());
+  if (average) sum.div_(group_.size());
+  tensor.view({-1}).copy_(sum);
+}
+
+void GpuGroup::all_gather(const CallHeader& call, const at::Tensor& part, const at::Tensor& whole,
+                          const c10::Stream& stream, const WaitLimit& limit) {
+  agreed(call, Collective::kAllGather, GpuRoute::kNccl, limit, [&] {
+    run(*world_,
+        {.kind = NcclOperation::Kind::kAllGather,
+         .from = part.const_data_ptr(),
+         .to = whole.data_ptr(),
+         .count = part.nbytes()},
+        stream, limit);
+  });
+}
+
+void GpuGroup::reduce_scatter(const CallHeader& call, const at::Tensor& whole,
+                              const at::Tensor& part, const c10::Stream& stream,
+                              const WaitLimit& limit) {
+  agreed(call, Collective::kReduceScatter, GpuRoute::kNccl, limit, [&] {
+    run(*world_,
+        {.kind = NcclOperation::Kind::kReduceScatter,
+         .from = whole.const_data_ptr(),
+         .to = part.data_ptr(),
+         .count = static_cast<size_t>(part.numel()),
+         .type = part.scalar_type(),
+         .reduction = reduction_of(call.op)},
+        stream, limit);
+  });
+}
+
+void GpuGroup::broadcast(const CallHeader& call, int root, const at::Tensor& tensor,
+                         const c10::Stream& stream, const WaitLimit& limit) {
+  CallHeader rooted = call;
+  rooted.root = root;
+  agreed(rooted, Collective::kBroadcast, GpuRoute::kNccl, limit, [&] {
+    run(*world_,
+        {.kind = NcclOperation::Kind::kBroadcast,
+         .from = tensor.const_data_ptr(),
+         .to = tensor.data_ptr(),
+         .count = tensor.nbytes(),
+         .peer = root},
+        stream, limit);
+  });
+}
+
+}  // namespace smp::dataparallel

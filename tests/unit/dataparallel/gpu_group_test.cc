@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads, tensors of the CPU as if they were on GPUs, NCCL as the fake one.
+#include "smp_runtime/dataparallel/gpu_group.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/dataparallel/byte_view.h"
+#include "tests/unit/collectives/rank_threads.h"
+#include "tests/unit/transport/fake_nccl.h"
+
+namespace smp::dataparallel {
+namespace {
+
+using collectives::a_limit;
+using collectives::Collective;
+using collectives::Communicator;
+using collectives::GpuRoute;
+using collectives::StoreOfThreads;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Hosts = std::vector<std::string>;
+
+const c10::Device kDevice(at::kCPU);
+const c10::Stream kStream(c10::Stream::DEFAULT, kDevice);
+
+struct World {
+  StoreOfThreads store;
+  std::map<int, StoreOfThreads> lanes;
+  std::mutex mutex;  // guards lanes
+  transport::FakeNetwork network;
+};
+
+/// Runs `body` as one rank for each of `hosts`; what each threw.
+std::vector<std::string> run(World& world, const Hosts& hosts, std::optional<GpuRoute> only,
+                             const std::function<void(Communicator&, GpuGroup&)>& body,
+                             bool one_gpu = false) {
+  std::vector<int> names(hosts.size());
+  std::iota(names.begin(), names.end(), 0);
+  std::vector<std::string> errors(hosts.size());
+  std::vector<std::thread> threads;
+  const collectives::Network network{.fabric = {.provider = "tcp"}, .interface = "lo"};
+  for (const int rank : names) {
+    threads.emplace_back([&, rank] {
+      const std::string& host = hosts[static_cast<size_t>(rank)];
+      try {
+        Communicator group(world.store, rank, names, host, {}, network, a_limit());
+        const auto lane = [&](const std::vector<int>& ranks, int me) {
+          StoreOfThreads* store = nullptr;
+          {
+            const std::lock_guard lock(world.mutex);
+            store = &world.lanes[ranks.front()];
+          }
+          return std::make_unique<Communicator>(*store, me, ranks, host, collectives::Tuning{},
+                                                network, a_limit());
+        };
+        {
+          GpuGroup gpus(group, std::make_unique<transport::FakeNccl>(world.network),
+                        {.device = kDevice,
+                         .host = host,
+                         .gpu = one_gpu ? "the one" : std::to_string(rank),
+                         .nccl = 22809},
+                        {.only = only, .nccl_has_plugin = true}, lane, a_limit());
+          body(group, gpus);
+        }
+        group.leave(a_limit());
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+/// Small integers: exact in every order.
+at::Tensor values(int rank, int64_t count) {
+  return at::arange(count, at::kFloat).remainder(7).add_(rank);
+}
+
+class SumsOfGpus : public testing::TestWithParam<std::tuple<Hosts, GpuRoute, int64_t>> {};
+
+TEST_P(SumsOfGpus, AreThoseOfAllRanks) {
+  const auto& [hosts, route, count] = GetParam();
+  const int ranks = static_cast<int>(hosts.size());
+  at::Tensor expected = values(0, count);
+  for (int rank = 1; rank < ranks; ++rank) expected.add_(values(rank, count));
+  World world;
+
+  const auto errors = run(world, hosts, route, [&](Communicator& group, GpuGroup& gpus) {
+    for (const auto op : {collectives::ReduceOp::kSum, collectives::ReduceOp::kAverage}) {
+      const at::Tensor tensor = values(group.rank(), count);
+      collectives::CallHeader call = header_of(tensor);
+      call.op = op;
+      ASSERT_EQ(gpus.route(call, Collective::kAllReduce, at::kFloat), route);
+
+      gpus.all_reduce(route, call, tensor, kStream, a_limit());
+
+      const bool average = op == collectives::ReduceOp::kAverage;
+      EXPECT_TRUE(tensor.equal(average ? expected.div(ranks) : expected));
+    }
+  });
+
+  EXPECT_THAT(errors, Each(IsEmpty()));
+  EXPECT_EQ(world.network.open, 0);
+}
+
+// Counts that do and do not divide by the ranks of a host.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, SumsOfGpus,
+    testing::Values(std::tuple{Hosts{"a", "a"}, GpuRoute::kNccl, 1000},
+                    std::tuple{Hosts{"a", "b", "a", "b"}, GpuRoute::kNccl, 1001},
+                    std::tuple{Hosts{"a", "a", "b", "b"}, GpuRoute::kNcclInside, 1001},
+                    std::tuple{Hosts{"a", "b", "a", "b"}, GpuRoute::kNcclInside, 50'001},
+                    std::tuple{Hosts{"a", "a", "a", "b", "b", "b"}, GpuRoute::kNcclInside, 2},
+                    std::tuple{Hosts{"a", "a", "b", "b", "c", "c"}, GpuRoute::kNcclInside, 64}));
+
+TEST(GpuGroup, MovesAndScattersByNccl) {
+  World world;
+  const auto errors =
+      run(world, {"a", "a", "b"}, GpuRoute::kNccl, [](Communicator& group, GpuGroup& gpus) {
+        const int rank = group.rank();
+        const at::Tensor part = values(rank, 100);
+        const at::Tensor whole = at::empty({3, 100}, at::kFloat);
+        gpus.all_gather(header_of(part), part, whole, kStream, a_limit());
+        for (int one = 0; one < 3; ++one) EXPECT_TRUE(whole[one].equal(values(one, 100)));
+
+        const at::Tensor sum = at::empty({100}, at::kFloat);
+        gpus.reduce_scatter(header_of(sum), whole, sum, kStream, a_limit());
+        EXPECT_TRUE(sum.equal(values(rank, 100).mul(3)));
+
+        gpus.broadcast(header_of(part), 2, part, kStream, a_limit());
+        EXPECT_TRUE(part.equal(values(2, 100)));
+      });
+
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(GpuGroup, WhatNcclDoesNotKnowGoesThroughTheHost) {
+  World world;
+  const auto errors = run(world, {"a", "a"}, GpuRoute::kNccl, [](Communicator&, GpuGroup& gpus) {
+    collectives::CallHeader call = header_of(values(0, 1000));
+    const auto route = [&](Collective collective, at::ScalarType type) {
+      return gpus.route(call, collective, type);
+    };
+    EXPECT_EQ(route(Collective::kAllReduce, at::kFloat), GpuRoute::kNccl);
+    EXPECT_EQ(route(Collective::kAllReduce, at::kShort), GpuRoute::kHost);
+    EXPECT_EQ(route(Collective::kAllReduce, at::kComplexFloat), GpuRoute::kHost);
+    EXPECT_EQ(route(Collective::kAllGather, at::kComplexFloat), GpuRoute::kNccl) << "only moved";
+    call.op = collectives::ReduceOp::kBitAnd;
+    EXPECT_EQ(route(Collective::kAllReduce, at::kInt), GpuRoute::kHost);
+    call.op = collectives::ReduceOp::kAverage;
+    EXPECT_EQ(route(Collective::kAllReduce, at::kInt), GpuRoute::kHost);
+    call.elements = 0;
+    EXPECT_EQ(route(Collective::kBroadcast, at::kFloat), GpuRoute::kHost);
+  });
+
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(GpuGroup, RanksThatShareAGpuDoWithoutNccl) {
+  World world;
+  const auto body = [](Communicator&, GpuGroup& gpus) {
+    EXPECT_EQ(gpus.route(header_of(values(0, 1 << 20)), Collective::kAllReduce, at::kFloat),
+              GpuRoute::kHost);
+  };
+
+  EXPECT_THAT(run(world, {"a", "a"}, std::nullopt, body, true), Each(IsEmpty()));
+  EXPECT_EQ(world.network.next_id, 0);
+  World other;
+  EXPECT_THAT(run(other, {"a", "a"}, GpuRoute::kNccl, body, true),
+              Each(HasSubstr("ranks 0 and 1: they share the GPU the one")));
+}
+
+TEST(GpuGroup, OtherSizesAreAnErrorBeforeNcclGetsThem) {
+  World world;
+  const auto errors =
+      run(world, {"a", "a"}, GpuRoute::kNccl, [&](Communicator& group, GpuGroup& gpus) {
+        const at::Tensor tensor = values(0, 100 + group.rank());
+        gpus.all_reduce(GpuRoute::kNccl, header_of(tensor), tensor, kStream, a_limit());
+      });
+
+  EXPECT_THAT(errors, Each(HasSubstr("rank(s) 1 called all_reduce")));
+  EXPECT_EQ(world.network.launched(), 0U);
+}
+
+TEST(GpuGroup, AFailureOfNcclReachesAllRanks) {
+  World world;
+  const auto errors =
+      run(world, {"a", "a"}, GpuRoute::kNccl, [&](Communicator& group, GpuGroup& gpus) {
+        const at::Tensor tensor = values(0, 100);
+        // One rank's NCCL gets no half of the other: as if the other's GPU had stopped.
+        if (group.rank() == 0) {
+          collectives::CallHeader call = header_of(tensor);
+          gpus.all_reduce(GpuRoute::kNccl, call, tensor, kStream, a_limit(std::chrono::seconds(1)));
+        } else {
+          collectives::CallHeader call = header_of(tensor);
+          call.route = static_cast<uint8_t>(GpuRoute::kNccl);
+          group.agree(call, Collective::kAllReduce, a_limit());
+          group.barrier(a_limit());
+        }
+      });
+
+  EXPECT_THAT(errors, Each(HasSubstr("is not done after 1000 ms")));
+  EXPECT_EQ(world.network.open, 0) << "nothing stays on a device";
+}
+
+}  // namespace
+}  // namespace smp::dataparallel
