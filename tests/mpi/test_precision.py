@@ -165,13 +165,38 @@ def test_masters_are_clipped_by_their_norm_over_all_partitions(pool, ranks, part
 def test_whole_tensor_optimizers_need_whole_tensors(pool):
     sharded = config(shard_optimizer_state=True)
 
-    errors = pool(2).run("precision_jobs:refuse_per_tensor", sharded, fails=True)
+    errors = pool(2).run("precision_jobs:refuse_per_tensor", sharded, "adafactor", fails=True)
 
-    assert all("FusedLAMB, whose update needs whole parameters" in error for error in errors)
-    masters = pool(1).run("precision_jobs:lamb", config(bf16=True, microbatches=1), 2)
-    plain = pool(1).run("precision_jobs:lamb", config(microbatches=1), 2)
+    assert all("Adafactor, whose update needs whole parameters" in error for error in errors)
+    masters = pool(1).run("precision_jobs:by_norms", config(bf16=True, microbatches=1), "lamb", 2)
+    plain = pool(1).run("precision_jobs:by_norms", config(microbatches=1), "lamb", 2)
     for name, value in plain[0].items():
         torch.testing.assert_close(masters[0][name].float(), value, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("kind", precision_jobs.BY_NORMS)
+@pytest.mark.parametrize(
+    ("ranks", "settings"),
+    [
+        (2, {"shard_optimizer_state": True}),
+        (4, {"shard_optimizer_state": True, "partitions": 2}),
+        (2, {"sharded_data_parallel_degree": 2, **jobs.ALL_SHARDED, **jobs.NO_CLIP}),
+        (4, {"sharded_data_parallel_degree": 2, **jobs.NO_CLIP}),
+        (4, {"sharded_data_parallel_degree": 4, **jobs.ALL_SHARDED, **jobs.NO_CLIP}),
+    ],
+    ids=str,
+)
+def test_norms_of_shards_are_those_of_whole_parameters(pool, ranks, settings, kind):
+    """Some ranks own nothing of the last group, and most parameters lie on several."""
+    found = pool(ranks).run(
+        "precision_jobs:by_norms", config(**{"microbatches": 1, **settings}), kind, 4
+    )
+
+    expected = precision_jobs.by_norms_alone(kind, 4, ranks // settings.get("partitions", 1))
+    for state in found:
+        for name, value in expected.items():
+            # Norms of parts are added up in another order than those of wholes.
+            torch.testing.assert_close(state[name], value, rtol=1e-5, atol=1e-6)
 
 
 def test_stepping_before_the_accumulation_ends_is_refused(pool):

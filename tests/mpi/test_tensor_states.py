@@ -103,7 +103,7 @@ def test_modules_that_begin_in_16_bits_train_without_masters(pool, ranks, presca
 
 
 def test_optimizers_that_look_at_whole_parameters_are_refused(pool):
-    errors = pool(2).run("precision_jobs:refuse_per_tensor", config(fp16=True), fails=True)
+    errors = pool(2).run("precision_jobs:refuse_per_tensor", config(fp16=True), "lamb", fails=True)
 
     assert all("FusedLAMB, whose update needs whole parameters" in error for error in errors)
 

@@ -82,19 +82,56 @@ def tiny_updates(steps: int, rate: float):
     return dict(model.sharded.whole_values()), model.state_dict()
 
 
-def refuse_per_tensor():
+def refuse_per_tensor(kind: str):
+    make = {"adafactor": torch.optim.Adafactor, "lamb": smp.optimizers.FusedLAMB}[kind]
     model = smp.DistributedModel(Chain())
-    smp.DistributedOptimizer(smp.optimizers.FusedLAMB(model.parameters(), lr=0.1))
+    smp.DistributedOptimizer(make(model.parameters(), lr=0.1))
 
 
-def lamb(steps: int):
-    model = smp.DistributedModel(Short())
-    optimizer = smp.DistributedOptimizer(smp.optimizers.FusedLAMB(model.parameters(), lr=0.1))
+#: By norms of whole parameters, in groups of different settings; the last group is of one bias.
+BY_NORMS = {
+    "lamb": lambda groups: smp.optimizers.FusedLAMB(groups, lr=0.1, weight_decay=0.1),
+    "nvlamb": lambda groups: smp.optimizers.FusedLAMB(groups, lr=0.1, use_nvlamb=True,
+                                                      max_grad_norm=0.5),
+    "novograd": lambda groups: smp.optimizers.FusedNovoGrad(groups, lr=0.1, weight_decay=0.1),
+    "largest": lambda groups: smp.optimizers.FusedNovoGrad(groups, lr=0.1, norm_type=0),
+}  # fmt: skip
+
+
+def groups_of(model):
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return [{"params": parameters[:2]}, {"params": parameters[2:-1], "weight_decay": 0.0},
+            {"params": parameters[-1:]}]  # fmt: skip
+
+
+def by_norms(kind: str, steps: int):
+    """The trained model, and the state of its optimizer saved and taken again on the way."""
+    module = Short()
+    if smp.pp_size() > 1:
+        split_over_partitions(module)
+    model = smp.DistributedModel(module)
+    optimizer = smp.DistributedOptimizer(BY_NORMS[kind](groups_of(model)))
     for step in range(steps):
+        if step == 2:
+            saved = optimizer.state_dict()
+            for held in optimizer.optimizer.state.values():
+                held.clear()
+            optimizer.load_state_dict(saved)
         optimizer.zero_grad()
         float_step(model, batch(step, smp.dp_rank()))
         optimizer.step()
     return model.state_dict()
+
+
+def by_norms_alone(kind: str, steps: int, replicas: int):
+    module = Short()
+    optimizer = BY_NORMS[kind](groups_of(module))
+    for step in range(steps):
+        optimizer.zero_grad()
+        for replica in range(replicas):
+            (module(batch(step, replica))["out"][0].sum() / replicas).backward()
+        optimizer.step()
+    return module.state_dict()
 
 
 def step_too_early():

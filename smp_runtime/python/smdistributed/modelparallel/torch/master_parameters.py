@@ -24,6 +24,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
+from smdistributed.modelparallel.torch.optimizers import FusedWithNorms, Tensors, WholeNorms
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -55,6 +56,8 @@ class MasterParameters:
         self._refuse_unfit()
         self.original_groups = [list(group["params"]) for group in optimizer.param_groups]
         self.runs = self._cut()
+        if isinstance(optimizer, FusedWithNorms):
+            optimizer.norms = MasterNorms(self)
         masters = sharded.store.masters()
         early = dict(optimizer.state)
         optimizer.state.clear()
@@ -68,15 +71,21 @@ class MasterParameters:
             run.parameter = nn.Parameter(value)
             optimizer.param_groups[run.group]["params"].append(run.parameter)
             self._keep_early_state(run, early)
+        self._number_of_run: dict[torch.Tensor | None, int] = {
+            run.parameter: run.pieces[0].parameter for run in self.runs
+        }
 
     def _refuse_unfit(self) -> None:
         kind = type(self.optimizer).__name__
         cut = max(self._sharded.plan.degree, self._sharded.plan.own_degree, ranks.tp_size()) > 1
-        if cut and any(name in kind.lower() for name in _PER_TENSOR):
+        whole = any(name in kind.lower() for name in _PER_TENSOR)
+        by_norms = isinstance(self.optimizer, FusedWithNorms) and ranks.tp_size() == 1
+        if cut and whole and not by_norms:
             raise SMPUnsupportedError(
                 f"smp.DistributedOptimizer got {kind}, whose update needs whole parameters; shards "
                 "and slices of layers cut them. Use an element-wise optimizer such as Adam, or "
-                "neither sharding nor tensor parallelism"
+                "neither sharding nor tensor parallelism; FusedLAMB and FusedNovoGrad of "
+                "smp.optimizers go with sharding alone"
             )
         known = self._sharded.number_of
         for group in self.optimizer.param_groups:
@@ -106,7 +115,7 @@ class MasterParameters:
                 continue
             last = runs[-1] if runs else None
             joins = (
-                not broken
+                not (broken or isinstance(self.optimizer, FusedWithNorms))
                 and self._sharded.degree_of(piece.parameter) > 1
                 and last is not None
                 and (last.arena, last.group) == (piece.arena, group)
@@ -128,6 +137,15 @@ class MasterParameters:
             for key, value in (whole or {}).items():
                 part, sliced = part_of(value, piece, self._sharded.shapes[piece.parameter])
                 self.put_state(run, piece, key, part, sliced=sliced)
+
+    @property
+    def parameter_count(self) -> int:
+        """Of this partition of the model."""
+        return len(self._sharded.parameters)
+
+    def number_of_run(self, parameter: torch.Tensor) -> int:
+        """Of the parameter to which a run belongs, where each belongs to one."""
+        return self._number_of_run[parameter]
 
     def put_state(
         self, run: Run, piece: _runtime.OwnedPiece, key: str, value: Any, *, sliced: bool
@@ -254,6 +272,15 @@ class MasterParameters:
         return [run.slice_of(piece, grad)
                 for piece, here in zip(run.pieces, counted, strict=True) if here]  # fmt: skip
 
+    def norms_by_number(self, powers: torch.Tensor, norm_type: float) -> torch.Tensor:
+        """Norms by the parameters' numbers, of ``powers``: what this rank's pieces add to them, or
+        the largest elements for the infinite norm. Collective over the shard group."""
+        largest = math.isinf(norm_type)
+        if self._sharded.groups.words is not None:
+            operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
+            dist.all_reduce(powers, operation, group=self._sharded.groups.words)
+        return powers if largest else powers ** (1 / norm_type)
+
     def _groups_of_one_copy(self) -> list[dist.ProcessGroup]:
         groups: list[dist.ProcessGroup] = []
         if self._sharded.groups.words is not None:
@@ -284,6 +311,26 @@ class MasterParameters:
             else:
                 flat.append(torch.cat(parts) if parts else torch.empty(0))
         return flat
+
+
+class MasterNorms(WholeNorms):
+    """Norms of whole parameters where runs of one parameter each are stepped: over all shards."""
+
+    def __init__(self, masters: MasterParameters) -> None:
+        self._masters = masters
+
+    def of(self, parameters: Tensors, values: Tensors, norm_type: float = 2.0) -> Tensors:
+        """All ranks of a shard group call it for the same parameters, whatever they own."""
+        powers = torch.zeros(self._masters.parameter_count, dtype=torch.float64)
+        numbers = [self._masters.number_of_run(parameter) for parameter in parameters]
+        if values:
+            norms = torch.stack([n.double() for n in torch._foreach_norm(values, norm_type)]).cpu()
+            powers[numbers] = norms if math.isinf(norm_type) else norms**norm_type
+        whole = self._masters.norms_by_number(powers, norm_type)
+        return [whole[n].to(value) for n, value in zip(numbers, values, strict=True)]
+
+    def of_gradients(self, parameters: Tensors) -> float:
+        return self._masters.norm(2)
 
 
 def part_of(value: Any, piece: _runtime.OwnedPiece, shape: tuple[int, ...]) -> tuple[Any, bool]:

@@ -21,6 +21,7 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_a
 from smdistributed.modelparallel.torch.state_mod import state
 
 Tensors = list[torch.Tensor]
+Lists = list[tuple[Tensors, Tensors]]
 
 
 class _Fused(Optimizer):
@@ -52,15 +53,17 @@ class _Fused(Optimizer):
         self._before_update()
         for group in self.param_groups:
             group["step"] = group.get("step", 0) + 1
-            for parameters in _by_type(group["params"]):
-                grads = [_grad(parameter) for parameter in parameters]
-                self._update(group, parameters, grads)
+            self._update(group, [
+                (parameters, [_grad(parameter) for parameter in parameters])
+                for parameters in _by_type(group["params"])
+            ])  # fmt: skip
         return loss
 
     def _before_update(self) -> None:
         """For what needs the gradients of all groups."""
 
-    def _update(self, group: dict[str, Any], parameters: Tensors, grads: Tensors) -> None:
+    def _update(self, group: dict[str, Any], lists: Lists) -> None:
+        """Steps the parameters of a group: with their gradients, in lists of one type each."""
         raise NotImplementedError
 
     def _moments(self, parameters: Tensors, name: str) -> Tensors:
@@ -124,26 +127,71 @@ class FusedAdam(_Fused):
             lr=lr, bias_correction=bias_correction, betas=betas, eps=eps, weight_decay=weight_decay,
         )  # fmt: skip
 
-    def _update(self, group: dict[str, Any], parameters: Tensors, grads: Tensors) -> None:
+    def _update(self, group: dict[str, Any], lists: Lists) -> None:
         beta1, beta2 = group["betas"]
         corrected = group["bias_correction"]
-        _runtime.adam_step(
-            parameters,
-            grads,
-            self._moments(parameters, "exp_avg"),
-            self._moments(parameters, "exp_avg_sq"),
-            rate=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            epsilon=group["eps"],
-            decay=group["weight_decay"],
-            decoupled=self._decoupled,
-            scale1=1 - beta1 ** group["step"] if corrected else 1.0,
-            scale2=1 - beta2 ** group["step"] if corrected else 1.0,
-        )
+        for parameters, grads in lists:
+            _runtime.adam_step(
+                parameters,
+                grads,
+                self._moments(parameters, "exp_avg"),
+                self._moments(parameters, "exp_avg_sq"),
+                rate=group["lr"],
+                beta1=beta1,
+                beta2=beta2,
+                epsilon=group["eps"],
+                decay=group["weight_decay"],
+                decoupled=self._decoupled,
+                scale1=1 - beta1 ** group["step"] if corrected else 1.0,
+                scale2=1 - beta2 ** group["step"] if corrected else 1.0,
+            )
 
 
-class FusedLAMB(_Fused):
+class WholeNorms:
+    """Norms of whole parameters where the model's own are stepped: of those that tensor ranks hold
+    slices of, over all slices."""
+
+    def of(self, parameters: Tensors, values: Tensors, norm_type: float = 2.0) -> Tensors:
+        """The norms of ``values``, one a parameter. Collective over the tensor-parallel group,
+        whose ranks hold slices of the same parameters."""
+        norms = list(torch._foreach_norm(values, norm_type)) if values else []
+        if not state.initialized or ranks.tp_size() == 1:
+            return norms
+        sliced = [n for n, p in enumerate(parameters) if distribution_axis(p) is not None]
+        if not sliced:
+            return norms
+        largest = norm_type == float("inf")
+        parts = torch.stack([norms[n].double() for n in sliced])
+        parts = parts if largest else parts.square()
+        group = state.require_initialized("a fused optimizer").groups.internal_group("TP")
+        dist.all_reduce(parts, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=group)
+        whole = parts if largest else parts.sqrt()
+        for n, norm in zip(sliced, whole.unbind(), strict=True):
+            norms[n] = norm.to(norms[n].dtype)
+        return norms
+
+    def of_gradients(self, parameters: Tensors) -> float:
+        """The 2-norm of all gradients of the model. Collective over the model-parallel group."""
+        # One of the tensor ranks speaks for what all of them hold.
+        own = _with_grad(parameters)
+        grads = [_grad(p) for p in own if not state.initialized or _counts_here(p)]
+        square = torch.zeros(1, dtype=torch.float64)
+        for norm in torch._foreach_norm(grads) if grads else ():
+            square += norm.double().cpu().square()
+        if state.initialized and ranks.mp_size() > 1:
+            groups = state.require_initialized("a fused optimizer").groups
+            dist.all_reduce(square, group=groups.object_group("MP"))
+        return square.sqrt().item()
+
+
+class FusedWithNorms(_Fused):
+    """An optimizer that looks at whole parameters, by their norms alone: so it can step shards."""
+
+    norms: WholeNorms = WholeNorms()
+    """Where the norms come from."""
+
+
+class FusedLAMB(FusedWithNorms):
     """LAMB (arXiv:1904.00962): Adam's direction, scaled per parameter by norm over norm.
 
     Gradients are first clipped to ``max_grad_norm`` by their norm over all parameters of the model,
@@ -179,18 +227,25 @@ class FusedLAMB(_Fused):
         )  # fmt: skip
 
     def _before_update(self) -> None:
-        # One of the tensor ranks speaks for what all of them hold.
-        own = [p for group in self.param_groups for p in _with_grad(group["params"])]
-        grads = [_grad(p) for p in own if not state.initialized or _counts_here(p)]
-        square = torch.zeros(1, dtype=torch.float64)
-        for norm in torch._foreach_norm(grads) if grads else ():
-            square += norm.double().cpu().square()
-        if state.initialized and ranks.mp_size() > 1:
-            groups = state.require_initialized("FusedLAMB").groups
-            dist.all_reduce(square, group=groups.object_group("MP"))
-        self._norm = square.sqrt().item()
+        self._norm = self.norms.of_gradients([p for g in self.param_groups for p in g["params"]])
 
-    def _update(self, group: dict[str, Any], parameters: Tensors, grads: Tensors) -> None:
+    def _update(self, group: dict[str, Any], lists: Lists) -> None:
+        directions = [self._direction(group, *one) for one in lists]
+        if group["weight_decay"] != 0 or self._nvlamb:
+            parameters = [p for own, _ in lists for p in own]
+            changes = [change for own in directions for change in own]
+            weights = self.norms.of(parameters, parameters)
+            lengths = self.norms.of(parameters, changes)
+            ratios = [
+                torch.where((weight > 0) & (length > 0), weight / length, torch.ones_like(weight))
+                for weight, length in zip(weights, lengths, strict=True)
+            ]
+            for change, ratio in zip(changes, ratios, strict=True):
+                change.mul_(ratio)
+        for (parameters, _), direction in zip(lists, directions, strict=True):
+            torch._foreach_add_(parameters, direction, alpha=-group["lr"])
+
+    def _direction(self, group: dict[str, Any], parameters: Tensors, grads: Tensors) -> Tensors:
         most, decay = group["max_grad_norm"], group["weight_decay"]
         if most and self._norm > most:
             grads = list(torch._foreach_mul(grads, most / self._norm))
@@ -200,23 +255,13 @@ class FusedLAMB(_Fused):
         direction = self._adam_direction(group, parameters, grads, own_share)
         if decay != 0 and self._decoupled:
             torch._foreach_add_(direction, parameters, alpha=decay)
-        if decay != 0 or self._nvlamb:
-            ratios = [
-                torch.where((weight > 0) & (change > 0), weight / change, torch.ones_like(weight))
-                for weight, change in zip(
-                    _whole_norms(parameters, parameters),
-                    _whole_norms(parameters, direction),
-                    strict=True,
-                )
-            ]
-            torch._foreach_mul_(direction, ratios)
-        torch._foreach_add_(parameters, direction, alpha=-group["lr"])
+        return direction
 
 
 FusedLamb = FusedLAMB
 
 
-class FusedNovoGrad(_Fused):
+class FusedNovoGrad(FusedWithNorms):
     """NovoGrad (arXiv:1905.11286): the second moment is one number a parameter, the norm of its
     gradient, smoothed.
 
@@ -252,9 +297,18 @@ class FusedNovoGrad(_Fused):
             weight_decay=weight_decay, grad_averaging=grad_averaging,
         )  # fmt: skip
 
-    def _update(self, group: dict[str, Any], parameters: Tensors, grads: Tensors) -> None:
+    def _update(self, group: dict[str, Any], lists: Lists) -> None:
+        norms = iter(self.norms.of(
+            [p for own, _ in lists for p in own], [g for _, own in lists for g in own],
+            self._norm_type,
+        ))  # fmt: skip
+        for parameters, grads in lists:
+            self._update_alike(group, parameters, grads, [next(norms) for _ in parameters])
+
+    def _update_alike(
+        self, group: dict[str, Any], parameters: Tensors, grads: Tensors, norms: Tensors
+    ) -> None:
         (beta1, beta2), decay = group["betas"], group["weight_decay"]
-        norms = _whole_norms(parameters, grads, self._norm_type)
         smoothed = self._smoothed(parameters, norms, beta2)
         corrected = group["bias_correction"]
         scale1 = 1 - beta1 ** group["step"] if corrected else 1.0
@@ -303,28 +357,6 @@ def _grad(parameter: torch.Tensor) -> torch.Tensor:
 
 def _counts_here(parameter: torch.Tensor) -> bool:
     return distribution_axis(parameter) is not None or ranks.tp_rank() == 0
-
-
-def _whole_norms(parameters: Tensors, values: Tensors, norm_type: float = 2.0) -> Tensors:
-    """The norms of ``values``, one a parameter; over all slices where tensor ranks hold slices.
-
-    Collective over the tensor-parallel group, whose ranks hold slices of the same parameters.
-    """
-    norms = list(torch._foreach_norm(values, norm_type))
-    if not state.initialized or ranks.tp_size() == 1:
-        return norms
-    sliced = [n for n, p in enumerate(parameters) if distribution_axis(p) is not None]
-    if not sliced:
-        return norms
-    largest = norm_type == float("inf")
-    parts = torch.stack([norms[n].double() for n in sliced])
-    parts = parts if largest else parts.square()
-    group = state.require_initialized("a fused optimizer").groups.internal_group("TP")
-    dist.all_reduce(parts, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=group)
-    whole = parts if largest else parts.sqrt()
-    for n, norm in zip(sliced, whole.unbind(), strict=True):
-        norms[n] = norm.to(norms[n].dtype)
-    return norms
 
 
 def _by_type(parameters: Iterable[torch.Tensor]) -> Iterator[Tensors]:
