@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters gathered in three steps between hosts, which are network namespaces."""
+"""Parameters gathered between hosts, which are network namespaces."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ LACKS = lacks()
 
 
 @pytest.mark.skipif(bool(LACKS), reason=LACKS)
-def test_three_steps_between_hosts_gather_what_one_process_has(tmp_path) -> None:
+@pytest.mark.parametrize("backend", ["auto", "gloo"])
+def test_three_steps_between_hosts_gather_what_one_process_has(tmp_path, backend) -> None:
+    """gloo's steps are ours; what is used without asking, smddp, makes its own."""
     with NetHosts(2) as hosts:
-        outcomes = hosts.run([sys.executable, str(JOBS / "three_steps.py"), str(tmp_path)],
+        outcomes = hosts.run([sys.executable, str(JOBS / "three_steps.py"), str(tmp_path), backend],
                              ranks_each=2, SMP_TIMEOUT_SECONDS="120")  # fmt: skip
 
     assert [code for code, _ in outcomes] == [0] * 4, outcomes
     wanted, losses = sharding_jobs.alone("strange", "sign", 4, replicas=4, microbatches=2)
     for rank in range(4):
-        state, own_losses, within, across = torch.load(tmp_path / f"{rank}.pt")
-        assert within == [rank // 2 * 2, rank // 2 * 2 + 1]
-        assert across == [rank % 2, rank % 2 + 2]
+        state, own_losses, name, within, across = torch.load(tmp_path / f"{rank}.pt")
+        assert name == ("gloo" if backend == "gloo" else "smddp")
+        assert within == ([rank // 2 * 2, rank // 2 * 2 + 1] if backend == "gloo" else None)
+        assert across == ([rank % 2, rank % 2 + 2] if backend == "gloo" else None)
         for name, value in wanted.items():
             assert name == "seen" or torch.equal(state[name], value), (rank, name)
         assert own_losses == [both[2 * rank : 2 * rank + 2] for both in losses]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of several hosts that trains with its parameters sharded over all ranks: three_steps.py
-FOLDER. Rank 0 leaves there what was trained, and which groups were used."""
+FOLDER BACKEND. Each rank leaves there what was trained, and which groups were used."""
 
 import sys
 from pathlib import Path
@@ -12,13 +12,14 @@ from sharding_jobs import train
 
 def main() -> None:
     smp.init({"ddp": True, "sharded_data_parallel_degree": 4, "microbatches": 2,
-              "sdp_param_persistence_threshold": 0, "sdp_gradient_clipping": 0})  # fmt: skip
+              "sdp_param_persistence_threshold": 0, "sdp_gradient_clipping": 0,
+              "ddp_dist_backend": sys.argv[2]})  # fmt: skip
     state, losses, *_ = train("strange", "sign", 4)
     assert smp.state.model is not None
     groups = smp.state.model.sharded.groups
-    within = torch.distributed.get_process_group_ranks(groups.within_host)
-    across = torch.distributed.get_process_group_ranks(groups.across_hosts)
-    result = (state, losses, within, across)
+    steps = [None if group is None else torch.distributed.get_process_group_ranks(group)
+             for group in (groups.within_host, groups.across_hosts)]  # fmt: skip
+    result = (state, losses, torch.distributed.get_backend(groups.shards), *steps)
     torch.save(result, Path(sys.argv[1]) / f"{smp.rank()}.pt")
 
 

@@ -57,9 +57,11 @@ def backend_for(requested: str) -> str:
 class Groups:
     """The groups of one rank. Groups with the same ranks and purpose share one c10d group."""
 
-    def __init__(self, mesh: _runtime.Mesh, rank: int, backend: str, timeout: timedelta) -> None:
+    def __init__(
+        self, mesh: _runtime.Mesh, rank: int, requested: str, backend: str, timeout: timedelta
+    ) -> None:
         self._rank = rank
-        self._backend = backend
+        self._requested, self._backend = requested, backend
         self._timeout = timeout
         self._mesh = mesh
         self._ranks = {
@@ -101,9 +103,19 @@ class Groups:
         """A fresh Gloo group of the caller's own. Collective over the group."""
         return _new_group(self._ranks[kind], "gloo", timeout)
 
-    def group_of(self, purpose: str, ranks: list[int]) -> dist.ProcessGroup:
+    @property
+    def shares_by_host(self) -> bool:
+        """Whether groups for shared state are ``smddp``'s, which cross between hosts once. They are
+        on the CPU, unless the job asks for another backend: ranks of a host then share memory."""
+        on_cpu = self._requested == "auto" and not torch.cuda.is_available()
+        return on_cpu or self._requested == "smddp"
+
+    def group_of(
+        self, purpose: str, ranks: list[int], *, by_host: bool = True
+    ) -> dist.ProcessGroup:
         """A group of our own for tensors of the model, of any ranks. Collective over them."""
-        return self._made_for(purpose, ranks, self._backend)
+        ours = by_host and self.shares_by_host
+        return self._made_for(purpose, ranks, backend_for("smddp") if ours else self._backend)
 
     def cpu_group_of(self, purpose: str, ranks: list[int]) -> dist.ProcessGroup:
         """The same for tensors on the CPU."""

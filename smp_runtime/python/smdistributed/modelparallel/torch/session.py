@@ -191,7 +191,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
             timeout=timeout,
         )
     mesh = _runtime.Mesh(parallel, identity.size)
-    groups = Groups(mesh, identity.rank, backend, timeout)
+    groups = Groups(mesh, identity.rank, parallel.ddp_dist_backend, backend, timeout)
     groups.object_group("WORLD")
     if parallel.ddp:
         for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP"):

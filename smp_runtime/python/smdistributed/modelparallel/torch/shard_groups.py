@@ -111,11 +111,14 @@ def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> Sha
     groups, own, degree = session.groups, session.identity.rank, len(shard_ranks)
     shards = words = replicas = across = within = None
     if degree > 1:
-        shards = groups.group_of("shards", shard_ranks)
-        words = groups.cpu_group_of("shard words", shard_ranks)
         local_size = session.identity.local_size or 1
         steps = host_steps(shard_ranks, own, local_size)
-        if state.cfg.sdp_hierarchical_allgather and steps is not None:
+        by_host = state.cfg.sdp_hierarchical_allgather or steps is None
+        shards = groups.group_of("shards", shard_ranks, by_host=by_host)
+        words = groups.cpu_group_of("shard words", shard_ranks)
+        if groups.shares_by_host and by_host:
+            pass  # the group makes the steps itself
+        elif by_host and steps is not None:
             across = groups.group_of("shards across hosts", steps[0])
             within = groups.group_of("shards within a host", steps[1])
         elif len({rank // local_size for rank in shard_ranks}) > 1 and own == 0:
