@@ -22,6 +22,7 @@ struct AdamPiece {
 using AdamTable = cuda::PieceTable<AdamPiece>;
 
 struct AdamNumbers {
+  double factor = 1;  ///< of gradients: what unscales or clips them
   double rate = 0;
   double beta1 = 0;
   double beta2 = 0;
@@ -44,6 +45,7 @@ SMP_ON_BOTH void adam_block(const Lanes& lanes, const AdamTable& table, std::int
   const auto* const gradient = static_cast<const T*>(piece.gradient);
   auto* const first = static_cast<T*>(piece.first);
   auto* const second = static_cast<T*>(piece.second);
+  const W factor = static_cast<W>(numbers.factor);
   const W beta1 = static_cast<W>(numbers.beta1);
   const W beta2 = static_cast<W>(numbers.beta2);
   const W share1 = static_cast<W>(1 - numbers.beta1);
@@ -56,7 +58,7 @@ SMP_ON_BOTH void adam_block(const Lanes& lanes, const AdamTable& table, std::int
   const W rate = static_cast<W>(numbers.rate);
   for (std::int64_t i = range.begin + lanes.first(); i < range.end; i += lanes.count()) {
     const W weight = static_cast<W>(parameter[i]) * shrink;
-    const W slope = static_cast<W>(gradient[i]) + added * weight;
+    const W slope = static_cast<W>(gradient[i]) * factor + added * weight;
     const W mean = static_cast<W>(first[i]) * beta1 + share1 * slope;
     const W square = static_cast<W>(second[i]) * beta2 + share2 * slope * slope;
     const W direction = mean / scale1 / (std::sqrt(square) / root2 + epsilon);

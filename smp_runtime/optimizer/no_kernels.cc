@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for this folder's .cu files in a build without CUDA, where nothing gets here.
 #include "smp_runtime/optimizer/adam_kernel.h"
-#include "smp_runtime/optimizer/scaling_kernel.h"
+#include "smp_runtime/optimizer/squares_kernel.h"
 
 namespace smp::optimizer {
 
@@ -9,9 +9,8 @@ void launch_adam(cuda::NumberType, const std::vector<AdamPiece>&, const AdamNumb
                  cuda::Stream) {
   cuda::refuse_launch("launch_adam");
 }
-void launch_scale(cuda::NumberType, const std::vector<ScaledPiece>&, double, double*,
-                  cuda::Stream) {
-  cuda::refuse_launch("launch_scale");
+void launch_squares(cuda::NumberType, const std::vector<SquaredPiece>&, double*, cuda::Stream) {
+  cuda::refuse_launch("launch_squares");
 }
 
 }  // namespace smp::optimizer

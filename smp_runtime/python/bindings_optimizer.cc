@@ -6,7 +6,7 @@
 
 #include "smp_runtime/cuda/built.h"
 #include "smp_runtime/optimizer/adam.h"
-#include "smp_runtime/optimizer/scaling.h"
+#include "smp_runtime/optimizer/squares.h"
 #include "smp_runtime/python/bindings.h"
 
 namespace smp::python {
@@ -20,9 +20,10 @@ void bind_optimizer(py::module_& module) {
       "adam_step",
       [](const Tensors& parameters, const Tensors& gradients, const Tensors& first,
          const Tensors& second, double rate, double beta1, double beta2, double epsilon,
-         double decay, bool decoupled, double scale1, double scale2) {
+         double decay, bool decoupled, double scale1, double scale2, double factor) {
         optimizer::adam_step(parameters, gradients, first, second,
-                             {.rate = rate,
+                             {.factor = factor,
+                              .rate = rate,
                               .beta1 = beta1,
                               .beta2 = beta2,
                               .epsilon = epsilon,
@@ -33,11 +34,10 @@ void bind_optimizer(py::module_& module) {
       },
       py::arg("parameters"), py::arg("gradients"), py::arg("first"), py::arg("second"),
       py::kw_only(), py::arg("rate"), py::arg("beta1"), py::arg("beta2"), py::arg("epsilon"),
-      py::arg("decay"), py::arg("decoupled"), py::arg("scale1"), py::arg("scale2"), no_gil(),
-      "One step of Adam, in place.");
-  module.def("scale_and_measure", &optimizer::scale_and_measure, py::arg("tensors"),
-             py::arg("factor"), no_gil(),
-             "Multiplies in place; returns the sum of squares afterwards.");
+      py::arg("decay"), py::arg("decoupled"), py::arg("scale1"), py::arg("scale2"),
+      py::arg("factor") = 1.0, no_gil(), "One step of Adam, in place.");
+  module.def("sum_of_squares", &optimizer::sum_of_squares, py::arg("tensors"), no_gil(),
+             "Of all elements, in 64 bits.");
 }
 
 }  // namespace smp::python

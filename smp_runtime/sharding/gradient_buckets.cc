@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/sum.h>
 
 namespace smp::sharding {
 namespace {
@@ -42,7 +41,7 @@ void GradientBuckets::launch() {
     rows.push_back(contribution.flat.view({degree, -1}));
   }
   const at::Tensor sent = rows.size() == 1 ? rows[0] : at::cat(rows, 1);
-  bucket.pending = exchange_.start_reduce(bucket.units[0], sent);
+  bucket.pending = exchange_.start_reduce(bucket.units[0], sent, size_of_(bucket.units[0]).master);
   filling_.clear();
   elements_ = 0;
   inflight_.push_back(std::move(bucket));
@@ -52,8 +51,7 @@ void GradientBuckets::launch() {
 void GradientBuckets::finish_oldest() {
   Bucket bucket = std::move(inflight_.front());
   inflight_.pop_front();
-  const at::Tensor arrived = exchange_.wait(bucket.pending);
-  const at::Tensor sum = at::sum(arrived, {0}, /*keepdim=*/false, size_of_(bucket.units[0]).master);
+  const at::Tensor sum = exchange_.wait(bucket.pending);
   std::int64_t offset = 0;
   for (const int unit : bucket.units) {
     const std::int64_t shard = size_of_(unit).shard;

@@ -156,9 +156,8 @@ class ParameterStore::Core {
       if (unit.always_live) live_->check_untouched(unit);
       if (!unit.own.is_same(unit.master)) unit.own.copy_(unit.master);
       if (!unit.always_live || unit.layout.degree == 1) continue;
-      // A gather into memory that it also reads is nothing to rely on.
-      unit.pending = unit.holders.exchange->start_gather(static_cast<int>(number), unit.full,
-                                                         unit.own.clone());
+      unit.pending =
+          unit.holders.exchange->start_gather(static_cast<int>(number), unit.full, unit.own);
     }
     for (ShardedUnit& unit : units_) {
       if (unit.pending) unit.holders.exchange->wait(unit.pending);

@@ -7,6 +7,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/sum.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -27,6 +28,10 @@ at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view(at::kByte); }
 
 std::int64_t bytes_of(const at::Tensor& tensor) {
   return static_cast<std::int64_t>(tensor.nbytes());
+}
+
+bool is_gloo(c10d::ProcessGroup& group, at::DeviceType device) {
+  return group.getBackend(device)->getBackendName() == "gloo";
 }
 
 c10::intrusive_ptr<c10d::Work> gather_bytes(c10d::ProcessGroup& group, const at::Tensor& full,
@@ -55,7 +60,6 @@ ShardExchange::ShardExchange(ExchangeOptions options)
       replicas_(resolve(options_.replica_group)),
       across_(resolve(options_.across_hosts_group)),
       within_(resolve(options_.within_host_group)) {
-  SMP_CHECK(!shards_ == !words_, "a shard group without a group for its words");
   SMP_CHECK(!across_ == !within_, "a gather in steps needs both of its groups");
 }
 ShardExchange::~ShardExchange() = default;
@@ -69,6 +73,7 @@ ShardExchange::Pending ShardExchange::announce(int unit, ExchangeKind kind) {
   Pending pending;
   pending.unit_ = unit;
   pending.kind_ = kind;
+  if (!words_) return pending;
   pending.words_sent_ = at::empty({degree() * kWords}, at::kLong);
   ++sequence_;
   auto* word = pending.words_sent_.data_ptr<std::int64_t>();
@@ -78,10 +83,15 @@ ShardExchange::Pending ShardExchange::announce(int unit, ExchangeKind kind) {
     word[2] = unit;
   }
   pending.words_ = at::empty({degree() * kWords}, at::kLong);
-  // Straight to everybody: in a ring each word would queue behind what hosts send meanwhile, once
-  // a step of the ring.
-  std::vector<std::int64_t> equal;
-  pending.word_work_ = words_->alltoall_base(pending.words_, pending.words_sent_, equal, equal);
+  if (is_gloo(*words_, at::kCPU)) {
+    // Straight to everybody: in a ring each word would queue behind what hosts send meanwhile, once
+    // a step of the ring.
+    std::vector<std::int64_t> equal;
+    pending.word_work_ = words_->alltoall_base(pending.words_, pending.words_sent_, equal, equal);
+  } else {
+    at::Tensor own = pending.words_sent_.narrow(0, 0, kWords);
+    pending.word_work_ = words_->_allgather_base(pending.words_, own);
+  }
   return pending;
 }
 
@@ -92,7 +102,10 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   pending.input_ = shard;
   traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
   if (!across_) {
-    pending.work_ = gather_bytes(*shards_, full, shard);
+    // Of gloo, a gather into memory that it also reads is nothing to rely on.
+    const bool apart = !shard.is_alias_of(full) || !is_gloo(*shards_, full.device().type());
+    if (!apart) pending.input_ = shard.clone();
+    pending.work_ = gather_bytes(*shards_, full, pending.input_);
     return pending;
   }
   pending.staged_ = at::empty({across_->getSize() * shard.numel()}, shard.options());
@@ -100,11 +113,19 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   return pending;
 }
 
-ShardExchange::Pending ShardExchange::start_reduce(int unit, const at::Tensor& contributions) {
+ShardExchange::Pending ShardExchange::start_reduce(int unit, const at::Tensor& contributions,
+                                                   at::ScalarType sum_type) {
   Pending pending = announce(unit, ExchangeKind::kReduce);
   pending.input_ = contributions;
-  pending.output_ = at::empty_like(contributions);
+  pending.sum_type_ = sum_type;
   traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
+  const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4;
+  if (wide && !is_gloo(*shards_, contributions.device().type())) {
+    pending.output_ = at::empty({contributions.size(1)}, contributions.options());
+    pending.work_ = shards_->_reduce_scatter_base(pending.output_, pending.input_);
+    return pending;
+  }
+  pending.output_ = at::empty_like(contributions);
   at::Tensor output = as_bytes(pending.output_);
   at::Tensor input = as_bytes(contributions);
   std::vector<std::int64_t> equal;
@@ -119,12 +140,14 @@ at::Tensor ShardExchange::wait(Pending& pending) {
         "there. Every rank of it makes the same calls of the model",
         describe(static_cast<std::int64_t>(pending.kind_), pending.unit_), why);
   };
-  try {
-    pending.word_work_->wait();
-  } catch (const std::exception& error) {
-    fail(error.what());
+  if (pending.word_work_) {
+    try {
+      pending.word_work_->wait();
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+    check_words(pending);
   }
-  check_words(pending);
   try {
     pending.work_->wait();
     if (pending.staged_.defined()) {
@@ -144,6 +167,9 @@ at::Tensor ShardExchange::wait(Pending& pending) {
     fail(error.what());
   }
   at::Tensor output = std::move(pending.output_);
+  if (pending.kind_ == ExchangeKind::kReduce && output.dim() == 2) {
+    output = at::sum(output, {0}, /*keepdim=*/false, pending.sum_type_);
+  }
   pending = Pending();
   return output;
 }

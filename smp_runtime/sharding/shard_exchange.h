@@ -24,8 +24,9 @@ namespace smp::sharding {
 enum class ExchangeKind : std::int64_t { kGather = 1, kReduce = 2 };
 
 struct ExchangeOptions {
-  std::string shard_group;    ///< registered c10d group; empty for a group of one
-  std::string word_group;     ///< the same ranks, on the CPU; empty for a group of one
+  std::string shard_group;  ///< registered c10d group; empty for a group of one
+  /// The same ranks, on the CPU. Empty for a group of one, and where no rank can be elsewhere.
+  std::string word_group;
   std::string replica_group;  ///< ranks with the same shard in other groups; empty for none
   /// Three-step gather, where a shard group spans hosts evenly: ranks with the same number on each
   /// host, and the ranks of one host. Both empty: one flat gather.
@@ -59,6 +60,7 @@ class ShardExchange {
     ExchangeKind kind_ = ExchangeKind::kGather;
     at::Tensor words_sent_, words_;
     at::Tensor input_, output_;
+    at::ScalarType sum_type_ = at::ScalarType::Undefined;
     at::Tensor staged_;  ///< of a gather in steps: what came across hosts
     c10::intrusive_ptr<c10d::Work> word_work_;
     c10::intrusive_ptr<c10d::Work> work_;
@@ -67,17 +69,19 @@ class ShardExchange {
   [[nodiscard]] int degree() const;
   [[nodiscard]] int replicas() const;
 
-  /// `full` [degree * s] becomes all ranks' `shard` [s], in rank order.
+  /// `full` [degree * s] becomes all ranks' `shard` [s], in rank order; `shard` may be its part of
+  /// `full`.
   Pending start_gather(int unit, const at::Tensor& full, const at::Tensor& shard);
 
-  /// `contributions` is [degree, s]: row i goes to rank i. What arrives is [degree, s], one row of
-  /// each rank, to be added up by the caller in rank order, in the precision it likes. The bytes
-  /// sent are those of a ring reduce-scatter, (degree - 1) / degree of the input; gloo's own
-  /// sends twice that.
-  Pending start_reduce(int unit, const at::Tensor& contributions);
+  /// `contributions` is [degree, s]: row i goes to rank i, which gets the sum [s] of all, added up
+  /// in `sum_type`. The bytes sent are those of a ring reduce-scatter, (degree - 1) / degree of the
+  /// input; gloo's own sends twice that, and a narrower type would be rounded at each step, so
+  /// there rows are swapped and added up here.
+  Pending start_reduce(int unit, const at::Tensor& contributions, at::ScalarType sum_type);
 
-  /// Blocks until `pending` is there. Throws UserCodeError, naming units and ranks, if another rank
-  /// is at another call, and HostError if one was lost or did not come in time.
+  /// Blocks until `pending` is there: what was gathered, or the sum. Throws UserCodeError, naming
+  /// units and ranks, if another rank is at another call, and HostError if one was lost or did not
+  /// come in time.
   at::Tensor wait(Pending& pending);
 
   /// A sum under way. Its tensor is kept alive until wait() returns.

@@ -64,15 +64,31 @@ def test_adam_takes_tensors_with_other_strides(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_gradients_are_scaled_and_measured(device: torch.device, dtype: torch.dtype) -> None:
+def test_squares_are_added_up(device: torch.device, dtype: torch.dtype) -> None:
     values = [(torch.arange(size) % 17 - 8).to(dtype) for size in SIZES]  # exact in all types
-    own = [one.clone().to(device) for one in values]
 
-    squares = _runtime.scale_and_measure(own, 0.5)
+    squares = _runtime.sum_of_squares([one.to(device) for one in values])
 
-    assert squares == sum((one.double() / 2).square().sum().item() for one in values)
-    for one, value in zip(own, values, strict=True):
-        assert torch.equal(one.cpu(), value / 2)
+    assert squares == sum(one.double().square().sum().item() for one in values)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
+def test_adam_scales_gradients_itself(device: torch.device, factor: float) -> None:
+    """As if they had been multiplied before: numbers are few, so that products are exact."""
+    grad = (torch.arange(5000) % 17 - 8).float()
+    found = []
+    for inside, grads in ((factor, grad), (1.0, grad * factor)):
+        lists = [[one.to(device)] for one in (waves(5000, 0.1, torch.float32), grads.clone())]
+        lists += [[torch.zeros(5000, device=device)] for _ in range(2)]
+        _runtime.adam_step(
+            *lists, rate=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, decay=0.1, decoupled=False,
+            scale1=0.1, scale2=0.01, factor=inside,
+        )  # fmt: skip
+        assert torch.equal(lists[1][0].cpu(), grads)  # gradients stay as they are
+        found.append([one[0].cpu() for one in (lists[0], lists[2], lists[3])])
+
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
@@ -81,7 +97,7 @@ def test_overflows_are_seen(device: torch.device, bad: float, place: int) -> Non
     values = torch.ones(10000, device=device)
     values[place] = bad
 
-    assert not math.isfinite(_runtime.scale_and_measure([values], 1.0 / 65536))
+    assert not math.isfinite(_runtime.sum_of_squares([values]))
 
 
 @pytest.mark.parametrize(

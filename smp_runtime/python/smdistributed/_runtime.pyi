@@ -257,8 +257,9 @@ def adam_step(
     decoupled: bool,
     scale1: float,
     scale2: float,
+    factor: float = 1.0,
 ) -> None: ...
-def scale_and_measure(tensors: Sequence[torch.Tensor], factor: float) -> float: ...
+def sum_of_squares(tensors: Sequence[torch.Tensor]) -> float: ...
 
 # --- bindings_sharding.cc
 

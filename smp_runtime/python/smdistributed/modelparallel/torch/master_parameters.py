@@ -30,6 +30,7 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 #: Optimizers, by class name, whose update of an element depends on more than that element.
 _PER_TENSOR = ("lamb", "lars", "novograd", "adafactor", "lbfgs", "muon", "shampoo")
+_MEASURED_AT_ONCE = 1 << 20  # elements that torch copies to 64 bits, to measure them
 
 
 @dataclass
@@ -221,19 +222,12 @@ class MasterParameters:
     def norm(self, norm_type: float) -> float:
         """Of all gradients of the model, each counted once; not finite if one is not. Collective
         over the ranks of one copy."""
-        norms = [
-            torch.linalg.vector_norm(grad, norm_type, dtype=torch.float64).cpu()
-            for run in self.runs
-            for grad in self._counted(run)
-        ]
         infinite = norm_type == float("inf")
-        parts = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64)
+        grads = [grad for run in self.runs for grad in self._counted(run)]
+        total = _sum_of_powers(grads, norm_type)
         # MAX of gloo drops NaN, a sum keeps it.
-        bad = torch.isfinite(parts).logical_not().any().double()
-        total = parts.max() if infinite else parts.pow(norm_type).sum()
-        if bad:
-            total = torch.zeros((), dtype=torch.float64)
-        both = torch.stack([total, bad])
+        good = math.isfinite(total)
+        both = torch.tensor([total if good else 0.0, float(not good)], dtype=torch.float64)
         for group in self._groups_of_one_copy():
             if infinite:
                 dist.all_reduce(both, dist.ReduceOp.MAX, group=group)
@@ -243,30 +237,13 @@ class MasterParameters:
             return float("nan")
         return float(both[0] if infinite else both[0] ** (1 / norm_type))
 
-    def scale_and_measure(self, factor: float) -> float:
-        """Multiplies the gradients by ``factor``; returns their 2-norm afterwards, as ``norm``
-        does, having read them once. Collective over the ranks of one copy."""
-        by_type: dict[torch.dtype, list[torch.Tensor]] = {}
-        for run in self.runs:
-            for grad in self._counted(run):
-                by_type.setdefault(grad.dtype, []).append(grad)
-            for grad in self._counted(run, elsewhere=True):
-                grad.mul_(factor)
-        squares = sum(_runtime.scale_and_measure(grads, factor) for grads in by_type.values())
-        both = torch.tensor([squares, 0.0], dtype=torch.float64)
-        if not math.isfinite(squares):
-            both = torch.tensor([0.0, 1.0], dtype=torch.float64)
-        for group in self._groups_of_one_copy():
-            dist.all_reduce(both, group=group)
-        return float("nan") if both[1] > 0 else math.sqrt(both[0])
-
-    def _counted(self, run: Run, *, elsewhere: bool = False) -> list[torch.Tensor]:
-        """The gradients of a run that this rank speaks for, or those that it does not."""
+    def _counted(self, run: Run) -> list[torch.Tensor]:
+        """The gradients of a run that this rank speaks for."""
         assert run.parameter is not None
         grad = run.parameter.grad
         if grad is None:
             return []
-        counted = [self._sharded.counts_here(piece.parameter) != elsewhere for piece in run.pieces]
+        counted = [self._sharded.counts_here(piece.parameter) for piece in run.pieces]
         if all(counted):
             return [grad]
         return [run.slice_of(piece, grad)
@@ -331,6 +308,22 @@ class MasterNorms(WholeNorms):
 
     def of_gradients(self, parameters: Tensors) -> float:
         return self._masters.norm(2)
+
+
+def _sum_of_powers(grads: list[torch.Tensor], norm_type: float) -> float:
+    """The largest of all elements for the infinite norm. Without copies as large as a gradient."""
+    if norm_type == 2:
+        by_type: dict[torch.dtype, list[torch.Tensor]] = {}
+        for grad in grads:
+            by_type.setdefault(grad.dtype, []).append(grad)
+        return sum(_runtime.sum_of_squares(alike) for alike in by_type.values())
+    norms = [
+        torch.linalg.vector_norm(part, norm_type, dtype=torch.float64).cpu()
+        for grad in grads
+        for part in torch.split(grad.reshape(-1), _MEASURED_AT_ONCE)
+    ]
+    parts = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64)
+    return float(parts.max() if math.isinf(norm_type) else parts.pow(norm_type).sum())
 
 
 def part_of(value: Any, piece: _runtime.OwnedPiece, shape: tuple[int, ...]) -> tuple[Any, bool]:

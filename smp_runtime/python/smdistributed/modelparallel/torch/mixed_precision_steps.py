@@ -15,6 +15,7 @@ from smdistributed.modelparallel.torch.master_parameters import (
     MasterParameters,
     agree_on_overflow,
 )
+from smdistributed.modelparallel.torch.optimizers import FusedAdam
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -50,7 +51,11 @@ def make_scaler(static: float, dynamic: bool, given: Mapping[str, Any]) -> _runt
 
 
 class MixedPrecisionSteps:
-    """One optimizer's; without masters only a loss scale of 1."""
+    """One optimizer's; without masters only a loss scale of 1.
+
+    Gradients are read once to be measured. The loss scale and clipping make one factor, which is
+    multiplied in once, where the optimizer can by its own kernel.
+    """
 
     def __init__(self, static: float, dynamic: bool, given: Mapping[str, Any]) -> None:
         self.scaler = make_scaler(static, dynamic, given)
@@ -58,7 +63,9 @@ class MixedPrecisionSteps:
         self.last_norm: float | None = None
         self._sharded: ShardedModel | None = None
         self._masters: MasterParameters | None = None
-        self._unscaled = False
+        self._measured = False
+        self._factor = 1.0
+        """What gradients are still to be multiplied by."""
 
     def attach(self, sharded: ShardedModel, masters: MasterParameters) -> None:
         self._sharded, self._masters = sharded, masters
@@ -69,23 +76,32 @@ class MixedPrecisionSteps:
 
     def begin(self) -> None:
         """Gradients are new, or gone."""
-        self._unscaled = False
+        self._measured = False
+        self._factor = 1.0
 
     def unscale(self) -> None:
         """Gradients become those of the loss itself, once; an overflow on one rank is on all."""
+        self._measure()
+        self._apply_factor()
+
+    def _measure(self) -> None:
         sharded, masters = self._parts()
-        if self._unscaled or not sharded.has_gradients:
+        if self._measured or not sharded.has_gradients:
             return
-        self._unscaled = True
+        self._measured = True
         self.overflow = False
         if state.cfg.fp16:
-            norm = masters.scale_and_measure(1.0 / self.scaler.scale)
+            self._factor = 1.0 / self.scaler.scale
+        norm = masters.norm(2) * self._factor
+        if state.cfg.fp16:
             self.overflow = agree_on_overflow(not math.isfinite(norm))
-        else:
-            norm = masters.norm(2)
-            if not math.isfinite(norm):
-                self._name_bad_gradient()
+        elif not math.isfinite(norm):
+            self._name_bad_gradient()
         self.last_norm = -1.0 if self.overflow else norm
+
+    def _apply_factor(self) -> None:
+        factor, self._factor = self._factor, 1.0
+        self._parts()[1].scale_gradients(factor)
 
     def _name_bad_gradient(self) -> None:
         sharded, _ = self._parts()
@@ -99,17 +115,18 @@ class MixedPrecisionSteps:
 
     def clip(self, max_norm: float, norm_type: float) -> float:
         _, masters = self._parts()
-        self.unscale()
+        self._measure()
         if self.overflow:
             return -1.0
-        norm = masters.norm(float(norm_type))
+        norm = masters.norm(float(norm_type)) * self._factor
         if norm_type == 2:
             self.last_norm = norm
-        masters.scale_gradients(min(1.0, max_norm / (norm + 1e-6)))
+        self._factor *= min(1.0, max_norm / (norm + 1e-6))
+        self._apply_factor()
         return norm
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        sharded, masters = self._parts()
+        sharded, _ = self._parts()
         if sharded.unfinished:
             raise SMPStepError(
                 "optimizer.step() was called before the last of backward_passes_per_step steps: "
@@ -118,17 +135,28 @@ class MixedPrecisionSteps:
         if not sharded.has_gradients:
             return  # as any optimizer without gradients
         clipping = state.cfg.sdp_gradient_clipping if sharded.plan.on_demand else 0.0
-        self.overflow = False if not self._unscaled else self.overflow
+        self.overflow = False if not self._measured else self.overflow
         if state.cfg.fp16 or clipping > 0:
-            self.unscale()
+            self._measure()
         if self.overflow:
             self.scaler.update(True)
             return
         if clipping > 0 and self.last_norm is not None:
-            masters.scale_gradients(min(1.0, clipping / (self.last_norm + 1e-6)))
-        optimizer.step()
+            self._factor *= min(1.0, clipping / (self.last_norm + 1e-6))
+        self._update(optimizer)
         sharded.store.publish()
         self.scaler.update(False)
+
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
+        if not isinstance(optimizer, FusedAdam):
+            self._apply_factor()
+            optimizer.step()
+            return
+        optimizer.gradient_factor = self._factor
+        try:
+            optimizer.step()
+        finally:
+            optimizer.gradient_factor = 1.0
 
     def _parts(self) -> tuple[ShardedModel, MasterParameters]:
         assert self._sharded is not None and self._masters is not None

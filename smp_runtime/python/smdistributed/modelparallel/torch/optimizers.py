@@ -122,6 +122,8 @@ class FusedAdam(_Fused):
         set_grad_none: bool = True,
     ) -> None:
         self._decoupled = adam_w_mode
+        self.gradient_factor = 1.0
+        """By which the kernel multiplies gradients, which stay as they are."""
         super().__init__(
             params, set_grad_none, amsgrad,
             lr=lr, bias_correction=bias_correction, betas=betas, eps=eps, weight_decay=weight_decay,
@@ -144,6 +146,7 @@ class FusedAdam(_Fused):
                 decoupled=self._decoupled,
                 scale1=1 - beta1 ** group["step"] if corrected else 1.0,
                 scale2=1 - beta2 ** group["step"] if corrected else 1.0,
+                factor=self.gradient_factor,
             )
 
 

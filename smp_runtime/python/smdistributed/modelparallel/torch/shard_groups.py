@@ -27,17 +27,19 @@ class ShardGroups:
     """Of this rank in its shard group."""
     shards: dist.ProcessGroup | None
     words: dist.ProcessGroup | None
-    """The ranks of ``shards``, for numbers on the CPU."""
+    """The ranks of ``shards``, for numbers on the CPU; may be the same group."""
     replicas: dist.ProcessGroup | None
     across_hosts: dist.ProcessGroup | None
     within_host: dist.ProcessGroup | None
     divisor: int
     """Of gradients, once those of all holders are added up."""
 
-    def for_store(self) -> _runtime.HolderGroups:
+    def for_store(self, *, checked: bool) -> _runtime.HolderGroups:
+        """``checked``: each exchange goes with a word that tells whether all ranks mean the same,
+        which what modules a rank runs may make untrue."""
         return _runtime.HolderGroups(
             shard_group=_name_of(self.shards),
-            word_group=_name_of(self.words),
+            word_group=_name_of(self.words) if checked else "",
             replica_group=_name_of(self.replicas),
             across_hosts_group=_name_of(self.across_hosts),
             within_host_group=_name_of(self.within_host),
@@ -115,9 +117,12 @@ def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> Sha
         steps = host_steps(shard_ranks, own, local_size)
         by_host = state.cfg.sdp_hierarchical_allgather or steps is None
         shards = groups.group_of("shards", shard_ranks, by_host=by_host)
-        words = groups.cpu_group_of("shard words", shard_ranks)
         if groups.shares_by_host and by_host:
-            pass  # the group makes the steps itself
+            words = shards
+        else:
+            words = groups.cpu_group_of("shard words", shard_ranks)
+        if words is shards:
+            pass  # it gathers in steps by itself
         elif by_host and steps is not None:
             across = groups.group_of("shards across hosts", steps[0])
             within = groups.group_of("shards within a host", steps[1])

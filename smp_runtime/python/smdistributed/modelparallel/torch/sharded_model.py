@@ -87,7 +87,7 @@ class ShardedModel:
         cfg = state.cfg
         elements = sum(p.numel() for p in self.parameters)
         self.store = _runtime.ParameterStore(
-            holders=[one.for_store() for one in holders],
+            holders=[one.for_store(checked=how.on_demand) for one in holders],
             compute_type=type_name(computing_type()),
             on_demand=how.on_demand,
             persistence_threshold=cfg.sdp_param_persistence_threshold,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/optimizer/scaling.h"
+#include "smp_runtime/optimizer/squares.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -10,25 +10,24 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/built.h"
 #include "smp_runtime/cuda/tensor_type.h"
-#include "smp_runtime/optimizer/scaling_kernel.h"
+#include "smp_runtime/optimizer/squares_kernel.h"
 
 namespace smp::optimizer {
 namespace {
 
-std::int64_t blocks_of(const std::vector<ScaledPiece>& pieces) {
+std::int64_t blocks_of(const std::vector<SquaredPiece>& pieces) {
   std::int64_t blocks = 0;
-  cuda::in_tables(pieces, [&](const ScaledTable& table) { blocks += table.blocks(); });
+  cuda::in_tables(pieces, [&](const SquaredTable& table) { blocks += table.blocks(); });
   return blocks;
 }
 
-void scale_on_cpu(cuda::NumberType type, const std::vector<ScaledPiece>& pieces, double factor,
-                  double* sums) {
+void square_on_cpu(cuda::NumberType type, const std::vector<SquaredPiece>& pieces, double* sums) {
   cuda::with_host_type(type, [&](auto number) {
     using T = decltype(number);
-    cuda::in_tables(pieces, [&](const ScaledTable& table) {
+    cuda::in_tables(pieces, [&](const SquaredTable& table) {
       at::parallel_for(0, table.blocks(), 8, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t block = begin; block < end; ++block) {
-          scale_block<T>(cuda::OneLane(), table, block, factor, sums);
+          squares_block<T>(cuda::OneLane(), table, block, sums);
         }
       });
       sums += table.blocks();
@@ -38,7 +37,7 @@ void scale_on_cpu(cuda::NumberType type, const std::vector<ScaledPiece>& pieces,
 
 }  // namespace
 
-double scale_and_measure(const std::vector<at::Tensor>& tensors, double factor) {
+double sum_of_squares(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return 0;
   const at::NoGradGuard no_grad;
   const at::Tensor& front = tensors.front();
@@ -46,28 +45,26 @@ double scale_and_measure(const std::vector<at::Tensor>& tensors, double factor) 
   const bool on_gpu = front.is_cuda();
   if (!type || !(front.is_cpu() || (cuda::kBuilt && on_gpu))) {
     throw ConfigError(
-        "gradients of type {} on {} cannot be scaled; expected floats of 16 to 64 bits",
+        "gradients of type {} on {} cannot be measured; expected floats of 16 to 64 bits",
         toString(front.scalar_type()), front.device().str());
   }
-  std::vector<ScaledPiece> pieces;
+  std::vector<SquaredPiece> pieces;
   for (const at::Tensor& tensor : tensors) {
     SMP_CHECK(tensor.is_contiguous() && tensor.scalar_type() == front.scalar_type() &&
                   tensor.device() == front.device(),
-              "gradients of {} on {} and of {} on {} are to be scaled together",
+              "gradients of {} on {} and of {} on {} are to be measured together",
               toString(front.scalar_type()), front.device().str(), toString(tensor.scalar_type()),
               tensor.device().str());
-    pieces.push_back({.values = tensor.data_ptr(), .elements = tensor.numel()});
-    tensor.unsafeGetTensorImpl()->bump_version();
+    pieces.push_back({.values = tensor.const_data_ptr(), .elements = tensor.numel()});
   }
   at::Tensor sums = at::empty({blocks_of(pieces)}, front.options().dtype(at::kDouble));
   if constexpr (cuda::kBuilt) {
     if (on_gpu) {
       const c10::DeviceGuard device(front.device());
-      launch_scale(*type, pieces, factor, sums.mutable_data_ptr<double>(),
-                   cuda::current_stream(front));
+      launch_squares(*type, pieces, sums.mutable_data_ptr<double>(), cuda::current_stream(front));
     }
   }
-  if (!on_gpu) scale_on_cpu(*type, pieces, factor, sums.mutable_data_ptr<double>());
+  if (!on_gpu) square_on_cpu(*type, pieces, sums.mutable_data_ptr<double>());
   return sums.sum().item<double>();
 }
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The norm of gradients, as far as one rank knows it.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace smp::optimizer {
+
+/// The sum of the squares of all elements of contiguous `tensors`, of one type and device, in 64
+/// bits: infinite or no number if an element is. Each element is read once and nothing is copied.
+/// Waits for the GPU. Throws ConfigError for other types than floats of 16 to 64 bits.
+double sum_of_squares(const std::vector<at::Tensor>& tensors);
+
+}  // namespace smp::optimizer
