@@ -22,7 +22,8 @@
        "code that is there already: keep it, or replace it with sagemaker_submit_directory")   \
   KNOB(bool, sort_hosts, "SM_LAUNCH_SORT_HOSTS", "0",                                          \
        "1: rank hosts by the number in their names; must be equal on all hosts of a job")      \
-  KNOB(EfaPolicy, efa, "SM_LAUNCH_EFA", "auto", "EFA network: on, off, or auto to find out")   \
+  KNOB(EfaPolicy, efa, "SM_LAUNCH_EFA", "auto",                                                \
+       "EFA network: on (a job without a device fails), off, or auto to find out")             \
   KNOB(bool, merge, "SM_LAUNCH_MERGE", "0", "1: the script's stderr goes to stdout")           \
   KNOB(ExitPolicy, exit, "SM_LAUNCH_EXIT", "one",                                              \
        "exit status when the script fails: one, or propagate the script's own")                \

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -58,6 +59,81 @@ std::string why_on(const std::string& own_type, const EfaProbe& probe, EfaSwitch
   return wanted == EfaSwitch::kOn ? "SM_LAUNCH_EFA=on" : own_type;
 }
 
+std::string listed(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string libfabric_offers(const EfaProbe& probe) {
+  return probe.provider ? "libfabric offers: " + listed(probe.providers)
+                        : "fi_info is not here to ask libfabric";
+}
+
+/// What keeps EFA from being used although it is on, for the reason that `on` tells.
+std::optional<EfaProblem> find_problem(const std::string& on, const EfaProbe& probe, bool asked) {
+  constexpr const char* kNoDevice = "this container sees no EFA device";
+  constexpr const char* kPassDevices =
+      "pass the devices /dev/infiniband/* into the container, or set SM_LAUNCH_EFA=off";
+  constexpr const char* kTakeImage =
+      "use an image with AWS's libfabric (docker/efa/README.md), or set SM_LAUNCH_EFA=off";
+  constexpr const char* kTakePlugin =
+      "use an image with AWS's OFI plugin (docker/efa/README.md), "
+      "name one by NCCL_NET_PLUGIN, or set SM_LAUNCH_EFA=off";
+  if (!probe.sees_efa()) {
+    if (asked) {
+      return EfaProblem{
+          EfaLoss::kRefused,
+          fmt::format("SM_LAUNCH_EFA=on, but {}; /sys/class/infiniband holds: {}; {}", kNoDevice,
+                      listed(probe.other_devices), libfabric_offers(probe)),
+          kPassDevices};
+    }
+    return EfaProblem{EfaLoss::kAll,
+                      fmt::format("{}, but {}: NCCL will use TCP or fail", on, kNoDevice),
+                      kPassDevices};
+  }
+  if (probe.provider == false) {
+    constexpr const char* kNoProvider =
+        "the libfabric of this image has no provider for it (fi_info -p efa)";
+    if (asked) {
+      return EfaProblem{EfaLoss::kRefused,
+                        fmt::format("SM_LAUNCH_EFA=on and the devices {} are there, but {}; {}",
+                                    listed(probe.devices), kNoProvider, libfabric_offers(probe)),
+                        kTakeImage};
+    }
+    return EfaProblem{EfaLoss::kAll,
+                      fmt::format("{}, but {}: NCCL will use TCP or fail", on, kNoProvider),
+                      kTakeImage};
+  }
+  if (probe.has_gpus && probe.nccl_plugin.empty()) {
+    return EfaProblem{
+        EfaLoss::kNccl,
+        fmt::format("{}, but what connects NCCL to it (libnccl-net*.so) is neither on "
+                    "LD_LIBRARY_PATH nor in /opt/amazon/ofi-nccl: NCCL will use sockets, over TCP",
+                    on),
+        kTakePlugin};
+  }
+  return std::nullopt;
+}
+
+/// The plugin of a folder.
+fs::path plugin_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code dangling;
+    if (name.starts_with("libnccl-net") && name.find(".so") != std::string::npos &&
+        fs::exists(entry->path(), dangling)) {
+      names.push_back(name);
+    }
+  }
+  if (names.empty()) return {};
+  for (const char* known : {"libnccl-net-ofi.so", "libnccl-net.so"}) {
+    if (std::ranges::find(names, known) != names.end()) return folder / known;
+  }
+  return folder / *std::ranges::min_element(names);
+}
+
 }  // namespace
 
 FabricTraits traits_of_instance_type(std::string_view instance_type) {
@@ -81,28 +157,18 @@ EfaDecision decide_efa(const std::vector<std::string>& instance_types, const Efa
                  : fmt::format("EFA is off: not all of {} are known to have it",
                                fmt::join(instance_types, ", "));
     if (!one_type && (seen || traits_of_instance_type(own_type).efa)) {
-      decision.warnings.push_back(
-          fmt::format("{}, so {} does not use its own; SM_LAUNCH_EFA=on on all hosts forces it",
-                      decision.reason, own_type));
+      decision.problem = EfaProblem{
+          EfaLoss::kAll, fmt::format("{}, so {} does not use its own", decision.reason, own_type),
+          "SM_LAUNCH_EFA=on on all hosts forces it"};
     }
     return decision;
   }
   decision.reason = "EFA is on: " + why_on(own_type, probe, wanted);
-  if (!seen) {
-    decision.warnings.push_back(fmt::format(
-        "{}, but this container sees no EFA device: NCCL will use TCP or fail; pass the devices "
-        "/dev/infiniband/* into the container, or set SM_LAUNCH_EFA=off",
-        decision.reason));
-  } else if (probe.provider == false) {
-    decision.warnings.push_back(fmt::format(
-        "{}, but the libfabric of this image has no provider for it (fi_info -p efa): NCCL will "
-        "use TCP or fail; use an image with AWS's libfabric, or set SM_LAUNCH_EFA=off",
-        decision.reason));
-  } else if (probe.has_gpus && probe.nccl_plugin.empty()) {
-    decision.warnings.push_back(fmt::format(
-        "{}, but no libnccl-net*.so is on LD_LIBRARY_PATH, which connects NCCL to it: NCCL will "
-        "use TCP; use an image with AWS's OFI plugin, or set SM_LAUNCH_EFA=off",
-        decision.reason));
+  decision.problem = find_problem(decision.reason, probe, wanted == EfaSwitch::kOn);
+  // Where no device is, plugins have broken NCCL instead of leaving it to TCP.
+  if (seen && !probe.nccl_plugin.empty()) {
+    decision.nccl_plugin = probe.nccl_plugin;
+    decision.reason += "; NCCL's plugin: " + probe.nccl_plugin;
   }
   return decision;
 }
@@ -119,23 +185,33 @@ EfaProbe probe_efa(const fs::path& devices) {
     if (!unreadable && driver == "efa") {
       probe.devices.push_back(entry->path().filename().string());
     } else {
-      probe.other_devices = true;
+      probe.other_devices.push_back(entry->path().filename().string());
     }
   }
   std::ranges::sort(probe.devices);
+  std::ranges::sort(probe.other_devices);
   return probe;
 }
 
 bool should_ask_libfabric(const EfaProbe& probe, const std::vector<std::string>& instance_types,
                           EfaSwitch wanted) {
   if (wanted == EfaSwitch::kOff) return false;
-  return wanted == EfaSwitch::kOn || probe.sees_efa() || probe.other_devices ||
+  return wanted == EfaSwitch::kOn || probe.sees_efa() || !probe.other_devices.empty() ||
          common_traits(instance_types).efa;
 }
 
-bool lists_efa(std::string_view fi_info_output) {
-  // "provider: efa"; layered providers are named "efa;ofi_rxd".
-  return fi_info_output.find("provider: efa") != std::string_view::npos;
+std::vector<std::string> listed_providers(std::string_view fi_info_output) {
+  constexpr std::string_view kStart = "provider: ";
+  std::vector<std::string> providers;
+  while (!fi_info_output.empty()) {
+    std::string_view line = fi_info_output.substr(0, fi_info_output.find('\n'));
+    fi_info_output.remove_prefix(std::min(line.size() + 1, fi_info_output.size()));
+    if (!line.starts_with(kStart)) continue;
+    line.remove_prefix(kStart.size());
+    std::string name(line.substr(0, line.find(';')));
+    if (std::ranges::find(providers, name) == providers.end()) providers.push_back(std::move(name));
+  }
+  return providers;
 }
 
 fs::path find_nccl_plugin(std::string_view library_path) {
@@ -145,19 +221,16 @@ fs::path find_nccl_plugin(std::string_view library_path) {
     if (!folder.empty()) folders.emplace_back(folder);
     library_path.remove_prefix(std::min(folder.size() + 1, library_path.size()));
   }
-  for (const char* folder : {"/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib",
-                             "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu"}) {
+  for (const char* folder :
+       {"/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib",
+        "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu",
+        "/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}) {
     folders.emplace_back(folder);
   }
   for (const std::string& folder : folders) {
     std::error_code error;
-    for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-         entry.increment(error)) {
-      const std::string name = entry->path().filename().string();
-      if (name.starts_with("libnccl-net") && name.find(".so") != std::string::npos) {
-        return entry->path();
-      }
-    }
+    const fs::path plugin = plugin_in(fs::absolute(folder, error));
+    if (!plugin.empty()) return plugin;
   }
   return {};
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "entrypoint/fabric/name_lookup.h"
+#include "entrypoint/launch/efa_query.h"
 #include "entrypoint/launch/python_packages.h"
 #include "entrypoint/launch/spawn.h"
 #include "entrypoint/plan/job_network.h"
@@ -66,15 +67,11 @@ int probe_neurons(const JobConfig& job, const std::string& path) {
 EfaProbe look_for_efa(const JobConfig& job, int num_gpus, const std::string& path) {
   EfaProbe probe = probe_efa();
   probe.has_gpus = num_gpus > 0;
+  probe.nccl_plugin = choose_nccl_plugin(job.environment);
   const EfaSwitch wanted = efa_switch(job.knobs.efa);
-  if (!should_ask_libfabric(probe, {job.resources.current_instance_type}, wanted)) return probe;
-  if (!find_program("fi_info", path).empty()) {
-    // It ends with an error where it finds none.
-    const Completed asked = run_command(
-        {.argv = {"fi_info", "-p", "efa"}, .environment = current_environment()}, kTool);
-    probe.provider = asked.status.ok() && lists_efa(asked.output);
+  if (should_ask_libfabric(probe, {job.resources.current_instance_type}, wanted)) {
+    ask_libfabric(path, probe);
   }
-  probe.nccl_plugin = find_nccl_plugin(value_or(job.environment, "LD_LIBRARY_PATH"));
   return probe;
 }
 

@@ -10,9 +10,9 @@
 
 namespace entrypoint::launch {
 
-/// Looks once. Starts nvidia-smi and neuron-ls where they are installed, and nothing else; asks the
-/// resolver only for jobs that need an answer. Blocks for a few milliseconds, with those tools for
-/// as long as they take, at most 30 s each.
+/// Looks once. Starts nvidia-smi and neuron-ls where they are installed, fi_info where EFA is
+/// expected; asks the resolver only for jobs that need an answer. Blocks for a few milliseconds,
+/// with those tools for as long as they take, at most 30 s each.
 HostFacts probe_host(const JobConfig& job);
 
 /// Lines of `nvidia-smi --list-gpus` that name a GPU. Pure.

@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "entrypoint/launch/efa_query.h"
 #include "entrypoint/launch/spawn.h"
 
 namespace entrypoint::launch {
@@ -79,29 +80,20 @@ void look_at_libraries(const EnvironmentMap& environment, const std::vector<fs::
                        MachineFacts& facts) {
   std::vector<fs::path> folders = split_path(value_or(environment, "LD_LIBRARY_PATH"));
   for (const fs::path& package : packages) folders.push_back(package / "nvidia" / "nccl" / "lib");
-  for (const char* system :
-       {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-        "/usr/local/cuda/lib64", "/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib"}) {
+  for (const char* system : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
+                             "/usr/lib/aarch64-linux-gnu", "/usr/local/cuda/lib64"}) {
     folders.emplace_back(system);
   }
   for (const fs::path& folder : folders) {
     add_libraries(folder, "libnccl.so", facts.nccl_libraries);
-    add_libraries(folder, "libnccl-net", facts.nccl_plugins);
   }
 }
 
-void look_at_fabric(const std::string& path, MachineFacts& facts) {
+void look_at_fabric(const EnvironmentMap& environment, MachineFacts& facts) {
   facts.efa = probe_efa();
-  std::error_code failed;
-  for (fs::directory_iterator entry("/sys/class/infiniband", failed), end; !failed && entry != end;
-       entry.increment(failed)) {
-    const std::string name = entry->path().filename().string();
-    const bool is_efa = std::ranges::find(facts.efa.devices, name) != facts.efa.devices.end();
-    if (!is_efa) facts.infiniband.push_back(name);
-  }
-  if (!find_program("fi_info", path).empty()) {
-    facts.libfabric_sees_efa = run({"fi_info", "-p", "efa"}, kTool).status.ok();
-  }
+  facts.efa.has_gpus = !facts.gpus.empty();
+  facts.efa.nccl_plugin = choose_nccl_plugin(environment);
+  ask_libfabric(value_or(environment, "PATH"), facts.efa);
 }
 
 DiskSpace look_at_disk(fs::path folder) {
@@ -161,7 +153,7 @@ MachineFacts look_at_machine(const EnvironmentMap& environment,
   const std::string path = value_or(environment, "PATH");
   look_at_gpus(path, facts);
   look_at_libraries(environment, packages, facts);
-  look_at_fabric(path, facts);
+  look_at_fabric(environment, facts);
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     facts.memlock_bytes = limit.rlim_cur;

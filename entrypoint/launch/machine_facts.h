@@ -41,11 +41,7 @@ struct MachineFacts {
   std::vector<std::string> gpus;  ///< names, one for each
 
   std::vector<std::filesystem::path> nccl_libraries;  ///< distinct files that a job may load
-  std::vector<std::filesystem::path> nccl_plugins;    ///< libnccl-net*.so
-
   EfaProbe efa;
-  std::vector<std::string> infiniband;     ///< devices of other makers
-  std::optional<bool> libfabric_sees_efa;  ///< nothing: fi_info is not installed
 
   std::uint64_t memlock_bytes = kUnlimited;             ///< of this process and its children
   std::optional<std::uint64_t> shared_memory_bytes;     ///< size of /dev/shm; nothing: not there

@@ -141,24 +141,15 @@ class Judge {
 
   void judge_fabric() {
     const EfaDecision decision = decide_efa({needs_.instance_type}, facts_.efa, needs_.efa);
-    if (!decision.warnings.empty()) {
-      bad("fabric", decision.reason + ", but no EFA device is seen",
-          "pass /dev/infiniband/* into the container (--device), or set SM_LAUNCH_EFA=off");
+    if (const auto& problem = decision.problem) {
+      findings_.push_back({"fabric",
+                           problem->loss == EfaLoss::kNccl ? Health::kWarning : Health::kBad,
+                           problem->finding, problem->remedy});
       return;
     }
-    if (decision.enabled && !facts_.libfabric_sees_efa.value_or(true)) {
-      bad("fabric", decision.reason + ", but libfabric has no provider for it",
-          "build the image with its efa stage, or set SM_LAUNCH_EFA=off");
-      return;
-    }
-    if (decision.enabled && facts_.nccl_plugins.empty()) {
-      warn("fabric", decision.reason + ", but NCCL has no plugin for it (libnccl-net*.so)",
-           "build the image with its efa stage: without the plugin NCCL uses TCP");
-      return;
-    }
-    if (!facts_.infiniband.empty()) {
-      good("fabric", fmt::format("{}; InfiniBand devices: {}", decision.reason,
-                                 fmt::join(facts_.infiniband, ", ")));
+    if (const auto& others = facts_.efa.other_devices; !others.empty()) {
+      good("fabric",
+           fmt::format("{}; InfiniBand devices: {}", decision.reason, fmt::join(others, ", ")));
       return;
     }
     good("fabric", decision.enabled ? decision.reason : decision.reason + "; TCP is used");
@@ -168,7 +159,7 @@ class Judge {
     const bool unlimited = facts_.memlock_bytes == MachineFacts::kUnlimited;
     const std::string what =
         unlimited ? "unlimited" : fmt::format("{} KiB", facts_.memlock_bytes / 1024);
-    const bool fabric = !facts_.efa.devices.empty() || !facts_.infiniband.empty();
+    const bool fabric = !facts_.efa.devices.empty() || !facts_.efa.other_devices.empty();
     if (unlimited || !fabric) {
       good("memlock", unlimited ? what : what + "; only a fabric such as EFA needs more");
     } else {

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "smp_runtime/core/error.h"
+
 namespace entrypoint {
 namespace {
 
@@ -73,13 +75,31 @@ JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
     network.notes.push_back(fmt::format("host name {} has no address here: MASTER_ADDR is {}",
                                         job.master, network.master_address));
   }
-  if (choice.runner == Runner::kProcess || choice.runner == Runner::kModule) return network;
-  network.efa =
-      decide_efa(fabric_instance_types(job, choice.runner), facts.efa, efa_switch(job.knobs.efa));
+  const EfaSwitch wanted = efa_switch(job.knobs.efa);
+  const bool plain = choice.runner == Runner::kProcess || choice.runner == Runner::kModule;
+  if (plain && wanted != EfaSwitch::kOn) return network;  // nobody asked them to talk
+  network.efa = decide_efa(fabric_instance_types(job, choice.runner), facts.efa, wanted);
   network.notes.push_back(network.efa.reason);
-  network.warnings.insert(network.warnings.end(), network.efa.warnings.begin(),
-                          network.efa.warnings.end());
+  if (const auto& problem = network.efa.problem) {
+    if (problem->loss == EfaLoss::kRefused) throw smp::ConfigError(problem->text());
+    network.warnings.push_back(problem->text());
+  }
   return network;
+}
+
+std::vector<Variable> fabric_variables(const EfaDecision& efa, const EnvironmentMap& environment) {
+  if (!efa.enabled) return {};
+  std::vector<Variable> variables = {
+      {"FI_PROVIDER", "efa"}, {"NCCL_PROTO", "simple"}, {"FI_EFA_FORK_SAFE", "1"}};
+  if (efa.device_rdma) {
+    variables.push_back({"FI_EFA_USE_DEVICE_RDMA", "1"});
+    variables.push_back({"RDMAV_FORK_SAFE", "1"});
+  }
+  if (!efa.nccl_plugin.empty()) variables.push_back({"NCCL_NET_PLUGIN", efa.nccl_plugin});
+  std::erase_if(variables, [&](const Variable& variable) {
+    return !value_or(environment, variable.name).empty();
+  });
+  return variables;
 }
 
 }  // namespace entrypoint

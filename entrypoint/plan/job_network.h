@@ -16,16 +16,21 @@ struct JobNetwork {
   std::string interface_name;  ///< empty on one host: none is named
   std::string gloo_interface;  ///< the loopback where no interface is named; may be empty
   std::string master_address;  ///< name or address of the master host
-  EfaDecision efa;             ///< off for plain processes, which nobody asked to talk
+  EfaDecision efa;             ///< off for plain processes, unless SM_LAUNCH_EFA=on asks for it
   std::vector<std::string> notes;
   std::vector<std::string> warnings;
 };
 
-/// Pure. Throws ConfigError when several hosts leave no interface to pick.
+/// Pure. Throws ConfigError when several hosts leave no interface to pick, and when EFA is asked
+/// for where it cannot be used.
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice);
 
 /// The knob as the fabric knows it.
 EfaSwitch efa_switch(EfaPolicy policy);
+
+/// Variables that processes which mpirun does not start need for EFA; those of the job's
+/// environment win.
+std::vector<Variable> fabric_variables(const EfaDecision& efa, const EnvironmentMap& environment);
 
 /// The type of this host, and of the other groups that take part. SMDDP goes by what the SDK sent.
 /// Never empty.

@@ -173,6 +173,7 @@ class Planner {
     plan_.total_processes = static_cast<int>(plan_.hosts.size());
     set_environment();
     set_preload();
+    set_fabric();
     plan_.argv = process_command(entry_, facts_.python, arguments_);
     plan_.user_command = plan_.argv;
     if (!parallel) return;
@@ -263,9 +264,7 @@ class Planner {
     set_environment();
     set_thread_share();
     set_preload();
-    for (const Variable& variable : torchrun_fabric_variables(network_.efa, job_.environment)) {
-      set_variable(plan_.environment, variable.name, variable.value);
-    }
+    set_fabric();
     plan_.argv =
         make_torchrun_command({.job = job_,
                                .facts = facts_,
@@ -282,6 +281,7 @@ class Planner {
     plan_.total_processes = static_cast<int>(plan_.hosts.size());
     set_environment();
     set_preload();
+    set_fabric();
     plan_.argv = make_module_command(*job_.framework_module, facts_.python);
     plan_.user_command = plan_.argv;
   }
@@ -317,6 +317,12 @@ class Planner {
     const std::string own = value_or(job_.environment, "LD_PRELOAD");
     const std::string shim = facts_.hostname_shim.string();
     set_variable(plan_.environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
+  }
+
+  void set_fabric() {
+    for (const Variable& variable : fabric_variables(network_.efa, job_.environment)) {
+      set_variable(plan_.environment, variable.name, variable.value);
+    }
   }
 
   const JobConfig& job_;

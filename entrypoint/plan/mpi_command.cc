@@ -87,6 +87,9 @@ class Maker {
     // RDMAV_FORK_SAFE, slows allocation down: only when the user sets it.
     line_.export_default("FI_EFA_FORK_SAFE", "1");
     line_.export_if_set("RDMAV_FORK_SAFE");
+    if (!input_.efa.nccl_plugin.empty()) {
+      line_.export_default("NCCL_NET_PLUGIN", input_.efa.nccl_plugin);
+    }
   }
 
   void add_job_variables() {

@@ -65,6 +65,9 @@ class Maker {
     line_.export_default("NCCL_PROTO", "simple");
     if (input_.efa.device_rdma) line_.export_default("FI_EFA_USE_DEVICE_RDMA", "1");
     line_.export_default("FI_EFA_FORK_SAFE", "1");
+    if (!input_.efa.nccl_plugin.empty()) {
+      line_.export_default("NCCL_NET_PLUGIN", input_.efa.nccl_plugin);
+    }
   }
 
   void add_servers() {

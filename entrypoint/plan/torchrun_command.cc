@@ -67,19 +67,4 @@ std::vector<std::string> make_torchrun_command(const TorchrunInput& input) {
   return words;
 }
 
-std::vector<Variable> torchrun_fabric_variables(const EfaDecision& efa,
-                                                const EnvironmentMap& environment) {
-  if (!efa.enabled) return {};
-  std::vector<Variable> variables = {
-      {"FI_PROVIDER", "efa"}, {"NCCL_PROTO", "simple"}, {"FI_EFA_FORK_SAFE", "1"}};
-  if (efa.device_rdma) {
-    variables.push_back({"FI_EFA_USE_DEVICE_RDMA", "1"});
-    variables.push_back({"RDMAV_FORK_SAFE", "1"});
-  }
-  std::erase_if(variables, [&](const Variable& variable) {
-    return !value_or(environment, variable.name).empty();
-  });
-  return variables;
-}
-
 }  // namespace entrypoint

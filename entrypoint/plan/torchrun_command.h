@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "entrypoint/config/job_config.h"
-#include "entrypoint/fabric/efa.h"
 #include "entrypoint/plan/entry_point.h"
 #include "entrypoint/plan/host_facts.h"
 #include "entrypoint/plan/launch_plan.h"
@@ -30,9 +29,5 @@ struct TorchrunInput {
 /// (SM_LAUNCH_PYTHON) runs the module instead of the program, which belongs to another one. Throws
 /// ConfigError for entry points that are no Python scripts, and where torchrun is missing.
 std::vector<std::string> make_torchrun_command(const TorchrunInput& input);
-
-/// Variables that torchrun's workers need for EFA; those of the job's environment win.
-std::vector<Variable> torchrun_fabric_variables(const EfaDecision& efa,
-                                                const EnvironmentMap& environment);
 
 }  // namespace entrypoint

@@ -76,6 +76,8 @@ HostFacts read_machine(const fs::path& file) {
     facts.interfaces.push_back({.name = *value->text(), .addresses = {"169.254.7.1"}});
   }
   if (const auto* value = machine->find("efa_device")) facts.efa.devices = {*value->text()};
+  facts.efa.has_gpus = facts.num_gpus > 0;
+  if (const auto* value = machine->find("nccl_plugin")) facts.efa.nccl_plugin = *value->text();
   return facts;
 }
 

@@ -44,7 +44,7 @@ TEST(Efa, AutomaticFollowsTableAndProbe) {
   EXPECT_FALSE(decide_efa({"local"}, kNothingSeen, EfaSwitch::kAuto).enabled);
   EXPECT_TRUE(decide_efa({"ml.new.type"}, kDeviceSeen, EfaSwitch::kAuto).enabled);
   EXPECT_FALSE(decide_efa({"ml.new.type"}, kDeviceSeen, EfaSwitch::kAuto).device_rdma);
-  EXPECT_THAT(decide_efa({"ml.p4d.24xlarge"}, kDeviceSeen, EfaSwitch::kAuto).warnings, IsEmpty());
+  EXPECT_FALSE(decide_efa({"ml.p4d.24xlarge"}, kDeviceSeen, EfaSwitch::kAuto).problem);
   // libfabric alone suffices, too: some containers hide /sys.
   EXPECT_TRUE(decide_efa({"ml.new.type"}, {.provider = true}, EfaSwitch::kAuto).enabled);
 }
@@ -52,27 +52,77 @@ TEST(Efa, AutomaticFollowsTableAndProbe) {
 TEST(Efa, NothingIsLostInSilence) {
   const EfaDecision promised = decide_efa({"ml.p4d.24xlarge"}, kNothingSeen, EfaSwitch::kAuto);
   EXPECT_TRUE(promised.enabled);
-  EXPECT_THAT(promised.warnings, ElementsAre(HasSubstr("sees no EFA device")));
-
-  EXPECT_THAT(decide_efa({"local"}, kNothingSeen, EfaSwitch::kOn).warnings,
-              ElementsAre(HasSubstr("SM_LAUNCH_EFA")));
+  ASSERT_TRUE(promised.problem);
+  EXPECT_EQ(promised.problem->loss, EfaLoss::kAll);
+  EXPECT_THAT(promised.problem->text(), HasSubstr("sees no EFA device"));
   EXPECT_FALSE(decide_efa({"ml.p4d.24xlarge"}, kDeviceSeen, EfaSwitch::kOff).enabled);
 
-  EXPECT_THAT(decide_efa({"ml.p4d.24xlarge"}, {.devices = {"rdmap0s6"}, .provider = false},
-                         EfaSwitch::kAuto)
-                  .warnings,
-              ElementsAre(HasSubstr("has no provider for it")));
-  EfaProbe without_plugin = kDeviceSeen;
-  without_plugin.has_gpus = true;
-  EXPECT_THAT(decide_efa({"ml.p4d.24xlarge"}, without_plugin, EfaSwitch::kAuto).warnings,
-              ElementsAre(HasSubstr("no libnccl-net*.so is on LD_LIBRARY_PATH")));
+  const EfaDecision unknown = decide_efa(
+      {"ml.p4d.24xlarge"}, {.devices = {"rdmap0s6"}, .provider = false}, EfaSwitch::kAuto);
+  ASSERT_TRUE(unknown.problem);
+  EXPECT_EQ(unknown.problem->loss, EfaLoss::kAll);
+  EXPECT_THAT(unknown.problem->text(), HasSubstr("has no provider for it"));
+}
+
+TEST(Efa, NcclIsGivenItsPluginOrSaidToGoWithout) {
+  EfaProbe probe = kDeviceSeen;
+  probe.has_gpus = true;
+  const EfaDecision without = decide_efa({"ml.p4d.24xlarge"}, probe, EfaSwitch::kOn);
+  ASSERT_TRUE(without.problem);
+  EXPECT_EQ(without.problem->loss, EfaLoss::kNccl);
+  EXPECT_THAT(without.problem->text(), HasSubstr("NCCL will use sockets"));
+  EXPECT_THAT(without.problem->text(), HasSubstr("docker/efa/README.md"));
+  EXPECT_THAT(without.nccl_plugin, IsEmpty());
+
+  probe.nccl_plugin = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so";
+  const EfaDecision with = decide_efa({"ml.p4d.24xlarge"}, probe, EfaSwitch::kAuto);
+  EXPECT_FALSE(with.problem);
+  EXPECT_EQ(with.nccl_plugin, probe.nccl_plugin);
+  EXPECT_EQ(with.reason,
+            "EFA is on: devices rdmap0s6; NCCL's plugin: "
+            "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so");
+
+  // Neither where EFA is off, nor where no device is.
+  EXPECT_THAT(decide_efa({"ml.p4d.24xlarge"}, probe, EfaSwitch::kOff).nccl_plugin, IsEmpty());
+  probe.devices.clear();
+  EXPECT_THAT(decide_efa({"ml.p4d.24xlarge"}, probe, EfaSwitch::kAuto).nccl_plugin, IsEmpty());
+}
+
+TEST(Efa, WhatIsAskedForAndAbsentIsRefusedWithWhatIsThere) {
+  const EfaDecision bare = decide_efa({"local"}, kNothingSeen, EfaSwitch::kOn);
+  ASSERT_TRUE(bare.problem);
+  EXPECT_EQ(bare.problem->loss, EfaLoss::kRefused);
+  EXPECT_EQ(bare.problem->text(),
+            "SM_LAUNCH_EFA=on, but this container sees no EFA device; /sys/class/infiniband holds: "
+            "none; fi_info is not here to ask libfabric; pass the devices /dev/infiniband/* into "
+            "the container, or set SM_LAUNCH_EFA=off");
+
+  const EfaDecision others = decide_efa(
+      {"ml.p4d.24xlarge"},
+      {.other_devices = {"mlx5_0", "mlx5_1"}, .provider = false, .providers = {"tcp", "shm"}},
+      EfaSwitch::kOn);
+  ASSERT_TRUE(others.problem);
+  EXPECT_EQ(others.problem->loss, EfaLoss::kRefused);
+  EXPECT_THAT(others.problem->finding, HasSubstr("/sys/class/infiniband holds: mlx5_0, mlx5_1; "
+                                                 "libfabric offers: tcp, shm"));
+
+  const EfaDecision unknown =
+      decide_efa({"local"}, {.devices = {"rdmap0s6"}, .provider = false, .providers = {"tcp"}},
+                 EfaSwitch::kOn);
+  ASSERT_TRUE(unknown.problem);
+  EXPECT_EQ(unknown.problem->loss, EfaLoss::kRefused);
+  EXPECT_THAT(unknown.problem->finding, HasSubstr("the devices rdmap0s6 are there"));
+  EXPECT_THAT(unknown.problem->finding, HasSubstr("libfabric offers: tcp"));
+
+  EXPECT_FALSE(decide_efa({"local"}, kDeviceSeen, EfaSwitch::kOn).problem);
 }
 
 TEST(Efa, HostsOfSeveralTypesUseWhatAllOfThemHave) {
   const EfaDecision mixed =
       decide_efa({"ml.p4d.24xlarge", "ml.c5.xlarge"}, kDeviceSeen, EfaSwitch::kAuto);
   EXPECT_FALSE(mixed.enabled);
-  EXPECT_THAT(mixed.warnings, ElementsAre(HasSubstr("not all of ml.p4d.24xlarge, ml.c5.xlarge")));
+  ASSERT_TRUE(mixed.problem);
+  EXPECT_THAT(mixed.problem->text(), HasSubstr("not all of ml.p4d.24xlarge, ml.c5.xlarge"));
   // The other side decides alike, although it sees no device.
   EXPECT_FALSE(
       decide_efa({"ml.c5.xlarge", "ml.p4d.24xlarge"}, kNothingSeen, EfaSwitch::kAuto).enabled);
@@ -92,13 +142,16 @@ TEST(Efa, LibfabricIsAskedOnlyWhereEfaIsExpected) {
   EXPECT_FALSE(asked(kDeviceSeen, "ml.p4d.24xlarge", EfaSwitch::kOff));
   EXPECT_TRUE(asked(kNothingSeen, "local", EfaSwitch::kOn));
   EXPECT_TRUE(asked(kNothingSeen, "ml.p4d.24xlarge", EfaSwitch::kAuto));
-  EXPECT_TRUE(asked({.other_devices = true}, "ml.new.type", EfaSwitch::kAuto));
+  EXPECT_TRUE(asked({.other_devices = {"mlx5_0"}}, "ml.new.type", EfaSwitch::kAuto));
 }
 
 TEST(Efa, TheAnswerOfFiInfoIsRead) {
-  EXPECT_TRUE(lists_efa("provider: efa\n    fabric: efa\n    domain: rdmap0s6-rdm\n"));
-  EXPECT_FALSE(lists_efa("fi_getinfo: -61 (No data available)\n"));
-  EXPECT_FALSE(lists_efa("provider: tcp\n    fabric: 10.0.0.0/8\n"));
+  EXPECT_THAT(listed_providers("provider: efa\n    fabric: efa\n    domain: rdmap0s6-rdm\n"
+                               "provider: efa;ofi_rxd\n    fabric: efa\n"),
+              ElementsAre("efa"));
+  EXPECT_THAT(listed_providers("provider: tcp;ofi_rxm\n    fabric: 10.0.0.0/8\nprovider: shm"),
+              ElementsAre("tcp", "shm"));
+  EXPECT_THAT(listed_providers("fi_getinfo: -61 (No data available)\n"), IsEmpty());
 }
 
 TEST(Efa, DevicesAreTakenForEfaByTheirDriver) {
@@ -111,14 +164,14 @@ TEST(Efa, DevicesAreTakenForEfaByTheirDriver) {
   };
   add("rdmap1s0", "efa");
   add("rdmap0s6", "efa");
-  EXPECT_FALSE(probe_efa(folder.path()).other_devices);
+  EXPECT_THAT(probe_efa(folder.path()).other_devices, IsEmpty());
   add("mlx5_0", "mlx5_core");
   add("odd", "");
 
   const EfaProbe probe = probe_efa(folder.path());
 
   EXPECT_THAT(probe.devices, ElementsAre("rdmap0s6", "rdmap1s0"));
-  EXPECT_TRUE(probe.other_devices);
+  EXPECT_THAT(probe.other_devices, ElementsAre("mlx5_0", "odd"));
   EXPECT_THAT(probe_efa(folder.path() / "none").devices, IsEmpty());
 }
 
@@ -133,6 +186,21 @@ TEST(Efa, NcclsPluginIsFoundOnTheLibraryPath) {
   std::ofstream(folder.path() / "libnccl-net-ofi.so") << "";
 
   EXPECT_EQ(find_nccl_plugin(path), folder.path() / "libnccl-net-ofi.so");
+}
+
+TEST(Efa, OfSeveralPluginsTheOneForEfaIsTaken) {
+  const TemporaryFolder folder;
+  const auto found = [&] { return find_nccl_plugin(folder.path().string()).filename(); };
+  std::filesystem::create_symlink("gone", folder.path() / "libnccl-net-ofi.so");
+  std::ofstream(folder.path() / "libnccl-net.so.0") << "";
+  std::ofstream(folder.path() / "libnccl-net-another.so") << "";
+  EXPECT_EQ(found(), "libnccl-net-another.so");
+
+  std::ofstream(folder.path() / "libnccl-net.so") << "";
+  EXPECT_EQ(found(), "libnccl-net.so");
+
+  std::ofstream(folder.path() / "gone") << "";
+  EXPECT_EQ(found(), "libnccl-net-ofi.so");
 }
 
 InterfaceQuestion a_question() {

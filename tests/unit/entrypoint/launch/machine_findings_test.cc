@@ -25,6 +25,7 @@ MachineFacts a_gpu_machine() {
   facts.driver_version = "580.65.06";
   facts.gpus = {"NVIDIA H200", "NVIDIA H200"};
   facts.nccl_libraries = {"/opt/venv/lib/libnccl.so.2"};
+  facts.efa.has_gpus = true;
   return facts;
 }
 
@@ -114,16 +115,32 @@ TEST(MachineFindings, EfaThatIsExpectedMustBeUsable) {
   EXPECT_THAT(judged(facts, "fabric", p4d).remedy, HasSubstr("/dev/infiniband"));
 
   facts.efa.devices = {"rdmap0s6"};
-  facts.libfabric_sees_efa = false;
+  facts.efa.provider = false;
   EXPECT_THAT(judged(facts, "fabric", p4d).finding, HasSubstr("no provider"));
-  facts.libfabric_sees_efa = true;
-  EXPECT_EQ(judged(facts, "fabric", p4d).health, Health::kWarning);  // NCCL's plugin lacks
-  facts.nccl_plugins = {"/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"};
+  facts.efa.provider = true;
+  EXPECT_EQ(judged(facts, "fabric", p4d).health, Health::kWarning);
+  EXPECT_THAT(judged(facts, "fabric", p4d).finding, HasSubstr("NCCL will use sockets"));
+  facts.efa.nccl_plugin = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so";
   EXPECT_EQ(judged(facts, "fabric", p4d).health, Health::kGood);
+  EXPECT_THAT(judged(facts, "fabric", p4d).finding, HasSubstr("/lib/libnccl-net-ofi.so"));
   EXPECT_EQ(
       judged(a_machine(), "fabric", {.instance_type = "ml.p4d.24xlarge", .efa = EfaSwitch::kOff})
           .health,
       Health::kGood);
+}
+
+TEST(MachineFindings, EfaThatIsAskedForAndAbsentIsToldWithWhatIsThere) {
+  MachineFacts facts = a_machine();
+  facts.efa.other_devices = {"mlx5_0"};
+  facts.efa.provider = false;
+  facts.efa.providers = {"tcp"};
+
+  const Finding refused =
+      judged(facts, "fabric", {.instance_type = "local", .efa = EfaSwitch::kOn});
+
+  EXPECT_EQ(refused.health, Health::kBad);
+  EXPECT_THAT(refused.finding, HasSubstr("holds: mlx5_0; libfabric offers: tcp"));
+  EXPECT_EQ(judged(facts, "fabric", {.instance_type = "local"}).health, Health::kGood);
 }
 
 TEST(MachineFindings, LockedMemoryMattersToAFabricOnly) {
@@ -131,7 +148,7 @@ TEST(MachineFindings, LockedMemoryMattersToAFabricOnly) {
   facts.memlock_bytes = 65536;
   EXPECT_EQ(judged(facts, "memlock").health, Health::kGood);
 
-  facts.infiniband = {"mlx5_0"};
+  facts.efa.other_devices = {"mlx5_0"};
   EXPECT_EQ(judged(facts, "memlock").health, Health::kBad);
   EXPECT_EQ(judged(facts, "memlock").remedy, "start the container with --ulimit memlock=-1");
 }

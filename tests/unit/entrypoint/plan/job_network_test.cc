@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/entrypoint/job_builder.h"
+#include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace entrypoint {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing_support::message_of;
 
 JobNetwork network_of(const JobConfig& job, const HostFacts& facts = a_machine()) {
   return choose_network(job, facts, choose_runner(job, facts));
@@ -50,6 +52,18 @@ TEST(JobNetwork, EfaIsDecidedForRunnersThatTalkBetweenProcesses) {
   EXPECT_TRUE(network_of(JobBuilder(job).with_torchrun(8)).efa.enabled);
   EXPECT_FALSE(network_of(JobBuilder(job).with_torchrun(8).with_variable("SM_LAUNCH_EFA", "off"))
                    .efa.enabled);
+}
+
+TEST(JobNetwork, EfaThatIsAskedForHasToBeThereForAllRunners) {
+  const JobBuilder job = a_job().with_variable("SM_LAUNCH_EFA", "on");
+  for (const JobBuilder& any : {job, JobBuilder(job).with_mpi(1), JobBuilder(job).with_smddp(1),
+                                JobBuilder(job).with_torchrun(1)}) {
+    EXPECT_THAT(message_of([&] { network_of(any); }), HasSubstr("sees no EFA device"));
+  }
+
+  HostFacts facts = a_machine();
+  facts.efa = {.devices = {"rdmap0s6"}, .nccl_plugin = "/plugin.so"};
+  EXPECT_EQ(network_of(job, facts).efa.nccl_plugin, "/plugin.so");
 }
 
 TEST(JobNetwork, TheTypesOfAllGroupsThatTakePartCount) {

@@ -160,6 +160,45 @@ TEST(LaunchPlan, EfaFlagsFollowTheInstanceType) {
   EXPECT_FALSE(has_sequence(off, {"-x", "FI_PROVIDER=efa"}));
 }
 
+TEST(LaunchPlan, NcclGetsItsPluginForEfaUnderEveryRunner) {
+  constexpr const char* kPlugin = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so";
+  const Words flag = {"-x", std::string("NCCL_NET_PLUGIN=") + kPlugin};
+  HostFacts facts = a_machine();
+  facts.efa = {.devices = {"rdmap0s6"}, .has_gpus = true, .nccl_plugin = kPlugin};
+
+  EXPECT_TRUE(has_sequence(plan_of(a_job().with_mpi(1), facts).argv, flag));
+  EXPECT_TRUE(has_sequence(plan_of(a_job().with_smddp(1), facts).argv, flag));
+  EXPECT_EQ(value_of(plan_of(a_job().with_torchrun(1), facts).environment, "NCCL_NET_PLUGIN"),
+            kPlugin);
+  // Plain processes have to ask.
+  EXPECT_EQ(value_of(plan_of(a_job(), facts).environment, "NCCL_NET_PLUGIN"), "(absent)");
+  EXPECT_EQ(value_of(plan_of(a_job().with_variable("SM_LAUNCH_EFA", "on"), facts).environment,
+                     "NCCL_NET_PLUGIN"),
+            kPlugin);
+  EXPECT_FALSE(has_sequence(
+      plan_of(a_job().with_mpi(1).with_variable("SM_LAUNCH_EFA", "off"), facts).argv, flag));
+}
+
+TEST(LaunchPlan, ThePluginThatTheJobSetsStays) {
+  HostFacts facts = a_machine();
+  facts.efa = {.devices = {"rdmap0s6"}, .has_gpus = true, .nccl_plugin = "mine"};
+  const auto own = [](JobBuilder job) { return job.with_variable("NCCL_NET_PLUGIN", "mine"); };
+
+  EXPECT_TRUE(
+      has_sequence(plan_of(own(a_job().with_mpi(1)), facts).argv, {"-x", "NCCL_NET_PLUGIN=mine"}));
+  EXPECT_TRUE(has_sequence(plan_of(own(a_job().with_smddp(1)), facts).argv,
+                           {"-x", "NCCL_NET_PLUGIN=mine"}));
+  // It is inherited, so nothing is set over it.
+  EXPECT_EQ(value_of(plan_of(own(a_job().with_torchrun(1)), facts).environment, "NCCL_NET_PLUGIN"),
+            "(absent)");
+  EXPECT_EQ(count_of(plan_of(own(a_job().with_mpi(1).with("sagemaker_mpi_custom_mpi_options",
+                                                          "-x NCCL_NET_PLUGIN=none")),
+                             facts)
+                         .argv,
+                     "NCCL_NET_PLUGIN=mine"),
+            0);
+}
+
 TEST(LaunchPlan, CustomOptionsStandBeforeTheFabrics) {
   const Words argv =
       plan_of(a_job()

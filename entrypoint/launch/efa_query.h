@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of EFA is found by starting libfabric's own program, and by the job's environment.
+#pragma once
+
+#include <string>
+
+#include "entrypoint/config/process_environment.h"
+#include "entrypoint/fabric/efa.h"
+
+namespace entrypoint::launch {
+
+/// Sets `provider`, and `providers` where EFA is not among them. Starts fi_info of the folders of
+/// `path` (PATH's value), at most 30 s each time; where it is not installed, nothing is set.
+void ask_libfabric(const std::string& path, EfaProbe& probe);
+
+/// What connects NCCL to libfabric: NCCL_NET_PLUGIN as the job has it, else the plugin's file as
+/// find_nccl_plugin() finds it; empty: none.
+std::string choose_nccl_plugin(const EnvironmentMap& environment);
+
+}  // namespace entrypoint::launch
