@@ -253,10 +253,12 @@ ARG BASE_IMAGE
 # Digest of the base image, empty when unknown.
 ARG BASE_DIGEST=
 ARG VERSION=0.0.0
-# Git commit of the source, empty when unknown.
+# Git commit of the source, and where the source is published; empty when unknown.
 ARG REVISION=
+ARG SOURCE=
 LABEL org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}" \
       org.opencontainers.image.base.digest="${BASE_DIGEST}"

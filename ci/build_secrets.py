@@ -78,10 +78,10 @@ def first_file(*candidates: str | None) -> str | None:
     return next((name for name in candidates if name and Path(name).is_file()), None)
 
 
-def apt_conf() -> str:
+def apt_conf(folder: Path = Path("/etc/apt/apt.conf.d")) -> str:
     """Proxies, time limits and such of the machine; what steers its own disk stays out."""
     text = []
-    for path in sorted(Path("/etc/apt/apt.conf.d").glob("*")):
+    for path in sorted(folder.glob("*")):
         try:
             content = path.read_text()
         except OSError:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import tomllib
 from benchmark import ROOT, Result
+from image_layers import layer_folders, usage
 
 GOAL = (
     "image within its sizes; rebuilt after one edit within 3 to 90 s, by what was edited; two "
@@ -84,29 +85,9 @@ def own_layer() -> int:
     return int(ours.split()[0])
 
 
-def wasted() -> int:
-    """Bytes of files that a later layer replaces or removes."""
-    layers = docker("image", "inspect", "--format", "{{json .GraphDriver.Data}}", TAG)
-    names = layers.partition('"LowerDir":"')[2].partition('"')[0].split(":")
-    upper = layers.partition('"UpperDir":"')[2].partition('"')[0]
-    seen: set[str] = set()
-    bytes_lost = 0
-    for layer in [upper, *names]:  # the newest first
-        here: set[str] = set()
-        for root, folders, files in os.walk(layer):
-            for name in [*files, *folders]:
-                path = os.path.join(root, name)
-                inside = os.path.relpath(path, layer)
-                if not os.path.isdir(path) or os.path.islink(path):
-                    here.add(inside)
-                    if inside in seen:
-                        bytes_lost += os.lstat(path).st_size
-        seen |= here
-    return bytes_lost
-
-
 def run() -> Result:
-    budget = tomllib.loads((ROOT / "ci/budgets.toml").read_text())["megabytes"]
+    budgets = tomllib.loads((ROOT / "ci/budgets.toml").read_text())
+    budget = budgets["megabytes"]
     rows: list[tuple[str, ...]] = [("what", "measured", "limit")]
     shares = []
 
@@ -130,8 +111,13 @@ def run() -> Result:
     add("image", size_of(TAG), budget["image"], "MB")
     add("slim image", size_of(SLIM), budget["image_slim"], "MB")
     add("our own layer", own_layer() / 1e6, budget["own_layer"], "MB")
-    if os.geteuid() == 0:
-        add("wasted", wasted() / 1e6, budget["wasted"], "MB")
+    layers = layer_folders(docker("image", "inspect", "--format", "{{json .GraphDriver}}", TAG))
+    if layers:
+        used = usage(layers)
+        add("wasted", used.wasted / 1e6, budget["wasted"], "MB")
+        efficiency, least = used.efficiency, budgets["shares"]["efficiency"]
+        rows.append(("share of the bytes that is seen", f"{efficiency:.4f}", f">= {least}"))
+        shares.append((1 - efficiency) / (1 - least))
     rows += [
         ("image id, normalised", ids[0][:19], "-"),
         ("that without any cache", ids[1][:19], "-"),

@@ -30,7 +30,10 @@ source_options() {
     printf '%s\n' "-oDir::Etc::SourceList=/dev/null" "-oDir::Etc::SourceParts=$scratch"
   fi
   if [[ -s $secrets/ca_bundle ]]; then
-    echo "-oAcquire::https::CAInfo=$secrets/ca_bundle"
+    # apt fetches as the user _apt, whom the secret is hidden from.
+    chmod 755 "$scratch"
+    install --mode=644 "$secrets/ca_bundle" "$scratch/ca.pem"
+    echo "-oAcquire::https::CAInfo=$scratch/ca.pem"
   fi
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the image consists of: SBOMs, licences, and which component each program file belongs to.
 
-    inventory.py write FOLDER CREATED   sbom.cdx.json, sbom.spdx.json, licences.txt under FOLDER
+    inventory.py write FOLDER CREATED   SBOMs, licences.txt, versions.txt under FOLDER
     inventory.py orphans                program files (ELF) that belong to none or to several
 
 Works offline, from dpkg's status, the wheels' metadata and the lists that compile.sh leaves.
@@ -25,6 +25,19 @@ from pathlib import Path
 SITE = Path("/opt/venv/lib/python3.11/site-packages")
 DPKG = Path("/var/lib/dpkg")
 OWN = Path("/usr/share/doc/smp")
+# What jobs and bug reports ask for: our name, and the package that has the version.
+VERSIONS = (
+    ("python", "deb", "python3.11"),
+    ("torch", "pypi", "torch"),
+    ("cuda", "pypi", "cuda-toolkit"),
+    ("cudnn", "pypi", "nvidia-cudnn-cu13"),
+    ("nccl", "pypi", "nvidia-nccl-cu13"),
+    ("triton", "pypi", "triton"),
+    ("openmpi", "deb", "libopenmpi3"),
+    ("libfabric", "deb", "libfabric1"),
+    ("rdma-core", "deb", "libibverbs1"),
+    ("efa-installer", "generic", "aws-efa-installer"),
+)
 EFA = (Path("/opt/amazon/efa"), Path("/opt/amazon/ofi-nccl"))
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|copyright|eula)", re.IGNORECASE)
 OURS = "smp-train"
@@ -216,11 +229,20 @@ def licence_list(parts: list[Component]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def version_list(parts: list[Component]) -> str:
+    """One "name version" a line, of what the image has."""
+    found = {(part.kind, part.name): part.version for part in parts if part.scope == "required"}
+    rows = [(name, found.get((kind, package))) for name, kind, package in VERSIONS]
+    lines = [f"{OURS} {own_version()}"]
+    return "\n".join(lines + [f"{name} {version}" for name, version in rows if version]) + "\n"
+
+
 def write(folder: Path, created: str) -> None:
     parts = components()
     for name, document in (("cdx", cyclonedx(parts, created)), ("spdx", spdx(parts, created))):
         (folder / f"sbom.{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     (folder / "licences.txt").write_text(licence_list(parts))
+    (folder / "versions.txt").write_text(version_list(parts))
     print(f"inventory: {len(parts)} components")
 
 

@@ -4,17 +4,18 @@
 A container writes no bytecode (PYTHONDONTWRITEBYTECODE), so each rank would compile torch's
 Python sources again; all of them would cost three times the space.
 
-Two builds write the same bytes: the files hold a hash in place of a time, and a second interpreter,
-which has imported none of them, compiles them in one order. In the first one the names that happen
-to be in use, and how sets hash, show in the bytecode.
+Two builds write the same bytes: the files hold a hash in place of a time, and an interpreter that
+has imported none of them compiles them in one order. In the one that did, the names that happen to
+be in use, and how sets hash, show in the bytecode, so what it writes is thrown away.
 """
 
 from __future__ import annotations
 
-import importlib
+import os
 import py_compile
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 IMPORTED = (
@@ -30,13 +31,26 @@ IMPORTED = (
     "packaging.version",
     "pip._internal.cli.main",
 )
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
 def imported_sources() -> list[str]:
-    for name in IMPORTED:
-        importlib.import_module(name)
-    files = {getattr(module, "__file__", None) for module in sys.modules.values()}
-    sources = sorted(name for name in files if name and name.endswith(".py"))
+    """Sources below the environment that these imports read: those whose bytecode they leave. A
+    module may take another's place in sys.modules and have no file there."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [
+                sys.executable,
+                "-X",
+                f"pycache_prefix={folder}",
+                "-c",
+                f"import {', '.join(IMPORTED)}",
+            ],
+            env={name: value for name, value in os.environ.items() if name != _NO_BYTECODE},
+            check=True,
+        )
+        written = [path.relative_to(folder) for path in Path(folder).rglob("*.pyc")]
+    sources = sorted(f"/{path.parent}/{path.name.partition('.')[0]}.py" for path in written)
     return [source for source in sources if Path(source).is_relative_to(sys.prefix)]
 
 

@@ -54,8 +54,9 @@ verify() {
   [[ $found == "$wanted" ]] || fail "the installer's SHA-256 is $found, EFA_SHA256 says $wanted; nothing was unpacked"
 }
 
-# Moves the prefixes, and beside libfabric the RDMA libraries that the installer brought: two
-# versions of libibverbs must not meet in one process.
+# Moves the prefixes, and beside libfabric the RDMA libraries that the installer brought. Two
+# versions of libibverbs must not meet in one process: the loader looks into this folder first,
+# whoever asks (root_layout.sh has it read the line). A RUNPATH would count for one library only.
 collect() {
   local -r out=$1
   local library
@@ -63,9 +64,12 @@ collect() {
   cp --archive /opt/amazon/efa /opt/amazon/ofi-nccl "$out/opt/amazon/"
   rm --recursive --force "$out"/opt/amazon/*/share/{doc,man}
   for library in libefa libibverbs librdmacm; do
-    find /usr/lib /lib64 -name "$library.so.*" -newer "$out/.start" \
-      -exec cp --archive --target-directory="$out/opt/amazon/efa/lib" {} + 2>/dev/null || true
+    # By the time of the change: dpkg gives a file the time that it has in its package.
+    find /usr/lib -name "$library.so.*" -cnewer "$out/.start" \
+      -exec cp --archive --target-directory="$out/opt/amazon/efa/lib" {} +
   done
+  mkdir --parents "$out/etc/ld.so.conf.d"
+  echo /opt/amazon/efa/lib >"$out/etc/ld.so.conf.d/000_efa.conf"
 }
 
 main() {
@@ -73,13 +77,14 @@ main() {
   local sum=$2 archive="" scratch member
   mkdir --parents "$out"
   [[ $source != 0 ]] || return 0
+  # Early, for the clock of file times has steps of some milliseconds.
+  touch "$out/.start"
   scratch=$(mktemp --directory)
   obtain "$source" "$scratch"
   verify "$archive" "$sum"
   tar --extract --gzip --file "$archive" --directory "$scratch" || fail "the installer is no gzipped tar archive"
   member=$scratch/aws-efa-installer/efa_installer.sh
   [[ -x $member ]] || fail "the archive has no aws-efa-installer/efa_installer.sh"
-  touch "$out/.start"
   # No kernel module and no limits: both are the host's. No test of a device: a build has none.
   (cd "${member%/*}" && ./efa_installer.sh --yes --skip-kmod --skip-limit-conf --no-verify) ||
     fail "AWS's installer failed"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.image.engine import ROOT, Docker
+from tests.image.jobs import MakeTree
 
 # What a user's requirements.txt would have `train` install; a test's containers see no index.
 EXTENDED = """\
@@ -54,6 +55,47 @@ def image(docker: Docker) -> str:
     if docker("image", "inspect", name).returncode != 0:
         pytest.skip(f"there is no image {name}; ci/image builds it")
     return name
+
+
+@pytest.fixture(scope="session")
+def slim(image: str) -> bool:
+    """Whether the image is one without torch.compile: by its name, for what it lacks is tested."""
+    return "slim" in image
+
+
+@pytest.fixture(scope="session")
+def base(docker: Docker, image: str) -> str:
+    """The base that the image was built from, so that its first stages are in the cache."""
+    label = '{{index .Config.Labels "org.opencontainers.image.base.name"}}'
+    name = docker("image", "inspect", "--format", label, image).stdout.strip()
+    if docker("image", "inspect", name).returncode != 0:
+        pytest.skip(f"the engine has no {name or 'base image'} to build a stage from")
+    return name
+
+
+@pytest.fixture
+def machine_secrets(tmp_path: Path) -> list[str]:
+    """Options of `docker build`, as ci/image gives them: should the cache have lost a stage."""
+    folder = tmp_path / "machine_secrets"
+    folder.mkdir()
+    script = [sys.executable, str(ROOT / "ci/build_secrets.py"), str(folder)]
+    return subprocess.run(script, capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.fixture
+def make_tree(docker: Docker, image: str, tmp_path: Path) -> MakeTree:
+    """Writes a job's tree, with the image's own launcher."""
+
+    def make(script: str, *options: str) -> Path:
+        (tmp_path / "source").mkdir()
+        (tmp_path / "source" / "script.py").write_text(script)
+        words = ["--make-tree", "/job/opt_ml", "--code", "/job/source", "--program", "script.py"]
+        mount = f"{tmp_path}:/job"
+        made = docker("run", "--rm", "--volume", mount, image, *words, *options)
+        assert made.returncode == 0, made.stderr
+        return tmp_path / "opt_ml"
+
+    return make
 
 
 @pytest.fixture

@@ -3,11 +3,44 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# For copies of docker/: what ci/vendor puts there, gigabytes.
+VENDORED = shutil.ignore_patterns("debian", "wheels", "*.tar.gz")
+
 # Calls the docker client: docker("run", IMAGE, ..., timeout=300) -> CompletedProcess
 Docker = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def train_example(
+    image: str,
+    example: str,
+    tree: Path,
+    settings: Mapping[str, object],
+    hyperparameters: Mapping[str, object],
+    *,
+    hosts: int = 2,
+    processes: int = 2,
+) -> str:
+    """What the job examples/EXAMPLE prints, trained in containers with these mp_parameters."""
+    words = [f"--hyperparameter={name}={value}" for name, value in hyperparameters.items()]
+    done = subprocess.run(
+        [
+            *(ROOT / "docker/cluster", "run", "--image", image, "--tree", tree),
+            *("--hosts", str(hosts), "--processes", str(processes), "--timeout", "300"),
+            *("--code", ROOT / "examples" / example, "--program", "train.py"),
+            *("--mp-parameters", json.dumps(settings), *words),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    return done.stdout

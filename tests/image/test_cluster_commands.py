@@ -133,6 +133,29 @@ def test_containers_get_the_limits_that_were_asked_for(image: str, code: Path) -
     assert "color blue" in done.stdout
 
 
+def test_the_engine_is_told_of_every_limit_and_of_the_time_to_stop(
+    docker: Docker, image: str, code: Path, name: str
+) -> None:
+    script = ("--code", code, "--program", "script.py")
+    limits = ("--cpus", "1.5", "--memory", "2g", "--pids", "500", "--ulimit", "nofile=4096")
+
+    started = cluster("run", "--detach", "--name", name, "--image", image, *limits, *script)
+
+    assert started.returncode == 0, started.stderr
+    containers = docker("ps", "--all", "--quiet", "--filter", f"name={name}").stdout.split()
+    found = json.loads(docker("inspect", *containers).stdout)
+    assert len(found) == 2
+    for container in found:
+        host = container["HostConfig"]
+        assert host["NanoCpus"] == 1_500_000_000
+        assert host["Memory"] == host["MemorySwap"] == 2 << 30
+        assert host["PidsLimit"] == 500
+        assert host["Ulimits"] == [{"Name": "nofile", "Hard": 4096, "Soft": 4096}]
+        assert host["ShmSize"] >= 1 << 30
+        # As the service has it; Docker's own 10 s are too few to save a model.
+        assert container["Config"]["StopTimeout"] == 120
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -18,6 +18,19 @@ Document = dict[str, Any]
 FOLDER = "/usr/share/doc/smp"
 # A name that only pulls in others; it has no file, so no text either.
 WITHOUT_TEXT = {"cuda-toolkit"}
+# What the programs themselves say, under the names of versions.txt.
+SAY = """\
+import re, subprocess, torch
+def said(*command):
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return re.search(r"[0-9]+[.][0-9.]+", text)[0]
+print("python", said("python3", "--version"))
+print("torch", torch.__version__.partition("+")[0])
+print("cuda", torch.version.cuda)
+print("nccl", ".".join(map(str, torch.cuda.nccl.version())))
+print("openmpi", said("mpirun", "--version"))
+print("libfabric", said("fi_info", "--version"))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +106,22 @@ def test_every_component_states_a_licence_and_has_its_text(docker: Docker, image
     assert len(paths) > 200
     assert there.returncode == 0, there.stderr[-2000:]
     assert set(without) <= WITHOUT_TEXT
+
+
+def test_the_versions_are_those_that_the_programs_state(docker: Docker, image: str) -> None:
+    run = ("run", "--rm", "--network", "none", image)
+    shown = docker(*run, "cat", f"{FOLDER}/versions.txt").stdout
+    said = docker(*run, "python", "-c", SAY)
+    assert said.returncode == 0, said.stderr
+
+    versions = dict(line.split(" ") for line in shown.splitlines())
+    for line in said.stdout.splitlines():
+        name, version = line.split(" ")
+        # Debian adds its revision, CUDA's package a patch level.
+        assert versions[name] == version or versions[name].startswith(
+            (version + "-", version + ".")
+        )
+    assert {"smp-train", "cudnn", "rdma-core"} <= versions.keys()
 
 
 def test_every_program_file_belongs_to_exactly_one_component(docker: Docker, image: str) -> None:

@@ -6,26 +6,39 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
-import sys
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.image.engine import ROOT, Docker
+from tests.image.engine import ROOT, VENDORED, Docker
+
+Build = Callable[..., "subprocess.CompletedProcess[str]"]
 
 INSTALLER = """\
 #!/bin/bash
 set -euo pipefail
 [[ "$*" == "--yes --skip-kmod --skip-limit-conf --no-verify" ]] || exit 9
+debian=$(dirname "$(readlink --canonicalize /usr/lib/*/libibverbs.so.1)")
 mkdir --parents /opt/amazon/efa/{lib,bin,share/doc} /opt/amazon/ofi-nccl/lib
-echo fabric >/opt/amazon/efa/lib/libfabric.so.1
+cp --dereference "$debian/libfabric.so.1" /opt/amazon/efa/lib/
 echo plugin >/opt/amazon/ofi-nccl/lib/libnccl-net.so
 echo manual >/opt/amazon/efa/share/doc/manual
-echo verbs >/usr/lib/libibverbs.so.99
+# As dpkg does it: the file has the time that it has in its package.
+cp --dereference "$debian/libibverbs.so.1" "$debian/libibverbs.so.1.99"
+touch --date=2020-01-01 "$debian/libibverbs.so.1.99"
+ln --symbolic --force libibverbs.so.1.99 "$debian/libibverbs.so.1"
 """
+# The image as far as the loader is concerned: Debian's libraries, the stage's, and the layout.
+LOADED = """
+FROM os AS loaded
+COPY --from=efa /out/ /
+RUN --mount=type=bind,source=docker/build/root_layout.sh,target=/build/root_layout.sh \\
+    /build/root_layout.sh
+"""
+LOADS = "import ctypes; ctypes.CDLL('libfabric.so.1'); print(open('/proc/self/maps').read())"
 WITHOUT_PLUGIN = INSTALLER.replace("/opt/amazon/ofi-nccl/lib", "/opt/amazon/other")
 
 
@@ -33,7 +46,7 @@ WITHOUT_PLUGIN = INSTALLER.replace("/opt/amazon/ofi-nccl/lib", "/opt/amazon/othe
 def context(tmp_path: Path) -> Path:
     """What the stage reads of the source, with room for an installer of our own."""
     folder = tmp_path / "context"
-    shutil.copytree(ROOT / "docker", folder / "docker")
+    shutil.copytree(ROOT / "docker", folder / "docker", ignore=VENDORED)
     shutil.copy(ROOT / "Dockerfile", folder)
     shutil.copy(ROOT / ".dockerignore", folder)
     return folder
@@ -57,49 +70,62 @@ def pack(context: Path, script: str, name: str = "aws-efa-installer/efa_installe
     return hashlib.sha256(archive.read_bytes()).hexdigest()
 
 
-def build(
-    docker: Docker, base: str, context: Path, installer: str, digest: str, *words: str
-) -> subprocess.CompletedProcess[str]:
-    arguments = {"BASE_IMAGE": base, "EFA_INSTALLER": installer, "EFA_SHA256": digest}
-    options = [word for pair in arguments.items() for word in ("--build-arg", "=".join(pair))]
-    # Should the cache have lost the stage before, it is built as ci/image does.
-    secrets = context.parent / "secrets"
-    secrets.mkdir(exist_ok=True)
-    script = [sys.executable, str(ROOT / "ci/build_secrets.py"), str(secrets)]
-    options += subprocess.run(script, capture_output=True, text=True, check=True).stdout.split()
-    stage = ("build", "--network=host", "--target", "efa")
-    return docker(*stage, *options, *words, context, timeout=600)
-
-
 @pytest.fixture
-def base(docker: Docker, image: str) -> str:
-    """The base that the image was built from, so that the stages before are in the cache."""
-    label = '{{index .Config.Labels "org.opencontainers.image.base.name"}}'
-    name = docker("image", "inspect", "--format", label, image).stdout.strip()
-    if docker("image", "inspect", name).returncode != 0:
-        pytest.skip(f"the engine has no {name or 'base image'} to build the stage from")
-    return name
+def build(docker: Docker, base: str, context: Path, machine_secrets: list[str]) -> Build:
+    """Builds the stage, or the target among the words."""
+
+    def run(installer: str, digest: str, *words: str) -> subprocess.CompletedProcess[str]:
+        arguments = {"BASE_IMAGE": base, "EFA_INSTALLER": installer, "EFA_SHA256": digest}
+        options = [word for pair in arguments.items() for word in ("--build-arg", "=".join(pair))]
+        stage = ("build", "--network=host", "--target", "efa")
+        return docker(*stage, *machine_secrets, *options, *words, context, timeout=600)
+
+    return run
 
 
 def test_the_right_sum_installs_both_prefixes_and_their_own_verbs(
-    docker: Docker, base: str, context: Path, tag: str
+    docker: Docker, build: Build, context: Path, tag: str
 ) -> None:
     digest = pack(context, INSTALLER)
 
-    built = build(docker, base, context, "1", digest, "--tag", tag)
+    built = build("1", digest, "--tag", tag)
 
     assert built.returncode == 0, built.stderr[-3000:]
-    found = docker("run", "--rm", "--network", "none", tag, "find", "/out", "-type", "f").stdout
+    look = ("find", "/out", "!", "-type", "d")
+    found = docker("run", "--rm", "--network", "none", tag, *look).stdout
     assert sorted(found.split()) == [
+        "/out/etc/ld.so.conf.d/000_efa.conf",
         "/out/opt/amazon/efa/installer.sha256",
         "/out/opt/amazon/efa/lib/libfabric.so.1",
-        "/out/opt/amazon/efa/lib/libibverbs.so.99",
+        "/out/opt/amazon/efa/lib/libibverbs.so.1",
+        "/out/opt/amazon/efa/lib/libibverbs.so.1.99",
         "/out/opt/amazon/ofi-nccl/lib/libnccl-net.so",
     ]
 
 
+def test_every_process_loads_the_installer_s_libraries_and_no_others(
+    docker: Docker, build: Build, context: Path, tag: str
+) -> None:
+    digest = pack(context, INSTALLER)
+    with (context / "Dockerfile").open("a") as dockerfile:
+        dockerfile.write(LOADED)
+
+    built = build("1", digest, "--target", "loaded", "--tag", tag)
+
+    assert built.returncode == 0, built.stderr[-3000:]
+    loaded = docker("run", "--rm", "--network", "none", tag, "python3.11", "-c", LOADS)
+    assert loaded.returncode == 0, loaded.stderr
+    names = ("libfabric", "libibverbs")
+    lines = [line.split()[-1] for line in loaded.stdout.splitlines() if "/lib" in line]
+    found = {path for path in lines if Path(path).name.startswith(names)}
+    assert found == {
+        "/opt/amazon/efa/lib/libfabric.so.1",
+        "/opt/amazon/efa/lib/libibverbs.so.1.99",
+    }
+
+
 def test_the_lock_names_an_installer_with_its_sum(
-    docker: Docker, base: str, context: Path, tag: str
+    docker: Docker, build: Build, context: Path, tag: str
 ) -> None:
     digest = pack(context, INSTALLER)
     efa = context / "docker/efa"
@@ -107,7 +133,7 @@ def test_the_lock_names_an_installer_with_its_sum(
     lock = context / "docker/locks/artifacts.lock"
     lock.write_text(f"aws-efa-installer {digest} file:///efa/elsewhere.tar.gz\n")
 
-    built = build(docker, base, context, "1", "", "--tag", tag)
+    built = build("1", "", "--tag", tag)
 
     assert built.returncode == 0, built.stderr[-3000:]
     sum_file = "/out/opt/amazon/efa/installer.sha256"
@@ -127,17 +153,11 @@ def test_the_lock_names_an_installer_with_its_sum(
     ids=["wrong sum", "no sum", "no installer inside", "no plugin", "installer fails"],
 )
 def test_what_is_wrong_fails_the_build(
-    docker: Docker,
-    base: str,
-    context: Path,
-    script: str,
-    member: str,
-    digest: str,
-    complaint: str,
+    build: Build, context: Path, script: str, member: str, digest: str, complaint: str
 ) -> None:
     real = pack(context, script, member)
 
-    built = build(docker, base, context, "1", real if digest == "right" else digest)
+    built = build("1", real if digest == "right" else digest)
 
     assert built.returncode != 0
     assert complaint in built.stderr, built.stderr[-3000:]
@@ -152,9 +172,9 @@ def test_what_is_wrong_fails_the_build(
     ],
 )
 def test_an_installer_that_cannot_be_had_fails_the_build(
-    docker: Docker, base: str, context: Path, installer: str, complaint: str
+    build: Build, installer: str, complaint: str
 ) -> None:
-    built = build(docker, base, context, installer, "0" * 64)
+    built = build(installer, "0" * 64)
 
     assert built.returncode != 0
     assert complaint in built.stderr, built.stderr[-3000:]

@@ -11,13 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.engine import ROOT, Docker
+from tests.image.engine import ROOT, VENDORED, Docker
 
 MORE = """\
 FROM {image}
 ENV PATH="/opt/ml/code:${{PATH}}"
 ENV SAGEMAKER_SUBMIT_DIRECTORY /opt/ml/code
 COPY cifar10.py /opt/ml/code/cifar10.py
+"""
+
+
+# As in python:3.11-slim-bookworm, which check_base.sh recommends: a Python of its own.
+WITH_PYTHON = """\
+FROM {base}
+RUN touch /usr/local/bin/python3.11 && ln --symbolic python3.11 /usr/local/bin/python
+"""
+# What the stages before and after the wheels, which take minutes, make of such a base.
+LAYOUT = """
+FROM os AS layout
+COPY docker/rootfs/ /
+RUN --mount=type=bind,source=docker/build/root_layout.sh,target=/build/root_layout.sh \\
+    /build/root_layout.sh
 """
 
 
@@ -108,3 +122,39 @@ def test_the_build_itself_refuses_such_a_base(docker: Docker, image: str, tmp_pa
 
     assert done.returncode != 0
     assert 'BASE_IMAGE is "fedora 12"' in done.stderr
+
+
+@pytest.mark.long
+def test_a_base_with_a_python_of_its_own_is_taken(
+    docker: Docker, base: str, tag: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    for name in ("ci", "docker"):
+        shutil.copytree(ROOT / name, source / name, ignore=VENDORED)
+    for name in (".dockerignore", "pyproject.toml"):
+        shutil.copy(ROOT / name, source)
+    (source / "Dockerfile").write_text((ROOT / "Dockerfile").read_text() + LAYOUT)
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/Dockerfile").write_text(WITH_PYTHON.format(base=base))
+    own_base = f"{tag}-base"
+    made = docker("build", "--quiet", "--network=host", "--tag", own_base, tmp_path / "base")
+    assert made.returncode == 0, made.stderr
+
+    options = ("--target", "layout", "--tag", tag, "--build-arg", f"BASE_IMAGE={own_base}")
+    built = subprocess.run(
+        [source / "ci/image", *options],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    look = "readlink /usr/local/bin/python /usr/local/cuda && mpirun --version"
+    found = docker("run", "--rm", "--network", "none", tag, "bash", "-c", look)
+    docker("rmi", "--force", tag, own_base)
+
+    assert built.returncode == 0, built.stderr[-3000:]
+    assert found.stdout.splitlines()[:2] == [
+        "/opt/venv/bin/python",
+        "/opt/venv/lib/python3.11/site-packages/nvidia/cu13",
+    ], found.stderr
+    assert "4.1.4" in found.stdout

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.image.engine import ROOT
+from tests.image.engine import train_example
 
 STEPS = 40
 
@@ -24,28 +22,15 @@ class Trained:
 
 
 def train(image: str, tree: Path, **sharding: int | bool) -> Trained:
-    settings = {"ddp": True, **sharding}
-    done = subprocess.run(
-        [
-            *(ROOT / "docker/cluster", "run", "--image", image, "--tree", tree),
-            *("--hosts", "2", "--processes", "2", "--timeout", "300"),
-            *("--code", ROOT / "examples/vit_sharded", "--program", "train.py"),
-            *("--mp-parameters", json.dumps(settings), "--hyperparameter", f"steps={STEPS}"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-    losses = re.findall(r"step: \d+: step time is \S+ loss (\S+)", done.stdout)
-    memory = re.search(r"memory: \{(.*)\}", done.stdout)
-    assert memory is not None, done.stdout[-5000:]
+    printed = train_example(image, "vit_sharded", tree, {"ddp": True, **sharding}, {"steps": STEPS})
+    losses = re.findall(r"step: \d+: step time is \S+ loss (\S+)", printed)
+    memory = re.search(r"memory: \{(.*)\}", printed)
+    assert memory is not None, printed[-5000:]
     use = {name: int(value) for name, value in re.findall(r"'(\w+)': (\d+)", memory[1])}
     return Trained([float(loss) for loss in losses], use)
 
 
-@pytest.mark.long
+@pytest.mark.cluster
 def test_vision_transformer_learns_on_shards_what_whole_replicas_learn(
     image_with: Callable[..., str], tmp_path: Path
 ) -> None:
