@@ -13,6 +13,7 @@ from typing import Any
 from benchmark import ROOT
 
 sys.path.insert(0, str(ROOT / "tests" / "mpi"))
+from launching import peers_python
 from net_hosts import NetHosts, lacks
 
 RATE_MBIT = 100
@@ -60,12 +61,6 @@ def run_on(layout: Layout, command: list[str], python: Path | None = None, **var
     if any(code != 0 for code, _ in outcomes):
         raise SystemExit(f"ci/bench: {command} failed: {outcomes}")
     return outcomes[0][1]
-
-
-def peers_python() -> Path | None:
-    """An interpreter that has DeepSpeed beside all of ours, made by ci/peers."""
-    python = ROOT / "build" / "peers" / "bin" / "python"
-    return python if python.exists() else None
 
 
 def run_job(layout: Layout, job: str, *arguments: object, peers: bool = False) -> Any:

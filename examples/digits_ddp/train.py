@@ -2,10 +2,11 @@
 """Learns handwritten digits with data parallelism: the backend smddp, else plain PyTorch.
 
 The channel `train` holds digits.csv.gz: 1,797 images of 8 x 8 pixels (UCI, as shipped by
-scikit-learn), one a line, 64 values from 0 to 16 and the digit. Started by the launcher, by
-torchrun, or by hand:
+scikit-learn in sklearn/datasets/data), one a line, 64 values from 0 to 16 and the digit. Started by
+the launcher, by torchrun, or by hand, as root and on any number of cores:
 
-    SM_CHANNEL_TRAIN=DIR SM_MODEL_DIR=DIR mpirun -np 4 python train.py
+    export SM_CHANNEL_TRAIN=$(python -c 'import sklearn; print(sklearn.__path__[0])')/datasets/data
+    SM_MODEL_DIR=DIR mpirun --allow-run-as-root --oversubscribe -np 4 python train.py
 """
 
 import argparse

@@ -302,7 +302,7 @@ void Communicator::scatter(CallHeader call, int root, std::span<const ConstBytes
 void Communicator::barrier(const WaitLimit& limit) {
   CallHeader call;
   call.type = ElementType::kBytes;
-  guarded([&] { meet(call, Collective::kBarrier, {}, limit); });
+  agree(call, Collective::kBarrier, limit);
 }
 
 void Communicator::agree(CallHeader call, Collective collective, const WaitLimit& limit) {

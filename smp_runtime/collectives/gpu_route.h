@@ -21,8 +21,7 @@ enum class GpuRoute {
 struct GpuGroupShape {
   int hosts = 1;
   int ranks_per_host = 1;  ///< 0: not the same on all hosts
-  int ranks = 1;
-  std::string no_nccl;  ///< why NCCL cannot be used; empty: it can
+  std::string no_nccl;     ///< why NCCL cannot be used; empty: it can
 };
 
 /// What a link carries one way [bytes/s], and what a step takes to start [s]. The defaults are a

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/nccl_advice.h"
 
 namespace smp::collectives {
 
@@ -20,8 +21,9 @@ decltype(auto) naming_group(const c10d::ProcessGroup& group, std::string_view wh
   const auto failed = [&](std::string_view text) {
     return HostError(
         "{} over {} of the job failed: one of them has ended or does not answer, and if it said "
-        "why, that is the cause ({})",
-        what, group.getGroupDesc(), text);
+        "why, that is the cause; if it had fewer batches, drop the last ones of the others "
+        "(drop_last=True) or train inside model.join() ({}){}",
+        what, group.getGroupDesc(), text, transport::nccl_advice(text));
   };
   try {
     return call();

@@ -2,7 +2,6 @@
 #include "smp_runtime/dataparallel/gpu_group.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <span>
@@ -18,6 +17,7 @@
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/byte_view.h"
 #include "smp_runtime/transport/mark_wait.h"
+#include "smp_runtime/transport/member_cards.h"
 #include "smp_runtime/transport/nccl_pairs.h"
 
 namespace smp::dataparallel {
@@ -33,21 +33,10 @@ using collectives::ReduceOp;
 using transport::NcclId;
 using transport::NcclOperation;
 using transport::NcclReduction;
+using transport::PackedGpuCard;
 
 /// A peer answers a goodbye from a thread that does nothing else.
 constexpr std::chrono::milliseconds kGoodbye{10'000};
-
-struct Card {
-  std::array<char, 128> host{};
-  std::array<char, 64> gpu{};
-  int32_t nccl = 0;
-};
-
-template <size_t N>
-void put(std::array<char, N>& field, const std::string& text) {
-  SMP_CHECK(text.size() < N, "{} has more than {} characters", text, N - 1);
-  std::copy(text.begin(), text.end(), field.begin());
-}
 
 /// Everybody's, by rank.
 template <typename T>
@@ -66,7 +55,6 @@ std::vector<T> gather(Communicator& group, const T& mine, const transport::WaitL
 GpuGroupShape shape_of(const GroupLayout& layout, const std::vector<transport::GpuCard>& cards) {
   GpuGroupShape shape{.hosts = layout.hosts(),
                       .ranks_per_host = static_cast<int>(layout.ranks_on.front().size()),
-                      .ranks = layout.size(),
                       .no_nccl = {}};
   for (const auto& ranks : layout.ranks_on) {
     if (ranks.size() != layout.ranks_on.front().size()) shape.ranks_per_host = 0;
@@ -122,14 +110,13 @@ GpuGroup::GpuGroup(Communicator& group, std::unique_ptr<transport::NcclLibrary> 
                    const Member& member, const Settings& settings, const LaneMaker& make_lane,
                    const WaitLimit& limit)
     : group_(group), library_(std::move(library)), member_(member) {
-  Card mine{.nccl = member.nccl};
-  put(mine.host, member.host);
-  if (library_) put(mine.gpu, member.gpu);
+  const transport::GpuCard mine{
+      .host = member.host, .gpu = library_ ? member.gpu : std::string(), .library = member.nccl};
   std::vector<transport::GpuCard> cards;
   std::vector<std::string> hosts;
-  for (const Card& card : gather(group, mine, limit)) {
-    cards.push_back({.host = card.host.data(), .gpu = card.gpu.data(), .library = card.nccl});
-    hosts.emplace_back(card.host.data());
+  for (const PackedGpuCard& card : gather(group, transport::packed(mine), limit)) {
+    cards.push_back(card.unpacked());
+    hosts.push_back(cards.back().host);
   }
   const GroupLayout layout = GroupLayout::from(hosts, group.rank());
   const GpuGroupShape shape = shape_of(layout, cards);

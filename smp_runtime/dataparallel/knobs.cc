@@ -59,6 +59,7 @@ Knobs knobs_from_environment() {
   const collectives::Tuning defaults;
   std::string provider = text_knob("SMDDP_FABRIC_PROVIDER");
   if (provider.empty()) provider = provider_of(text_knob("FI_PROVIDER"));
+  const std::string plugin = text_knob("NCCL_NET_PLUGIN");
   return {
       .tuning = {.slot_bytes = bytes_knob("SMDDP_SLOT_BYTES", defaults.slot_bytes),
                  .wire_slot_bytes = bytes_knob("SMDDP_WIRE_SLOT_BYTES", defaults.wire_slot_bytes),
@@ -67,7 +68,7 @@ Knobs knobs_from_environment() {
                   .interface = text_knob("SMDDP_INTERFACE"),
                   .master = text_knob("MASTER_ADDR")},
       .gpu_route = route_knob("SMDDP_GPU_ROUTE"),
-      .nccl_has_plugin = !text_knob("NCCL_NET_PLUGIN").empty(),
+      .nccl_has_plugin = !plugin.empty() && plugin != "none",
       .log_level = level_knob("SM_LOG_LEVEL")};
 }
 

@@ -12,6 +12,9 @@
 //                                   all sizes; auto takes the cheapest for each
 //   SM_LOG_LEVEL                20  as Python's levels; 10 tells that choice
 //
+// Slots are as large as the group needs, if that is more: 64 bytes for each rank, 8192 over several
+// hosts.
+//
 // libfabric has variables of its own. One has another default here, which Python sets before
 // libfabric starts: FI_OFI_RXM_EAGER_LIMIT, 262144 (backend_registration.py).
 #pragma once
@@ -28,7 +31,7 @@ struct Knobs {
   collectives::Tuning tuning;
   collectives::Network network;
   std::optional<collectives::GpuRoute> gpu_route;
-  bool nccl_has_plugin = false;  ///< NCCL_NET_PLUGIN names one
+  bool nccl_has_plugin = false;  ///< NCCL_NET_PLUGIN names one, as `train` sets it for EFA
   log::Level log_level = log::Level::kInfo;
 };
 

@@ -46,17 +46,17 @@ struct PointToPoint::Call {
   cuda::StreamMark copied{};  // of a send: before it the tensor is not there
   Clock::time_point deadline = Clock::now() + timeout;
   Clock::time_point crash_seen{};
-  transport::FabricLink::Handle message{};
+  transport::PairLink::Handle message{};
 };
 
 PointToPoint::PointToPoint(transport::KeyValueStore& store,
-                           const transport::FabricSettings& settings, Group group, End end)
+                           std::unique_ptr<transport::PairLink> link, Group group, End end)
     : store_(store),
       group_(std::move(group)),
       end_(std::move(end)),
-      link_(settings),
+      link_(std::move(link)),
       process_(getpid()) {
-  store_.set(fmt::format("pair/{}", group_.rank), link_.address());
+  store_.set(fmt::format("pair/{}", group_.rank), link_->address());
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "smddp-pair");
 }
@@ -70,7 +70,7 @@ PointToPoint::~PointToPoint() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  link_.wake();
+  link_->wake();
   thread_.join();
 }
 
@@ -102,7 +102,7 @@ void PointToPoint::add(std::unique_ptr<Call> call) {
     const std::lock_guard lock(mutex_);
     added_.push_back(std::move(call));
   }
-  link_.wake();
+  link_->wake();
 }
 
 std::string PointToPoint::text(const Call& call) const {
@@ -115,21 +115,21 @@ std::string PointToPoint::text(const Call& call) const {
 /// Hands the message to the network once it is there and its peer is known.
 bool PointToPoint::try_start(Call& call) {
   if (!call.copied.reached()) return false;
-  if (call.peer >= 0 && !link_.is_connected(call.peer)) {
+  if (call.peer >= 0 && !link_->is_connected(call.peer)) {
     const std::string key = fmt::format("pair/{}", call.peer);
     if (!store_.has(key)) return false;
     const auto limit = transport::WaitLimit::after(call.timeout, "connecting");
-    link_.connect(call.peer, fmt::format("rank {}", group_.names[static_cast<size_t>(call.peer)]),
-                  store_.get(key, limit));
+    link_->connect(call.peer, fmt::format("rank {}", group_.names[static_cast<size_t>(call.peer)]),
+                   store_.get(key, limit));
   }
   const auto keeps = std::make_shared<at::Tensor>(call.landing.tensor());
   if (call.sends) {
-    call.message = link_.send(call.peer, wire_tag(group_.rank, call.tag), bytes_in(*keeps), keeps);
+    call.message = link_->send(call.peer, wire_tag(group_.rank, call.tag), bytes_in(*keeps), keeps);
   } else {
     const uint64_t ignored = call.peer < 0 ? kAnySource : 0;
     const int source = call.peer < 0 ? 0 : call.peer;
     call.message =
-        link_.receive(call.peer, wire_tag(source, call.tag), bytes_out(*keeps), ignored, keeps);
+        link_->receive(call.peer, wire_tag(source, call.tag), bytes_out(*keeps), ignored, keeps);
   }
   return true;
 }
@@ -173,7 +173,7 @@ void PointToPoint::advance(std::list<std::unique_ptr<Call>>& calls) {
       over = is_over(call);
     } catch (...) {
       error = std::current_exception();
-      if (call.message) link_.cancel(call.message);
+      if (call.message) link_->cancel(call.message);
       over = true;
     }
     if (over) end_(call.work, error);
@@ -192,9 +192,9 @@ void PointToPoint::run() {
     advance(calls);
     bool unconnected = false;
     for (const auto& call : calls) unconnected = unconnected || !call->message;
-    link_.wait_for_change(unconnected     ? kStoreInterval
-                          : calls.empty() ? kIdleInterval
-                                          : kLookInterval);
+    link_->wait_for_change(unconnected     ? kStoreInterval
+                           : calls.empty() ? kIdleInterval
+                                           : kLookInterval);
   }
   for (const auto& call : calls) {
     end_(call->work, std::make_exception_ptr(HostError("{}: the group has ended", text(*call))));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // send and recv between two ranks of a group, of one host or of two, without order among pairs.
 //
-// Messages go through an endpoint of their own, over the loopback within a host. It opens with the
-// first call, and a pair connects when both have made one. Any number may be under way.
+// Messages go by a link of their own: memory that the ranks share in a group on one host, libfabric
+// in a group over several, there between ranks of one host, too, since a receive may be for any
+// rank. A pair connects when both have made a call. Any number may be under way.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,8 @@
 
 #include "smp_runtime/dataparallel/byte_view.h"
 #include "smp_runtime/dataparallel/pending_work.h"
-#include "smp_runtime/transport/fabric_link.h"
 #include "smp_runtime/transport/key_value_store.h"
+#include "smp_runtime/transport/pair_link.h"
 
 namespace smp::dataparallel {
 
@@ -38,7 +39,7 @@ class PointToPoint {
   using End = std::function<void(const WorkPointer&, std::exception_ptr)>;
 
   /// `end` ends a work; it is called in a thread of this object.
-  PointToPoint(transport::KeyValueStore& store, const transport::FabricSettings& settings,
+  PointToPoint(transport::KeyValueStore& store, std::unique_ptr<transport::PairLink> link,
                Group group, End end);
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
@@ -65,7 +66,7 @@ class PointToPoint {
   transport::KeyValueStore& store_;
   Group group_;
   End end_;
-  transport::FabricLink link_;
+  std::unique_ptr<transport::PairLink> link_;
   int process_;
 
   std::mutex mutex_;  // guards what follows

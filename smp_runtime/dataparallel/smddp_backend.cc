@@ -11,7 +11,9 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
+#include "smp_runtime/transport/fabric_pairs.h"
 #include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/transport/host_link.h"
 #include "smp_runtime/transport/mark_wait.h"
 #include "smp_runtime/transport/network_address.h"
 
@@ -294,20 +296,27 @@ PointToPoint& SmddpBackend::pairs() {
   const std::lock_guard lock(mutex_);
   TORCH_CHECK(!stopping_, "smddp: send or recv was called after the group was shut down");
   if (pairs_) return *pairs_;
-  const bool alone = communicator_->hosts() == 1;
-  transport::FabricSettings settings = knobs_.network.fabric;
-  settings.ordered = true;
-  settings.card = rank_;
-  if (alone) settings.provider = "tcp";
   std::vector<int> names;
-  for (int rank = 0; rank < size_; ++rank) names.push_back(communicator_->name(rank));
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < size_; ++rank) {
+    names.push_back(communicator_->name(rank));
+    texts.push_back(fmt::format("rank {}", names.back()));
+  }
   Communicator* const group = communicator_.get();
   try {
-    settings.address =
-        alone ? "127.0.0.1"
-              : transport::network_address(knobs_.network.interface, knobs_.network.master);
+    std::unique_ptr<transport::PairLink> link;
+    if (group->hosts() == 1) {
+      link = std::make_unique<transport::HostLink>(rank_, std::move(texts));
+    } else {
+      transport::FabricSettings settings = knobs_.network.fabric;
+      settings.ordered = true;
+      settings.card = rank_;
+      settings.address =
+          transport::network_address(knobs_.network.interface, knobs_.network.master);
+      link = std::make_unique<transport::FabricPairs>(settings);
+    }
     pairs_ = std::make_unique<PointToPoint>(
-        keys_, settings,
+        keys_, std::move(link),
         PointToPoint::Group{.rank = rank_,
                             .names = std::move(names),
                             .throw_if_broken = [group] { group->throw_if_broken(); },

@@ -80,7 +80,8 @@ class SmddpBackend : public c10d::Backend {
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                   const c10d::ScatterOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  /// Every barrier names all ranks that are missing; this one also waits.
+  /// A barrier that is waited for. It fails as soon as a rank is known to have ended, or names all
+  /// that are missing at the end of its time; with `wait_all_ranks` always the latter.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   /// Between two ranks; in their order for one pair and tag, and without order among pairs.
@@ -129,6 +130,7 @@ class SmddpBackend : public c10d::Backend {
                                   std::chrono::milliseconds timeout);
   GpuGroup& gpus(const c10::Device& gpu, std::chrono::milliseconds timeout);
   std::unique_ptr<GpuGroup> meet_gpus(const c10::Device& gpu, const transport::WaitLimit& limit);
+  void count_ranks(collectives::Communicator& group, const transport::WaitLimit& limit);
   void run(const Task& task);
   void run_all();
   void stop(bool drain);
@@ -148,6 +150,7 @@ class SmddpBackend : public c10d::Backend {
   StagingStreams streams_;
   std::unique_ptr<collectives::Communicator> communicator_;
   int process_;
+  uint64_t counts_ = 0;  // of count_ranks(); of the thread that runs a collective
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

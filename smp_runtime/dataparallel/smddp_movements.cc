@@ -1,5 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backend's calls that move data as it is.
+#include <chrono>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "smp_runtime/core/error.h"
 #include "smp_runtime/dataparallel/smddp_backend.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 
@@ -176,9 +186,38 @@ SmddpBackend::WorkPtr SmddpBackend::barrier(const c10d::BarrierOptions& options)
                [](Communicator& group, const WaitLimit& limit) { group.barrier(limit); });
 }
 
-void SmddpBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
+/// Each rank leaves word in the store, which does not care who is gone; breaks the group if not all
+/// come in time. The words stay: a few bytes a rank.
+void SmddpBackend::count_ranks(Communicator& group, const WaitLimit& limit) {
+  const auto word_of = [count = counts_](int rank) {
+    return fmt::format("came/{}/{}", count, rank);
+  };
+  keys_.set(word_of(rank_), "");
+  ++counts_;
+  std::vector<int> missing(static_cast<size_t>(size_));
+  std::iota(missing.begin(), missing.end(), 0);
+  while (true) {
+    std::erase_if(missing, [&](int rank) { return keys_.has(word_of(rank)); });
+    if (missing.empty()) return;
+    group.throw_if_broken();
+    if (transport::Clock::now() > limit.deadline) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  for (int& rank : missing) rank = group.name(rank);
+  const std::string reason =
+      fmt::format("{}: waited {} ms for rank(s) {}, which did not take part", limit.operation,
+                  limit.timeout.count(), fmt::join(missing, ", "));
+  group.abort(reason);
+  throw HostError(reason);
+}
+
+void SmddpBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   start(DeviceScope(streams_, {}), c10d::OpType::BARRIER, "monitored_barrier", options.timeout,
-        false, {}, [](Communicator& group, const WaitLimit& limit) { group.barrier(limit); })
+        false, {},
+        [this, wait_all_ranks](Communicator& group, const WaitLimit& limit) {
+          if (wait_all_ranks) count_ranks(group, limit);
+          group.barrier(limit);
+        })
       ->wait();
 }
 

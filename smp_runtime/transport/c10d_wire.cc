@@ -96,28 +96,20 @@ void C10dWire::grant() {
 
 void C10dWire::await_grant(const WaitLimit& limit) {
   std::vector<at::Tensor> word{new_bytes(1)};
-  Work work = backend_.recv(word, peer_, kGrantTag);
-  {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) throw HostError("closed");
-    pending_grant_ = work;
-  }
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(limit.deadline - Clock::now());
-  const bool done = work->wait(std::max(left, std::chrono::milliseconds(1)));
-  const std::lock_guard lock(mutex_);
-  pending_grant_.reset();
-  if (!done) throw HostError("closed");
+  wait_for(pending_grant_, backend_.recv(word, peer_, kGrantTag),
+           std::max(left, std::chrono::milliseconds(1)));
 }
 
 /// Keeps the operation where abort() finds it.
-void C10dWire::wait_for(Work& pending, Work work) {
+void C10dWire::wait_for(Work& pending, Work work, std::chrono::milliseconds timeout) {
   {
     const std::lock_guard lock(mutex_);
     if (aborted_) throw HostError("closed");
     pending = work;
   }
-  const bool done = work->wait();
+  const bool done = work->wait(timeout);
   const std::lock_guard lock(mutex_);
   pending.reset();
   if (!done) throw HostError("closed");

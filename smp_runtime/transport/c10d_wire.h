@@ -5,6 +5,7 @@
 // Frames, rests and tensors have a tag each; Gloo matches equal tags of a pair in order.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <mutex>
 
@@ -33,7 +34,7 @@ class C10dWire : public MessageWire {
   void send_frame(const PackedMessage& message);
   void send_tensor(at::Tensor tensor, int tag);
   void receive_tensor(at::Tensor tensor, int tag);
-  void wait_for(Work& pending, Work work);
+  void wait_for(Work& pending, Work work, std::chrono::milliseconds timeout = kNoTimeout);
 
   c10d::Backend& backend_;
   const int peer_;

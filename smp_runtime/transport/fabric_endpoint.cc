@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/fabric_endpoint.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -53,6 +57,20 @@ InfoPointer offers(const std::string& provider, const FabricSettings& settings) 
   return {result == 0 ? found : nullptr, &fi_freeinfo};
 }
 
+/// The providers that are here for any use, each once, without the layers above them.
+std::vector<std::string> providers_here() {
+  fi_info* found = nullptr;
+  if (fi_getinfo(kVersion, nullptr, nullptr, 0, nullptr, &found) != 0) return {};
+  const InfoPointer list(found, &fi_freeinfo);
+  std::vector<std::string> names;
+  for (const fi_info* one = found; one != nullptr; one = one->next) {
+    const std::string_view layered = one->fabric_attr->prov_name;
+    std::string name(layered.substr(0, layered.find(';')));
+    if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
 }  // namespace
 
 template <typename T>
@@ -82,15 +100,18 @@ FabricEndpoint::FabricEndpoint(const FabricSettings& settings) {
     return;
   }
   const uint32_t version = fi_version();
+  const std::vector<std::string> here = providers_here();
   throw ConfigError(
-      "libfabric {}.{} offers no provider \"{}\" with tagged messages here{}; {}",
+      "libfabric {}.{} offers no provider \"{}\" with tagged messages here{}; fi_getinfo finds: {} "
+      "(FI_PROVIDER may hide others); {}",
       FI_MAJOR(version), FI_MINOR(version),
       settings.provider.empty() ? "efa, net or tcp" : settings.provider,
       settings.address.empty() ? "" : fmt::format(" (address {})", settings.address),
+      here.empty() ? "none" : fmt::format("{}", fmt::join(here, ", ")),
       settings.provider == "efa"
           ? "is an EFA device attached to this host, and its installer's libfabric in the image? "
             "fi_info -p efa says; unset SMDDP_FABRIC_PROVIDER and FI_PROVIDER to go without"
-          : "fi_info lists what there is");
+          : "set SMDDP_FABRIC_PROVIDER to one of them, or unset it and FI_PROVIDER");
 }
 
 void FabricEndpoint::open() {

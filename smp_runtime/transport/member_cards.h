@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the members of a c10d group on the CPU tell each other of themselves before they connect.
+// What the members of a group tell each other of themselves before they connect.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -14,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/nccl_pairs.h"
 
 namespace smp::transport {
 
@@ -24,7 +26,23 @@ void put(std::array<char, N>& field, const std::string& text) {
   std::copy(text.begin(), text.end(), field.begin());
 }
 
-/// Everybody's `mine`, of which there are `count`, by rank. Collective.
+/// A GpuCard on its way.
+struct PackedGpuCard {
+  std::array<char, 128> host{};
+  std::array<char, 64> gpu{};
+  int32_t library = 0;
+
+  [[nodiscard]] GpuCard unpacked() const { return {host.data(), gpu.data(), library}; }
+};
+
+inline PackedGpuCard packed(const GpuCard& card) {
+  PackedGpuCard all{.library = card.library};
+  put(all.host, card.host);
+  put(all.gpu, card.gpu);
+  return all;
+}
+
+/// Everybody's `mine`, by a c10d group on the CPU; of which there are `count`, by rank. Collective.
 template <typename T>
 std::vector<T> gather_cards(c10d::Backend& group, const T* mine, size_t count,
                             std::chrono::milliseconds timeout) {

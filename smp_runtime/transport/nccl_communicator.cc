@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/nccl_advice.h"
 
 namespace smp::transport {
 namespace {
@@ -88,7 +89,8 @@ NcclOutcome NcclCommunicator::ask(const Call& call) {
   return call(handle_);
 }
 
-void NcclCommunicator::fail(const std::string& reason) {
+void NcclCommunicator::fail(const std::string& cause) {
+  const std::string reason = fmt::format("{}{}", cause, nccl_advice(cause));
   abort(reason);
   throw HostError("{}: {}", place_.name, reason);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/nccl_exchange.h"
 
-#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -20,22 +19,14 @@
 namespace smp::transport {
 namespace {
 
-struct Card {
-  std::array<char, 128> host{};
-  std::array<char, 64> gpu{};
-  int32_t library = 0;
-};
-
 std::vector<GpuCard> gather_gpus(c10d::Backend& group, int cuda_device,
                                  std::chrono::milliseconds timeout) {
-  Card mine{.library = nccl_version()};
-  put(mine.host, host_identity());
-  if (cuda_device >= 0) {
-    put(mine.gpu, mine.library == 0 ? "unknown" : gpu_identity(cuda_device));
-  }
+  GpuCard mine{.host = host_identity(), .gpu = {}, .library = nccl_version()};
+  if (cuda_device >= 0) mine.gpu = mine.library == 0 ? "unknown" : gpu_identity(cuda_device);
+  const PackedGpuCard card = packed(mine);
   std::vector<GpuCard> cards;
-  for (const Card& card : gather_cards(group, &mine, 1, timeout)) {
-    cards.push_back({.host = card.host.data(), .gpu = card.gpu.data(), .library = card.library});
+  for (const PackedGpuCard& one : gather_cards(group, &card, 1, timeout)) {
+    cards.push_back(one.unpacked());
   }
   return cards;
 }

@@ -8,6 +8,7 @@
 #include <nccl.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/nccl_advice.h"
 
 namespace smp::transport {
 namespace {
@@ -69,8 +70,8 @@ class LinkedNccl : public NcclLibrary {
     if (outcome.state == NcclOutcome::State::kFailed) {
       throw HostError(
           "NCCL cannot start: {}; NCCL_DEBUG=INFO tells more, NCCL_SOCKET_IFNAME "
-          "names the interface",
-          outcome.reason);
+          "names the interface{}",
+          outcome.reason, nccl_advice(outcome.reason));
     }
     NcclId bytes;
     std::memcpy(bytes.data(), &id, sizeof(id));

@@ -85,11 +85,38 @@ def test_sizes_that_differ_are_an_error_on_every_rank() -> None:
         assert "rank(s) 3 called all_reduce #1 of float32 [1000003], sum" in text
 
 
-def test_the_example_learns_digits(tmp_path: Path) -> None:
-    outcome = run_mpi(2, str(EXAMPLE), **variables(tmp_path))
+def test_the_documented_script_learns_digits_on_four_ranks(tmp_path: Path) -> None:
+    outcome = run_mpi(4, str(EXAMPLE), **variables(tmp_path))
 
     assert outcome.code == 0, outcome.output
-    assert json.loads((tmp_path / "result.json").read_text())["accuracy"] >= 0.95
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["accuracy"] >= 0.95
+    assert result["ranks"] == 4
+
+
+def test_a_script_of_version_1_3_runs_and_is_told_the_new_names() -> None:
+    outcome = run_mpi(2, "old_names_job.py")
+
+    assert outcome.code == 0, outcome.output
+    assert outcome.output.count("of 2: done") == 2
+    warnings = re.findall(r"warned: (.*)", outcome.output)
+    assert sum("use torch.distributed with backend='smddp'" in one for one in warnings) == 2
+    assert sum("torch.nn.parallel.DistributedDataParallel" in one for one in warnings) == 2
+
+
+def test_torch_debug_mode_asked_for_by_its_variable_trains_the_same() -> None:
+    outcome = run_mpi(2, "old_names_job.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
+    assert outcome.code == 0, outcome.output
+    assert outcome.output.count("of 2: done") == 2
+
+
+@pytest.mark.skipif(not LONG, reason="15 GB of memory and minutes: SMP_LONG_TESTS=1")
+def test_more_bytes_in_a_call_than_31_bits_count() -> None:
+    outcome = run_mpi(2, "large_jobs.py")
+
+    assert outcome.code == 0, outcome.output
+    assert outcome.output.count("large calls hold") == 2
 
 
 def test_the_bench_gives_a_time_of_each_backend_for_each_size() -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from smdistributed.dataparallel import bench
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -20,11 +21,20 @@ PNG = b"\x89PNG\r\n\x1a\n"
         ("--factor 1", "--factor must be 2 or more"),
         ("--plot /nowhere/x.png", "--plot /nowhere/x.png: there is no such folder"),
         ("gossip", "invalid choice: 'gossip'"),
+        ("--backends smddp,foo", "--backends: there is no 'foo' here; there are: smddp, gloo"),
+        ("--backends nccl", "no 'nccl' here (it needs a GPU, and none is visible)"),
+        ("--device cuda", "--device cuda: smddp takes tensors of cpu only here"),
+        ("--device tpu", "invalid choice: 'tpu'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_job_is_joined(
-    words: str, complaint: str, capsys: pytest.CaptureFixture[str]
+    words: str,
+    complaint: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
     with pytest.raises(SystemExit):
         bench.main(words.split())
 
@@ -40,8 +50,31 @@ def test_a_plot_without_matplotlib_is_refused_before_anything_is_measured(
         bench.main(["all_reduce", "--plot", str(tmp_path / "plot.png")])
 
 
+@pytest.mark.parametrize(
+    ("words", "device"),
+    [("", "cpu"), ("--backends smddp,nccl", "cuda"), ("--device cuda", "cuda")],
+)
+def test_tensors_are_where_the_backends_take_them(
+    words: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    assert bench._arguments(words.split()).device == device
+
+
+def test_nccl_is_not_measured_on_tensors_of_the_cpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    with pytest.raises(SystemExit):
+        bench.main(["--backends", "smddp,nccl", "--device", "cpu"])
+
+    assert "--device cpu: nccl takes tensors of cuda only here" in capsys.readouterr().err
+
+
 def test_the_plot_is_a_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="no matplotlib here: pip install matplotlib")
+    pytest.importorskip("matplotlib", reason="no matplotlib here (docker/locks/dev.lock)")
     rows = [bench.Row(2**power, {"smddp": 1e-6 * power, "gloo": 3e-6 * power}) for power in (3, 9)]
 
     bench.plot(rows, "all_reduce", 4, str(tmp_path / "plot.png"))

@@ -193,6 +193,7 @@ TEST(BetweenTwoHosts, AProviderThatIsNotThereIsNamed) {
     GTEST_SKIP() << "this machine has EFA";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("offers no provider \"efa\""));
+    EXPECT_THAT(error.what(), testing::ContainsRegex("fi_getinfo finds: .*tcp"));
     EXPECT_THAT(error.what(), HasSubstr("is an EFA device attached to this host"));
   }
 }

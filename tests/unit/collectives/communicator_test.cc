@@ -122,6 +122,28 @@ TEST_P(CommunicatorSizes, AllGatherGatherScatterAndBroadcastMoveEveryByte) {
 INSTANTIATE_TEST_SUITE_P(Counts, CommunicatorSizes,
                          testing::Values(0, 1, 3, 16, 17, 127, 1009, 5003));
 
+TEST(Communicator, SlotsThatAreTooSmallForTheGroupAreEnlarged) {
+  constexpr size_t kCount = 127;
+  const std::vector<float> expected = sum_in_rank_order(kRanks, kCount);
+
+  for (const size_t slot_bytes : {1, 64, 65, 191}) {
+    const Tuning tuning{.slot_bytes = slot_bytes, .small_bytes = 1};
+    const auto errors = run_ranks(kRanks, tuning, [&](Communicator& group) {
+      const std::vector<float> mine = values_of(group.rank(), kCount);
+      std::vector<float> data = mine;
+      group.all_reduce(call_of(kCount), bytes_of(data), bytes_of(data), a_limit());
+      if (data != expected) throw InternalError("all_reduce");
+      std::vector<std::vector<float>> all(kRanks, std::vector<float>(kCount));
+      std::vector<Bytes> outputs;
+      for (auto& one : all) outputs.push_back(bytes_of(one));
+      group.all_gather(call_of(kCount), bytes_of(mine), outputs, a_limit());
+      if (all.back() != values_of(kRanks - 1, kCount)) throw InternalError("all_gather");
+    });
+
+    EXPECT_THAT(errors, Each(IsEmpty())) << slot_bytes;
+  }
+}
+
 TEST(Communicator, AllToAllMovesUnevenParts) {
   const auto errors = run_ranks(kRanks, kSmallSlots, [&](Communicator& group) {
     // Rank a sends 100 * a + 7 * b bytes of value 16 * a + b to rank b.

@@ -18,7 +18,7 @@ constexpr size_t kKiB = 1024;
 constexpr size_t kGiB = size_t{1} << 30;
 
 GpuGroupShape shape(int hosts, int ranks_per_host) {
-  return {.hosts = hosts, .ranks_per_host = ranks_per_host, .ranks = hosts * ranks_per_host};
+  return {.hosts = hosts, .ranks_per_host = ranks_per_host};
 }
 
 /// Each link as the only one that takes time: what crosses it of a tensor of `size_bytes`.

@@ -91,6 +91,16 @@ TEST_F(NcclCommunicatorTest, TellsWhatNcclSays) {
       << "what an error ended early is not what was asked for";
 }
 
+TEST_F(NcclCommunicatorTest, SaysWhatToDoAboutAnErrorThatNcclDoesNotExplain) {
+  const auto sender = end(0);
+  const auto receiver = end(1);
+  network.fail("unhandled system error (run with NCCL_DEBUG=INFO for details)");
+
+  EXPECT_THAT([&] { sender->wait_until([] { return false; }, later()); },
+              ThrowsMessage<HostError>(
+                  AllOf(HasSubstr("unhandled system error (run with"), HasSubstr("df /dev/shm"))));
+}
+
 TEST_F(NcclCommunicatorTest, AbortEndsAWaitOfAnotherThread) {
   const auto alone = end(0);
   std::thread aborts([&] { alone->abort("rank 1 is lost"); });

@@ -3,16 +3,21 @@
 
     mpirun -np 4 python -m smdistributed.dataparallel.bench all_reduce --end 64M --plot out.png
 
-Run it as a training script: under ``mpirun``, torchrun or ``train``. Backends take turns, so that
-a busy machine slows all of them. A time is the median over rounds of the slowest rank's mean. The
-algorithm bandwidth is the size over the time; the bus bandwidth is that times the share of the data
-that each rank must move, so that it can be compared with the hardware whatever the number of ranks.
+Run it as a training script: under ``mpirun``, torchrun or ``train``. Open MPI asks root for
+``--allow-run-as-root``, and for ``--oversubscribe`` where processes outnumber cores.
+
+Backends take turns, so that a busy machine slows all of them. A time is the median over rounds of
+the slowest rank's mean. The algorithm bandwidth is the size over the time; the bus bandwidth is
+that times the share of the data that each rank must move, so that it can be compared with the
+hardware whatever the number of ranks.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +33,7 @@ from smdistributed.dataparallel.torch import torch_smddp
 
 #: The size of a row is that of the whole: what an all_gather gives and a reduce_scatter takes.
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
+DEVICES = ("cpu", "cuda")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 #: Data that a round moves at least, unless one call moves more.
 _ROUND_BYTES = 2**23
@@ -75,11 +81,56 @@ def sizes(begin: int, end: int, factor: int) -> Iterator[int]:
         begin *= factor
 
 
-def _call(operation: str, size: int, group: dist.ProcessGroup | None) -> Callable[[], object]:
+def backends_here() -> dict[str, tuple[str, ...]]:
+    """The backends that can be measured, with the devices whose tensors they take."""
+    gpus = torch.cuda.is_available()
+    both = DEVICES if gpus else DEVICES[:1]
+    found: dict[str, tuple[str, ...]] = {torch_smddp.BACKEND: both}
+    if dist.is_gloo_available():
+        found["gloo"] = both
+    if gpus and dist.is_nccl_available():
+        found["nccl"] = ("cuda",)
+    if dist.is_mpi_available():
+        found["mpi"] = ("cpu",)
+    return found
+
+
+def device_for(backends: list[str], here: dict[str, tuple[str, ...]]) -> str:
+    """The device where nobody says: the CPU, unless a backend takes tensors of GPUs only.
+
+    >>> here = {"smddp": ("cpu", "cuda"), "nccl": ("cuda",)}
+    >>> device_for(["smddp"], here), device_for(["smddp", "nccl"], here)
+    ('cpu', 'cuda')
+    """
+    return "cuda" if any(here[name] == ("cuda",) for name in backends) else "cpu"
+
+
+def complaint(backends: list[str], device: str, here: dict[str, tuple[str, ...]]) -> str:
+    """What cannot be measured; empty if all can. ``device`` may be empty.
+
+    >>> complaint(["smddp", "foo"], "", {"smddp": ("cpu",), "gloo": ("cpu",)})
+    "--backends: there is no 'foo' here; there are: smddp, gloo"
+    >>> complaint(["smddp"], "cuda", {"smddp": ("cpu",)})
+    '--device cuda: smddp takes tensors of cpu only here'
+    """
+    for name in backends:
+        if name not in here:
+            why = " (it needs a GPU, and none is visible)" if name == "nccl" else ""
+            return f"--backends: there is no {name!r} here{why}; there are: {', '.join(here)}"
+    wanted = device or device_for(backends, here)
+    for name in backends:
+        if wanted not in here[name]:
+            return f"--device {wanted}: {name} takes tensors of {', '.join(here[name])} only here"
+    return ""
+
+
+def _call(
+    operation: str, size: int, group: dist.ProcessGroup | None, device: str
+) -> Callable[[], object]:
     """One call; MAX, so that numbers stay what they are over thousands of calls."""
     ranks, most = dist.get_world_size(), dist.ReduceOp.MAX
     count = max(size // 4 // ranks, 1) * ranks
-    whole, part = torch.ones(count), torch.ones(count // ranks)
+    whole, part = torch.ones(count, device=device), torch.ones(count // ranks, device=device)
     other = torch.empty_like(whole)
     calls: dict[str, Callable[[], object]] = {
         "all_reduce": lambda: dist.all_reduce(whole, most, group),
@@ -93,15 +144,18 @@ def _call(operation: str, size: int, group: dist.ProcessGroup | None) -> Callabl
 
 
 def measure(
-    operation: str, all_sizes: list[int], backends: list[str], rounds: int
+    operation: str, all_sizes: list[int], backends: list[str], rounds: int, device: str = "cpu"
 ) -> Iterator[Row]:
-    """Collective. Joins the job if nobody has. Rows come as they are measured."""
+    """Collective. Joins the job if nobody has. Rows come as they are measured. On ``cuda`` each
+    rank takes the GPU of its number on the host."""
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     if not dist.is_initialized():
         dist.init_process_group(torch_smddp.BACKEND, timeout=timedelta(minutes=5))
     groups = {name: dist.new_group(backend=name) for name in backends}
     clock = dist.new_group(backend="gloo")
     for size in all_sizes:
-        calls = {name: _call(operation, size, group) for name, group in groups.items()}
+        calls = {name: _call(operation, size, group, device) for name, group in groups.items()}
         repeats = max(1, min(300, _ROUND_BYTES // size))
         times: dict[str, list[float]] = {name: [] for name in backends}
         for turn in range(rounds + 1):  # the first one warms up
@@ -110,6 +164,8 @@ def measure(
                 start = time.perf_counter()
                 for _ in range(repeats):
                     call()
+                if device == "cuda":
+                    torch.cuda.synchronize()
                 took = torch.tensor((time.perf_counter() - start) / repeats, dtype=torch.float64)
                 dist.all_reduce(took, dist.ReduceOp.MAX, clock)
                 if turn > 0:
@@ -143,18 +199,16 @@ def size_text(size: float) -> str:
 
 
 def _drawing() -> Any:
-    """matplotlib.pyplot without a display. matplotlib is an optional extra; no image has it."""
+    """matplotlib.pyplot without a display. matplotlib is an optional extra."""
     try:
-        import matplotlib  # type: ignore[import-not-found]  # noqa: PLC0415
+        matplotlib = importlib.import_module("matplotlib")
     except ImportError as error:
         raise SystemExit(
             f"--plot needs matplotlib, which {sys.executable} does not have ({error}); "
             "pip install matplotlib, or leave --plot out: the table has the same figures"
         ) from error
     matplotlib.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415
-
-    return pyplot
+    return importlib.import_module("matplotlib.pyplot")
 
 
 def plot(rows: list[Row], operation: str, ranks: int, path: str) -> None:
@@ -189,7 +243,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--begin", type=size_of, default=8, help="smallest size (8)")
     parser.add_argument("--end", type=size_of, default=2**26, help="largest size (64M)")
     parser.add_argument("--factor", type=int, default=4, help="between sizes (4)")
-    parser.add_argument("--backends", default="smddp,gloo", help="smddp,gloo")
+    parser.add_argument("--backends", default="smddp,gloo", help="also nccl (smddp,gloo)")
+    parser.add_argument("--device", choices=DEVICES, help="of the tensors (cpu; with nccl cuda)")
     parser.add_argument("--rounds", type=int, default=5, help="of which the median counts (5)")
     parser.add_argument("--json", action="store_true", help="one JSON object a size, no table")
     parser.add_argument("--plot", default="", metavar="PNG", help="also draw it; needs matplotlib")
@@ -200,6 +255,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         parser.error(f"--begin {arguments.begin} is over --end {arguments.end}")
     if arguments.plot and not Path(arguments.plot).resolve().parent.is_dir():
         parser.error(f"--plot {arguments.plot}: there is no such folder")
+    arguments.backends = [name.strip() for name in arguments.backends.split(",")]
+    here = backends_here()
+    if problem := complaint(arguments.backends, arguments.device or "", here):
+        parser.error(problem)
+    arguments.device = arguments.device or device_for(arguments.backends, here)
     return arguments
 
 
@@ -207,10 +267,10 @@ def main(argv: list[str]) -> None:
     arguments = _arguments(argv)
     if arguments.plot:
         _drawing()  # what is missing is told before an hour of measuring
-    backends = [name.strip() for name in arguments.backends.split(",")]
+    backends, device = arguments.backends, arguments.device
     all_sizes = list(sizes(arguments.begin, arguments.end, arguments.factor))
     rows = []
-    for row in measure(arguments.operation, all_sizes, backends, arguments.rounds):
+    for row in measure(arguments.operation, all_sizes, backends, arguments.rounds, device):
         rows.append(row)
         if dist.get_rank() != 0:
             continue
@@ -218,7 +278,8 @@ def main(argv: list[str]) -> None:
             print(json.dumps({"bytes": row.size_bytes, "seconds": row.seconds}), flush=True)
             continue
         if len(rows) == 1:
-            print(f"{arguments.operation}, {dist.get_world_size()} ranks\n{_heading(backends)}")
+            title = f"{arguments.operation}, {dist.get_world_size()} ranks, tensors on {device}"
+            print(f"{title}\n{_heading(backends)}")
         print(_line(arguments.operation, row), flush=True)
     if arguments.plot and dist.get_rank() == 0:
         plot(rows, arguments.operation, dist.get_world_size(), arguments.plot)

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of bytes between any two ranks of a group, told apart by tags: posted at once, complete
+// later, matched by the receiver in the order of their sends.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace smp::transport {
+
+/// For one thread, but for wake(), which is for any. What is under way moves while that thread
+/// waits for a change at the latest.
+class PairLink {
+ public:
+  /// One message on its way.
+  class Message {
+   public:
+    Message() = default;
+    Message(const Message&) = delete;
+    Message& operator=(const Message&) = delete;
+    virtual ~Message() = default;
+    [[nodiscard]] virtual bool done() const = 0;
+    /// Once done: the tag it came with. Throws HostError, naming the peer, if it failed or was not
+    /// of the size expected.
+    [[nodiscard]] virtual uint64_t result() const = 0;
+  };
+  using Handle = std::shared_ptr<Message>;
+
+  PairLink() = default;
+  PairLink(const PairLink&) = delete;
+  PairLink& operator=(const PairLink&) = delete;
+  /// What is under way is dropped.
+  virtual ~PairLink() = default;
+
+  /// What connect() takes in the other ranks, while this link is there.
+  [[nodiscard]] virtual std::string address() const = 0;
+  /// `peer` is the caller's number for it, `name` the one for messages.
+  virtual void connect(int peer, const std::string& name, const std::string& address) = 0;
+  [[nodiscard]] virtual bool is_connected(int peer) const = 0;
+
+  /// `bytes` must stay until the message is done, or the link is gone; `keeps` owns them, since a
+  /// send may go on after cancel(). The peer is connected.
+  [[nodiscard]] virtual Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
+                                    std::shared_ptr<void> keeps) = 0;
+  /// From `peer`, or from any (-1) where `ignored` masks what differs in its tag.
+  [[nodiscard]] virtual Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes,
+                                       uint64_t ignored, std::shared_ptr<void> keeps) = 0;
+  /// Gives up a message that may be under way.
+  virtual void cancel(const Handle& message) = 0;
+
+  /// Waits until a message is done since the last call, or for wake(), at most that long.
+  virtual void wait_for_change(std::chrono::milliseconds longest) = 0;
+  virtual void wake() = 0;
+};
+
+}  // namespace smp::transport

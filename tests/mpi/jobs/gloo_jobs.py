@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random calls on smddp and on gloo, on warm ranks: shapes, types, operations, layouts, groups.
+
+Small whole numbers make sums exact in any order, so both must give the same bits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from smdistributed.dataparallel.torch import backend_registration
+from torch.distributed import ReduceOp
+
+backend_registration.register()  # torch_smddp would set variables that the next smp.init reads
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
+OPERATIONS = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX]
+BITS = [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
+PRIMES = [2, 3, 127, 4099, 8209, 65_537, 300_007]
+Tensors = list[torch.Tensor]
+
+
+@dataclass
+class Group:
+    """A group of each backend with the same ranks."""
+
+    ranks: list[int]
+    ends: dict[str, dist.ProcessGroup]
+
+
+@dataclass
+class Round:
+    """What all ranks draw alike, and this rank's place in the group."""
+
+    dice: random.Random
+    turn: int
+    shape: tuple[int, ...]
+    kind: torch.dtype
+    operation: ReduceOp.RedOpType
+    ranks: list[int]
+    me: int
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def values(self, place: int, number: int = 0, shape: tuple[int, ...] | None = None):
+        """What the rank at a place of the group contributes; whole numbers from 0 to 3."""
+        generator = torch.Generator().manual_seed(10_000 * self.turn + 100 * place + number)
+        whole = torch.randint(
+            0, 4, self.shape if shape is None else shape, generator=generator, dtype=torch.int32
+        )
+        return whole.to(self.kind)
+
+    def mine(self, number: int = 0) -> torch.Tensor:
+        return self.values(self.me, number)
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty(self.shape, dtype=self.kind)
+
+
+def spread(tensor: torch.Tensor, backend: str) -> torch.Tensor:
+    """The same values with holes between rows: smddp takes such tensors, gloo gets plain ones."""
+    if backend == "gloo" or tensor.dim() == 0:
+        return tensor
+    wide = torch.empty(*tensor.shape[:-1], 2 * tensor.shape[-1], dtype=tensor.dtype)
+    wide[..., ::2] = tensor
+    return wide[..., ::2]
+
+
+Call = Callable[[Round, dist.ProcessGroup, str], Tensors]
+
+
+def all_reduce(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
+    data = spread(draw.mine(), backend)
+    dist.all_reduce(data, draw.operation, group)
+    return [data]
+
+
+def reduce(draw: Round, group: dist.ProcessGroup, _backend: str) -> Tensors:
+    root, data = draw.dice.randrange(draw.size), draw.mine()
+    dist.reduce(data, draw.ranks[root], draw.operation, group)
+    return [data] if draw.me == root else []  # of the others nothing is promised
+
+
+def broadcast(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
+    data = spread(draw.mine(), backend)
+    dist.broadcast(data, draw.ranks[draw.dice.randrange(draw.size)], group)
+    return [data]
+
+
+def all_gather(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
+    outputs = [spread(draw.empty(), backend) for _ in draw.ranks]
+    dist.all_gather(outputs, spread(draw.mine(), backend), group)
+    return outputs
+
+
+def all_gather_into_tensor(draw: Round, group: dist.ProcessGroup, _backend: str) -> Tensors:
+    part = draw.mine().reshape(-1)
+    whole = torch.empty(draw.size * part.numel(), dtype=draw.kind)
+    dist.all_gather_into_tensor(whole, part, group)
+    return [whole]
+
+
+def reduce_scatter(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
+    output = spread(draw.empty(), backend)
+    inputs = [spread(draw.mine(place), backend) for place in range(draw.size)]
+    dist.reduce_scatter(output, inputs, draw.operation, group)
+    return [output]
+
+
+def reduce_scatter_tensor(draw: Round, group: dist.ProcessGroup, _backend: str) -> Tensors:
+    whole = torch.cat([draw.mine(place).reshape(-1) for place in range(draw.size)])
+    part = draw.empty().reshape(-1)
+    dist.reduce_scatter_tensor(part, whole, draw.operation, group)
+    return [part]
+
+
+def gather(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
+    root = draw.dice.randrange(draw.size)
+    outputs = [spread(draw.empty(), backend) for _ in draw.ranks] if draw.me == root else None
+    dist.gather(spread(draw.mine(), backend), outputs, draw.ranks[root], group)
+    return outputs or []
+
+
+def scatter(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
+    root, output = draw.dice.randrange(draw.size), spread(draw.empty(), backend)
+    inputs = [draw.mine(place) for place in range(draw.size)] if draw.me == root else None
+    dist.scatter(output, inputs, draw.ranks[root], group)
+    return [output]
+
+
+def all_to_all(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
+    outputs = [draw.empty() for _ in draw.ranks]
+    inputs = [draw.mine(place) for place in range(draw.size)]
+    if backend == "gloo":  # it has no lists here
+        whole = torch.empty(draw.size * outputs[0].numel(), dtype=draw.kind)
+        dist.all_to_all_single(whole, torch.cat([one.reshape(-1) for one in inputs]), group=group)
+        return (
+            [part.reshape(draw.shape) for part in whole.chunk(draw.size)] if len(whole) else outputs
+        )
+    dist.all_to_all(outputs, inputs, group)
+    return outputs
+
+
+def all_to_all_single(draw: Round, group: dist.ProcessGroup, _backend: str) -> Tensors:
+    """Rows by pair, none among them."""
+    rows = [[draw.dice.randrange(40) for _ in draw.ranks] for _ in draw.ranks]
+    sent, received = rows[draw.me], [row[draw.me] for row in rows]
+    source = draw.values(draw.me, 1, (sum(sent), 3))
+    target = torch.empty(sum(received), 3, dtype=draw.kind)
+    dist.all_to_all_single(target, source, received, sent, group)
+    return [target]
+
+
+def around(draw: Round, group: dist.ProcessGroup, _backend: str) -> Tensors:
+    """send and recv to the next rank, two tags, the later one asked for first."""
+    if draw.size == 1:
+        return []
+    after = draw.ranks[(draw.me + 1) % draw.size]
+    before = draw.ranks[(draw.me - 1) % draw.size]
+    works = [dist.isend(draw.mine(tag), after, group, tag=tag) for tag in range(2)]
+    found = [draw.empty() for _ in range(2)]
+    works += [dist.irecv(found[tag], before, group, tag=tag) for tag in (1, 0)]
+    for work in works:
+        assert work is not None
+        work.wait()
+    return found
+
+
+def objects(draw: Round, group: dist.ProcessGroup, _backend: str) -> Tensors:
+    found: list[object] = [None] * draw.size
+    dist.all_gather_object(found, {"place": draw.me, "value": draw.mine()}, group)
+    dist.barrier(group)
+    return [one["value"] for one in found]  # type: ignore[index]
+
+
+MOVES: list[Call] = [
+    *(broadcast, all_gather, all_gather_into_tensor, gather, scatter, all_to_all),
+    *(all_to_all_single, around, objects),
+]
+SUMS: list[Call] = [all_reduce, reduce, reduce_scatter, reduce_scatter_tensor]
+
+
+def make_groups(dice: random.Random, count: int) -> list[Group]:
+    """All ranks, some of them, two and one; both backends."""
+    size = dist.get_world_size()
+    groups = []
+    for number in range(count):
+        ranks = sorted(dice.sample(range(size), size if number == 0 else dice.randint(1, size)))
+        ends = {name: dist.new_group(ranks, backend=name) for name in ("smddp", "gloo")}
+        groups.append(Group(ranks, ends))
+    return groups
+
+
+def drawn(dice: random.Random, turn: int, group: Group) -> tuple[Call, Round]:
+    calls = [*SUMS, *MOVES]  # in turn: none is left to chance
+    kind = dice.choice([*FLOATS, *INTEGERS])
+    operations = OPERATIONS if kind in FLOATS else [*OPERATIONS, *BITS]
+    shapes = [
+        *((), (0,), (1,), (3, 0, 2), (dice.choice(PRIMES),)),
+        (dice.randint(1, 30), dice.randint(1, 400)),
+        (dice.randint(1, 5), dice.randint(1, 5), dice.randint(1, 5000)),
+    ]
+    draw = Round(
+        dice=dice,
+        turn=turn,
+        shape=dice.choice(shapes),
+        kind=kind,
+        operation=dice.choice(operations),
+        ranks=group.ranks,
+        me=-1,
+    )
+    return calls[turn % len(calls)], draw
+
+
+def compare(seed: int, rounds: int) -> dict[str, int]:
+    """How often each call was compared on this rank."""
+    dice = random.Random(seed)
+    groups = make_groups(dice, 6)
+    counts: dict[str, int] = {}
+    for turn in range(rounds):
+        group = dice.choice(groups)
+        call, draw = drawn(dice, turn, group)
+        start = dice.getrandbits(64)  # what a call draws is the same for both and for all ranks
+        if dist.get_rank() not in group.ranks:
+            continue
+        draw.me = group.ranks.index(dist.get_rank())
+        results = {}
+        for name, end in group.ends.items():
+            draw.dice = random.Random(start)
+            results[name] = call(draw, end, name)
+        where = (seed, turn, call.__name__, draw)
+        assert len(results["smddp"]) == len(results["gloo"]), where
+        for ours, theirs in zip(results["smddp"], results["gloo"], strict=True):
+            assert torch.equal(ours, theirs), (where, ours, theirs)
+        counts[call.__name__] = counts.get(call.__name__, 0) + 1
+    # The thread of libfabric's endpoint: on one host nothing goes through a socket.
+    threads = {(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+    assert "smddp-link" not in threads, threads
+    return counts
+
+
+def in_four_groups_at_once(seed: int, rounds: int) -> None:
+    """All-reduces under way in four groups, each rank waiting for them in an order of its own."""
+    dice, rank = random.Random(seed), dist.get_rank()
+    groups = [dist.new_group(backend="smddp") for _ in range(4)]
+    gloo = dist.new_group(backend="gloo")
+    for turn in range(rounds):
+        works = []
+        for number in [dice.randrange(4) for _ in range(12)]:
+            _, draw = drawn(dice, turn, Group(list(range(dist.get_world_size())), {}))
+            draw.me = rank
+            ours, theirs = draw.mine(number), draw.mine(number)
+            work = dist.all_reduce(ours, draw.operation, groups[number], async_op=True)
+            dist.all_reduce(theirs, draw.operation, gloo)
+            works.append((work, ours, theirs))
+        random.Random(100 * seed + 10 * turn + rank).shuffle(works)
+        for work, ours, theirs in works:
+            assert work is not None
+            work.wait()
+            assert torch.equal(ours, theirs), (seed, turn, rank)
