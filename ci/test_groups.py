@@ -201,8 +201,11 @@ def grid(group: Group) -> Count:
         "tests/mpi/test_kills.py",
         "tests/mpi/test_direct_exchange.py",
         "tests/mpi/test_smddp.py",
+        "tests/mpi/test_smddp_gloo.py",
         "tests/mpi/test_tensor_schedules.py",
         "tests/mpi/test_hugging_face.py",
+        "tests/mpi/test_backward_counting.py",
+        "tests/mpi/test_assignments.py",
     )
     return count + group.pytest(*names, "tests/python/test_checkpoints.py")
 

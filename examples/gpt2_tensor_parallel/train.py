@@ -5,7 +5,7 @@ manual: the text of `pydoc_data.topics`, byte by byte. Needs transformers.
 With four processes, of which each two share the layers:
 
     export SM_HP_MP_PARAMETERS='{"ddp": true, "tensor_parallel_degree": 2}'
-    mpirun -np 4 python train.py
+    mpirun --allow-run-as-root --oversubscribe -np 4 python train.py
 
 The losses are those of any other number of processes, with tensor_parallel_degree or without: the
 global batch is the same, dropout is off, and `_match_weights` makes the split layers begin with the

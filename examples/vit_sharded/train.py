@@ -7,7 +7,7 @@ and random images of the article. Needs transformers. With four processes:
 
     export SM_HP_MP_PARAMETERS='{"ddp": true, "sharded_data_parallel_degree": 2,
                                  "sdp_param_persistence_threshold": 64}'
-    mpirun -np 4 python train.py
+    mpirun --allow-run-as-root --oversubscribe -np 4 python train.py
 """
 
 from __future__ import annotations

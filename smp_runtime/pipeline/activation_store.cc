@@ -261,7 +261,13 @@ void ActivationArena::want(const EntryPtr& entry) {
 
 ActivationStore::Stats ActivationArena::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  ActivationStore::Stats stats = stats_;
+  for (const auto& [microbatch, entries] : by_microbatch_) {
+    stats.coming += std::ranges::count_if(entries, [](const EntryPtr& entry) {
+      return entry->wanted && (entry->place == Place::kSlow || entry->place == Place::kComing);
+    });
+  }
+  return stats;
 }
 
 // --- Memory; the lock is held ---

@@ -42,6 +42,7 @@ class ActivationStore {
     double wait_seconds = 0;      ///< for how long, in all; on a GPU the host does not wait
     std::int64_t fast_bytes = 0;  ///< now in fast memory: fetched, or (CPU) not copied away yet
     std::int64_t peak_fast_bytes = 0;  ///< the most at any time
+    std::int64_t coming = 0;           ///< now due to be in fast memory, and not there whole
     std::int64_t slow_bytes = 0;       ///< now in the arena
     std::int64_t arena_bytes = 0;      ///< size of the arena, whether used or not
   };

@@ -50,12 +50,26 @@ void Engine::track_parameters(const std::vector<at::Tensor>& parameters) {
   ledger_->track(parameters);
 }
 
-void Engine::drive(const std::string& kind, int64_t microbatches,
-                   const std::function<void(int64_t)>& body,
-                   const std::function<TensorTree()>& collect) {
+void Engine::begin_step() {
   ledger_->reset();
   backwards_ = 0;
   step_modes_ = std::make_unique<at::ThreadLocalState>();
+  activation_bytes_ = 0;
+  if (options_.memory_in_use) bytes_before_ = options_.memory_in_use();
+}
+
+/// At the first backward most of the forwards that will be open at one time are: all of them
+/// (simple), or those that fill the pipeline. Later, gradients would count as well.
+void Engine::measure_activations() {
+  if (!bytes_before_) return;
+  const int64_t before = *std::exchange(bytes_before_, std::nullopt);
+  activation_bytes_ = std::max<int64_t>(0, options_.memory_in_use() - before);
+}
+
+void Engine::drive(const std::string& kind, int64_t microbatches,
+                   const std::function<void(int64_t)>& body,
+                   const std::function<TensorTree()>& collect) {
+  begin_step();
   server_->drive(
       kind, microbatches,
       [&](int64_t microbatch) {
@@ -71,9 +85,7 @@ void Engine::drive(const std::string& kind, int64_t microbatches,
 }
 
 TensorTree Engine::serve() {
-  ledger_->reset();
-  backwards_ = 0;
-  step_modes_ = std::make_unique<at::ThreadLocalState>();
+  begin_step();
   return unpack_call(server_->serve()).tree;
 }
 
@@ -174,6 +186,7 @@ void Engine::backward(const std::vector<at::Tensor>& tensors,
 
 void Engine::run_backward(const std::vector<at::Tensor>& roots,
                           const std::vector<at::Tensor>& gradients) {
+  measure_activations();
   torch::autograd::edge_list edges;
   torch::autograd::variable_list seeds;
   for (size_t index = 0; index < roots.size(); ++index) {

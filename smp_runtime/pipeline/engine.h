@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct EngineOptions {
   ModuleRunner run_module;
   /// An error as text for other ranks.
   std::function<std::string(const std::exception_ptr&)> describe;
+  /// Bytes that this rank has allocated, for activation_bytes(); may be empty.
+  std::function<int64_t()> memory_in_use;
   /// Called at the end of a backward that gave tracked parameters gradients outside a step.
   std::function<void()> after_backward_outside;
   DirectOptions direct;
@@ -76,6 +79,10 @@ class Engine : private Executor {
   /// beginning of the step.
   int64_t take_backwards();
 
+  /// How much more memory was in use when this rank began the first backward of the last step than
+  /// at the step's beginning: what the forwards keep for their backwards. 0 after a step without.
+  [[nodiscard]] int64_t activation_bytes() const { return activation_bytes_; }
+
   /// See Server.
   [[nodiscard]] const StepUse& last_step() const { return server_->last_step(); }
   [[nodiscard]] double group_use() const { return server_->group_use(); }
@@ -103,7 +110,9 @@ class Engine : private Executor {
                                             std::vector<at::Tensor> gradients);
   /// Until the backward of a call needs to know which of its arguments were stand-ins.
   void keep_arguments(uint64_t call, const DirectExchange::Plan& plan);
+  void begin_step();
   void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients);
+  void measure_activations();
   void require_step(const char* what) const;
   /// A tracked parameter is about to get a gradient.
   void note_gradient();
@@ -117,6 +126,8 @@ class Engine : private Executor {
   std::map<CallId, std::vector<std::shared_ptr<DirectExchange::Remote>>> arguments_;
   std::map<CallId, Record> records_;  // touched by the holder of the baton only
   int64_t backwards_ = 0;
+  std::optional<int64_t> bytes_before_;  ///< in use when the step began, until they are compared
+  int64_t activation_bytes_ = 0;
   bool backward_outside_ = false;
 };
 

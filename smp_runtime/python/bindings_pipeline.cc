@@ -14,6 +14,7 @@
 
 #include "smp_runtime/collectives/gradient_reducer.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/heap.h"
 #include "smp_runtime/pipeline/activation_store.h"
 #include "smp_runtime/pipeline/engine.h"
 #include "smp_runtime/python/bindings.h"
@@ -98,9 +99,11 @@ class PyEngine {
            int64_t active_microbatches, bool deterministic, bool shared_order,
            double timeout_seconds, std::string name, py::object run_module,
            std::vector<std::string> module_names, py::object after_backward_outside,
-           std::string timeline_file, int rank, int driver, py::object stand_in) {
+           std::string timeline_file, int rank, int driver, py::object stand_in,
+           py::object memory_in_use) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
+    const auto in_use = shared_object(std::move(memory_in_use));
     pipeline::EngineOptions options{
         .server = {.schedule = schedule == "simple" ? pipeline::Schedule::kSimple
                                                     : pipeline::Schedule::kInterleaved,
@@ -124,6 +127,11 @@ class PyEngine {
                                            std::move(arguments.tensors), passes_on));
             },
         .describe = describe_error,
+        .memory_in_use =
+            [in_use] {
+              const py::gil_scoped_acquire gil;
+              return (*in_use)().cast<int64_t>();
+            },
         .after_backward_outside =
             [after_backward] {
               const py::gil_scoped_acquire gil;
@@ -207,7 +215,8 @@ class PyEngine {
   }
   int64_t take_backwards() { return engine().take_backwards(); }
   [[nodiscard]] int64_t microbatch() { return engine().microbatch(); }
-  /// Seconds of the last step: all, computing, waiting; messages and bytes sent; the group's use.
+  /// Seconds of the last step: all, computing, waiting; messages and bytes sent; the group's use;
+  /// bytes of activations.
   py::dict last_step() {
     const pipeline::StepUse& use = engine().last_step();
     const auto seconds = [](auto duration) {
@@ -216,7 +225,8 @@ class PyEngine {
     using namespace py::literals;
     return py::dict("seconds"_a = seconds(use.total), "computed"_a = seconds(use.computed),
                     "waited"_a = seconds(use.waited), "messages_sent"_a = use.messages_sent,
-                    "bytes_sent"_a = use.bytes_sent, "group_use"_a = engine().group_use());
+                    "bytes_sent"_a = use.bytes_sent, "group_use"_a = engine().group_use(),
+                    "activation_bytes"_a = engine().activation_bytes());
   }
 
  private:
@@ -244,12 +254,12 @@ void bind_pipeline(py::module_& module) {
                        "The pipeline engine of this rank; an empty group name means one rank.")
       .def(py::init<const std::string&, int, const std::string&, int64_t, bool, bool, double,
                     std::string, py::object, std::vector<std::string>, py::object, std::string, int,
-                    int, py::object>(),
+                    int, py::object, py::object>(),
            py::kw_only(), py::arg("group_name"), py::arg("cuda_device"), py::arg("schedule"),
            py::arg("active_microbatches"), py::arg("deterministic"), py::arg("shared_order"),
            py::arg("timeout_seconds"), py::arg("name"), py::arg("run_module"),
            py::arg("module_names"), py::arg("after_backward_outside"), py::arg("timeline_file"),
-           py::arg("rank"), py::arg("driver"), py::arg("stand_in"))
+           py::arg("rank"), py::arg("driver"), py::arg("stand_in"), py::arg("memory_in_use"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))
@@ -317,6 +327,7 @@ void bind_pipeline(py::module_& module) {
           },
           "Buckets that were on their way before the end of the last step, and all.");
 
+  module.def("heap_bytes", &heap_bytes, "Bytes that this process has allocated and not freed.");
   module.def("broadcast_tensors", &collectives::broadcast_tensors, py::arg("group_name"),
              py::arg("tensors"), py::arg("root"), py::call_guard<py::gil_scoped_release>(),
              "Overwrites tensors with those of the group's rank `root`.");

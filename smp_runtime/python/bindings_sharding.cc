@@ -27,7 +27,7 @@ at::ScalarType type_of(const std::string& name) {
 std::unique_ptr<ParameterStore> make_store(
     std::vector<sharding::HolderGroups> holders, const std::string& compute_type, bool on_demand,
     std::int64_t persistence_threshold, std::int64_t bucket, std::int64_t most_live, bool prefetch,
-    const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
+    bool cut, const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
     const std::vector<int>& blocks, const std::vector<int>& holders_of,
     std::vector<std::string> block_names) {
   sharding::StoreOptions options{.holders = std::move(holders),
@@ -36,7 +36,8 @@ std::unique_ptr<ParameterStore> make_store(
                                  .persistence_threshold = persistence_threshold,
                                  .bucket = bucket,
                                  .most_live = most_live,
-                                 .prefetch = prefetch};
+                                 .prefetch = prefetch,
+                                 .cut = cut};
   std::vector<sharding::StoredParameter> stored;
   for (std::size_t number = 0; number < parameters.size(); ++number) {
     stored.push_back({.tensor = parameters[number],
@@ -154,8 +155,9 @@ void bind_sharding(py::module_& module) {
                              "Parameters, gradients and masters, sharded over a c10d group.")
       .def(py::init(&make_store), py::kw_only(), py::arg("holders"), py::arg("compute_type"),
            py::arg("on_demand"), py::arg("persistence_threshold"), py::arg("bucket"),
-           py::arg("most_live"), py::arg("prefetch") = true, py::arg("parameters"),
-           py::arg("names"), py::arg("blocks"), py::arg("holders_of"), py::arg("block_names"))
+           py::arg("most_live"), py::arg("prefetch") = true, py::arg("cut") = true,
+           py::arg("parameters"), py::arg("names"), py::arg("blocks"), py::arg("holders_of"),
+           py::arg("block_names"))
       .def("units",
            [](const ParameterStore& store) {
              py::list units;
@@ -183,6 +185,7 @@ void bind_sharding(py::module_& module) {
       .def("not_finite", &ParameterStore::not_finite, no_gil())
       .def("zero_gradients", &ParameterStore::zero_gradients)
       .def("publish", &ParameterStore::publish, no_gil())
+      .def("accept_writes", &ParameterStore::accept_writes)
       .def("whole_unit", &ParameterStore::whole_unit, py::arg("unit"), no_gil())
       .def("assign", &ParameterStore::assign, py::arg("parameter"), py::arg("value"), no_gil())
       .def("use", &use_of)

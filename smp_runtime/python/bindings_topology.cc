@@ -59,6 +59,8 @@ void bind_topology(py::module_& module) {
              py::arg("world_size"));
   module.def("compositions_as_markdown", &topology::compositions_as_markdown,
              "Which features go together, as the documentation's table.");
+  module.def("parameters_as_markdown", &topology::parameters_as_markdown,
+             "All settings, as the documentation's table.");
   module.def("parameter_names", [] {
     std::vector<std::string> names;
     for (const topology::Parameter& parameter : topology::parameter_table()) {

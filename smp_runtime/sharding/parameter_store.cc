@@ -25,13 +25,15 @@ class ParameterStore::Core {
   Core(StoreOptions options, std::vector<StoredParameter> parameters,
        std::vector<std::string> block_names)
       : options_(std::move(options)), parameters_(std::move(parameters)) {
+    SMP_CHECK(options_.cut || !options_.on_demand, "whole parameters are gathered on demand");
     if (options_.on_demand) GatheredMemory::keep_heap_small();
     const at::NoGradGuard no_grad;
     const UnitOptions unit_options{.holders = make_holders(),
                                    .compute_type = options_.compute_type,
                                    .on_demand = options_.on_demand,
                                    .persistence_threshold = options_.persistence_threshold,
-                                   .bucket = options_.bucket};
+                                   .bucket = options_.bucket,
+                                   .cut = options_.cut};
     ShardedModel model = make_units(unit_options, parameters_, block_names);
     layouts_ = std::move(model.layouts);
     unit_of_ = std::move(model.unit_of);
@@ -165,6 +167,12 @@ class ParameterStore::Core {
     }
   }
 
+  void accept_writes() {
+    for (ShardedUnit& unit : units_) {
+      if (unit.always_live) LiveUnits::note_versions(unit);
+    }
+  }
+
   std::vector<at::Tensor> whole_unit(int number) {
     const at::NoGradGuard no_grad;
     ShardedUnit& unit = at(number);
@@ -293,6 +301,7 @@ std::vector<OwnedPiece> ParameterStore::pieces() const { return core_->pieces();
 std::string ParameterStore::not_finite() { return core_->not_finite(); }
 void ParameterStore::zero_gradients() { core_->accumulated().zero(); }
 void ParameterStore::publish() { core_->publish(); }
+void ParameterStore::accept_writes() { core_->accept_writes(); }
 std::vector<at::Tensor> ParameterStore::whole_unit(int unit) { return core_->whole_unit(unit); }
 void ParameterStore::assign(int parameter, const at::Tensor& value) {
   core_->assign(parameter, value);

@@ -46,6 +46,8 @@ struct StoreOptions {
   std::int64_t bucket = 0;                 ///< [elements] of a bucket of gradients
   std::int64_t most_live = 0;              ///< [elements] gathered at once, if it can be helped
   bool prefetch = true;
+  /// Whether a parameter may be cut: false only without `on_demand`. See PlanOptions.
+  bool cut = true;
 };
 
 /// A run of the masters of this rank, in one of its arenas, that belongs to one parameter.
@@ -113,6 +115,9 @@ class ParameterStore {
   void zero_gradients();
   /// The masters were changed: modules see them from now on. Collective over the shard group.
   void publish();
+  /// What was written so far into parameters that are gathered for good is no mistake. It is lost
+  /// at the next publish() unless assign() takes it.
+  void accept_writes();
   /// Whole values of one unit's parameters, in order, on the CPU: of the masters. Collective.
   std::vector<at::Tensor> whole_unit(int unit);
   /// This rank's part of the masters becomes that of `value`, until publish() only there.

@@ -116,8 +116,14 @@ at::Tensor ShardGradients::take_flat(ShardedUnit& unit) {
     parts.clear();
   };
   std::int64_t end = 0;
+  const auto pad_until = [&](std::int64_t offset) {
+    if (end < offset) {
+      parts.push_back({.offset = end, .elements = offset - end, .source = {}, .added = {}});
+    }
+  };
   for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
     const PlacedParameter& placed = unit.layout.parameters[place];
+    pad_until(placed.offset);
     end = placed.offset + placed.elements;
     FlatPart part{.offset = placed.offset, .elements = placed.elements, .source = {}, .added = {}};
     part.source = std::exchange(unit.parameters[place].tensor.mutable_grad(), at::Tensor());
@@ -129,7 +135,7 @@ at::Tensor ShardGradients::take_flat(ShardedUnit& unit) {
     parts.push_back(std::move(part));
     if (flat.is_cpu()) flush();
   }
-  parts.push_back({.offset = end, .elements = unit.layout.padded - end, .source = {}, .added = {}});
+  pad_until(unit.layout.padded);
   flush();
   return flat;
 }

@@ -66,7 +66,10 @@ class Maker {
                 .alignment = whole ? 1 : kAlignmentBytes / 2,
                 .persistence_threshold = whole ? std::numeric_limits<std::int64_t>::max()
                                                : options_.persistence_threshold,
-                .persistent_unit = std::max<std::int64_t>(1, options_.bucket)});
+                // Whole parameters balance best where all of them may go anywhere.
+                .persistent_unit = options_.cut ? std::max<std::int64_t>(1, options_.bucket)
+                                                : std::numeric_limits<std::int64_t>::max(),
+                .cut = options_.cut});
     model_.unit_of.resize(parameters_.size());
     for (std::size_t number = 0; number < model_.layouts.size(); ++number) {
       ShardedUnit unit;

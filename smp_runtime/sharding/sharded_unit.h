@@ -69,6 +69,7 @@ struct UnitOptions {
   bool on_demand = true;
   std::int64_t persistence_threshold = 0;  ///< [elements]
   std::int64_t bucket = 0;                 ///< [elements]
+  bool cut = true;                         ///< see PlanOptions
 };
 
 struct ShardedModel {

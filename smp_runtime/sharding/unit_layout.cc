@@ -2,6 +2,7 @@
 #include "smp_runtime/sharding/unit_layout.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -26,6 +27,30 @@ void pad(UnitLayout& unit, std::int64_t alignment) {
   const std::int64_t step = alignment * unit.degree;
   unit.padded = std::max<std::int64_t>(1, (filled(unit) + step - 1) / step) * step;
   unit.shard = unit.padded / unit.degree;
+}
+
+/// Longest processing time first (Graham 1969): the largest parameter that has no place goes to the
+/// rank that has least.
+void place_whole(UnitLayout& unit, std::int64_t alignment) {
+  std::vector<PlacedParameter> by_size = unit.parameters;
+  std::ranges::stable_sort(by_size, std::greater<>(), &PlacedParameter::elements);
+  std::vector<std::vector<PlacedParameter>> of_rank(static_cast<std::size_t>(unit.degree));
+  std::vector<std::int64_t> load(of_rank.size());
+  for (PlacedParameter& placed : by_size) {
+    const auto rank = static_cast<std::size_t>(std::ranges::min_element(load) - load.begin());
+    placed.offset = std::exchange(load[rank], load[rank] + placed.elements);
+    of_rank[rank].push_back(placed);
+  }
+  const std::int64_t most = std::max<std::int64_t>(1, std::ranges::max(load));
+  unit.shard = (most + alignment - 1) / alignment * alignment;
+  unit.padded = unit.shard * unit.degree;
+  unit.parameters.clear();
+  for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+    for (PlacedParameter& placed : of_rank[rank]) {
+      placed.offset += static_cast<std::int64_t>(rank) * unit.shard;
+      unit.parameters.push_back(placed);
+    }
+  }
 }
 
 }  // namespace
@@ -62,7 +87,13 @@ std::vector<UnitLayout> plan_units(std::span<const ParameterSize> parameters,
     append(sharded[found->second], static_cast<int>(index), parameter);
   }
   sharded.insert(sharded.end(), persistent.begin(), persistent.end());
-  for (UnitLayout& unit : sharded) pad(unit, options.alignment);
+  for (UnitLayout& unit : sharded) {
+    if (options.cut) {
+      pad(unit, options.alignment);
+    } else {
+      place_whole(unit, options.alignment);
+    }
+  }
   return sharded;
 }
 

@@ -4,7 +4,8 @@
 // A unit is what is gathered at once: parameters of one block of the model and of one kind, laid
 // end to end and padded, so that every rank of the group owns an equal, aligned range. Parameter
 // borders mean nothing to the cut: shards are balanced by element (ZeRO, arXiv:1910.02054, and
-// MiCS, arXiv:2205.00119, shard likewise).
+// MiCS, arXiv:2205.00119, shard likewise). Or else each parameter lies within one rank's range, for
+// optimizers that look at whole ones, and ranges are balanced as well as that allows.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct PlanOptions {
   /// Parameters with fewer elements stay whole on all ranks: they go to units of their own.
   std::int64_t persistence_threshold = 0;
   std::int64_t persistent_unit = 0;  ///< elements after which a persistent unit is full; >= 1
+  bool cut = true;                   ///< whether a parameter may lie in several ranks' shards
 };
 
 struct PlacedParameter {
@@ -38,7 +40,7 @@ struct PlacedParameter {
 };
 
 struct UnitLayout {
-  std::vector<PlacedParameter> parameters;
+  std::vector<PlacedParameter> parameters;  ///< by offset
   int block = 0;  ///< of the first parameter; all of them unless persistent
   int kind = 0;
   int degree = 1;  ///< ranks that share it

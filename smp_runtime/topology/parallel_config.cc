@@ -21,7 +21,7 @@ using Given = std::map<const Parameter*, Setting>;
 [[noreturn]] void refuse_unknown(const std::string& name, const std::string& where) {
   const auto near = near_names(name);
   throw ConfigError("{}: unknown key \"{}\"; {}", where, name,
-                    near.empty() ? "see the README's table of parallel settings for the known ones"
+                    near.empty() ? "smp_runtime/topology/parameters.md lists the known ones"
                                  : fmt::format("did you mean {}?", fmt::join(near, " or ")));
 }
 
@@ -73,6 +73,15 @@ void derive_defaults(ParallelConfig& config, const Given& given) {
   }
 }
 
+// With fewer in flight the first backward would wait for forwards that never begin.
+void warn_of_raised_bound(ParallelConfig& config) {
+  if (config.pipeline != "simple" || config.active_microbatches >= config.microbatches) return;
+  config.warnings.push_back(fmt::format(
+      "pipeline=simple runs all forwards of a step before its first backward, so that all {} "
+      "microbatches are in flight, not active_microbatches={}; interleaved keeps to that",
+      config.microbatches, config.active_microbatches));
+}
+
 void warn_of_no_effect(ParallelConfig& config) {
   const ParallelConfig defaults;
   for (const Parameter& parameter : parameter_table()) {
@@ -106,6 +115,7 @@ ParallelConfig make_parallel_config(const Settings& job_level, const Settings& i
   }
   derive_defaults(config, given);
   check_rules(config, given.contains(find_parameter("default_partition")));
+  warn_of_raised_bound(config);
   warn_of_no_effect(config);
   return config;
 }

@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 3> kPipelines{"interleaved", "simple", "_
 constexpr std::array<std::string_view, 2> kOptimize{"memory", "speed"};
 constexpr std::array<std::string_view, 8> kPlacements{"cluster", "spread", "DPT", "DTP",
                                                       "PDT",     "PTD",    "TDP", "TPD"};
-constexpr std::array<std::string_view, 2> kTraceDevices{"gpu", "cpu"};
+constexpr std::array<std::string_view, 3> kTraceDevices{"gpu", "cpu", "meta"};
 constexpr std::array<std::string_view, 4> kBackends{"auto", "nccl", "gloo", "smddp"};
 
 using enum Availability;
@@ -159,7 +159,9 @@ const std::array kTable{
               .help = "initialise distributed modules in 16 bits"},
     Parameter{.name = "_fp32_grad_accumulation",
               .field = &Config::fp32_grad_accumulation,
-              .help = "accumulate the gradients of 16-bit parameters in 32 bits"},
+              .help = "accumulate the gradients of 16-bit parameters in 32 bits",
+              .availability = kNoEffect,
+              .feature = "with fp16 or bf16 they are accumulated in 32 bits in any case"},
     Parameter{.name = "delayed_parameter_initialization",
               .field = &Config::delayed_parameter_initialization,
               .help = "create parameters without storage, initialise them on their owner"},

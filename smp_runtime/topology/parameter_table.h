@@ -43,6 +43,9 @@ struct Parameter {
 
 std::span<const Parameter> parameter_table();
 
+/// A Markdown table of all of it: smp_runtime/topology/parameters.md.
+std::string parameters_as_markdown();
+
 /// The parameter with this name or alias, or null.
 const Parameter* find_parameter(std::string_view name);
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine with one rank on a GPU: backwards of microbatches on one thread, streams, offload."""
+"""The engine on a GPU. With one rank: backwards of microbatches on one thread, streams, offload.
+With two: calls that block in the middle of a backward."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.mpi.launching import run_torchrun
+
 JOB = Path(__file__).with_name("engine_job.py")
+
+
+def only(device: torch.device) -> dict[str, str]:
+    """Variables for a job on it: the library takes a GPU where it sees one."""
+    return {} if device.type == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.mark.parametrize("offload", ["plain", "offload"])
@@ -18,6 +27,7 @@ JOB = Path(__file__).with_name("engine_job.py")
 def test_a_step_learns_what_pytorch_learns(device: torch.device, offload: str, stream: str) -> None:
     outcome = subprocess.run(
         [sys.executable, str(JOB), device.type, offload, stream],
+        env=os.environ | only(device),
         check=False,
         capture_output=True,
         text=True,
@@ -26,3 +36,13 @@ def test_a_step_learns_what_pytorch_learns(device: torch.device, offload: str, s
 
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "gradients agree" in outcome.stdout
+
+
+@pytest.mark.parametrize("schedule", ["simple", "interleaved"])
+def test_two_ranks_that_share_a_device_learn_what_pytorch_learns(
+    device: torch.device, schedule: str
+) -> None:
+    outcome = run_torchrun(2, "../../gpu/pipeline_job.py", device.type, schedule, **only(device))
+
+    assert outcome.code == 0, outcome.output
+    assert outcome.output.count("gradients agree") == 2, outcome.output

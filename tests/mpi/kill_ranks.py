@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills a rank of a training job at a random moment, again and again: kill_ranks.py TIMES SEED.
 
-Ranks are forked from this process, two partitions times two replicas, and no launcher watches them:
-when one is killed, the others have to end by themselves, in time, with an error that says who was
-lost. Prints "killed N times".
+Ranks are forked from this process, two partitions times two replicas and four partitions by turns,
+and no launcher watches them: when one is killed, the others have to end by themselves, in time, and
+each with an error that names the rank it lost. Prints "killed N times".
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import traceback
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import NamedTuple
 
 import smdistributed.modelparallel.torch as smp
 import torch
@@ -27,14 +28,21 @@ from torch import nn
 
 RANKS, WIDTH = 4, 8
 SETTINGS = {
-    "partitions": 2,
     "microbatches": 4,
     "ddp": True,
     "auto_partition": False,
     "default_partition": 0,
 }
+PARTITIONS = (2, 4)
 END_SECONDS = 30
 START_SECONDS = 120
+
+
+class Place(NamedTuple):
+    """Who a rank talks to: the ranks of its pipeline, and of its data-parallel group."""
+
+    pipeline: list[int]
+    data: list[int]
 
 
 @smp.step
@@ -44,16 +52,17 @@ def train_step(model, batch):
     return loss
 
 
-def train(rank: int, folder: str, tell: Connection) -> None:
+def train(rank: int, partitions: int, folder: str, tell: Connection) -> None:
     # Through a file, not a port: no other process can have taken it.
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS
     )
-    smp.init(SETTINGS)
+    smp.init({**SETTINGS, "partitions": partitions})
+    tell.send(Place(smp.get_pp_group(), smp.get_dp_group()))
     torch.manual_seed(0)
     layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4)))
     for index, layer in enumerate(layers):
-        smp.set_partition(layer, index % 2)
+        smp.set_partition(layer, index % partitions)
     model = smp.DistributedModel(layers)
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1e-3))
     while True:
@@ -63,11 +72,11 @@ def train(rank: int, folder: str, tell: Connection) -> None:
         tell.send("step")
 
 
-def rank_process(rank: int, folder: str, tell: Connection) -> None:
+def rank_process(rank: int, partitions: int, folder: str, tell: Connection) -> None:
     """Never returns; its last word is why it ended."""
     text = "its function returned"
     try:
-        train(rank, folder, tell)
+        train(rank, partitions, folder, tell)
     except BaseException:
         text = traceback.format_exc()
     try:
@@ -76,7 +85,7 @@ def rank_process(rank: int, folder: str, tell: Connection) -> None:
         os._exit(1)  # as a script that fails: no goodbye is owed
 
 
-def kill_one(generator: random.Random) -> None:
+def kill_one(generator: random.Random, partitions: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         ranks: dict[int, int] = {}
         ears: list[Connection] = []
@@ -84,13 +93,14 @@ def kill_one(generator: random.Random) -> None:
             hear, tell = Pipe(duplex=False)
             child = os.fork()
             if child == 0:
-                rank_process(rank, folder, tell)
+                rank_process(rank, partitions, folder, tell)
             tell.close()
             ears.append(hear)
             ranks[rank] = child
+        places = [next_word(hear) for hear in ears]
+        assert all(isinstance(place, Place) for place in places), places
         for hear in ears:
-            assert hear.poll(START_SECONDS), "a rank makes no step"
-            first = hear.recv()
+            first = next_word(hear)
             assert first == "step", first
         victim = generator.randrange(RANKS)
         # From here on it is anywhere in a step; one takes some milliseconds.
@@ -101,7 +111,14 @@ def kill_one(generator: random.Random) -> None:
         for child in ranks.values():
             os.waitpid(child, 0)
         for rank, text in enumerate(last_words):
-            assert rank == victim or names_the_loss(text), f"rank {rank} of {victim}: {text}"
+            if rank != victim:
+                expected = names_of_the_lost(rank, victim, places)
+                assert blamed(text) in expected, f"rank {rank} of {victim}, {expected}: {text}"
+
+
+def next_word(hear: Connection) -> object:
+    assert hear.poll(START_SECONDS), "a rank makes no step"
+    return hear.recv()
 
 
 def listen_to_the_end(hear: Connection, deadline: float) -> str:
@@ -116,19 +133,38 @@ def listen_to_the_end(hear: Connection, deadline: float) -> str:
             return last
 
 
-def names_the_loss(text: str) -> bool:
-    """Whether an error of the library says which rank, or ranks of which group, are to blame."""
-    known = "SMPConnectionError: " in text or "SMPStepError: " in text
-    blamed = re.search(r"rank \d of the pipeline group|over ranks [\d, ]+ of the job", text)
-    return known and blamed is not None
+def blamed(text: str) -> str:
+    """Who is to blame for an error of the library; nobody in one of another kind, nor in one that
+    has two answers."""
+    if "SMPConnectionError: " not in text and "SMPStepError: " not in text:
+        return ""
+    pattern = r"rank \d+ of the pipeline group is lost|over ranks [\d, ]+ of the job failed"
+    found = set(re.findall(pattern, text))
+    return found.pop() if len(found) == 1 else ""
+
+
+def names_of_the_lost(rank: int, victim: int, places: list[Place]) -> set[str]:
+    """How `rank` may say who was lost. One that does not talk to the victim loses a rank that does,
+    which ends for that reason."""
+
+    def names(lost: int) -> set[str]:
+        mine, found = places[rank], set()
+        if lost in mine.pipeline:
+            found.add(f"rank {mine.pipeline.index(lost)} of the pipeline group is lost")
+        if lost in mine.data:
+            found.add(f"over ranks {', '.join(map(str, mine.data))} of the job failed")
+        return found
+
+    others = [other for other in range(RANKS) if other not in (rank, victim)]
+    return names(victim) or set().union(*map(names, others))
 
 
 def main() -> None:
     times, generator = int(sys.argv[1]), random.Random(int(sys.argv[2]))
     # The first optimizer of a process imports for a second: here, and not in each forked rank.
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1)
-    for _ in range(times):
-        kill_one(generator)
+    for number in range(times):
+        kill_one(generator, PARTITIONS[number % len(PARTITIONS)])
     print(f"killed {times} times")
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 JOBS = Path(__file__).resolve().parent / "jobs"
-_LIMIT_SECONDS = 240
+_LIMIT_SECONDS = 600
 
 
 @dataclass
@@ -36,11 +36,20 @@ def run_mpi(processes: int, job: str, *args: str, **variables: str) -> Outcome:
     )
 
 
-def run_torchrun(processes: int, job: str, *args: str, **variables: str) -> Outcome:
-    """Under torchrun, which serves the store itself, on a port of its choice."""
+def peers_python() -> Path | None:
+    """An interpreter that has DeepSpeed beside all of ours, made by ci/peers."""
+    python = Path(__file__).resolve().parents[2] / "build" / "peers" / "bin" / "python"
+    return python if python.exists() else None
+
+
+def run_torchrun(
+    processes: int, job: str, *args: str, python: Path | None = None, **variables: str
+) -> Outcome:
+    """Under torchrun, which serves the store itself, on a port of its choice; by the interpreter
+    `python`, or this one."""
     return _run(
         [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(str(python or sys.executable), "-m", "torch.distributed.run", "--standalone"),
             *("--nproc-per-node", str(processes), str(JOBS / job), *args),
         ],
         variables,
@@ -64,14 +73,21 @@ def _run(command: list[str], variables: dict[str, str]) -> Outcome:
     foreign = ("MASTER_", "OMPI_", "PMIX_", "RANK", "WORLD_SIZE", "LOCAL_", "SM_", "SMP_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}
-    done = subprocess.run(
+    process = subprocess.Popen(
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=_LIMIT_SECONDS,
-        check=False,
         text=True,
     )
-    return Outcome(done.returncode, done.stdout)
+    try:
+        output, _ = process.communicate(timeout=_LIMIT_SECONDS)
+    except BaseException:
+        process.terminate()  # a launcher that is killed at once leaves its ranks behind
+        try:
+            process.wait(10)
+        finally:
+            process.kill()
+        raise
+    return Outcome(process.returncode, output)

@@ -35,6 +35,19 @@ def test_end_of_a_replica_may_be_an_error(pool):
     assert all("1 of 2 replicas have no more batches" in error for error in errors)
 
 
+def test_replica_that_is_left_alone_hears_of_ways_out(pool):
+    ranks = pool(2)
+
+    ranks.start("reducer_jobs:too_few", config(), [2, 1])
+    errors = [ranks.outcome(rank).error for rank in range(2)]
+
+    assert (
+        "over ranks 0, 1 of the job failed: one of them has ended or does not answer" in errors[0]
+    )
+    assert "(drop_last=True) or train inside model.join()" in errors[0]
+    assert not errors[1]
+
+
 def test_buffers_are_those_of_the_first_replica_when_asked(pool):
     settings = config(microbatches=1)
     sums = [[reducer_jobs.batch(step, rank, 1).sum().item() for step in (0, 1)] for rank in (0, 1)]

@@ -53,6 +53,14 @@ def test_shapes_alone_lead_to_the_same_partition(pool, losses_alone):
     assert check(traced, losses_alone) == check(skipped, losses_alone)
 
 
+def test_setting_names_the_trace_device_unless_the_model_does(pool):
+    ranks = pool(2)
+    by_shapes = config(trace_device="meta")
+
+    assert ranks.run("partition_jobs:train_noting", by_shapes)[0] == ["FakeTensor"]
+    assert ranks.run("partition_jobs:train_noting", by_shapes, trace_device="cpu")[0] == ["Tensor"]
+
+
 def test_model_that_needs_values_is_partitioned_by_parameters(pool, losses_alone):
     ranks = pool(2)
     results = ranks.run("partition_jobs:train_choosy", config(skip_tracing=True), STEPS, BATCH)

@@ -93,6 +93,20 @@ def test_structures_keep_their_types_on_the_way(pool):
     assert second["x_grad"] is None
 
 
+def test_random_structures_are_the_same_as_arguments_and_as_results(pool):
+    assert pool(2).run("pipeline_jobs:mirror_trees", manual(), 60) == [[*range(60)]] * 2
+
+
+def test_one_tensor_under_two_names_gets_both_gradients(pool):
+    (x_grad, nothing), (_, (weight_grad,)) = pool(2).run("pipeline_jobs:pass_aliases", manual(), 4)
+
+    x = torch.arange(32.0).view(4, 8)
+    # Of 3 x x + row + 2 row, averaged over two microbatches of two rows.
+    assert torch.equal(x_grad, 3 * x + torch.tensor([3.0, 0, 3.0, 0])[:, None])
+    assert torch.equal(weight_grad, x.square().sum(0) / 2)
+    assert nothing == []
+
+
 def test_super_forward_works_in_a_remote_module(pool):
     assert pool(2).run("pipeline_jobs:call_super", manual()) == [(True, False)] * 2
 

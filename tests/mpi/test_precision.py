@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """16-bit computing and sharded optimizer state: masters that train as one process would."""
 
+import itertools
+import random
+
 import pytest
 import torch
 from jobs import precision_jobs
 from jobs import sharding_jobs as jobs
+from jobs.torch_scaler import TorchScaler
 
 
 def config(partitions: int = 1, **others):
@@ -79,6 +83,19 @@ def test_sharded_optimizer_state_trains_as_one_process_bit_by_bit(pool, ranks, p
     assert_same(results, jobs.alone(kind, "sign", 4, replicas, 2), replicas)
 
 
+@pytest.mark.parametrize(
+    "others", [{"fp16": True}, {"bf16": True, "shard_optimizer_state": True}], ids=str
+)
+def test_masters_take_what_a_script_wrote_and_keep_the_rest(pool, others):
+    results = pool(2).run("precision_jobs:write_parameters", config(**others))
+
+    kind = next(TYPES[name] for name in others if name in TYPES)
+    for masters, before in results:
+        wanted = {**before, "0.weight": torch.full((4, 4), 0.1).to(kind).float()}
+        assert masters.keys() == wanted.keys()
+        assert all(torch.equal(masters[name], value) for name, value in wanted.items())
+
+
 def test_sharded_adam_is_adam_bit_by_bit_and_balanced(pool):
     plain = pool(2).run("precision_jobs:train_in", config(), "short", "adamw", 5)
 
@@ -130,6 +147,29 @@ def test_overflow_on_one_rank_skips_the_step_on_all(pool, ranks, partitions, oth
             assert torch.equal(state[name], value)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "partitions", "others"),
+    [(2, 2, {}), (2, 1, {"shard_optimizer_state": True}), (4, 1, SHARDED)],
+    ids=str,
+)
+def test_scales_of_random_overflows_are_torchs_on_all_ranks(pool, ranks, partitions, others):
+    generator = random.Random(9)
+    spoiled = [step for step in range(100) if generator.random() < 0.3]
+
+    results = pool(ranks).run(
+        "precision_jobs:scale_losses", config(partitions, fp16=True, **others), 100, spoiled, 0,
+        dynamic_loss_scale=True,
+        dynamic_loss_args={"init_scale": 64, "scale_window": 2, "min_scale": 2.0**-50},
+    )  # fmt: skip
+
+    theirs = TorchScaler(scale=64.0, factor=2.0, window=2)
+    for step, (scale, overflow, _) in enumerate(results[0][0]):
+        assert overflow or step not in spoiled
+        assert scale == theirs.update(overflow), step  # it may also have grown too high
+    for seen, _ in results:
+        assert seen == results[0][0]
+
+
 def test_scale_falls_from_far_too_high_until_gradients_fit(pool):
     ((seen, _),) = pool(1).run(
         "precision_jobs:scale_losses", config(fp16=True), 30, [], 0, dynamic_loss_scale=True
@@ -163,15 +203,20 @@ def test_masters_are_clipped_by_their_norm_over_all_partitions(pool, ranks, part
 
 
 def test_whole_tensor_optimizers_need_whole_tensors(pool):
-    sharded = config(shard_optimizer_state=True)
-
+    sharded = config(sharded_data_parallel_degree=2, **jobs.NO_CLIP)
     errors = pool(2).run("precision_jobs:refuse_per_tensor", sharded, "adafactor", fails=True)
-
     assert all("Adafactor, whose update needs whole parameters" in error for error in errors)
-    masters = pool(1).run("precision_jobs:by_norms", config(bf16=True, microbatches=1), "lamb", 2)
-    plain = pool(1).run("precision_jobs:by_norms", config(microbatches=1), "lamb", 2)
+
+    shared = config(shard_optimizer_state=True)
+    errors = pool(2).run("precision_jobs:refuse_per_tensor", shared, "lbfgs", fails=True)
+    assert all("LBFGS, whose update needs all parameters at once" in error for error in errors)
+
+    masters = pool(1).run(
+        "precision_jobs:not_by_element", config(bf16=True, microbatches=1), "lamb", 2
+    )
+    plain = pool(1).run("precision_jobs:not_by_element", config(microbatches=1), "lamb", 2)
     for name, value in plain[0].items():
-        torch.testing.assert_close(masters[0][name].float(), value, rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(masters[0][name].double(), value, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("kind", precision_jobs.BY_NORMS)
@@ -189,17 +234,53 @@ def test_whole_tensor_optimizers_need_whole_tensors(pool):
 def test_norms_of_shards_are_those_of_whole_parameters(pool, ranks, settings, kind):
     """Some ranks own nothing of the last group, and most parameters lie on several."""
     found = pool(ranks).run(
-        "precision_jobs:by_norms", config(**{"microbatches": 1, **settings}), kind, 4
+        "precision_jobs:not_by_element", config(**{"microbatches": 1, **settings}), kind, 4
     )
 
-    expected = precision_jobs.by_norms_alone(kind, 4, ranks // settings.get("partitions", 1))
+    expected = precision_jobs.not_by_element_alone(kind, 4, ranks // settings.get("partitions", 1))
     for state in found:
         for name, value in expected.items():
             # Norms of parts are added up in another order than those of wholes.
-            torch.testing.assert_close(state[name], value, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(state[name], value, rtol=1e-9, atol=1e-12)
 
 
 def test_stepping_before_the_accumulation_ends_is_refused(pool):
     errors = pool(1).run("precision_jobs:step_too_early", config(bf16=True), fails=True)
 
     assert all("before the last of backward_passes_per_step" in error for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "settings"),
+    [
+        *itertools.product(precision_jobs.BY_WHOLES, (2, 3), ({},)),
+        *itertools.product(precision_jobs.BY_WHOLES, (4,), ({"partitions": 2},)),
+        ("adafactor", 2, {"bf16": True}),
+    ],
+    ids=str,
+)
+def test_optimizers_that_look_at_whole_tensors_share_whole_parameters(pool, kind, ranks, settings):
+    found = pool(ranks).run(
+        "precision_jobs:not_by_element",
+        config(shard_optimizer_state=True, microbatches=1, **settings),
+        kind,
+        4,
+    )
+
+    expected = precision_jobs.not_by_element_alone(kind, 4, ranks // settings.get("partitions", 1))
+    close = {"rtol": 3e-2, "atol": 3e-2} if "bf16" in settings else {"rtol": 1e-9, "atol": 1e-12}
+    for state in found:
+        for name, value in expected.items():
+            torch.testing.assert_close(state[name].double(), value, **close)
+
+
+def test_whole_parameters_are_on_one_rank_each(pool):
+    found = pool(3).run(
+        "precision_jobs:owned_parameters", config(shard_optimizer_state=True), "adafactor"
+    )
+
+    sizes = found[0][1]
+    for owned, _ in found:
+        assert all(elements == sizes[name] for name, elements in owned.items()), owned
+    assert sorted(name for owned, _ in found for name in owned) == sorted(sizes)
+    assert sum(bool(owned) for owned, _ in found) > 1, "one rank steps all"

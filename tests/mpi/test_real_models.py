@@ -68,3 +68,26 @@ def test_model_learns_what_one_process_learns(pool, kind, partitions, schedule, 
                 msg=lambda text, name=name: f"{name}: {text}",
             )
     assert all(local for _, _, local in results), "no partition is without parameters"
+
+
+@pytest.mark.parametrize(("partitions", "schedule"), [(2, "simple"), (4, "interleaved")])
+def test_steps_that_call_other_modules_leave_their_order_and_keep_their_bits(
+    pool, partitions, schedule
+):
+    settings = {
+        "partitions": partitions,
+        "microbatches": MICROBATCHES,
+        "pipeline": schedule,
+        "deterministic_server": True,
+    }
+
+    results = pool(partitions).run(
+        "real_model_jobs:train", settings, "choosing", STEPS, BATCH, False
+    )
+
+    losses, state = alone("choosing")
+    for own_losses, own_state, _ in results:
+        assert own_losses == losses
+        for name, value in state.items():
+            assert torch.equal(own_state[name], value), name
+    assert "a step does not call modules as the recorded step did" in pool(partitions).log_text()

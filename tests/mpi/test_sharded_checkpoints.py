@@ -101,6 +101,21 @@ def test_16_bit_training_goes_on(pool, saved, after, precision):
         assert_same(state, wanted)
 
 
+@pytest.mark.parametrize("after", ["sharded", "optimizer"])
+def test_masters_and_loss_scale_come_back_without_the_optimizers_state(pool, saved, after):
+    folder, (_, _, model_then, optimizer_then) = saved("sharded", "short", fp16=True)
+    ranks, config = WAYS[after]
+
+    results = pool(ranks).run("saving_jobs:resume_masters", {**config, "fp16": True}, str(folder))
+
+    for model_now, optimizer_now, loss_scale in results:
+        assert_same(model_now, model_then)
+        assert_same(optimizer_now["_smp_masters"], optimizer_then["_smp_masters"])
+        assert optimizer_then["state"] and not optimizer_now["state"]
+        assert optimizer_now["param_groups"][0]["lr"] == 7
+        assert loss_scale == 1.0
+
+
 def test_files_are_those_of_the_published_layout(saved):
     folder, _ = saved("sharded", "short")
 

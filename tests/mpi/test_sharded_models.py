@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that people train, sharded: beside FSDP2, and under all that goes together."""
+"""Models that people train, sharded: beside FSDP2 and DeepSpeed, and under all that goes
+together."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import json
 import os
 
 import pytest
 import torch
 from jobs import real_models
+from launching import peers_python, run_torchrun
 from smdistributed import _runtime
 
 pytest.importorskip("transformers", reason="the models are of transformers")
@@ -31,6 +34,23 @@ def test_losses_are_those_of_fsdp(pool, kind, degree):
     for ours, theirs in results:
         torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), rtol=1e-5, atol=0)
         assert len(ours) == 10
+
+
+@pytest.mark.skipif(peers_python() is None, reason="no DeepSpeed here: ci/peers installs it")
+def test_losses_are_those_of_deepspeed():
+    """The job of ci/bench mics: ten optimizer steps of four micro-steps."""
+    ours, theirs = ["ours, k=2", *(["ours, k=4"] if LONG else [])], "DeepSpeed, ZeRO-3"
+
+    outcome = run_torchrun(RANKS, "../../../ci/bench_jobs/micro_steps_job.py", "8", "4",
+                           *ours, theirs, python=peers_python(),
+                           DS_ACCELERATOR="cpu", SMP_PROGRESS="off")  # fmt: skip
+
+    assert outcome.code == 0, outcome.output
+    losses = json.loads(outcome.output.split("RESULT ")[1].splitlines()[0])["losses"]
+    expected = torch.tensor(losses[theirs])
+    assert expected.shape == (10, 4)
+    for who in ours:
+        torch.testing.assert_close(torch.tensor(losses[who]), expected, rtol=1e-5, atol=0)
 
 
 # --- Compositions ---

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sharded data parallelism: exact against one process, whatever is sharded over whom."""
 
+import random
+
 import pytest
 import torch
 from jobs import sharding_jobs as jobs
+from jobs.torch_scaler import TorchScaler
 from launching import run_mpi
 
 BASE = {"ddp": True, "microbatches": 2, **jobs.ALL_SHARDED, **jobs.NO_CLIP}
@@ -173,11 +176,24 @@ def test_state_takes_its_share_of_memory(pool):
 
 @pytest.mark.parametrize("degree", [2, 4])
 def test_grad_scaler_skips_the_step_on_all_ranks(pool, degree):
-    results = pool(4).run("sharding_jobs:with_grad_scaler", config(degree), 4, 1, 3)
+    results = pool(4).run("sharding_jobs:with_grad_scaler", config(degree), 4, [1], 3)
 
     for scales, moved in results:
         assert scales == [64, 32, 32, 64]
         assert moved == [True, False, True, True]
+
+
+def test_grad_scaler_of_random_overflows_has_torchs_scales_on_all_ranks(pool):
+    generator = random.Random(8)
+    spoiled = [step for step in range(30) if generator.random() < 0.25]
+
+    results = pool(4).run("sharding_jobs:with_grad_scaler", config(2), 30, spoiled, 2)
+
+    theirs = TorchScaler(scale=64.0, factor=2.0, window=2)
+    expected = [theirs.update(step in spoiled) for step in range(30)]
+    for scales, moved in results:
+        assert scales == expected
+        assert not any(moved[step] for step in spoiled)
 
 
 # --- Bad input ---
@@ -185,9 +201,13 @@ def test_grad_scaler_skips_the_step_on_all_ranks(pool, degree):
 
 @pytest.mark.parametrize(
     ("job", "text"),
-    [("refuse_hook", "register_comm_hook reduces whole gradients"), ("refuse_join", "join is not")],
+    [
+        ("refuse_hook", "register_comm_hook reduces whole gradients"),
+        ("refuse_join", "join is not"),
+        ("refuse_cpu", "holds shards of them, since sharded_data_parallel_degree is 2; take them"),
+    ],
 )
-def test_what_needs_whole_gradients_is_refused(pool, job, text):
+def test_what_needs_whole_parameters_or_gradients_is_refused(pool, job, text):
     errors = pool(2).run(f"sharding_jobs:{job}", config(2), fails=True)
 
     assert all(text in error for error in errors)

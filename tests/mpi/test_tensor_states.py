@@ -108,6 +108,13 @@ def test_optimizers_that_look_at_whole_parameters_are_refused(pool):
     assert all("FusedLAMB, whose update needs whole parameters" in error for error in errors)
 
 
+def test_slices_are_no_whole_parameters_on_the_cpu(pool):
+    errors = pool(2).run("tensor_state_jobs:refuse_cpu", config(), fails=True)
+
+    text = "DistributedModel.cpu() has no whole parameters to move: each rank holds slices of them"
+    assert all(text in error for error in errors)
+
+
 # --- Overflows, scales and norms ---
 
 ONE_OF_EACH = [(2, {"fp16": True}), (4, {"fp16": True, "shard_optimizer_state": True}),

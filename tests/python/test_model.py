@@ -11,6 +11,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
+from smdistributed.modelparallel.torch.marks import partition_of
 from torch import nn
 
 
@@ -33,6 +34,28 @@ def test_scripted_modules_are_refused(smp: ModuleType) -> None:
 
     with pytest.raises(SMPValidationError, match="scripted module"):
         smp.DistributedModel(scripted)
+
+
+def test_compiled_modules_run_as_they_are_under_their_plain_names(
+    smp: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def compiler(*_: object) -> None:
+        raise AssertionError("something was compiled")
+
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    names, inner = list(module.state_dict()), module[1]
+    module[1] = torch.compile(inner, backend=compiler)
+    smp.set_partition(module[1], 0)
+    module[2].compile(backend=compiler)
+
+    model = smp.DistributedModel(torch.compile(module, backend=compiler))
+    model(torch.ones(1, 2))
+
+    assert model.get_module() is module
+    assert module[1] is inner
+    assert partition_of(inner) == 0
+    assert list(model.state_dict()) == names
+    assert "undoes torch.compile, and runs as they are: (root), 1, 2\n" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -90,6 +113,16 @@ def test_backward_refuses_what_has_no_gradient(smp: ModuleType) -> None:
 
     with pytest.raises(Exception, match="requires no gradient; was it detached"):
         step(model, torch.ones(2, 2))
+
+
+def test_parameters_are_known_by_their_place_in_the_model(smp: ModuleType) -> None:
+    with pytest.raises(SMPNotInitializedError, match=r"call smp\.DistributedModel first"):
+        _ = smp.state.param_index_to_name_tp_group
+    model = smp.DistributedModel(nn.Linear(2, 2))
+
+    (names,) = smp.state.param_index_to_name_tp_group
+    assert list(names.items()) == list(enumerate(dict(model.named_parameters())))
+    assert smp.state.param_name_to_index_tp_group == [{"weight": 0, "bias": 1}]
 
 
 def test_names_of_tensorflow_say_so(smp: ModuleType) -> None:

@@ -8,11 +8,16 @@ import sys
 from datetime import timedelta
 
 import smdistributed.modelparallel.torch as smp
+import torch
 from smdistributed.modelparallel.torch.state_mod import state
 
 
 def one_rank_alone(call: str) -> None:
     """One rank makes a call that needs the other, which leaves."""
+    model = None
+    if call == "state_dict":
+        model = smp.DistributedModel(torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in "ab")))
+        model.partition(None)
     state.require_initialized("this test").meetings.timeout = timedelta(seconds=1)
     if call == "barrier" and smp.rank() == 0:
         smp.barrier()
@@ -22,6 +27,8 @@ def one_rank_alone(call: str) -> None:
         smp.send("hello", 0, smp.RankType.WORLD_RANK)
     elif call == "allgather" and smp.rank() == 1:
         smp.allgather(1, smp.PP_GROUP)
+    elif model is not None and smp.rank() == 1:
+        model.state_dict()
 
 
 def name_a_rank_that_is_not_there() -> None:

@@ -50,6 +50,26 @@ def train_choosy(steps: int, batch_size: int) -> tuple[list[list[float]], list[s
     return _train(make_model(Choosy), steps, batch_size, {})
 
 
+class Noting(Stack):
+    """Keeps what kind of tensor a trace computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.traced: list[str] = []
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        output = super().forward(tokens)
+        if smp.is_tracing():
+            self.traced.append(type(output).__name__)
+        return output
+
+
+def train_noting(**options: Any) -> list[str]:
+    module = make_model(Noting)
+    _train(module, 1, 16, options)
+    return module.traced
+
+
 def differ_by_rank() -> None:
     """Rank 1 builds a deeper model than rank 0."""
     model = smp.DistributedModel(make_model(lambda: Stack(4 + smp.rank())))

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from models import WIDTH, Block, make_batches, make_model, make_optimizer, whole_numbers
 from torch import nn
+from trees import Output, difference, random_tree
 
 
 @smp.step
@@ -113,6 +114,68 @@ def talk():
         "x_grad": None if x.grad is None else x.grad,
         "weight_grads": weight_grads,
     }
+
+
+class Mirror(nn.Module):
+    """Looks at what it gets, and gives it back."""
+
+    def forward(self, tree: Any, *, seed: int) -> Any:
+        assert (found := difference(random_tree(seed), tree)) == "", f"seed {seed}: {found}"
+        return tree
+
+
+class Mirrored(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.far = Mirror()
+
+    def forward(self, seeds: torch.Tensor) -> torch.Tensor:
+        for seed in seeds.tolist():
+            back = self.far(random_tree(seed), seed=seed)
+            assert (found := difference(random_tree(seed), back)) == "", f"seed {seed}: {found}"
+        return seeds
+
+
+def mirror_trees(count: int):
+    module = Mirrored()
+    smp.set_partition(module.far, 1)
+    model = smp.DistributedModel(module)
+    return forward_step(model, torch.arange(count)).concat().tolist()
+
+
+class Product(nn.Module):
+    """Gets one tensor under two names, and a view of it; gives its result two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((WIDTH,), 3.0))
+
+    def forward(self, inputs: Output) -> Output:
+        assert type(inputs) is Output and list(inputs) == ["right", "left", "row"]
+        assert inputs.left is inputs.right
+        y = inputs.left * inputs.right * self.weight + inputs.row
+        return Output(y=y, again=y, row=inputs.row)
+
+
+class Aliases(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.far = Product()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.far(Output(right=x, left=x, row=x[0]))
+        assert type(out) is Output and out.y is out.again
+        return out.y + 2 * out.row
+
+
+def pass_aliases(rows: int):
+    """The gradients of an argument, and of the parameters that are here."""
+    module = Aliases()
+    smp.set_partition(module.far, 1)
+    model = smp.DistributedModel(module)
+    x = torch.arange(float(rows * WIDTH)).view(rows, WIDTH).requires_grad_()
+    talk_step(model, x)
+    return x.grad, [parameter.grad for parameter in model.local_parameters()]
 
 
 class Derived(Block):

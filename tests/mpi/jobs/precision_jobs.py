@@ -41,6 +41,22 @@ def train_in(kind: str, optimizer: str, steps: int, passes: int = 1, before: boo
     return model.state_dict(), losses, types, held
 
 
+def write_parameters():
+    """Masters after a script wrote one parameter, and the values that the model had."""
+    torch.manual_seed(1)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    model = smp.DistributedModel(module)
+    optimizer = smp.DistributedOptimizer(make_optimizer("sgd", model.parameters()))
+    with torch.no_grad():
+        module[0].weight.fill_(0.1)
+    optimizer.init_master_params()
+    optimizer.reload_model_params()
+    masters = optimizer.state_dict()["_smp_masters"]
+    names = smp.state.param_index_to_name_tp_group[smp.tp_rank()]
+    return {names[number]: master for number, master in masters.items()}, before
+
+
 def scale_losses(steps: int, spoiled: list[int], spoiler: int, clip: float = 0, **arguments):
     """Scales, overflows and norms by step; every step gets the same batch."""
     module = Short()
@@ -83,7 +99,11 @@ def tiny_updates(steps: int, rate: float):
 
 
 def refuse_per_tensor(kind: str):
-    make = {"adafactor": torch.optim.Adafactor, "lamb": smp.optimizers.FusedLAMB}[kind]
+    make = {
+        "adafactor": torch.optim.Adafactor,
+        "lamb": smp.optimizers.FusedLAMB,
+        "lbfgs": torch.optim.LBFGS,
+    }[kind]
     model = smp.DistributedModel(Chain())
     smp.DistributedOptimizer(make(model.parameters(), lr=0.1))
 
@@ -98,19 +118,34 @@ BY_NORMS = {
 }  # fmt: skip
 
 
+#: By whole parameters; the second one of matrices only.
+BY_WHOLES = {
+    "adafactor": lambda groups: torch.optim.Adafactor(groups, lr=0.1),
+    "muon": lambda groups: torch.optim.Muon([p for g in groups for p in g["params"] if p.ndim == 2],
+                                            lr=0.1),
+}  # fmt: skip
+NOT_BY_ELEMENT = BY_NORMS | BY_WHOLES
+
+
 def groups_of(model):
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [{"params": parameters[:2]}, {"params": parameters[2:-1], "weight_decay": 0.0},
             {"params": parameters[-1:]}]  # fmt: skip
 
 
-def by_norms(kind: str, steps: int):
-    """The trained model, and the state of its optimizer saved and taken again on the way."""
-    module = Short()
+@smp.step
+def double_step(model, x):
+    model.backward(model(x)["out"][0].double().sum())
+
+
+def not_by_element(kind: str, steps: int):
+    """The trained model; the state of its optimizer is saved and taken again on the way. Doubles:
+    these optimizers make a difference of a gradient's last bit large."""
+    module = Short().double()
     if smp.pp_size() > 1:
         split_over_partitions(module)
     model = smp.DistributedModel(module)
-    optimizer = smp.DistributedOptimizer(BY_NORMS[kind](groups_of(model)))
+    optimizer = smp.DistributedOptimizer(NOT_BY_ELEMENT[kind](groups_of(model)))
     for step in range(steps):
         if step == 2:
             saved = optimizer.state_dict()
@@ -118,18 +153,26 @@ def by_norms(kind: str, steps: int):
                 held.clear()
             optimizer.load_state_dict(saved)
         optimizer.zero_grad()
-        float_step(model, batch(step, smp.dp_rank()))
+        double_step(model, batch(step, smp.dp_rank()).double())
         optimizer.step()
     return model.state_dict()
 
 
-def by_norms_alone(kind: str, steps: int, replicas: int):
-    module = Short()
-    optimizer = BY_NORMS[kind](groups_of(module))
+def owned_parameters(kind: str):
+    """How much of each parameter this rank steps, and how large each is."""
+    model = smp.DistributedModel(Short())
+    smp.DistributedOptimizer(NOT_BY_ELEMENT[kind](groups_of(model)))
+    owned = {model.sharded.names[p.parameter]: p.elements for p in model.sharded.store.pieces()}
+    return owned, {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def not_by_element_alone(kind: str, steps: int, replicas: int):
+    module = Short().double()
+    optimizer = NOT_BY_ELEMENT[kind](groups_of(module))
     for step in range(steps):
         optimizer.zero_grad()
         for replica in range(replicas):
-            (module(batch(step, replica))["out"][0].sum() / replicas).backward()
+            (module(batch(step, replica).double())["out"][0].sum() / replicas).backward()
         optimizer.step()
     return module.state_dict()
 

@@ -50,6 +50,16 @@ def resume_after(folder: str, kind: str, more: int, partial: bool = True, first:
     return model.state_dict(), optimizer.state_dict()
 
 
+def resume_masters(folder: str):
+    """Without the optimizer's own state: what is there then, and the learning rates."""
+    model, optimizer = made("short")
+    optimizer.param_groups[0]["lr"] = 7
+    optimizer.loss_scale = 2.0
+    smp.resume_from_checkpoint(folder, load_sharded_optimizer_state=False)
+    whole = optimizer.state_dict()
+    return model.state_dict(), whole, optimizer.loss_scale
+
+
 def resume_another_model(folder: str):
     made("chain")
     smp.resume_from_checkpoint(folder)

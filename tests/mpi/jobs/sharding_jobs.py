@@ -334,8 +334,8 @@ def measure():
     return smp.memory_summary(), elements
 
 
-def with_grad_scaler(steps: int, spoiled: int, spoiler: int):
-    """Scales, and whether the weights moved, where one rank's batch overflows in one step."""
+def with_grad_scaler(steps: int, spoiled: list[int], spoiler: int):
+    """Scales, and whether the weights moved, where one rank's batch overflows in some steps."""
     model, optimizer = wrapped("chain", "sign")
     scaler = smp.amp.GradScaler(init_scale=64.0, growth_interval=2)
 
@@ -348,7 +348,7 @@ def with_grad_scaler(steps: int, spoiled: int, spoiler: int):
         before = {name: value.clone() for name, value in model.state_dict().items()}
         optimizer.zero_grad()
         x = batch(step, smp.dp_rank())
-        if step == spoiled and smp.rank() == spoiler:
+        if step in spoiled and smp.rank() == spoiler:
             x[0, 0] = float("inf")
         scaled_step(x)
         scaler.step(optimizer)
@@ -357,6 +357,10 @@ def with_grad_scaler(steps: int, spoiled: int, spoiler: int):
         after = model.state_dict()
         moved.append(any(not torch.equal(after[name], before[name]) for name in before))
     return scales, moved
+
+
+def refuse_cpu():
+    smp.DistributedModel(Chain()).cpu()
 
 
 def refuse_hook():

@@ -53,6 +53,10 @@ def layers_step(model, ids):
     return loss
 
 
+def refuse_cpu():
+    smp.DistributedModel(Layers()).cpu()
+
+
 def batch(step: int) -> torch.Tensor:
     """Of all replicas."""
     return integers(SAMPLES, SEQUENCE, seed=1000 + step, least=0, most=WORDS - 1).long()

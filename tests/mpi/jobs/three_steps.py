@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of several hosts that trains with its parameters sharded over all ranks: three_steps.py
-FOLDER BACKEND. Each rank leaves there what was trained, and which groups were used."""
+FOLDER BACKEND steps|flat. Each rank leaves there what was trained, and which groups were used."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,8 @@ from sharding_jobs import train
 def main() -> None:
     smp.init({"ddp": True, "sharded_data_parallel_degree": 4, "microbatches": 2,
               "sdp_param_persistence_threshold": 0, "sdp_gradient_clipping": 0,
-              "ddp_dist_backend": sys.argv[2]})  # fmt: skip
+              "ddp_dist_backend": sys.argv[2],
+              "sdp_hierarchical_allgather": sys.argv[3] == "steps"})  # fmt: skip
     state, losses, *_ = train("strange", "sign", 4)
     assert smp.state.model is not None
     groups = smp.state.model.sharded.groups

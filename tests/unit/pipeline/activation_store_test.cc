@@ -63,9 +63,11 @@ TEST(ActivationStore, FetchesAheadSoThatOnlyTheFirstIsWaitedFor) {
 
   expect_value(first[3]->take(), 3);
   // The three below it, and the last of the next microbatch.
-  while (store.stats().fast_bytes < 4 * kBytes) std::this_thread::yield();
+  while (store.stats().coming > 0) std::this_thread::yield();
+  EXPECT_EQ(store.stats().fast_bytes, 4 * kBytes);
   for (const int index : {2, 1, 0}) expect_value(first[index]->take(), index);
-  while (store.stats().fast_bytes < 4 * kBytes) std::this_thread::yield();
+  while (store.stats().coming > 0) std::this_thread::yield();
+  EXPECT_EQ(store.stats().fast_bytes, 4 * kBytes);
   for (const int index : {3, 2, 1, 0}) expect_value(second[index]->take(), 4 + index);
 
   EXPECT_EQ(store.stats().waits, 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/sharding/unit_layout.h"
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -58,6 +59,47 @@ TEST(UnitLayout, CutsParametersAtShardBorders) {
 
   EXPECT_THAT(pieces_of(units[0], 0), ElementsAre(Piece{0, 0, 5, 0}, Piece{1, 0, 3, 5}));
   EXPECT_THAT(pieces_of(units[0], 1), ElementsAre(Piece{1, 3, 1, 0}));
+}
+
+TEST(UnitLayout, PlacesWholeParametersWhereLeastIs) {
+  const std::vector<ParameterSize> sizes{{3, 0, 0, 2}, {5, 0, 0, 2}, {4, 0, 0, 2}, {1, 0, 0, 2}};
+
+  const auto units = plan_units(sizes, {.alignment = 4, .persistent_unit = 1, .cut = false});
+
+  ASSERT_EQ(units.size(), 1U);
+  EXPECT_EQ(units[0].shard, 8);
+  EXPECT_THAT(units[0].parameters,
+              ElementsAre(PlacedParameter{1, 0, 5}, PlacedParameter{3, 5, 1},
+                          PlacedParameter{2, 8, 4}, PlacedParameter{0, 12, 3}));
+  EXPECT_THAT(pieces_of(units[0], 1), ElementsAre(Piece{2, 0, 4, 0}, Piece{0, 0, 3, 4}));
+}
+
+TEST(UnitLayout, WholeParametersAreWholeAndBalanced) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    const int degree = 1 + static_cast<int>(random() % 5);
+    std::vector<ParameterSize> sizes(1 + random() % 20);
+    std::int64_t total = 0;
+    std::int64_t largest = 0;
+    for (ParameterSize& size : sizes) {
+      size = {static_cast<std::int64_t>(random() % 1000), 0, 0, degree};
+      total += size.elements;
+      largest = std::max(largest, size.elements);
+    }
+
+    const auto units = plan_units(sizes, {.persistent_unit = 1, .cut = false});
+
+    std::int64_t placed = 0;
+    for (int rank = 0; rank < degree; ++rank) {
+      for (const Piece& piece : pieces_of(units.at(0), rank)) {
+        EXPECT_EQ(piece.elements, sizes[static_cast<std::size_t>(piece.parameter)].elements);
+        placed += piece.elements;
+      }
+    }
+    EXPECT_EQ(placed, total);
+    // Graham's bound on greedy placement.
+    EXPECT_LE(units[0].shard, std::max<std::int64_t>(1, total / degree + largest));
+  }
 }
 
 TEST(UnitLayout, EmptyParametersHaveAPlace) {

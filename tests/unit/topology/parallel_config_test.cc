@@ -91,7 +91,9 @@ TEST(ParallelConfig, AnUnknownKeyNamesNearOnes) {
   EXPECT_THAT(
       refusal("microbatch=2"),
       HasSubstr("SM_HP_MP_PARAMETERS: unknown key \"microbatch\"; did you mean microbatches"));
-  EXPECT_THAT(refusal("", R"({"zzzzzzzzzzzzzz": 1})"), HasSubstr("smp.init(config): unknown key"));
+  EXPECT_THAT(refusal("", R"({"zzzzzzzzzzzzzz": 1})"),
+              HasSubstr("smp.init(config): unknown key \"zzzzzzzzzzzzzz\"; "
+                        "smp_runtime/topology/parameters.md lists the known ones"));
 }
 
 TEST(ParallelConfig, AnUnknownPrivateKeyWarns) {
@@ -104,6 +106,17 @@ TEST(ParallelConfig, SettingsWithoutEffectWarn) {
   EXPECT_THAT(config_of("contiguous=False,fast_mode=1").warnings,
               ElementsAre(HasSubstr("contiguous=false is accepted without effect"),
                           HasSubstr("fast_mode=true is accepted without effect")));
+  EXPECT_THAT(config_of("_fp32_grad_accumulation=1").warnings,
+              ElementsAre(HasSubstr("accepted without effect: with fp16 or bf16")));
+}
+
+TEST(ParallelConfig, SimpleWarnsWhenItKeepsMoreMicrobatchesInFlight) {
+  EXPECT_THAT(config_of("pipeline=simple,microbatches=4,active_microbatches=4").warnings,
+              IsEmpty());
+  EXPECT_THAT(
+      config_of("pipeline=simple,microbatches=4,active_microbatches=2").warnings,
+      ElementsAre(HasSubstr("all 4 microbatches are in flight, not active_microbatches=2")));
+  EXPECT_THAT(config_of("microbatches=4,active_microbatches=2").warnings, IsEmpty());
 }
 
 TEST(ParallelConfig, JsonHoldsEveryKeyUnderEverySpelling) {

@@ -29,6 +29,7 @@ TEST(ParameterTable, HoldsEveryDocumentedKey) {
                            "default_partition",
                            "partition_file",
                            "load_partition",
+                           "trace_device",
                            "ddp",
                            "ddp_port",
                            "ddp_dist_backend",
@@ -102,6 +103,8 @@ TEST(ParameterTable, ConvertsWhatIsPlainlyMeant) {
   EXPECT_EQ(config.sdp_reduce_bucket_size, 500'000'000);
   write("microbatches", std::string("4"));
   EXPECT_EQ(config.microbatches, 4);
+  write("trace_device", std::string("meta"));
+  EXPECT_EQ(config.trace_device, "meta");
   write("memory_weight", std::int64_t{1});
   EXPECT_EQ(config.memory_weight, 1.0);
   write("ddp_port", std::int64_t{4321});

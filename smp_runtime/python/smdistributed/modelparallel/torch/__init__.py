@@ -16,6 +16,7 @@ Module map, in the order in which a job meets them:
     model, optimizer     DistributedModel, on model_views and model_states, and DistributedOptimizer
     delayed_parameters, model_creation   parameters that get their values on their owner
     joining              replicas with different numbers of batches
+    compiled_modules     a model without what torch.compile put around it
     tracing, partitioning, ownership   where each module goes
     step, splitting, collecting, step_output   smp.step, its inputs and outputs
     remote_modules, codec, stand_ins   calls between partitions, around the engine in C++

@@ -127,7 +127,9 @@ def resume_from_checkpoint(
             a plain ``torch.save`` of a state dict, or a Hugging Face file or index.
         strict: whether names have to match exactly.
         load_optimizer: False leaves the optimizer alone.
-        load_sharded_optimizer_state: accepted; concerns sharded optimizer state.
+        load_sharded_optimizer_state: False loads only the 32-bit masters and the loss scale where
+            the checkpoint or this job has sharded or 16-bit state; what the optimizer itself keeps,
+            and the settings of its groups, stay as they are.
         translate_function: makes a state dict of this model from a whole one that was read.
 
     Returns:
@@ -140,7 +142,7 @@ def resume_from_checkpoint(
     model = _model_of("smp.resume_from_checkpoint", None)
     root = Path(path)
     if partial:
-        return _resume_parts(root, tag, model, strict, load_optimizer)
+        return _resume_parts(root, tag, model, strict, load_optimizer, load_sharded_optimizer_state)
     with _agreement("smp.resume_from_checkpoint"):
         return _resume_whole(root, tag, model, strict, translate_function)
 
@@ -179,7 +181,12 @@ def _save_parts(
 
 
 def _resume_parts(
-    root: Path, tag: str | None, model: DistributedModel, strict: bool, load_optimizer: bool
+    root: Path,
+    tag: str | None,
+    model: DistributedModel,
+    strict: bool,
+    load_optimizer: bool,
+    load_sharded_optimizer_state: bool,
 ) -> Any:
     if load_optimizer and state.optimizer is None:
         raise SMPCheckpointError(
@@ -207,6 +214,12 @@ def _resume_parts(
     optimizer = state.optimizer if load_optimizer else None
     with _agreement("smp.resume_from_checkpoint"):
         flat = FlatParts(saved)
+        masters_only = not load_sharded_optimizer_state and (
+            flat.is_flat or shard_plan() is not None
+        )
+        if masters_only and optimizer is not None:
+            optimizer.restore_loss_scale(flat.loss_scaler)
+            optimizer = None
         load: Callable[[], None] | None = None
         if resliced:
             assert slices is not None

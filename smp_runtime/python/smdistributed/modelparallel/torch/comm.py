@@ -36,6 +36,7 @@ __all__ = [
     "broadcast",
     "broadcast_from_rank0",
     "dp_barrier",
+    "meet",
     "mp_barrier",
     "pp_barrier",
     "rdp_barrier",
@@ -150,6 +151,13 @@ def tp_barrier() -> None:
 def rdp_barrier() -> None:
     """Barrier over the ranks that hold the same parameters."""
     _barrier("smp.rdp_barrier", CommGroup.RDP_GROUP)
+
+
+def meet(what: str, label: str, members: list[int], advice: str) -> None:
+    """Returns when all ``members`` have called it with this ``label``. For what would otherwise
+    wait inside collectives, where nobody knows who is absent; ``advice`` says what to do then."""
+    session = state.require_initialized(what)
+    session.meetings.all(what, label, members, advice)
 
 
 def _barrier(what: str, group: CommGroup) -> None:

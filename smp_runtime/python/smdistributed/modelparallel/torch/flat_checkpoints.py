@@ -87,6 +87,11 @@ class FlatParts:
                 f"ranks{of_rank}: {', '.join(self._saved.shards(rank)[:8])}"
             )
 
+    @property
+    def loss_scaler(self) -> list[Any] | None:
+        """What the loss scaler of the saved job said, alike on all its ranks."""
+        return next((part.get("loss_scaler") for parts in self._shards for part in parts), None)
+
     def shards(self, rank: int) -> list[Part]:
         """Everything that tensor rank ``rank`` of the saved job had; empty if it is not flat."""
         return parts_of_tensor_rank(self._shards, rank) if self.is_flat else []

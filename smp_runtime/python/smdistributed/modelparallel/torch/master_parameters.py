@@ -3,8 +3,8 @@
 
 An optimizer is made from the model's parameters; here its groups get the runs instead. A run is as
 long as consecutive elements belong to one group: with one group it is all that the rank owns. Where
-nobody shares a parameter it is a run of its own shape, so that optimizers which look at whole
-tensors work, too.
+no parameter is cut each is a run of its own shape, so that optimizers which look at whole tensors
+work, too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,22 @@ from smdistributed.modelparallel.torch.optimizers import FusedWithNorms, Tensors
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.state_mod import state
 
-#: Optimizers, by class name, whose update of an element depends on more than that element.
-_PER_TENSOR = ("lamb", "lars", "novograd", "adafactor", "lbfgs", "muon", "shampoo")
+#: Optimizers, by class name, whose update of an element depends on more of its parameter.
+_PER_TENSOR = ("lamb", "lars", "novograd", "adafactor", "muon", "shampoo")
+#: And those for which it depends on all parameters.
+_ALL_AT_ONCE = ("lbfgs",)
 _MEASURED_AT_ONCE = 1 << 20  # elements that torch copies to 64 bits, to measure them
+
+
+def needs_whole_parameters(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimizer looks at whole parameters and has no way to do so over shards."""
+    if isinstance(optimizer, FusedWithNorms) and ranks.tp_size() == 1:
+        return False
+    return _is_one_of(optimizer, _PER_TENSOR)
+
+
+def _is_one_of(optimizer: torch.optim.Optimizer, names: tuple[str, ...]) -> bool:
+    return any(name in type(optimizer).__name__.lower() for name in names)
 
 
 @dataclass
@@ -56,6 +69,12 @@ class MasterParameters:
         self._sharded, self.optimizer = sharded, optimizer
         self._refuse_unfit()
         self.original_groups = [list(group["params"]) for group in optimizer.param_groups]
+        self._group_of = {
+            sharded.number_of[parameter]: number
+            for number, group in enumerate(self.original_groups)
+            for parameter in group
+            if parameter in sharded.number_of
+        }
         self.runs = self._cut()
         if isinstance(optimizer, FusedWithNorms):
             optimizer.norms = MasterNorms(self)
@@ -67,7 +86,7 @@ class MasterParameters:
         for run in self.runs:
             value = masters[run.arena].narrow(0, run.offset, run.elements)
             number = run.pieces[0].parameter
-            if sharded.degree_of(number) == 1:
+            if sharded.is_whole(number):
                 value = value.view(sharded.shapes[number])
             run.parameter = nn.Parameter(value)
             optimizer.param_groups[run.group]["params"].append(run.parameter)
@@ -77,16 +96,22 @@ class MasterParameters:
         }
 
     def _refuse_unfit(self) -> None:
-        kind = type(self.optimizer).__name__
-        cut = max(self._sharded.plan.degree, self._sharded.plan.own_degree, ranks.tp_size()) > 1
-        whole = any(name in kind.lower() for name in _PER_TENSOR)
-        by_norms = isinstance(self.optimizer, FusedWithNorms) and ranks.tp_size() == 1
-        if cut and whole and not by_norms:
+        kind, how = type(self.optimizer).__name__, self._sharded.plan
+        shared = max(how.degree, how.own_degree, ranks.tp_size()) > 1
+        if shared and _is_one_of(self.optimizer, _ALL_AT_ONCE):
+            raise SMPUnsupportedError(
+                f"smp.DistributedOptimizer got {kind}, whose update needs all parameters at once; "
+                "here ranks share them. Use another optimizer, or neither sharding nor tensor "
+                "parallelism"
+            )
+        cut = self._sharded.cuts_parameters or ranks.tp_size() > 1
+        if cut and needs_whole_parameters(self.optimizer):
             raise SMPUnsupportedError(
                 f"smp.DistributedOptimizer got {kind}, whose update needs whole parameters; shards "
-                "and slices of layers cut them. Use an element-wise optimizer such as Adam, or "
-                "neither sharding nor tensor parallelism; FusedLAMB and FusedNovoGrad of "
-                "smp.optimizers go with sharding alone"
+                "of sharded data parallelism and slices of layers cut them. Use an element-wise "
+                "optimizer such as Adam, or shard_optimizer_state without tensor parallelism, "
+                "which keeps parameters whole; FusedLAMB and FusedNovoGrad of smp.optimizers go "
+                "with sharded data parallelism, too"
             )
         known = self._sharded.number_of
         for group in self.optimizer.param_groups:
@@ -101,12 +126,7 @@ class MasterParameters:
                         )
 
     def _cut(self) -> list[Run]:
-        group_of = {
-            self._sharded.number_of[parameter]: number
-            for number, group in enumerate(self.original_groups)
-            for parameter in group
-            if parameter in self._sharded.number_of
-        }
+        group_of = self._group_of
         runs: list[Run] = []
         broken = True  # the pieces between belong to no group
         for piece in self._sharded.store.pieces():
@@ -117,7 +137,7 @@ class MasterParameters:
             last = runs[-1] if runs else None
             joins = (
                 not (broken or isinstance(self.optimizer, FusedWithNorms))
-                and self._sharded.degree_of(piece.parameter) > 1
+                and not self._sharded.is_whole(piece.parameter)
                 and last is not None
                 and (last.arena, last.group) == (piece.arena, group)
             )
@@ -143,6 +163,10 @@ class MasterParameters:
     def parameter_count(self) -> int:
         """Of this partition of the model."""
         return len(self._sharded.parameters)
+
+    def steps(self, number: int) -> bool:
+        """Whether the parameter of that number is one of the optimizer's."""
+        return number in self._group_of
 
     def number_of_run(self, parameter: torch.Tensor) -> int:
         """Of the parameter to which a run belongs, where each belongs to one."""

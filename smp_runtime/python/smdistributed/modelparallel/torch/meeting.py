@@ -36,10 +36,11 @@ class Meetings:
         self._calls[label] += 1
         return f"{label}/{self._calls[label]}"
 
-    def all(self, what: str, label: str, ranks: list[int]) -> None:
+    def all(self, what: str, label: str, ranks: list[int], advice: str = "") -> None:
         """Returns when all ``ranks``, this one among them, have called it.
 
-        Raises SMPCommTimeoutError that begins with ``what`` and names the absent ranks.
+        Raises SMPCommTimeoutError that begins with ``what``, names the absent ranks and ends with
+        ``advice``.
         """
         if len(ranks) == 1:
             return
@@ -51,7 +52,7 @@ class Meetings:
                 store.set(f"{key}/complete", "")
             if not self._appears(f"{key}/complete"):
                 absent = [rank for rank in ranks if not store.check([f"{key}/{rank}"])]
-                raise self._timed_out(what, absent, ranks)
+                raise self._timed_out(what, absent, ranks, advice)
             if store.add(f"{key}/left", 1) == len(ranks):
                 for name in [*map(str, ranks), "came", "complete", "left"]:
                     store.delete_key(f"{key}/{name}")
@@ -103,11 +104,13 @@ class Meetings:
             return self._store.check([key])
         return True
 
-    def _timed_out(self, what: str, absent: list[int], ranks: list[int]) -> SMPCommTimeoutError:
+    def _timed_out(
+        self, what: str, absent: list[int], ranks: list[int], advice: str = ""
+    ) -> SMPCommTimeoutError:
         seconds = self.timeout.total_seconds()
         return SMPCommTimeoutError(
             f"{what}: rank {self._rank} waited {seconds:g} s for "
             f"{'ranks' if len(absent) != 1 else 'rank'} {', '.join(map(str, absent))} of "
             f"{sorted(ranks)}; they ended, hang, or do not make the matching call "
-            "(SMP_TIMEOUT_SECONDS sets the time)"
+            f"(SMP_TIMEOUT_SECONDS sets the time){advice and '; '}{advice}"
         )

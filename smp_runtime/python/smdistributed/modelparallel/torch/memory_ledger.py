@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.state_mod import state
 
 
@@ -14,8 +15,9 @@ def memory_summary() -> dict[str, int]:
     Returns:
         ``parameters``: of modules, or their shards with masters; ``persistent``: those that are
         whole on all ranks, beside their masters; ``live`` and ``peak_live``: gathered now, and at
-        most so far; ``gradients``; ``optimizer``: its state; ``activations``: those in slow memory
-        (``offload_activations``). Activations that autograd keeps are not counted.
+        most so far; ``gradients``; ``optimizer``: its state; ``activations``: what the forwards of
+        the last step had in memory, without gathered parameters, when its first backward began;
+        ``offloaded``: activations now in slow memory (``offload_activations``).
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> smp.init()
@@ -26,7 +28,10 @@ def memory_summary() -> dict[str, int]:
     """
     state.require_initialized("smp.memory_summary")
     used = dict.fromkeys(
-        ("parameters", "persistent", "live", "peak_live", "gradients", "optimizer", "activations"),
+        (
+            *("parameters", "persistent", "live", "peak_live", "gradients", "optimizer"),
+            *("activations", "offloaded"),
+        ),
         0,
     )
     model = state.model
@@ -46,9 +51,25 @@ def memory_summary() -> dict[str, int]:
             for value in held.values()
             if isinstance(value, torch.Tensor)
         )
+    if model is not None and model.partitioned:
+        used["activations"] = int(state.require_engine().last_step()["activation_bytes"])
     if state.activation_store is not None:
-        used["activations"] = state.activation_store.stats().slow_bytes
+        used["offloaded"] = state.activation_store.stats().slow_bytes
     return used
+
+
+def memory_in_use() -> int:
+    """Bytes allocated where the model computes, without what does not depend on the batch and comes
+    and goes within a step: gathered parameters, and the slow memory of activations."""
+    gathered = 0
+    if state.model is not None and state.model.sharded is not None:
+        gathered = state.model.sharded.store.use()["live"]
+    if torch.cuda.is_available():
+        return torch.cuda.memory_allocated() - gathered
+    slow = 0
+    if state.activation_store is not None:
+        slow = state.activation_store.stats().arena_bytes
+    return _runtime.heap_bytes() - gathered - slow
 
 
 def _bytes(tensor: torch.Tensor) -> int:

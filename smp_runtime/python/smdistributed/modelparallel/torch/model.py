@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, partitioning, ranks
 from smdistributed.modelparallel.torch.activation_checkpointing import Region, install_marked
 from smdistributed.modelparallel.torch.clipping import clip_grad_norm_
+from smdistributed.modelparallel.torch.compiled_modules import without_compilation
 from smdistributed.modelparallel.torch.delayed_parameters import PutOff, has_delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
@@ -27,6 +29,7 @@ from smdistributed.modelparallel.torch.exceptions import (
 from smdistributed.modelparallel.torch.joining import Joining, joined
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.marks import partition_of
+from smdistributed.modelparallel.torch.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
 from smdistributed.modelparallel.torch.ownership import Ownership
@@ -41,6 +44,7 @@ from smdistributed.modelparallel.torch.tensor_replacement import (
     narrow_distributed,
     replace_marked,
 )
+from smdistributed.modelparallel.torch.tensor_states import axes_of
 from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions, module_tree
 
 Hook = Callable[["DistributedModel", Any], None]
@@ -57,15 +61,18 @@ class DistributedModel(ModelStates):
 
     Args:
         module: the model, whole and on the CPU. Its parameters keep their identity, so that an
-            optimizer may have been made from them before.
+            optimizer may have been made from them before. What ``torch.compile`` made of it or
+            of a part is undone, with a warning.
         trace_device: cpu: the trace runs where the parameters are; gpu: module by module on the
-            GPU, as with cpu without one; meta: by shapes only, nothing is computed.
+            GPU, as with cpu without one; meta: by shapes only, nothing is computed. Unless given,
+            the setting of this name, which is gpu by default.
         trace_execution_times: partition by measured times. They differ from run to run, so the
             partition may.
         trace_memory_usage: count what autograd keeps; else activation memory is taken from the
             sizes of module outputs.
         overlapping_allreduce: average buckets of gradients while backwards still run; False: at the
-            end of a step, as always with ``deterministic_server``.
+            end of a step, as always with ``deterministic_server``. Unless given, the setting of
+            this name.
         backward_passes_per_step: average gradients in every n-th step only.
         average_grads_across_microbatches: False sums them.
         bucket_cap_mb: size of the buckets in which gradients are averaged, in MiB.
@@ -83,7 +90,7 @@ class DistributedModel(ModelStates):
     def __init__(
         self,
         module: nn.Module,
-        trace_device: str = "gpu",
+        trace_device: str | None = None,
         trace_execution_times: bool = False,
         trace_memory_usage: bool = False,
         overlapping_allreduce: bool | None = None,
@@ -96,6 +103,8 @@ class DistributedModel(ModelStates):
     ) -> None:
         super().__init__()
         state.require_initialized("smp.DistributedModel")
+        if trace_device is None:
+            trace_device = state.cfg.trace_device
         self._refuse_bad_arguments(module, trace_device, backward_passes_per_step)
         self._trace_options = TraceOptions(trace_device, trace_execution_times, trace_memory_usage)
         self._backward_passes_per_step = backward_passes_per_step
@@ -121,7 +130,7 @@ class DistributedModel(ModelStates):
         self._border: FP16_Module | None = None
         if ranks.tp_size() > 1:
             state.require_initialized("smp.DistributedModel").groups.make_tensor_groups()
-        module, self._replaced = replace_marked(module)
+        module, self._replaced = replace_marked(without_compilation(module))
         dtype = computing_type()
         if dtype is not None:
             self._border = module = FP16_Module(module, dtype)
@@ -191,6 +200,7 @@ class DistributedModel(ModelStates):
             self._remote_modules.run,
             routes.names,
             lambda: self._after_backward(True),
+            memory_in_use,
         )
         self._remote_modules.connect(engine, ownership, routes)
         self._ownership = ownership
@@ -294,6 +304,17 @@ class DistributedModel(ModelStates):
         self.sharded = ShardedModel(self, self.get_module(), local, how)
         if self._border is not None:
             self._border.begin()
+
+    def keep_parameters_whole(self) -> ShardedModel:
+        """Shares the optimizer's state by whole parameters from now on, of which none is cut.
+        Collective over the data-parallel ranks; there are no gradients yet."""
+        assert self.sharded is not None and self._ownership is not None
+        values = dict(self.sharded.whole_values())
+        how = dataclasses.replace(self.sharded.plan, cut=False)
+        local = dict(self._ownership.local_parameters())
+        self.sharded = ShardedModel(self, self.get_module(), local, how)
+        self.sharded.assign(values)
+        return self.sharded
 
     def before_step(self) -> None:
         """What each step begins with; the step calls it."""
@@ -425,8 +446,10 @@ class DistributedModel(ModelStates):
         """Gathers parameters and buffers on the CPU of every rank. Collective over the pipeline.
 
         The modules then hold all their values here, as for saving or looking at them; calls still
-        go to the partitions.
+        go to the partitions. Raises SMPUnsupportedError where a rank holds parts of parameters,
+        which it goes on computing with: with tensor parallelism and sharded data parallelism.
         """
+        self._refuse_parts("DistributedModel.cpu()")
         if ranks.pp_size() == 1:
             return super().cpu()
         own = self._owned("DistributedModel.cpu()")
@@ -439,6 +462,19 @@ class DistributedModel(ModelStates):
                 if buffer is not None:
                     module._buffers[name] = values[f"{prefix}.{name}" if prefix else name]
         return self
+
+    def _refuse_parts(self, what: str) -> None:
+        if self.sharded is not None and self.sharded.plan.on_demand:
+            parts, key = "shards", "sharded_data_parallel_degree"
+        elif axes_of(self.get_module()):
+            parts, key = "slices", "tensor_parallel_degree"
+        else:
+            return
+        raise SMPUnsupportedError(
+            f"{what} has no whole parameters to move: each rank holds {parts} of them, since {key} "
+            f"is {getattr(state.cfg, key)}; take them from model.state_dict(gather_to_rank0=True), "
+            "or write them with smp.save_checkpoint(path, tag, partial=False)"
+        )
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
         """``hook(state, bucket)`` reduces each bucket of gradients and returns a future of them.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, ranks
@@ -85,10 +86,12 @@ class ModelStates(ModelViews):
     ) -> dict[str, Any]:
         """The whole model's state dict, under the user's names, on the CPU where gathered.
 
-        Collective over the model-parallel group: call it on all its ranks. With
-        ``gather_to_rank0`` every rank but global rank 0 gets an empty dict. Replaced modules have
-        the names of distributed ones; see ``plain_state_dict``.
+        Collective over the model-parallel group, and with sharded data parallelism over the shard
+        group: call it on all their ranks. With ``gather_to_rank0`` every rank but global rank 0
+        gets an empty dict. Replaced modules have the names of distributed ones; see
+        ``plain_state_dict``.
         """
+        self._meet_for_state_dict()
         module = self.get_module()
         if ranks.tp_size() > 1:
             full: dict[str, Any] = self._whole_state_dict()
@@ -101,6 +104,18 @@ class ModelStates(ModelViews):
             merged = merged_entries(parts)
             full = OrderedDict((key, merged[key]) for key in module.state_dict())
         return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
+
+    def _meet_for_state_dict(self) -> None:
+        """Raises SMPCommTimeoutError if ranks that have parts of the state dict do not come."""
+        what = "DistributedModel.state_dict()"
+        if ranks.tp_size() > 1 or (ranks.pp_size() > 1 and self.partitioned):
+            advice = "call it on all ranks with rdp_rank() == 0, or on all ranks of the job"
+            comm.meet(what, "state dict of a model", ranks.get_mp_group(), advice)
+        sharded = self.sharded
+        if sharded is not None and sharded.plan.on_demand and sharded.groups.shards is not None:
+            members = dist.get_process_group_ranks(sharded.groups.shards)
+            advice = "with sharded data parallelism call it on all ranks of the job"
+            comm.meet(what, "state dict of shards", members, advice)
 
     def _whole_state_dict(self) -> OrderedDict[str, Any]:
         module = self.get_module()

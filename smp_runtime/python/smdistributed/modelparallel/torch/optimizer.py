@@ -18,7 +18,10 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.master_parameters import MasterParameters
+from smdistributed.modelparallel.torch.master_parameters import (
+    MasterParameters,
+    needs_whole_parameters,
+)
 from smdistributed.modelparallel.torch.mixed_precision_steps import MixedPrecisionSteps
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
@@ -85,8 +88,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._take_masters()
 
     def _take_masters(self) -> None:
-        sharded = None if state.model is None else state.model.sharded
-        if sharded is not None and self._masters is None:
+        model = state.model
+        sharded = None if model is None else model.sharded
+        if model is not None and sharded is not None and self._masters is None:
+            movable = sharded.cuts_parameters and not sharded.plan.on_demand
+            if movable and ranks.tp_size() == 1 and needs_whole_parameters(self.optimizer):
+                sharded = model.keep_parameters_whole()
             self._masters = MasterParameters(sharded, self.optimizer)
             self._precision.attach(sharded, self._masters)
 
@@ -175,6 +182,31 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Divides the masters' gradients by the loss scale, unless that was done already."""
         if self._masters is not None:
             self._precision.unscale()
+
+    def reload_model_params(self) -> None:
+        """Takes over what a script wrote into the model's parameters, for instance of a checkpoint
+        without optimizer state. Collective where state is sharded.
+
+        Masters whose parameters still are what they were rounded to keep their 32 bits. Without
+        effect where no masters are, or where parameters are gathered for use: a state dict goes to
+        the masters itself.
+        """
+        sharded = None if state.model is None else state.model.sharded
+        if self._masters is None or sharded is None or sharded.plan.on_demand:
+            return
+        held = dict(zip(sharded.names, sharded.parameters, strict=True))
+        sharded.store.accept_writes()
+        sharded.assign(
+            {
+                name: held[name].detach()
+                for name, master in sharded.whole_values()
+                if not torch.equal(master.to(held[name].dtype), held[name].detach().cpu())
+            }
+        )
+
+    def init_master_params(self) -> None:
+        """``reload_model_params``, under the name for its first call: the masters are there."""
+        self.reload_model_params()
 
     @property
     def _global_grad_norm(self) -> float | None:
@@ -321,9 +353,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Masters, state and loss scale from the parts of any job. Collective."""
         assert state.model is not None and state.model.sharded is not None
         restore(state.model.sharded, self._masters, [dict(part) for part in parts], where)
-        scaler = parts[0].get("loss_scaler")
-        if scaler is not None and state.cfg.fp16:
-            self._precision.scaler.restore((scaler[0], scaler[1], scaler[2]))
+        self.restore_loss_scale(parts[0].get("loss_scaler"))
+
+    def restore_loss_scale(self, saved: Sequence[Any] | None) -> None:
+        """What a part says of the loss scaler; without ``fp16`` there is none to restore."""
+        if saved is not None and state.cfg.fp16:
+            self._precision.scaler.restore((saved[0], saved[1], saved[2]))
 
     def _parts_of_group(self) -> list[dict[str, Any]]:
         """Of all ranks that share state with this one. Collective."""

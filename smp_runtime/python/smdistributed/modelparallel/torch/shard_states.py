@@ -69,7 +69,13 @@ def part_of_plain(
          "names": [names[number] for number in group["params"]]}
         for group in saved["param_groups"]
     ]  # fmt: skip
-    return {"partition_count": 1, "rank": 0, "parameters": parameters, "param_groups": groups}
+    return {
+        "partition_count": 1,
+        "of_optimizer": True,  # of those parameters only that it steps
+        "rank": 0,
+        "parameters": parameters,
+        "param_groups": groups,
+    }
 
 
 def is_shared(part: Part) -> bool:
@@ -194,6 +200,8 @@ def restore(
     numbers = [number for number, p in enumerate(sharded.parameters) if p.requires_grad]
     if len(parts) == 1 and is_shared(parts[0]):  # this rank's own
         numbers = [piece.parameter for piece in pieces]
+    if masters is not None and all(part.get("of_optimizer", False) for part in parts):
+        numbers = [number for number in numbers if masters.steps(number)]
     for number in numbers:
         name, shape = sharded.names[number], sharded.shapes[number]
         if name not in saved or saved.shape_of(name) != shape:
@@ -207,6 +215,8 @@ def restore(
     flats = sharded.store.masters()
     for piece in pieces:
         name = sharded.names[piece.parameter]
+        if name not in saved:
+            continue  # the optimizer does not step it
         values = saved.values_of(name, piece.start, piece.elements)
         master = values.pop("master", None)
         if master is not None:

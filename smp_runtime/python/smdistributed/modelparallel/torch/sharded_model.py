@@ -38,6 +38,8 @@ class Plan:
     """How many share that of parameters which see a rank's own batch only."""
     on_demand: bool
     """Whether parameters are gathered for use."""
+    cut: bool = True
+    """Whether a parameter may be cut, or lies within one rank's shard."""
 
 
 def plan() -> Plan | None:
@@ -90,6 +92,7 @@ class ShardedModel:
             holders=[one.for_store(checked=how.on_demand) for one in holders],
             compute_type=type_name(computing_type()),
             on_demand=how.on_demand,
+            cut=how.cut,
             persistence_threshold=cfg.sdp_param_persistence_threshold,
             # A bucket as large as its default would hold every gradient of most models.
             bucket=min(cfg.sdp_reduce_bucket_size, max(1 << 16, elements // 16)),
@@ -111,6 +114,14 @@ class ShardedModel:
     def degree_of(self, parameter: int) -> int:
         """How many ranks share the state of a parameter."""
         return self._degrees[parameter]
+
+    @property
+    def cuts_parameters(self) -> bool:
+        return self.plan.cut and max(self.plan.degree, self.plan.own_degree) > 1
+
+    def is_whole(self, parameter: int) -> bool:
+        """Whether the state of a parameter is on one rank, all of it."""
+        return not self.plan.cut or self.degree_of(parameter) == 1
 
     @property
     def spread_names(self) -> list[str]:

@@ -80,6 +80,26 @@ class State:
         translations = [] if self.model is None else self.model.translations()
         return SimpleNamespace(translate_functions=translations)
 
+    @property
+    def param_index_to_name_tp_group(self) -> list[dict[int, str]]:
+        """By tensor rank: names of the model's parameters, by their place in
+        ``named_parameters()``. Tensor ranks have the same modules, so all of them are alike."""
+        if self.model is None:
+            raise SMPNotInitializedError(
+                "smp.state.param_index_to_name_tp_group: there is no model; call "
+                "smp.DistributedModel first"
+            )
+        names = [name for name, _ in self.model.named_parameters()]
+        return [dict(enumerate(names)) for _ in range(self.cfg.tensor_parallel_degree)]
+
+    @property
+    def param_name_to_index_tp_group(self) -> list[dict[str, int]]:
+        """The other way round."""
+        return [
+            {name: index for index, name in names.items()}
+            for names in self.param_index_to_name_tp_group
+        ]
+
     def refuse_unavailable_features(self) -> None:
         """Raises SMPConfigError if the settings ask for what this version cannot do to a model."""
         session = self.require_initialized("smp.DistributedModel")
@@ -103,10 +123,12 @@ class State:
         run_module: Callable[..., tuple[bytes, list[Any]]],
         module_names: list[str],
         after_backward_outside: Callable[[], None],
+        memory_in_use: Callable[[], int],
     ) -> _runtime.Engine:
         """Makes the engine of this rank. Collective over the pipeline group.
 
-        ``after_backward_outside`` runs at the end of a backward that is part of no step.
+        ``after_backward_outside`` runs at the end of a backward that is part of no step;
+        ``memory_in_use`` is asked twice a step.
         """
         session = self.require_initialized("the pipeline engine")
         cfg, alone = self.cfg, len(session.groups.ranks("PP")) == 1
@@ -131,6 +153,7 @@ class State:
             rank=session.identity.rank,
             driver=session.groups.ranks("PP")[0],
             stand_in=functools.partial(StandIn, self._data_of) if session.direct_exchange else None,
+            memory_in_use=memory_in_use,
         )
         if cfg.offload_activations:
             self.activation_store = _runtime.ActivationStore(cfg.activation_loading_horizon)

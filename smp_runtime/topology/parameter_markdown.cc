@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameter table as documentation.
+#include <string>
+
+#include <fmt/format.h>
+
+#include "smp_runtime/topology/parameter_table.h"
+
+namespace smp::topology {
+namespace {
+
+std::string name_of(const Parameter& parameter) {
+  if (parameter.alias.empty()) return fmt::format("`{}`", parameter.name);
+  return fmt::format("`{}` or `{}`", parameter.name, parameter.alias);
+}
+
+std::string default_of(const Parameter& parameter) {
+  if (!parameter.derived_default.empty()) return std::string(parameter.derived_default);
+  const Value value = read_field(ParallelConfig{}, parameter);
+  if (std::holds_alternative<std::monostate>(value)) return "none";
+  return fmt::format("`{}`", to_text(value));
+}
+
+std::string limits_of(const Parameter& parameter) {
+  switch (parameter.availability) {
+    case Availability::kNoEffect:
+      return fmt::format("; accepted without effect: {}", parameter.feature);
+    case Availability::kNotYet:
+      if (parameter.asking_choice.empty()) {
+        return fmt::format("; not available yet: {}", parameter.feature);
+      }
+      return fmt::format("; `{}` is not available yet: {}", parameter.asking_choice,
+                         parameter.feature);
+    case Availability::kAvailable:
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string parameters_as_markdown() {
+  std::string text = "| key | default | values | meaning |\n|---|---|---|---|\n";
+  for (const Parameter& parameter : parameter_table()) {
+    text += fmt::format("| {} | {} | {} | {}{} |\n", name_of(parameter), default_of(parameter),
+                        expectation(parameter), parameter.help, limits_of(parameter));
+  }
+  return text;
+}
+
+}  // namespace smp::topology

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step takes of memory, as smp.memory_summary says."""
+
+import pytest
+import smdistributed.modelparallel.torch as smp
+import torch
+from torch import nn
+
+ROWS, WIDTH, LAYERS = 1024, 1000, 4
+LAYER_BYTES = ROWS * WIDTH * 4
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(self.linear(x))
+
+
+@smp.step
+def train(model, batch):
+    loss = model(batch).square().mean()
+    model.backward(loss)
+    return loss
+
+
+@smp.step
+def evaluate(model, batch):
+    return model(batch).square().mean()
+
+
+def activations_of(steps, microbatches: int, *, checkpointed: bool = False) -> int:
+    smp.init({"microbatches": microbatches})
+    try:
+        body = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        model = smp.DistributedModel(body)
+        for layer in body if checkpointed else []:
+            smp.set_activation_checkpointing(layer)
+        for step in steps:
+            step(model, torch.ones(ROWS, WIDTH))
+        return smp.memory_summary()["activations"]
+    finally:
+        smp.shutdown()
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_activations_are_what_forwards_keep(microbatches: int) -> None:
+    found = activations_of([train, train], microbatches)
+
+    # Of each layer what goes into its gelu and what comes out, which the next layer or the loss
+    # needs. On one rank one microbatch is open at a time.
+    kept = 2 * LAYERS * LAYER_BYTES / microbatches
+    assert kept <= found < 1.1 * kept
+
+
+def test_checkpointed_modules_keep_their_inputs() -> None:
+    found = activations_of([train, train], 1, checkpointed=True)
+
+    kept = LAYERS * LAYER_BYTES  # with the result of the last one, without the batch
+    assert kept <= found < 1.1 * kept
+
+
+def test_a_step_without_backward_keeps_none() -> None:
+    assert activations_of([train, evaluate], 1) == 0
