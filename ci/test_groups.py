@@ -163,6 +163,7 @@ def image(group: Group) -> Count:
 
 def cluster(group: Group) -> Count:
     use_engine(group)
+    group.require("ci/image")  # or an older one would be tested
     return group.pytest("tests/image", "-m", "cluster and not long")
 
 
