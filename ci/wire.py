@@ -18,6 +18,9 @@ from net_hosts import NetHosts, lacks
 
 RATE_MBIT = 100
 BYTES_PER_SECOND = RATE_MBIT * 1e6 / 8
+#: What the wire carries for a byte of data: an Ethernet frame of 1,514 bytes holds 1,448, behind
+#: the headers of Ethernet, IP and TCP with timestamps.
+FRAMING = 1514 / 1448
 
 
 @dataclass(frozen=True)

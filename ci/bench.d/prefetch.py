@@ -5,7 +5,7 @@ sleep, between two hosts."""
 from __future__ import annotations
 
 from benchmark import Result, middle, spread
-from wire import BYTES_PER_SECOND, RATE_MBIT, Layout, run_job
+from wire import BYTES_PER_SECOND, FRAMING, RATE_MBIT, Layout, run_job
 
 LAYOUT = Layout(2, 1)
 LAYER_BYTES = 1 << 19  # as in the job
@@ -17,7 +17,7 @@ PEER = "the same, a training step: no longer than FSDP2's"
 
 
 def run() -> list[Result]:
-    seconds = LAYOUT.share_between_hosts * LAYER_BYTES / BYTES_PER_SECOND
+    seconds = FRAMING * LAYOUT.share_between_hosts * LAYER_BYTES / BYTES_PER_SECOND
     found = run_job(LAYOUT, "prefetch_job.py", seconds)
     layers, size = found.pop("layers"), found.pop("bytes")
     assert size == LAYER_BYTES
