@@ -36,7 +36,10 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
       scheduler_(options_.schedule, options_.thread_setup),
       step_order_(options_.schedule, options_.active_microbatches, options_.deterministic,
                   transport.size()),
-      timeline_(options_.timeline) {
+      timeline_(options_.timeline),
+      values_(transport.rank(), [this](int destination, Envelope envelope) {
+        send(destination, std::move(envelope));
+      }) {
   SMP_CHECK(options_.active_microbatches > 0, "active_microbatches is {}",
             options_.active_microbatches);
 }
@@ -73,7 +76,6 @@ void Server::drive(const std::string& kind, int64_t microbatches,
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun_at));
     Work result = collect();
     send_to_peers({.kind = Kind::kStepEnd,
-                   .step = step_,
                    .body = std::move(result.body),
                    .payload = std::move(result.payload)});
     last_step_ = timeline_.end_step();
@@ -85,10 +87,9 @@ Work Server::serve() {
   Work result;
   guarded([&] {
     timeline_.begin_step(++step_);
-    values_.clear();  // one that came behind the end of its microbatch
-    if (step_ > 1) {  // of the step before
-      tell_driver(
-          {.kind = Kind::kUse, .step = step_, .body = std::to_string(last_step_.computed_share())});
+    values_.forget_values();  // one that came behind the end of its microbatch
+    if (step_ > 1) {          // of the step before
+      tell_driver({.kind = Kind::kUse, .body = std::to_string(last_step_.computed_share())});
     }
     begun_ = false;
     std::vector<Envelope> early = std::exchange(early_, {});
@@ -102,13 +103,12 @@ Work Server::serve() {
 
 void Server::begin_step(const std::string& kind, int64_t microbatches) {
   timeline_.begin_step(++step_);
-  values_.clear();
+  values_.forget_values();
   started_ = finished_ = 0;
   ended_ = -1;
   step_order_.begin_step(kind, microbatches);
   for (int peer = 1; peer < transport_.size(); ++peer) {
-    send(peer,
-         {.kind = Kind::kStepBegin, .step = step_, .body = step_order_.of_rank(peer).encode()});
+    send(peer, {.kind = Kind::kStepBegin, .body = step_order_.of_rank(peer).encode()});
   }
   follow(step_order_.of_rank(0));
 }
@@ -142,8 +142,8 @@ void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& bo
   body(microbatch);
   ++finished_;
   executor_.release(microbatch);
-  values_.drop_microbatch(microbatch);
-  send_to_peers({.kind = Kind::kMicrobatchDone, .step = step_, .microbatch = microbatch});
+  values_.forget_microbatch(microbatch);
+  send_to_peers({.kind = Kind::kMicrobatchDone, .microbatch = microbatch});
   ended_ = microbatch;
 }
 
@@ -220,25 +220,27 @@ void Server::handle(Envelope envelope) {
     return;
   }
   timeline_.received(envelope);
-  for (const ValueId id : envelope.drops) values_.drop(id);
+  values_.forget(envelope.drops);
   switch (envelope.kind) {
     case Kind::kStepBegin:
       return follow(RankOrder::decode(envelope.body));
     case Kind::kForward:
     case Kind::kBackward:
     case Kind::kSend:
-      return take_up(std::move(envelope));
+      if (values_.admit(envelope)) take_up(std::move(envelope));
+      return;
     case Kind::kValue:
-      return receive_value(std::move(envelope));
+      for (Envelope& request : values_.receive(std::move(envelope))) take_up(std::move(request));
+      return;
     case Kind::kForwardReply:
     case Kind::kBackwardReply:
       return finish_reply(std::move(envelope));
     case Kind::kMicrobatchDone:
       executor_.release(envelope.microbatch);
-      values_.drop_microbatch(envelope.microbatch);
+      values_.forget_microbatch(envelope.microbatch);
       scheduler_.end_microbatch(envelope.microbatch);
       if (order_ == OrderMode::kRecord && envelope.microbatch == 0) {
-        send(0, {.kind = Kind::kTrail, .step = step_, .body = encode_trail(scheduler_.trail())});
+        send(0, {.kind = Kind::kTrail, .body = encode_trail(scheduler_.trail())});
       }
       return;
     case Kind::kTrail:
@@ -250,7 +252,7 @@ void Server::handle(Envelope envelope) {
     case Kind::kUse:
       return;
     case Kind::kAbort:
-      if (fetch_) {  // inside a task, which knows how to unwind
+      if (values_.fetches_from()) {  // inside a task, which knows how to unwind
         aborted_ = std::move(envelope.body);
         throw TaskCancelled();
       }
@@ -259,52 +261,10 @@ void Server::handle(Envelope envelope) {
 }
 
 void Server::take_up(Envelope envelope) {
-  if (!values_.has(envelope.takes)) {
-    parked_.push_back(std::move(envelope));
-  } else if (envelope.kind == Kind::kSend) {
-    forward_value(envelope);
+  if (envelope.kind == Kind::kSend) {
+    values_.answer(envelope);
   } else {
     start_task(std::move(envelope));
-  }
-}
-
-void Server::forward_value(const Envelope& request) {
-  send(request.caller, {.kind = Kind::kValue,
-                        .step = step_,
-                        .microbatch = request.microbatch,
-                        .call = request.takes.front(),
-                        .payload = values_.find(request.takes.front())->copy()});
-}
-
-void Server::receive_value(Envelope envelope) {
-  if (fetch_ && fetch_->id == envelope.call) {
-    fetch_->value = std::move(envelope.payload);
-    return;
-  }
-  values_.receive(envelope.microbatch, envelope.call, std::move(envelope.payload));
-  for (Envelope& parked : std::exchange(parked_, {})) take_up(std::move(parked));
-}
-
-/// A result stays here for whoever may ask for it, and goes to the one that is known to; a gradient
-/// has one user.
-void Server::export_values(const Envelope& request, Work& result) {
-  for (auto& [id, payload] : result.values) {
-    const auto wish = std::ranges::find(request.exports, id, &Export::id);
-    SMP_CHECK(wish != request.exports.end(), "value {:#x} is not asked for", id);
-    const bool keep = request.kind == Kind::kForward;
-    const bool elsewhere = wish->destination >= 0 && wish->destination != transport_.rank();
-    if (elsewhere) {
-      send(wish->destination, {.kind = Kind::kValue,
-                               .step = step_,
-                               .microbatch = request.microbatch,
-                               .call = id,
-                               .payload = keep ? payload->copy() : payload});
-    }
-    if (keep) {
-      values_.keep(request.microbatch, id, std::move(payload));
-    } else if (!elsewhere) {
-      values_.receive(request.microbatch, id, std::move(payload));
-    }
   }
 }
 
@@ -315,10 +275,9 @@ void Server::start_task(Envelope envelope) {
                     .depth = envelope.depth,
                     .target = envelope.route.at(static_cast<size_t>(envelope.hop)).target,
                     .visit = envelope.visit};
-  Work work{.body = std::move(envelope.body), .payload = std::move(envelope.payload)};
-  for (const ValueId id : std::exchange(envelope.takes, {})) {
-    work.values.emplace_back(id, values_.take(id));
-  }
+  Work work{.body = std::move(envelope.body),
+            .payload = std::move(envelope.payload),
+            .values = values_.take(std::exchange(envelope.takes, {}))};
   scheduler_.add(key, [this, target = key.target, request = std::move(envelope),
                        work = std::move(work)]() mutable {
     const CallId id{.microbatch = request.microbatch, .call = request.call, .hop = request.hop};
@@ -328,7 +287,7 @@ void Server::start_task(Envelope envelope) {
     if (last) purpose.exports = request.exports;
     Work result = forward ? executor_.forward(id, target, std::move(work), purpose)
                           : executor_.backward(id, std::move(work), purpose);
-    export_values(request, result);
+    values_.give(request, std::move(result.values));
     pass_on(std::move(request), std::move(result));
   });
 }
@@ -371,7 +330,6 @@ Work Server::request(Kind kind, const Route& route, uint64_t call, Work work, Di
   awaited_[id] = {.route = route, .phase = phase};
   send(forward ? route.front().owner : route.back().owner,
        {.kind = kind,
-        .step = step_,
         .microbatch = task.microbatch,
         .call = call,
         .depth = task.depth + 1,
@@ -399,23 +357,18 @@ Work Server::call_backward(const Route& route, uint64_t call, Work gradients, Di
 }
 
 void Server::send_value(int holder, ValueId id, int destination) {
-  send(holder, {.kind = Kind::kSend,
-                .step = step_,
-                .microbatch = scheduler_.current().microbatch,
-                .caller = destination,
-                .takes = {id}});
+  values_.ask(holder, id, destination, scheduler_.current().microbatch);
 }
 
 std::shared_ptr<transport::Payload> Server::fetch(int holder, ValueId id) {
-  send_value(holder, id, transport_.rank());
-  fetch_ = {.holder = holder, .id = id};
+  values_.begin_fetch(holder, id, scheduler_.current().microbatch);
   const auto deadline = Clock::now() + options_.timeout;
-  while (fetch_->value == nullptr) {
+  while (true) {
+    if (auto value = values_.fetched()) return value;
     auto message = transport_.receive(deadline);
     if (!message) fail_as_hung();
     handle(decode(std::move(*message)));
   }
-  return std::exchange(fetch_, std::nullopt)->value;
 }
 
 void Server::enter_backward() {
@@ -438,9 +391,8 @@ double Server::group_use() const {
 }
 
 void Server::send(int destination, Envelope envelope) {
-  if (const auto drops = drops_.find(destination); drops != drops_.end()) {
-    envelope.drops = std::move(drops_.extract(drops).mapped());
-  }
+  envelope.step = step_;
+  envelope.drops = values_.take_drops(destination);
   timeline_.sent(envelope);
   try {
     transport_.send(destination, encode(std::move(envelope)));
@@ -477,7 +429,7 @@ void Server::drop_order() {
   if (driver()) {
     step_order_.diverged();
   } else {
-    tell_driver({.kind = Kind::kTrail, .step = step_});  // it plans anew
+    tell_driver({.kind = Kind::kTrail});  // it plans anew
   }
 }
 
@@ -500,7 +452,7 @@ void Server::guarded(const std::function<void()>& step) {
     for (int peer = 0; peer < transport_.size(); ++peer) {
       if (peer == transport_.rank()) continue;
       try {
-        send(peer, {.kind = Kind::kAbort, .step = step_, .body = text});
+        send(peer, {.kind = Kind::kAbort, .body = text});
       } catch (const HostError&) {
         // That peer is gone already.
       }
@@ -530,9 +482,6 @@ void Server::unwind() {
   awaited_.clear();
   replies_.clear();
   values_.clear();
-  parked_.clear();
-  drops_.clear();
-  fetch_.reset();
   aborted_.reset();
   result_.reset();
   executor_.release(-1);
@@ -550,8 +499,8 @@ void Server::fail_as_hung() const {
     if (found == awaited_.end()) continue;
     waits.calls.push_back({key.microbatch, found->second.phase, found->second.route});
   }
-  if (fetch_) waits.tensor_of = fetch_->holder;
-  for (const Envelope& parked : parked_) {
+  waits.tensor_of = values_.fetches_from();
+  for (const Envelope& parked : values_.waiting()) {
     if (parked.route.empty()) continue;
     const int64_t target = parked.route[static_cast<size_t>(parked.hop)].target;
     waits.parked.push_back({parked.microbatch, target});

@@ -22,7 +22,7 @@
 #include "smp_runtime/pipeline/scheduler.h"
 #include "smp_runtime/pipeline/step_order.h"
 #include "smp_runtime/pipeline/timeline.h"
-#include "smp_runtime/pipeline/value_store.h"
+#include "smp_runtime/pipeline/value_exchange.h"
 #include "smp_runtime/pipeline/wire.h"
 #include "smp_runtime/transport/transport.h"
 
@@ -33,7 +33,7 @@ struct Work {
   std::string body;
   std::shared_ptr<transport::Payload> payload;
   /// Of a request: what it takes, in that order. Of a result: what it exports.
-  std::vector<std::pair<ValueId, std::shared_ptr<transport::Payload>>> values = {};
+  ValueExchange::Named values = {};
 };
 
 /// The tensors of a call that do not travel over its caller.
@@ -124,7 +124,7 @@ class Server {
   /// not depend on which values are fetched; messages are handled meanwhile.
   std::shared_ptr<transport::Payload> fetch(int holder, ValueId id);
   /// Nobody will ask `holder` for the value again. It learns of it with the next message.
-  void drop(int holder, ValueId id) { drops_[holder].push_back(id); }
+  void drop(int holder, ValueId id) { values_.drop(holder, id); }
   /// Values that this rank holds; none between steps.
   [[nodiscard]] size_t values_held() const { return values_.size(); }
   /// From the body: what follows is backward work. Pauses under kSimple, until forwards are done.
@@ -148,21 +148,13 @@ class Server {
     Route route;
     Phase phase;
   };
-  struct Fetch {
-    int holder;
-    ValueId id;
-    std::shared_ptr<transport::Payload> value = nullptr;
-  };
 
   void begin_step(const std::string& kind, int64_t microbatches);
   void follow(const RankOrder& order);
   void run_body(int64_t microbatch, const std::function<void(int64_t)>& body);
   void handle(Envelope envelope);
-  /// Begins what a message asks for, at once or when the values that it takes are here.
+  /// Begins what a message asks for: the values that it takes are here.
   void take_up(Envelope envelope);
-  void forward_value(const Envelope& request);
-  void receive_value(Envelope envelope);
-  void export_values(const Envelope& request, Work& result);
   [[nodiscard]] uint64_t new_id() {
     return static_cast<uint64_t>(transport_.rank()) << 40 | ++ids_;
   }
@@ -180,6 +172,7 @@ class Server {
   [[nodiscard]] std::string name_of(int64_t target) const;
   void drop_order();
   Work request(Kind kind, const Route& route, uint64_t call, Work work, DirectValues direct);
+  /// As a message of this step.
   void send(int destination, Envelope envelope);
   /// For what the driver is glad to know and can do without.
   void tell_driver(Envelope envelope);
@@ -214,10 +207,7 @@ class Server {
   int64_t inline_microbatch_ = -1;  ///< of a group of one rank, which needs no tasks
   bool send_failed_ = false;
   uint64_t ids_ = 0;  ///< of calls and values
-  ValueStore values_;
-  std::vector<Envelope> parked_;               ///< wait for values
-  std::map<int, std::vector<ValueId>> drops_;  ///< by holder, not sent yet
-  std::optional<Fetch> fetch_;
+  ValueExchange values_;
   std::optional<std::string> aborted_;  ///< why, as another rank told us during a fetch
   std::map<Scheduler::WaitId, Awaited> awaited_;
   std::map<Scheduler::WaitId, Work> replies_;
