@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/dataparallel/gpu_group.h"
 
-#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <span>
 #include <type_traits>
 #include <utility>

@@ -45,12 +45,12 @@ const std::array kFeatures{
 };
 
 constexpr std::array kExclusions{
-    Exclusion{kPipeline, kSharded, Verdict::kForbidden,
+    Exclusion{kPipeline, kSharded,
               "sharded data parallelism runs without pipeline stages; set one of them to 1"},
-    Exclusion{kSharded, kOptimizer, Verdict::kForbidden,
+    Exclusion{kSharded, kOptimizer,
               "sharded data parallelism already shards the optimizer's state; remove "
               "shard_optimizer_state"},
-    Exclusion{kFp16, kBf16, Verdict::kForbidden, "they exclude each other; keep one of them"},
+    Exclusion{kFp16, kBf16, "they exclude each other; keep one of them"},
 };
 
 const Feature& feature(std::string_view key) {
@@ -81,9 +81,8 @@ std::size_t exclusion_of(std::string_view one, std::string_view other) {
 std::span<const Feature> features() { return kFeatures; }
 std::span<const Exclusion> exclusions() { return kExclusions; }
 
-std::optional<std::string> excluded(const ParallelConfig& config, Verdict verdict) {
+std::optional<std::string> excluded(const ParallelConfig& config) {
   for (const Exclusion& pair : kExclusions) {
-    if (pair.verdict != verdict) continue;
     if (!feature(pair.one).asked(config) || !feature(pair.other).asked(config)) continue;
     return fmt::format("{} cannot be combined with {}: {}", setting(config, pair.one),
                        setting(config, pair.other), pair.reason);
@@ -108,8 +107,7 @@ std::string compositions_as_markdown() {
       } else if (number == 0) {
         text += " yes |";
       } else {
-        const bool forbidden = kExclusions[number - 1].verdict == Verdict::kForbidden;
-        text += fmt::format(" {} ({}) |", forbidden ? "no" : "not yet", number);
+        text += fmt::format(" no ({}) |", number);
       }
     }
     text += "\n";

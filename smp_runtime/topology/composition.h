@@ -19,16 +19,11 @@ struct Feature {
   bool (*asked)(const ParallelConfig&);
 };
 
-enum class Verdict {
-  kForbidden,  ///< contradicts itself, or the published library refuses it: no job may ask for it
-  kNotYet,     ///< has a meaning that this version lacks: no model can be wrapped
-};
-
-/// Two features that do not go together. All other pairs do.
+/// Two features that do not go together: they contradict each other, or the published library
+/// refuses them. All other pairs do.
 struct Exclusion {
-  std::string_view one;    ///< a Feature's key
-  std::string_view other;  ///< a Feature's key
-  Verdict verdict = Verdict::kForbidden;
+  std::string_view one;     ///< a Feature's key
+  std::string_view other;   ///< a Feature's key
   std::string_view reason;  ///< why, and what to do; completes "X cannot be combined with Y: "
 };
 
@@ -36,8 +31,8 @@ std::span<const Feature> features();
 std::span<const Exclusion> exclusions();
 
 /// What keeps `config` from being run: "a=1 cannot be combined with b=2: reason", for the first
-/// exclusion of this verdict whose features are both asked for.
-std::optional<std::string> excluded(const ParallelConfig& config, Verdict verdict);
+/// exclusion whose features are both asked for.
+std::optional<std::string> excluded(const ParallelConfig& config);
 
 /// A Markdown table, features by features, and the reasons below it.
 std::string compositions_as_markdown();

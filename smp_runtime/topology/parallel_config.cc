@@ -85,11 +85,11 @@ void warn_of_raised_bound(ParallelConfig& config) {
 void warn_of_no_effect(ParallelConfig& config) {
   const ParallelConfig defaults;
   for (const Parameter& parameter : parameter_table()) {
-    if (parameter.availability != Availability::kNoEffect) continue;
+    if (parameter.no_effect.empty()) continue;
     const Value value = read_field(config, parameter);
     if (value == read_field(defaults, parameter)) continue;
     config.warnings.push_back(fmt::format("{}={} is accepted without effect: {}", parameter.name,
-                                          to_text(value), parameter.feature));
+                                          to_text(value), parameter.no_effect));
   }
 }
 

@@ -84,13 +84,8 @@ ParallelConfig make_parallel_config(const Settings& job_level, const Settings& i
 std::vector<std::string> validate_world(const ParallelConfig& config, int world_size,
                                         int ranks_per_host);
 
-/// "tensor_parallel_degree=2: tensor parallelism is not available yet in this version", for the
-/// first setting that asks for what this version lacks. Ranks and groups work nevertheless;
-/// wrapping a model raises the text.
-std::optional<std::string> first_unavailable_feature(const ParallelConfig& config);
-
-/// Why a model cannot be wrapped by `smp.DistributedModel` under these settings: an unavailable
-/// feature, or several replicas without `ddp`, which would drift apart in silence.
+/// Why a model cannot be wrapped by `smp.DistributedModel` under these settings: several replicas
+/// without `ddp`, which would drift apart in silence. Ranks and groups work nevertheless.
 std::optional<std::string> refusal_to_wrap(const ParallelConfig& config, int world_size);
 
 }  // namespace smp::topology

@@ -49,18 +49,11 @@ void check_data_parallel(const ParallelConfig& config) {
 }
 
 void check_compositions(const ParallelConfig& config) {
-  if (const auto reason = excluded(config, Verdict::kForbidden)) throw ConfigError(*reason);
+  if (const auto reason = excluded(config)) throw ConfigError(*reason);
 }
 
 std::int64_t model_ranks(const ParallelConfig& config) {
   return config.pipeline_parallel_degree * config.tensor_parallel_degree;
-}
-
-bool asks_for_feature(const ParallelConfig& config, const Parameter& parameter) {
-  static const ParallelConfig kDefaults;
-  const Value value = read_field(config, parameter);
-  if (!parameter.asking_choice.empty()) return value == Value(std::string(parameter.asking_choice));
-  return value != read_field(kDefaults, parameter);
 }
 
 }  // namespace
@@ -107,20 +100,7 @@ std::vector<std::string> validate_world(const ParallelConfig& config, int world_
   return advice;
 }
 
-std::optional<std::string> first_unavailable_feature(const ParallelConfig& config) {
-  for (const Parameter& parameter : parameter_table()) {
-    if (parameter.availability != Availability::kNotYet) continue;
-    if (!asks_for_feature(config, parameter)) continue;
-    const Value value = read_field(config, parameter);
-    const auto* text = std::get_if<std::string>(&value);
-    return fmt::format("{}={}: {} is not available yet in this version", parameter.name,
-                       text != nullptr ? *text : to_text(value), parameter.feature);
-  }
-  return excluded(config, Verdict::kNotYet);
-}
-
 std::optional<std::string> refusal_to_wrap(const ParallelConfig& config, int world_size) {
-  if (auto feature = first_unavailable_feature(config)) return feature;
   const std::int64_t replicas = world_size / model_ranks(config);
   if (!config.ddp && replicas > 1) {
     return fmt::format(

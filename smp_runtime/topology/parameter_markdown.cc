@@ -22,19 +22,8 @@ std::string default_of(const Parameter& parameter) {
 }
 
 std::string limits_of(const Parameter& parameter) {
-  switch (parameter.availability) {
-    case Availability::kNoEffect:
-      return fmt::format("; accepted without effect: {}", parameter.feature);
-    case Availability::kNotYet:
-      if (parameter.asking_choice.empty()) {
-        return fmt::format("; not available yet: {}", parameter.feature);
-      }
-      return fmt::format("; `{}` is not available yet: {}", parameter.asking_choice,
-                         parameter.feature);
-    case Availability::kAvailable:
-      break;
-  }
-  return {};
+  if (parameter.no_effect.empty()) return {};
+  return fmt::format("; accepted without effect: {}", parameter.no_effect);
 }
 
 }  // namespace

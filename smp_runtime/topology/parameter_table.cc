@@ -24,8 +24,6 @@ constexpr std::array<std::string_view, 8> kPlacements{"cluster", "spread", "DPT"
 constexpr std::array<std::string_view, 3> kTraceDevices{"gpu", "cpu", "meta"};
 constexpr std::array<std::string_view, 4> kBackends{"auto", "nccl", "gloo", "smddp"};
 
-using enum Availability;
-
 const std::array kTable{
     Parameter{.name = "partitions",
               .field = &Config::pipeline_parallel_degree,
@@ -51,11 +49,9 @@ const std::array kTable{
               .derived_default = "partitions + 2"},
     Parameter{.name = "pipeline",
               .field = &Config::pipeline,
-              .help = "interleaved: backward work first; simple: all forwards, then all backwards",
-              .choices = kPipelines,
-              .availability = kNotYet,
-              .feature = "the forward-only schedule",
-              .asking_choice = "_only_forward"},
+              .help = "interleaved: backward work first; simple: all forwards, then all backwards; "
+                      "_only_forward: steps have no backward",
+              .choices = kPipelines},
     Parameter{.name = "optimize",
               .field = &Config::optimize,
               .help = "what tensor parallelism and the partitioner favour",
@@ -118,8 +114,7 @@ const std::array kTable{
     Parameter{.name = "contiguous",
               .field = &Config::contiguous,
               .help = "a TensorFlow setting",
-              .availability = kNoEffect,
-              .feature = "it concerns TensorFlow only"},
+              .no_effect = "it concerns TensorFlow only"},
     Parameter{.name = "prescaled_batch",
               .field = &Config::prescaled_batch,
               .help = "all ranks of a tensor-parallel group feed the same batch"},
@@ -160,8 +155,7 @@ const std::array kTable{
     Parameter{.name = "_fp32_grad_accumulation",
               .field = &Config::fp32_grad_accumulation,
               .help = "accumulate the gradients of 16-bit parameters in 32 bits",
-              .availability = kNoEffect,
-              .feature = "with fp16 or bf16 they are accumulated in 32 bits in any case"},
+              .no_effect = "with fp16 or bf16 they are accumulated in 32 bits in any case"},
     Parameter{.name = "delayed_parameter_initialization",
               .field = &Config::delayed_parameter_initialization,
               .help = "create parameters without storage, initialise them on their owner"},
@@ -197,13 +191,11 @@ const std::array kTable{
     Parameter{.name = "static_mode",
               .field = &Config::static_mode,
               .help = "skip the exchange of message metadata",
-              .availability = kNoEffect,
-              .feature = "it changes speed only, and is not used"},
+              .no_effect = "it changes speed only, and is not used"},
     Parameter{.name = "fast_mode",
               .field = &Config::fast_mode,
               .help = "send a child's output to the next child directly",
-              .availability = kNoEffect,
-              .feature = "it changes speed only, and is not used"},
+              .no_effect = "it changes speed only, and is not used"},
 };
 
 // Edits (insert, delete, replace) that turn one text into the other.

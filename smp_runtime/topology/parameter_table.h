@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every key of `mp_parameters`, once: the source of names, limits, help and availability. Defaults
+// Every key of `mp_parameters`, once: the source of names, limits and help. Defaults
 // are the initialisers of ParallelConfig.
 #pragma once
 
@@ -16,12 +16,6 @@
 
 namespace smp::topology {
 
-enum class Availability {
-  kAvailable,
-  kNotYet,    ///< a value that asks for the feature is accepted, but no model can be wrapped
-  kNoEffect,  ///< accepted for old scripts; a value other than the default is a warning
-};
-
 using Field =
     std::variant<std::int64_t ParallelConfig::*, double ParallelConfig::*, bool ParallelConfig::*,
                  std::string ParallelConfig::*, std::optional<std::int64_t> ParallelConfig::*,
@@ -35,9 +29,8 @@ struct Parameter {
   double least = 0;                                ///< numbers only, inclusive
   double most = 0;                                 ///< numbers only, inclusive
   std::span<const std::string_view> choices = {};  ///< texts only; empty: any text
-  Availability availability = Availability::kAvailable;
-  std::string_view feature = {};        ///< for kNotYet: what is missing; for kNoEffect: why
-  std::string_view asking_choice = {};  ///< the one choice that asks for it; empty: any but default
+  /// Why it has no effect, for keys of old scripts: a value other than the default is a warning.
+  std::string_view no_effect = {};
   std::string_view derived_default = {};  ///< how the default follows from other keys
 };
 

@@ -111,6 +111,14 @@ def test_super_forward_works_in_a_remote_module(pool):
     assert pool(2).run("pipeline_jobs:call_super", manual()) == [(True, False)] * 2
 
 
+def test_steps_of_the_forward_schedule_have_no_backward(pool):
+    settings = manual() | {"pipeline": "_only_forward"}
+
+    for equal, error in pool(2).run("pipeline_jobs:only_forward", settings):
+        assert equal
+        assert "model.backward was called under pipeline=_only_forward" in error
+
+
 def test_failure_of_a_remote_module_reaches_all_ranks_and_the_next_step_works(pool):
     first, second = pool(2).run("pipeline_jobs:fail_and_go_on", manual())
 

@@ -131,15 +131,6 @@ def test_nccl_without_a_gpu_is_refused() -> None:
         library.init({"ddp": True, "ddp_dist_backend": "nccl"})
 
 
-def test_features_that_are_missing_are_named_when_a_model_is_wrapped() -> None:
-    library.init({"pipeline": "_only_forward"})
-
-    with pytest.raises(SMPConfigError, match="is not available yet in this version"):
-        library.state.refuse_unavailable_features()
-
-    library.shutdown()
-
-
 def test_warnings_are_logged(capfd: pytest.CaptureFixture[str]) -> None:
     library.init({"_secret": 1, "fast_mode": 1})
     library.shutdown()

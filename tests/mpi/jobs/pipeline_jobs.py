@@ -201,6 +201,27 @@ def call_super():
     return torch.equal(out, expected), out.requires_grad
 
 
+@smp.step
+def backward_step(model, x):
+    model.backward(model(x).sum())
+
+
+def only_forward():
+    """Outputs of steps without backward, those of one process, and what a backward raises."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)).double()
+    batch = torch.randn(4, WIDTH, dtype=torch.float64)
+    expected = torch.cat([module(part) for part in batch.chunk(2)]).detach()
+    smp.set_partition(module[1], 1)
+    model = smp.DistributedModel(module)
+    found = forward_step(model, batch).concat()
+    try:
+        backward_step(model, batch)
+    except smp.exceptions.SMPStepError as error:
+        return torch.equal(found, expected), str(error)
+    return torch.equal(found, expected), "nothing"
+
+
 # --- Failures ---
 
 

@@ -95,29 +95,11 @@ TEST(ParallelRules, TensorParallelismAcrossHostsIsWorthALine) {
               ElementsAre(HasSubstr("exceeds the 2 ranks of a host")));
 }
 
-TEST(ParallelRules, NameTheFeatureThatIsMissing) {
-  EXPECT_THAT(first_unavailable_feature(config_of("pipeline=_only_forward")),
-              Optional(AllOf(HasSubstr("pipeline=_only_forward: "),
-                             HasSubstr("is not available yet in this version"))));
-  for (const char* settings :
-       {"", "partitions=4,microbatches=8,pipeline=simple,ddp=1,placement_strategy=spread",
-        "auto_partition=0,default_partition=0", "ddp=1,ddp_dist_backend=gloo",
-        "ddp=1,ddp_dist_backend=smddp", "fp16=0",
-        "tensor_parallel_degree=2,ddp=1,partitions=2,prescaled_batch=1,checkpoint_attentions=1",
-        "sharded_data_parallel_degree=2,ddp=1,bf16=1", "fp16=1,shard_optimizer_state=1,ddp=1",
-        "sharded_data_parallel_degree=2,ddp=1,bf16=1,tensor_parallel_degree=2", "fp16_params=1",
-        "fp16=1,shard_optimizer_state=1,ddp=1,tensor_parallel_degree=2"}) {
-    EXPECT_EQ(first_unavailable_feature(config_of(settings)), std::nullopt) << settings;
-  }
-}
-
 TEST(ParallelRules, ReplicasWithoutDdpCannotBeWrapped) {
   EXPECT_THAT(refusal_to_wrap(config_of("partitions=2"), 8),
               Optional(HasSubstr("makes 4 replicas of the model, but ddp is false")));
   EXPECT_EQ(refusal_to_wrap(config_of("partitions=2"), 2), std::nullopt);
   EXPECT_EQ(refusal_to_wrap(config_of("partitions=2,ddp=1"), 8), std::nullopt);
-  EXPECT_THAT(refusal_to_wrap(config_of("pipeline=_only_forward"), 1),
-              Optional(HasSubstr("_only_forward")));
 }
 
 }  // namespace

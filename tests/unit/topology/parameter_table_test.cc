@@ -70,8 +70,6 @@ TEST(ParameterTable, NamesAreUniqueAndExplained) {
     EXPECT_TRUE(names.insert(parameter.name).second) << parameter.name;
     EXPECT_TRUE(parameter.alias.empty() || names.insert(parameter.alias).second);
     EXPECT_FALSE(parameter.help.empty()) << parameter.name;
-    const bool names_feature = parameter.availability != Availability::kAvailable;
-    EXPECT_EQ(!parameter.feature.empty(), names_feature) << parameter.name;
   }
 }
 

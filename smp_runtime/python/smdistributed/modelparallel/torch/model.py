@@ -37,7 +37,7 @@ from smdistributed.modelparallel.torch.precision import FP16_Module, computing_t
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
 from smdistributed.modelparallel.torch.saved_parts import merged_entries
 from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
-from smdistributed.modelparallel.torch.sharded_model import ShardedModel, put_off_parameters
+from smdistributed.modelparallel.torch.sharded_model import Plan, ShardedModel, put_off_parameters
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tensor_replacement import (
@@ -160,7 +160,7 @@ class DistributedModel(ModelStates):
             )
         if passes < 1:
             raise SMPValidationError(f"backward_passes_per_step is {passes}; it is at least 1")
-        state.refuse_unavailable_features()
+        state.refuse_replicas_without_ddp()
 
     # --- Partition ---
 
@@ -300,10 +300,12 @@ class DistributedModel(ModelStates):
         how = shard_plan()
         if how is None:
             return
-        local = dict(ownership.local_parameters())
-        self.sharded = ShardedModel(self, self.get_module(), local, how)
+        self.sharded = self._make_sharded(ownership, how)
         if self._border is not None:
             self._border.begin()
+
+    def _make_sharded(self, ownership: Ownership, how: Plan) -> ShardedModel:
+        return ShardedModel(self, self.get_module(), dict(ownership.local_parameters()), how)
 
     def keep_parameters_whole(self) -> ShardedModel:
         """Shares the optimizer's state by whole parameters from now on, of which none is cut.
@@ -311,8 +313,7 @@ class DistributedModel(ModelStates):
         assert self.sharded is not None and self._ownership is not None
         values = dict(self.sharded.whole_values())
         how = dataclasses.replace(self.sharded.plan, cut=False)
-        local = dict(self._ownership.local_parameters())
-        self.sharded = ShardedModel(self, self.get_module(), local, how)
+        self.sharded = self._make_sharded(self._ownership, how)
         self.sharded.assign(values)
         return self.sharded
 
@@ -404,6 +405,11 @@ class DistributedModel(ModelStates):
         if not state.in_step:
             raise SMPStepError(
                 "model.backward was called outside a function decorated with smp.step"
+            )
+        if state.cfg.pipeline == "_only_forward":
+            raise SMPStepError(
+                "model.backward was called under pipeline=_only_forward, whose steps have no "
+                "backward; set pipeline to interleaved, or leave it out"
             )
         averaged = self._average_over_microbatches and self._comm_hook is None
         scale = 1.0 / state.cfg.microbatches if averaged else 1.0

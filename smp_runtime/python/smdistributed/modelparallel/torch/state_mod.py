@@ -100,8 +100,8 @@ class State:
             for names in self.param_index_to_name_tp_group
         ]
 
-    def refuse_unavailable_features(self) -> None:
-        """Raises SMPConfigError if the settings ask for what this version cannot do to a model."""
+    def refuse_replicas_without_ddp(self) -> None:
+        """Raises SMPConfigError if a model that is wrapped would be several that drift apart."""
         session = self.require_initialized("smp.DistributedModel")
         refusal = _runtime.refusal_to_wrap(session.config, session.identity.size)
         if refusal is not None:
