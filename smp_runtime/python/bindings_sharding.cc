@@ -54,7 +54,8 @@ py::dict use_of(const ParameterStore& store) {
   using namespace py::literals;
   const sharding::StoreUse use = store.use();
   return py::dict("shards"_a = use.shards, "gradients"_a = use.gradients, "live"_a = use.live,
-                  "peak_live"_a = use.peak_live, "persistent"_a = use.persistent);
+                  "peak_live"_a = use.peak_live, "spare"_a = use.spare,
+                  "persistent"_a = use.persistent);
 }
 
 py::dict traffic_of(const ParameterStore& store) {

@@ -43,4 +43,10 @@ void GatheredMemory::take_away(const at::Tensor& tensor) {
   if (spare_.count(bytes) < kSpares) spare_.emplace(bytes, std::move(memory));
 }
 
+std::int64_t GatheredMemory::spare_bytes() const {
+  std::int64_t sum = 0;
+  for (const auto& [bytes, memory] : spare_) sum += static_cast<std::int64_t>(bytes);
+  return sum;
+}
+
 }  // namespace smp::sharding

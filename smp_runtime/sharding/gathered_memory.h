@@ -25,6 +25,7 @@ class GatheredMemory {
   void give(const at::Tensor& tensor, std::int64_t elements);
   /// The tensor's storage is empty from now on; reading it is undefined.
   void take_away(const at::Tensor& tensor);
+  [[nodiscard]] std::int64_t spare_bytes() const;
 
  private:
   std::multimap<std::size_t, c10::DataPtr> spare_;

@@ -49,6 +49,7 @@ class LiveUnits {
   static void note_versions(ShardedUnit& unit);
 
   [[nodiscard]] std::int64_t peak_bytes() const { return peak_bytes_; }
+  [[nodiscard]] std::int64_t spare_bytes() const { return memory_.spare_bytes(); }
   [[nodiscard]] Prefetched prefetched() const;
 
  private:

@@ -212,7 +212,7 @@ class ParameterStore::Core {
   }
 
   [[nodiscard]] StoreUse use() const {
-    StoreUse use{.peak_live = live_->peak_bytes()};
+    StoreUse use{.peak_live = live_->peak_bytes(), .spare = live_->spare_bytes()};
     for (const ShardedUnit& unit : units_) {
       const auto bytes = static_cast<std::int64_t>(unit.master.nbytes());
       use.shards += bytes;

@@ -65,6 +65,7 @@ struct StoreUse {
   std::int64_t gradients = 0;  ///< shards of gradients, and buckets on their way
   std::int64_t live = 0;       ///< gathered parameters
   std::int64_t peak_live = 0;
+  std::int64_t spare = 0;       ///< memory kept for the next units to be gathered
   std::int64_t persistent = 0;  ///< gathered for good
 };
 

@@ -174,6 +174,16 @@ def test_state_takes_its_share_of_memory(pool):
             assert used["peak_live"] <= 2 * 4 * elements / 8 * 1.1
 
 
+def test_gathered_parameters_and_spare_memory_are_no_activations(pool):
+    width, rows, layers = 700, 512, 4
+    settings = config(2, microbatches=1)
+
+    kept = 2 * layers * rows * width * 4  # what goes into each GELU and what comes out
+    for found in pool(2).run("sharding_jobs:keep_activations", settings, width, rows, layers, 3):
+        for bytes_ in found:
+            assert kept <= bytes_ < 1.1 * kept, (found, kept)
+
+
 @pytest.mark.parametrize("degree", [2, 4])
 def test_grad_scaler_skips_the_step_on_all_ranks(pool, degree):
     results = pool(4).run("sharding_jobs:with_grad_scaler", config(degree), 4, [1], 3)

@@ -372,3 +372,25 @@ def refuse_join():
     model = smp.DistributedModel(Chain())
     with model.join():
         pass
+
+
+def keep_activations(width: int, rows: int, layers: int, steps: int):
+    """What forwards are said to keep, after each step, of a model whose units and activations are
+    of one order of size."""
+    body = nn.Sequential(
+        *(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers))
+    )
+    model = smp.DistributedModel(body)
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    @smp.step
+    def step(model, batch):
+        model.backward(model(batch).square().mean())
+
+    found = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        step(model, torch.ones(rows, width))
+        optimizer.step()
+        found.append(smp.memory_summary()["activations"])
+    return found

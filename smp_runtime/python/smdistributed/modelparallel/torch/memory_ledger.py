@@ -60,10 +60,11 @@ def memory_summary() -> dict[str, int]:
 
 def memory_in_use() -> int:
     """Bytes allocated where the model computes, without what does not depend on the batch and comes
-    and goes within a step: gathered parameters, and the slow memory of activations."""
+    and goes within a step: memory of gathered parameters, and the slow one of activations."""
     gathered = 0
     if state.model is not None and state.model.sharded is not None:
-        gathered = state.model.sharded.store.use()["live"]
+        use = state.model.sharded.store.use()
+        gathered = use["live"] + use["spare"]
     if torch.cuda.is_available():
         return torch.cuda.memory_allocated() - gathered
     slow = 0

@@ -309,8 +309,13 @@ class DistributedModel(ModelStates):
 
     def keep_parameters_whole(self) -> ShardedModel:
         """Shares the optimizer's state by whole parameters from now on, of which none is cut.
-        Collective over the data-parallel ranks; there are no gradients yet."""
+        Collective over the data-parallel ranks; gradients are lost."""
         assert self.sharded is not None and self._ownership is not None
+        if self.sharded.has_gradients or self.sharded.unfinished:
+            raise SMPStepError(
+                "smp.DistributedOptimizer got an optimizer that steps whole parameters after a "
+                "backward, whose gradients would be lost; make it before the first step"
+            )
         values = dict(self.sharded.whole_values())
         how = dataclasses.replace(self.sharded.plan, cut=False)
         self.sharded = self._make_sharded(self._ownership, how)
