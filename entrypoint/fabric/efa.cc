@@ -65,7 +65,7 @@ std::string listed(const std::vector<std::string>& names) {
 
 std::string libfabric_offers(const EfaProbe& probe) {
   return probe.provider ? "libfabric offers: " + listed(probe.providers)
-                        : "fi_info is not here to ask libfabric";
+                        : "fi_info is not here or gave no answer";
 }
 
 /// What keeps EFA from being used although it is on, for the reason that `on` tells.
@@ -221,10 +221,9 @@ fs::path find_nccl_plugin(std::string_view library_path) {
     if (!folder.empty()) folders.emplace_back(folder);
     library_path.remove_prefix(std::min(folder.size() + 1, library_path.size()));
   }
-  for (const char* folder :
-       {"/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib",
-        "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu",
-        "/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}) {
+  for (const char* folder : {"/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib",
+                             "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+                             "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu"}) {
     folders.emplace_back(folder);
   }
   for (const std::string& folder : folders) {

@@ -79,9 +79,9 @@ bool should_ask_libfabric(const EfaProbe& probe, const std::vector<std::string>&
 /// above them: "efa" for "efa;ofi_rxd". Pure.
 std::vector<std::string> listed_providers(std::string_view fi_info_output);
 
-/// NCCL's plugin, absolute: libnccl-net*.so in the folders of LD_LIBRARY_PATH, where AWS's
-/// installer puts it, or in those of the system. Of several in a folder AWS's own name counts most,
-/// then the one that NCCL knows. Empty: none.
+/// NCCL's plugin, absolute: libnccl-net*.so in the folders of LD_LIBRARY_PATH or where AWS's
+/// installer puts it. Of several in a folder AWS's own name counts most, then the one that NCCL
+/// knows. Empty: none.
 std::filesystem::path find_nccl_plugin(std::string_view library_path);
 
 }  // namespace entrypoint

@@ -2,6 +2,7 @@
 // What of EFA is found by starting libfabric's own program, and by the job's environment.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "entrypoint/config/process_environment.h"
@@ -10,8 +11,10 @@
 namespace entrypoint::launch {
 
 /// Sets `provider`, and `providers` where EFA is not among them. Starts fi_info of the folders of
-/// `path` (PATH's value), at most 30 s each time; where it is not installed, nothing is set.
-void ask_libfabric(const std::string& path, EfaProbe& probe);
+/// `path` (PATH's value), up to twice; where it is not installed or does not end within `limit`,
+/// nothing is set.
+void ask_libfabric(const std::string& path, EfaProbe& probe,
+                   std::chrono::seconds limit = std::chrono::seconds(30));
 
 /// What connects NCCL to libfabric: NCCL_NET_PLUGIN as the job has it, else the plugin's file as
 /// find_nccl_plugin() finds it; empty: none.

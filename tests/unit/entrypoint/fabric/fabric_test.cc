@@ -94,7 +94,7 @@ TEST(Efa, WhatIsAskedForAndAbsentIsRefusedWithWhatIsThere) {
   EXPECT_EQ(bare.problem->loss, EfaLoss::kRefused);
   EXPECT_EQ(bare.problem->text(),
             "SM_LAUNCH_EFA=on, but this container sees no EFA device; /sys/class/infiniband holds: "
-            "none; fi_info is not here to ask libfabric; pass the devices /dev/infiniband/* into "
+            "none; fi_info is not here or gave no answer; pass the devices /dev/infiniband/* into "
             "the container, or set SM_LAUNCH_EFA=off");
 
   const EfaDecision others = decide_efa(

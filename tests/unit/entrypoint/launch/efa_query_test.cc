@@ -58,6 +58,16 @@ TEST(EfaQuery, WithoutTheProgramNothingIsKnown) {
   EXPECT_FALSE(probe.provider.has_value());
 }
 
+TEST(EfaQuery, AProgramThatHangsSaysNothing) {
+  const TemporaryFolder folder;
+  write_program(folder.path() / "fi_info", "exec /bin/sleep 60\n");
+  EfaProbe probe;
+
+  ask_libfabric(folder.path().string(), probe, std::chrono::seconds(1));
+
+  EXPECT_FALSE(probe.provider.has_value());
+}
+
 TEST(EfaQuery, TheJobsPluginWins) {
   const TemporaryFolder folder;
   write_file(folder.path() / "libnccl-net-ofi.so", "");
