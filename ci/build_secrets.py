@@ -30,23 +30,25 @@ CARRIED = (
 )
 
 
-def pip_files(environment: dict[str, str]) -> Iterator[Path]:
+def pip_files(environment: dict[str, str], system: Path) -> Iterator[Path]:
     """pip's configuration files, weakest first, as pip itself orders them."""
     home = Path(environment.get("HOME", "/root"))
     config_home = Path(environment.get("XDG_CONFIG_HOME", home / ".config"))
     for folder in environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"):
         yield Path(folder) / "pip" / "pip.conf"
-    yield Path("/etc/pip.conf")
+    yield system
     yield home / ".pip" / "pip.conf"
     yield config_home / "pip" / "pip.conf"
     if name := environment.get("PIP_CONFIG_FILE"):
         yield Path(name)
 
 
-def pip_settings(environment: dict[str, str]) -> dict[str, str]:
+def pip_settings(
+    environment: dict[str, str], system: Path = Path("/etc/pip.conf")
+) -> dict[str, str]:
     """What pip on this machine is told about getting packages; variables win over files."""
     settings: dict[str, str] = {}
-    for path in pip_files(environment):
+    for path in pip_files(environment, system):
         parser = configparser.RawConfigParser()
         parser.read(path)  # a missing file is no error
         for section in ("global", "install"):

@@ -32,7 +32,7 @@ def layer_folders(graph_driver: str) -> list[Path]:
 
     Empty where the engine does not keep them as overlay2 does, or where they cannot be read.
     """
-    found = json.loads(graph_driver)
+    found = json.loads(graph_driver) or {}  # null: containerd's store
     if found.get("Name") != "overlay2":
         return []
     data = found["Data"]

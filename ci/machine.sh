@@ -42,6 +42,9 @@ apt_install() {
     -o Dpkg::Use-Pty=0 install --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# Debian's client belongs to Debian's engine; another one on PATH may lack BuildKit.
+docker() { "$(type -P /usr/bin/docker || type -P docker)" "$@"; }
+
 missing_packages() {
   local name
   for name in "$@"; do

@@ -38,6 +38,8 @@ VERSIONS = (
     ("rdma-core", "deb", "libibverbs1"),
     ("efa-installer", "generic", "aws-efa-installer"),
 )
+# With AWS's installer nothing loads these.
+REPLACED_BY_EFA = {"libfabric1", "libibverbs1"}
 EFA = (Path("/opt/amazon/efa"), Path("/opt/amazon/ofi-nccl"))
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|copyright|eula)", re.IGNORECASE)
 OURS = "smp-train"
@@ -232,7 +234,12 @@ def licence_list(parts: list[Component]) -> str:
 def version_list(parts: list[Component]) -> str:
     """One "name version" a line, of what the image has."""
     found = {(part.kind, part.name): part.version for part in parts if part.scope == "required"}
-    rows = [(name, found.get((kind, package))) for name, kind, package in VERSIONS]
+    replaced = REPLACED_BY_EFA if ("generic", "aws-efa-installer") in found else set()
+    rows = [
+        (name, found.get((kind, package)))
+        for name, kind, package in VERSIONS
+        if package not in replaced
+    ]
     lines = [f"{OURS} {own_version()}"]
     return "\n".join(lines + [f"{name} {version}" for name, version in rows if version]) + "\n"
 

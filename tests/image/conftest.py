@@ -79,7 +79,7 @@ def machine_secrets(tmp_path: Path) -> list[str]:
     folder = tmp_path / "machine_secrets"
     folder.mkdir()
     script = [sys.executable, str(ROOT / "ci/build_secrets.py"), str(folder)]
-    return subprocess.run(script, capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 @pytest.fixture

@@ -73,6 +73,8 @@ class Mirror:
 
 def handler(mirror: Mirror) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
+        timeout = 60  # of a client that says nothing, the handshake included
+
         def do_GET(self) -> None:
             kind, _, words = self.headers.get("Authorization", "").partition(" ")
             user = base64.b64decode(words).decode().partition(":")[0] if kind == "Basic" else ""
@@ -100,9 +102,13 @@ def running_mirror(folder: Path) -> Iterator[Mirror]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(mirror.certificate, folder / "key.pem")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler(mirror))
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.socket = context.wrap_socket(
+        server.socket,
+        server_side=True,
+        do_handshake_on_connect=False,  # but in its own thread
+    )
     mirror.address = f"https://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
         yield mirror

@@ -20,7 +20,10 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_the_later_file_wins_and_variables_win_over_files(tmp_path: Path) -> None:
-    indexes = {name: f"https://{name}.example/simple" for name in ("xdg", "home", "user", "named")}
+    indexes = {
+        name: f"https://{name}.example/simple"
+        for name in ("xdg", "system", "home", "user", "named")
+    }
 
     def conf(name: str, place: str) -> None:
         write(tmp_path / place, f"[global]\nindex-url = {indexes[name]}\nretries = 7\n")
@@ -30,20 +33,22 @@ def test_the_later_file_wins_and_variables_win_over_files(tmp_path: Path) -> Non
         "XDG_CONFIG_DIRS": str(tmp_path / "xdg"),
         "PIP_CONFIG_FILE": str(tmp_path / "named.conf"),
     }
+    system = tmp_path / "etc/pip.conf"
     found = []
     for name, place in (
         ("xdg", "xdg/pip/pip.conf"),
+        ("system", "etc/pip.conf"),
         ("home", "home/.pip/pip.conf"),
         ("user", "home/.config/pip/pip.conf"),
         ("named", "named.conf"),
     ):
         conf(name, place)
-        found.append(build_secrets.pip_settings(environment)["index-url"])
+        found.append(build_secrets.pip_settings(environment, system)["index-url"])
     environment["PIP_INDEX_URL"] = "https://variable.example/simple"
-    found.append(build_secrets.pip_settings(environment)["index-url"])
+    found.append(build_secrets.pip_settings(environment, system)["index-url"])
 
     assert found == [*indexes.values(), "https://variable.example/simple"]
-    assert build_secrets.pip_settings(environment)["retries"] == "7"
+    assert build_secrets.pip_settings(environment, system)["retries"] == "7"
 
 
 def test_only_what_says_where_packages_come_from_is_carried(tmp_path: Path) -> None:
@@ -55,7 +60,8 @@ def test_only_what_says_where_packages_come_from_is_carried(tmp_path: Path) -> N
     }
 
     written = configparser.RawConfigParser()
-    written.read_string(build_secrets.pip_conf(build_secrets.pip_settings(environment)))
+    settings = build_secrets.pip_settings(environment, system=tmp_path / "none")
+    written.read_string(build_secrets.pip_conf(settings))
 
     options = dict(written.items("global"))
     assert not {"cert", "target", "require-virtualenv"} & options.keys()
