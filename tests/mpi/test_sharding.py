@@ -180,7 +180,7 @@ def test_gathered_parameters_and_spare_memory_are_no_activations(pool):
 
     kept = 2 * layers * rows * width * 4  # what goes into each GELU and what comes out
     for found in pool(2).run("sharding_jobs:keep_activations", settings, width, rows, layers, 3):
-        for bytes_ in found:
+        for bytes_ in found[1:]:  # the first step makes buffers that stay
             assert kept <= bytes_ < 1.1 * kept, (found, kept)
 
 
