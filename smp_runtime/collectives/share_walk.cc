@@ -24,6 +24,12 @@ constexpr size_t kLine = 64;
 constexpr size_t kLag = 4;
 static_assert(transport::HostBoard::kSlots >= 4 + 2 * kLag);
 
+/// At the end of a walk hosts wait for the last pieces of each other, so that these should be small
+/// beside the whole; but not so small that their headers count. A fast network counts messages
+/// rather than bytes: there a piece is as large as a slot lets it be.
+constexpr size_t kChunks = 64;
+constexpr size_t kLeastPiece = 8 * 1024;
+
 constexpr std::chrono::seconds kGrace{10};
 
 void copy(Bytes to, ConstBytes from) {
@@ -67,6 +73,10 @@ ShareWalk::ShareWalk(const GroupLayout& layout, transport::HostBoard& board,
   piece_ = board.shape().slot_bytes / std::max<size_t>(places, 1) / kLine * kLine;
   SMP_CHECK(piece_ > 0, "slots of {} bytes are too small for {} places", board.shape().slot_bytes,
             places);
+  if (!link.provider().starts_with("efa")) {
+    const size_t wanted = std::max(longest / kChunks / kLine * kLine, kLeastPiece);
+    piece_ = std::min(piece_, wanted);
+  }
   count_ = (longest + piece_ - 1) / piece_;
 }
 
