@@ -27,6 +27,7 @@ FRAMING = 1514 / 1448
 class Layout:
     hosts: int
     ranks_each: int
+    credit_kb: int = 64  # of the interfaces (NetHosts)
 
     @property
     def text(self) -> str:
@@ -51,7 +52,7 @@ def run_on(layout: Layout, command: list[str], python: Path | None = None, **var
     """Output of rank 0; by the interpreter `python`, or that of the development environment."""
     if problem := lacks():
         raise SystemExit(f"ci/bench: hosts of namespaces: {problem}")
-    with NetHosts(layout.hosts, RATE_MBIT) as hosts:
+    with NetHosts(layout.hosts, RATE_MBIT, layout.credit_kb) as hosts:
         outcomes = hosts.run(
             [str(python or ROOT / ".venv/bin/python"), *command],
             layout.ranks_each,

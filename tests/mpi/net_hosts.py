@@ -42,6 +42,7 @@ class NetHosts:
 
     count: int
     rate_mbit: int = 0  # of each host's interface, in and out; 0: unlimited
+    credit_kb: int = 64  # what an interface that was idle sends at once, whatever the rate
     mark: str = field(default_factory=lambda: f"net{uuid.uuid4().hex[:8]}")
 
     def __enter__(self) -> NetHosts:
@@ -78,8 +79,9 @@ class NetHosts:
         sh("ip", "-n", inside, "link", "set", "eth0", "up")
         sh("ip", "-n", inside, "link", "set", "lo", "up")
         if self.rate_mbit:
+            rate, credit = f"{self.rate_mbit}mbit", f"{self.credit_kb}kb"
+            shaped = ("rate", rate, "burst", credit, "latency", "100ms")
             for space, device in ((inside, "eth0"), (self.mark, port)):
-                shaped = ("rate", f"{self.rate_mbit}mbit", "burst", "64kb", "latency", "100ms")
                 sh("tc", "-n", space, "qdisc", "add", "dev", device, "root", "tbf", *shaped)
 
     def sent_bytes(self, host: int) -> int:
