@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-ROUNDS = 7
+ROUNDS = 15
 
 
 def _call(operation: str, data: Any, part: Any, group: Any) -> None:

@@ -24,7 +24,9 @@ constexpr size_t kReasonBytes = 2048;
 constexpr microseconds kWatchInterval{20'000};
 /// Tries before sleeping: with a CPU for each rank, spinning beats a system call.
 constexpr int kSpins = 2000;
-constexpr int kYields = 4;
+/// And yields: tens of microseconds. A core that has gone to sleep takes as long to wake on a
+/// virtual machine, for every chunk of every rank.
+constexpr int kYields = 100;
 
 enum RankState : uint32_t { kAbsent = 0, kHere = 1, kLeft = 2 };
 enum AbortState : uint32_t { kWhole = 0, kWriting = 1, kBroken = 2 };
