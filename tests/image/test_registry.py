@@ -99,8 +99,9 @@ def test_after_a_source_change_only_our_layers_are_pushed(
     changed = source / "smp_runtime/python/smdistributed/__init__.py"
     changed.write_text(changed.read_text() + f"\n# {uuid.uuid4()}\n")
     new = f"smp-test-changed:{uuid.uuid4().hex[:12]}"
+    one, two = (f"{registry.address}/smp-train:{tag}" for tag in ("one", "two"))
 
-    before = push("--image", image, f"{registry.address}/smp-train:one")
+    before = push("--image", image, one)
     built = subprocess.run(
         [source / "ci/image", "--tag", new],
         capture_output=True,
@@ -108,9 +109,9 @@ def test_after_a_source_change_only_our_layers_are_pushed(
         timeout=900,
         check=False,
     )
-    after = push("--image", new, f"{registry.address}/smp-train:two")
+    after = push("--image", new, two)
     pulled = docker("run", "--rm", after.stdout.strip(), "train", "--version")
-    docker("rmi", "--force", new, f"{registry.address}/smp-train:two")
+    docker("rmi", "--force", new, one, two)
 
     assert before.returncode == built.returncode == after.returncode == 0, built.stderr[-2000:]
     assert pulled.returncode == 0, pulled.stderr
