@@ -27,7 +27,7 @@ FRAMING = 1514 / 1448
 class Layout:
     hosts: int
     ranks_each: int
-    credit_kb: int = 64  # of the interfaces (NetHosts)
+    credit_kb: int = NetHosts.credit_kb
 
     @property
     def text(self) -> str:
