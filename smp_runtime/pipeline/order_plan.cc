@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/open_microbatches.h"
 
 namespace smp::pipeline {
 namespace {
@@ -22,6 +23,34 @@ TaskKey key_of(const Token& token, const Visit& visit) {
           .arrival = token.arrival};
 }
 
+/// A rank of the simulation.
+struct RankState {
+  OpenMicrobatches open;
+  std::optional<size_t> first_visit;  ///< of each microbatch
+  size_t last_visit = 0;
+  int64_t before = 0;  ///< ranks that it has been on by then
+  Phase last = Phase::kForward;
+
+  [[nodiscard]] bool admits(const Token& token) const {
+    return token.position > first_visit || open.admits(token.microbatch, before);
+  }
+};
+
+std::vector<RankState> ranks_of(std::span<const Visit> visits, const OpenMicrobatches& open,
+                                int ranks) {
+  std::vector<RankState> states(static_cast<size_t>(ranks), RankState{.open = open});
+  int64_t before = 0;
+  for (size_t position = 0; position < visits.size(); ++position) {
+    RankState& state = states[static_cast<size_t>(visits[position].rank)];
+    if (!state.first_visit) {
+      state.first_visit = position;
+      state.before = before++;
+    }
+    state.last_visit = position;
+  }
+  return states;
+}
+
 }  // namespace
 
 std::vector<std::vector<int64_t>> plan_order(std::span<const Visit> visits, int64_t microbatches,
@@ -29,7 +58,8 @@ std::vector<std::vector<int64_t>> plan_order(std::span<const Visit> visits, int6
   SMP_CHECK(!visits.empty() && microbatches > 0 && active > 0,
             "{} visits, {} microbatches, {} active", visits.size(), microbatches, active);
   std::vector<std::vector<int64_t>> order(static_cast<size_t>(ranks));
-  std::vector<Phase> last(order.size(), Phase::kForward);
+  std::vector<RankState> states =
+      ranks_of(visits, OpenMicrobatches(schedule, active, ranks), ranks);
   std::vector<Token> tokens;  // begun and unfinished
   int64_t begun = 0;
   int64_t arrivals = 0;
@@ -43,18 +73,22 @@ std::vector<std::vector<int64_t>> plan_order(std::span<const Visit> visits, int6
     std::vector<std::optional<size_t>> chosen(static_cast<size_t>(ranks));
     for (size_t index = 0; index < tokens.size(); ++index) {
       const Visit& visit = visits[tokens[index].position];
+      const RankState& state = states[static_cast<size_t>(visit.rank)];
+      if (!state.admits(tokens[index])) continue;
       auto& best = chosen[static_cast<size_t>(visit.rank)];
-      if (!best ||
-          runs_before(schedule, last[static_cast<size_t>(visit.rank)], key_of(tokens[index], visit),
-                      key_of(tokens[*best], visits[tokens[*best].position]))) {
+      if (!best || runs_before(schedule, state.last, key_of(tokens[index], visit),
+                               key_of(tokens[*best], visits[tokens[*best].position]))) {
         best = index;
       }
     }
     for (size_t rank = 0; rank < chosen.size(); ++rank) {
       if (!chosen[rank]) continue;
       Token& token = tokens[*chosen[rank]];
+      RankState& state = states[rank];
       order[rank].push_back(token.microbatch);
-      last[rank] = visits[token.position].phase;
+      state.last = visits[token.position].phase;
+      if (token.position == state.first_visit) state.open.open(token.microbatch);
+      if (token.position == state.last_visit) state.open.close(token.microbatch);
       ++token.position;
       token.arrival = arrivals++;
     }

@@ -20,7 +20,8 @@ struct Visit {
 };
 
 /// Simulates the step with visits of equal length: `microbatches` times the same `visits`, at most
-/// `active` of them begun and unfinished, each rank choosing as runs_before() does.
+/// `active` of them begun and unfinished, each rank choosing as runs_before() does among those that
+/// OpenMicrobatches admits.
 /// Returns for each of `ranks` the microbatches in the order in which it runs a visit of theirs.
 /// O(microbatches * visits * active) time.
 [[nodiscard]] std::vector<std::vector<int64_t>> plan_order(std::span<const Visit> visits,

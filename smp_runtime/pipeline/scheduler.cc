@@ -67,8 +67,8 @@ class Scheduler::Worker {
 
 thread_local Scheduler::Worker* Scheduler::Worker::here = nullptr;
 
-Scheduler::Scheduler(Schedule schedule, std::function<void()> thread_setup)
-    : schedule_(schedule), thread_setup_(std::move(thread_setup)) {}
+Scheduler::Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup)
+    : schedule_(schedule), thread_setup_(std::move(thread_setup)), open_(std::move(open)) {}
 
 Scheduler::~Scheduler() { cancel_all(); }
 
@@ -89,11 +89,12 @@ void Scheduler::add(TaskKey key, std::function<void()> body) {
   ++open_tasks_;
 }
 
-bool Scheduler::complete(WaitId id, int64_t visit) {
+bool Scheduler::complete(WaitId id, Progress progress) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end()) return false;
   found->second->key.arrival = arrivals_++;
-  found->second->key.visit = visit;
+  found->second->key.visit = progress.visit;
+  found->second->key.ranks = progress.ranks;
   runnable_.push_back(found->second);
   waiting_.erase(found);
   return true;
@@ -108,9 +109,13 @@ std::vector<Scheduler::Worker*>::iterator Scheduler::pick() {
     if (found != runnable_.end()) ++next_in_order_;
     return found;
   }
-  return std::ranges::min_element(runnable_, [this](const Worker* a, const Worker* b) {
+  const auto first = std::ranges::min_element(runnable_, [this](const Worker* a, const Worker* b) {
+    const bool a_waits = !admits(a->key);
+    const bool b_waits = !admits(b->key);
+    if (a_waits != b_waits) return b_waits;
     return runs_before(schedule_, last_phase_, a->key, b->key);
   });
+  return first != runnable_.end() && admits((*first)->key) ? first : runnable_.end();
 }
 
 bool Scheduler::run_next() {
@@ -118,10 +123,33 @@ bool Scheduler::run_next() {
   if (picked == runnable_.end()) return false;
   Worker& worker = **picked;
   runnable_.erase(picked);
+  if (!worker.begun) begin(worker.key);
   trail_.push_back(worker.key);
   last_phase_ = worker.key.phase;
   resume(worker);
   return true;
+}
+
+bool Scheduler::admits(const TaskKey& key) const {
+  return forwards_.contains(key.microbatch) || open_.admits(key.microbatch, key.ranks);
+}
+
+void Scheduler::begin(TaskKey& key) {
+  const auto [found, first] = forwards_.try_emplace(key.microbatch, 0);
+  if (first) ++key.ranks;
+  if (key.phase == Phase::kForward && ++found->second == 1) open_.open(key.microbatch);
+}
+
+void Scheduler::end(const TaskKey& key) {
+  const bool body = key.depth == 0;  // both its forward and its backward
+  if (!body && key.phase == Phase::kForward) return;
+  int64_t& forwards = forwards_[key.microbatch];
+  if (forwards > 0 && --forwards == 0) open_.close(key.microbatch);
+}
+
+void Scheduler::end_microbatch(int64_t microbatch) {
+  ended_.insert(microbatch);
+  open_.close(microbatch);
 }
 
 void Scheduler::resume(Worker& worker) {
@@ -129,6 +157,7 @@ void Scheduler::resume(Worker& worker) {
   worker.turn.release();
   loop_turn_.acquire();  // no deadline: user code runs as long as it needs
   if (!worker.done) return;
+  end(worker.key);
   --open_tasks_;
   idle_.push_back(&worker);
   if (worker.error) std::rethrow_exception(std::exchange(worker.error, nullptr));
@@ -158,6 +187,8 @@ void Scheduler::cancel_all() {
 void Scheduler::begin_step() {
   trail_.clear();
   ended_.clear();
+  forwards_.clear();
+  open_.clear();
   last_phase_ = Phase::kForward;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "smp_runtime/pipeline/open_microbatches.h"
 #include "smp_runtime/pipeline/order_plan.h"
 #include "smp_runtime/pipeline/task_order.h"
 
@@ -33,8 +34,9 @@ class Scheduler {
   /// What a task waits for: unique among what is awaited at one time.
   using WaitId = uint64_t;
 
+  /// `open` bounds what runs as tasks come; a fixed order has bounds of its own.
   /// `thread_setup` runs once at the start of each thread that the scheduler makes.
-  Scheduler(Schedule schedule, std::function<void()> thread_setup);
+  Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -47,8 +49,13 @@ class Scheduler {
   /// Makes a task; it first runs when run_next() picks it.
   void add(TaskKey key, std::function<void()> body);
 
-  /// Makes the task that waits for `id` runnable, as the given visit. False if none waits for it.
-  bool complete(WaitId id, int64_t visit);
+  /// How far a microbatch has come; see TaskKey.
+  struct Progress {
+    int64_t visit = 0;
+    int64_t ranks = 0;
+  };
+  /// Makes the task that waits for `id` runnable. False if none waits for it.
+  bool complete(WaitId id, Progress progress);
 
   /// Lets the next runnable task run until it pauses or ends. False if there was none to run.
   /// Rethrows what the task threw; that task is then over.
@@ -63,7 +70,7 @@ class Scheduler {
   /// True if there are runnable tasks, but the fixed order waits for another one.
   [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }
   /// Nothing of `microbatch` will run any more in this step.
-  void end_microbatch(int64_t microbatch) { ended_.insert(microbatch); }
+  void end_microbatch(int64_t microbatch);
   /// Once run_next() finds nothing to run: true if the fixed order is at its end although there are
   /// tasks, waits for a microbatch that has ended, or has no place for a runnable one: the step is
   /// not like the one it was made from. False is no proof that it is.
@@ -95,6 +102,9 @@ class Scheduler {
  private:
   class Worker;
 
+  void begin(TaskKey& key);
+  void end(const TaskKey& key);
+  [[nodiscard]] bool admits(const TaskKey& key) const;
   void resume(Worker& worker);
   void give_back(Worker& worker);
   [[nodiscard]] Worker& running() const;
@@ -113,6 +123,8 @@ class Scheduler {
   std::optional<std::vector<int64_t>> order_;
   size_t next_in_order_ = 0;
   std::set<int64_t> ended_;  ///< microbatches of this step
+  OpenMicrobatches open_;
+  std::map<int64_t, int64_t> forwards_;  ///< of each microbatch that was here: without backward yet
   std::vector<TaskKey> trail_;
   std::binary_semaphore loop_turn_{0};
 };

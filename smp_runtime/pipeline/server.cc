@@ -33,7 +33,10 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
     : transport_(transport),
       executor_(executor),
       options_(std::move(options)),
-      scheduler_(options_.schedule, options_.thread_setup),
+      scheduler_(
+          options_.schedule,
+          OpenMicrobatches(options_.schedule, options_.active_microbatches, transport.size()),
+          options_.thread_setup),
       step_order_(options_.schedule, options_.active_microbatches, options_.deterministic,
                   transport.size()),
       timeline_(options_.timeline),
@@ -274,7 +277,8 @@ void Server::start_task(Envelope envelope) {
                     .phase = phase,
                     .depth = envelope.depth,
                     .target = envelope.route.at(static_cast<size_t>(envelope.hop)).target,
-                    .visit = envelope.visit};
+                    .visit = envelope.visit,
+                    .ranks = envelope.ranks};
   Work work{.body = std::move(envelope.body),
             .payload = std::move(envelope.payload),
             .values = values_.take(std::exchange(envelope.takes, {}))};
@@ -297,6 +301,7 @@ void Server::pass_on(Envelope request, Work result) {
   const bool forward = request.kind == Kind::kForward;
   request.hop += forward ? 1 : -1;
   request.visit = scheduler_.current().visit + 1;
+  request.ranks = scheduler_.current().ranks;
   request.body = std::move(result.body);
   request.payload = std::move(result.payload);
   if (request.hop >= 0 && request.hop < static_cast<int>(request.route.size())) {
@@ -315,8 +320,8 @@ void Server::finish_reply(Envelope envelope) {
   const Phase phase = envelope.kind == Kind::kForwardReply ? Phase::kForward : Phase::kBackward;
   const Scheduler::WaitId id = wait_id(envelope.call, phase);
   replies_[id] = {.body = std::move(envelope.body), .payload = std::move(envelope.payload)};
-  SMP_CHECK(scheduler_.complete(id, envelope.visit), "an unexpected reply from rank {}",
-            envelope.source);
+  const Scheduler::Progress progress{.visit = envelope.visit, .ranks = envelope.ranks};
+  SMP_CHECK(scheduler_.complete(id, progress), "an unexpected reply from rank {}", envelope.source);
 }
 
 // --- Calls from tasks ---
@@ -334,6 +339,7 @@ Work Server::request(Kind kind, const Route& route, uint64_t call, Work work, Di
         .call = call,
         .depth = task.depth + 1,
         .visit = task.visit + 1,
+        .ranks = task.ranks,
         .caller = transport_.rank(),
         .hop = forward ? 0 : static_cast<int>(route.size()) - 1,
         .route = route,

@@ -17,6 +17,7 @@ struct Header {
   int64_t microbatch;
   uint64_t call;
   int64_t visit;
+  int64_t ranks;
   int32_t depth;
   int32_t caller;
   int32_t hop;
@@ -56,6 +57,7 @@ transport::Message encode(Envelope envelope) {
   header.microbatch = envelope.microbatch;
   header.call = envelope.call;
   header.visit = envelope.visit;
+  header.ranks = envelope.ranks;
   header.depth = envelope.depth;
   header.caller = envelope.caller;
   header.hop = envelope.hop;
@@ -103,6 +105,7 @@ Envelope decode(transport::Message message) {
           .call = header.call,
           .depth = header.depth,
           .visit = header.visit,
+          .ranks = header.ranks,
           .caller = header.caller,
           .hop = header.hop,
           .route = std::move(route),
