@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of ci/bench pipe and jitter: an emulated pipeline, ours and PyTorch's, in turn.
 
-    pipe_job.py MICROBATCHES ROUNDS STAGES [SIGMA]
+    pipe_job.py MICROBATCHES ROUNDS STAGES [SIGMA DRAWS]
 
 Stages compute on emulated devices, so that they overlap on a machine with fewer cores than stages;
 the tensors between them are real and small. With SIGMA each computation takes its usual time, times
-a number drawn lognormally: the same ones for all who are measured.
+a number drawn lognormally: the same ones for all who are measured, and again after DRAWS rounds.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def make_peer(schedule: type, microbatches: int) -> Callable[[], None]:
 
 def main() -> None:
     microbatches, rounds = int(sys.argv[1]), int(sys.argv[2])
-    TIMES.sigma = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
+    sigma, draws = (float(sys.argv[4]), int(sys.argv[5])) if len(sys.argv) > 4 else (0.0, 1)
+    TIMES.sigma = sigma
     smp.init(
         {
             "partitions": int(sys.argv[3]),
@@ -113,7 +114,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds + 1):
         for name, step in steps.items():
-            TIMES.restart(1000 * number + smp.rank())
+            TIMES.restart(1000 * (number % draws + 1) + smp.rank())
             took, _ = timed(step)
             if number > 0:  # the first round warms up
                 seconds[name].append(took)
