@@ -25,10 +25,10 @@ SMALL = {
     "image_size": 8,
     "patch_size": 4,
     "num_channels": 1,
-    "hidden_size": 64,
+    "hidden_size": 128,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
-    "intermediate_size": 4 * 64,
+    "intermediate_size": 4 * 128,
     "num_labels": 10,
 }
 FULL = {
