@@ -16,10 +16,11 @@ struct ScheduleShape {
     return simple ? microbatches : std::min(microbatches, active_microbatches);
   }
 
-  /// How many microbatches' activations stage `stage` of `stages` holds at its fullest: backward
-  /// first, so that late stages give theirs back early.
+  /// How many microbatches' activations stage `stage` of `stages` holds at its fullest. Each stage
+  /// needs one less in flight than the one before it; by default that makes two more than 1F1B has.
   [[nodiscard]] int kept(int stage, int stages) const {
-    return simple ? microbatches : std::min(open(), std::max(1, stages - stage + 2));
+    if (simple) return microbatches;
+    return std::clamp(std::max(active_microbatches, stages + 2) - stage, 1, open());
   }
 };
 

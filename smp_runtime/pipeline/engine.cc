@@ -236,6 +236,8 @@ Work Engine::forward(const CallId& id, int64_t target, Work request, const Purpo
     records_.insert_or_assign(id, std::move(record));
   }
   direct_->settle();
+  const bool has_gradient = std::ranges::any_of(
+      result.tensors, [](const at::Tensor& tensor) { return tensor.requires_grad(); });
   Absent absent;
   auto values = direct_->exported(purpose.exports, result.tensors, absent);
   for (at::Tensor& tensor : result.tensors) {
@@ -244,6 +246,8 @@ Work Engine::forward(const CallId& id, int64_t target, Work request, const Purpo
   }
   Work reply = pack_call(call.modes, std::move(result), Memory::kCopy, absent);
   reply.values = std::move(values);
+  // What is passed on may get its backward from a later hop.
+  reply.final = !call.modes.grad_enabled || !(purpose.passes_on || has_gradient);
   return reply;
 }
 

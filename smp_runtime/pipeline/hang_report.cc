@@ -26,6 +26,11 @@ std::string hang_report(const std::string& who, int64_t step, std::chrono::secon
         "\n  microbatch {}: a call of {} waits for an argument that comes from a third rank",
         call.microbatch, name_of(call.target));
   }
+  for (const int64_t microbatch : waits.held) {
+    text += fmt::format(
+        "\n  microbatch {}: its forward waits for the backward of another one on this rank",
+        microbatch);
+  }
   if (waits.held_by_order) {
     text += "\n  with work at hand that the order of the recorded step has later";
   }

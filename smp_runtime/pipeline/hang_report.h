@@ -28,6 +28,7 @@ struct Waits {
   std::vector<Call> calls;       ///< whose results have not come
   std::optional<int> tensor_of;  ///< a rank that holds a tensor that was asked for
   std::vector<Parked> parked;    ///< calls to serve that lack an argument of a third rank
+  std::vector<int64_t> held;     ///< microbatches at hand that OpenMicrobatches does not admit
   bool held_by_order = false;    ///< there is work, which the recorded order has later
   bool driver = false;           ///< it is rank 0, which drives the step
 };

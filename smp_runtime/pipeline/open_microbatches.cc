@@ -1,18 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/pipeline/open_microbatches.h"
 
-#include <algorithm>
+#include <limits>
+
+#include "smp_runtime/core/error.h"
 
 namespace smp::pipeline {
+namespace {
+
+constexpr int64_t kAny = std::numeric_limits<int>::max();
+
+int to_int(int64_t count) { return static_cast<int>(std::min(count, kAny)); }
+
+}  // namespace
 
 OpenMicrobatches::OpenMicrobatches(Schedule schedule, int64_t active, int ranks)
-    : active_(schedule == Schedule::kSimple ? 0 : active),
-      needed_(std::max<int64_t>(active, ranks + 2)) {}
+    : shape_{.microbatches = to_int(kAny),
+             .active_microbatches = to_int(active),
+             .simple = schedule == Schedule::kSimple},
+      ranks_(ranks) {
+  SMP_CHECK(active > 0 && ranks > 0, "{} microbatches active on {} ranks", active, ranks);
+}
 
 bool OpenMicrobatches::admits(int64_t microbatch, int64_t before) const {
-  if (active_ == 0 || open_.empty() || microbatch < *open_.begin()) return true;
-  const int64_t limit = std::clamp<int64_t>(needed_ - before, 1, active_);
-  return static_cast<int64_t>(open_.size()) < limit;
+  if (open_.empty() || microbatch < *open_.begin()) return true;
+  return static_cast<int>(open_.size()) < shape_.kept(early_ ? 0 : to_int(before), ranks_);
 }
 
 }  // namespace smp::pipeline

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <set>
 
+#include "smp_runtime/partition/schedule_shape.h"
 #include "smp_runtime/pipeline/task_order.h"
 
 namespace smp::pipeline {
 
-/// With `active` microbatches in flight in all, a rank that they reach after `before` others needs
-/// as many fewer. For the default of stages + 2 that makes stages - before + 2 on each rank, two
-/// more than 1F1B has there. Unbounded under kSimple, where all forwards come first.
+/// As many as ScheduleShape::kept() says, with the ranks that a microbatch was on before for the
+/// number of the stage. Unbounded under kSimple, where all forwards come first.
 class OpenMicrobatches {
  public:
   OpenMicrobatches(Schedule schedule, int64_t active, int ranks);
@@ -24,12 +24,20 @@ class OpenMicrobatches {
 
   void open(int64_t microbatch) { open_.insert(microbatch); }
   void close(int64_t microbatch) { open_.erase(microbatch); }
+  /// Microbatches return to this rank after others, and so stay open for as long as on an early
+  /// one: from now on it counts as the first.
+  void come_back() { early_ = true; }
   void clear() { open_.clear(); }
 
  private:
-  int64_t active_;  ///< 0: unbounded
-  int64_t needed_;  ///< where microbatches begin
+  partition::ScheduleShape shape_;
+  int ranks_;
+  bool early_ = false;
   std::set<int64_t> open_;
 };
+
+/// How many visits may lie between two calls of one rank that still follow each other: that of the
+/// caller in between.
+inline constexpr int64_t kNextVisit = 2;
 
 }  // namespace smp::pipeline

@@ -36,6 +36,15 @@ struct RankState {
   }
 };
 
+/// Whether the microbatch comes back to a rank after others, and not just from calls that the rank
+/// itself has made: see OpenMicrobatches::come_back().
+bool comes_back(std::span<const Visit> visits, size_t from, size_t to) {
+  if (to <= from + kNextVisit) return false;
+  return std::ranges::any_of(visits.subspan(from + 1, to - from - 1), [&](const Visit& between) {
+    return between.depth <= visits[to].depth;
+  });
+}
+
 std::vector<RankState> ranks_of(std::span<const Visit> visits, const OpenMicrobatches& open,
                                 int ranks) {
   std::vector<RankState> states(static_cast<size_t>(ranks), RankState{.open = open});
@@ -45,6 +54,9 @@ std::vector<RankState> ranks_of(std::span<const Visit> visits, const OpenMicroba
     if (!state.first_visit) {
       state.first_visit = position;
       state.before = before++;
+    } else if (visits[position].phase == Phase::kForward &&
+               comes_back(visits, state.last_visit, position)) {
+      state.open.come_back();
     }
     state.last_visit = position;
   }

@@ -110,12 +110,11 @@ std::vector<Scheduler::Worker*>::iterator Scheduler::pick() {
     return found;
   }
   const auto first = std::ranges::min_element(runnable_, [this](const Worker* a, const Worker* b) {
-    const bool a_waits = !admits(a->key);
-    const bool b_waits = !admits(b->key);
-    if (a_waits != b_waits) return b_waits;
+    const bool a_may = admits(*a);
+    if (a_may != admits(*b)) return a_may;
     return runs_before(schedule_, last_phase_, a->key, b->key);
   });
-  return first != runnable_.end() && admits((*first)->key) ? first : runnable_.end();
+  return first != runnable_.end() && admits(**first) ? first : runnable_.end();
 }
 
 bool Scheduler::run_next() {
@@ -124,27 +123,43 @@ bool Scheduler::run_next() {
   Worker& worker = **picked;
   runnable_.erase(picked);
   if (!worker.begun) begin(worker.key);
+  if (worker.key.phase == Phase::kForward) {
+    stays_[worker.key.microbatch].last_forward = worker.key.visit;
+  }
   trail_.push_back(worker.key);
   last_phase_ = worker.key.phase;
   resume(worker);
   return true;
 }
 
-bool Scheduler::admits(const TaskKey& key) const {
-  return forwards_.contains(key.microbatch) || open_.admits(key.microbatch, key.ranks);
+bool Scheduler::admits(const Worker& worker) const {
+  const TaskKey& key = worker.key;
+  if (worker.begun || key.phase == Phase::kBackward) return true;
+  const auto stay = stays_.find(key.microbatch);
+  if (stay == stays_.end()) return open_.admits(key.microbatch, key.ranks);
+  return stay->second.forwards > 0 || open_.admits(key.microbatch, stay->second.before);
 }
 
 void Scheduler::begin(TaskKey& key) {
-  const auto [found, first] = forwards_.try_emplace(key.microbatch, 0);
+  const auto [found, first] = stays_.try_emplace(key.microbatch, Stay{.before = key.ranks});
   if (first) ++key.ranks;
-  if (key.phase == Phase::kForward && ++found->second == 1) open_.open(key.microbatch);
+  if (key.phase != Phase::kForward) return;
+  Stay& stay = found->second;
+  if (stay.last_forward >= 0 && key.visit > stay.last_forward + kNextVisit) open_.come_back();
+  if (++stay.forwards == 1) open_.open(key.microbatch);
 }
 
-void Scheduler::end(const TaskKey& key) {
-  const bool body = key.depth == 0;  // both its forward and its backward
-  if (!body && key.phase == Phase::kForward) return;
-  int64_t& forwards = forwards_[key.microbatch];
-  if (forwards > 0 && --forwards == 0) open_.close(key.microbatch);
+void Scheduler::settle(int64_t microbatch) {
+  int64_t& forwards = stays_[microbatch].forwards;
+  if (forwards > 0 && --forwards == 0) open_.close(microbatch);
+}
+
+std::vector<int64_t> Scheduler::held() const {
+  std::vector<int64_t> result;
+  for (const Worker* worker : runnable_) {
+    if (!order_ && !admits(*worker)) result.push_back(worker->key.microbatch);
+  }
+  return result;
 }
 
 void Scheduler::end_microbatch(int64_t microbatch) {
@@ -157,7 +172,8 @@ void Scheduler::resume(Worker& worker) {
   worker.turn.release();
   loop_turn_.acquire();  // no deadline: user code runs as long as it needs
   if (!worker.done) return;
-  end(worker.key);
+  // The body is both forward and backward.
+  if (worker.key.phase == Phase::kBackward || worker.key.depth == 0) settle(worker.key.microbatch);
   --open_tasks_;
   idle_.push_back(&worker);
   if (worker.error) std::rethrow_exception(std::exchange(worker.error, nullptr));
@@ -187,7 +203,7 @@ void Scheduler::cancel_all() {
 void Scheduler::begin_step() {
   trail_.clear();
   ended_.clear();
-  forwards_.clear();
+  stays_.clear();
   open_.clear();
   last_phase_ = Phase::kForward;
 }

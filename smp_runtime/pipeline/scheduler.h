@@ -79,6 +79,8 @@ class Scheduler {
   void drop_order() { order_.reset(); }
 
   [[nodiscard]] size_t tasks() const { return open_tasks_; }
+  /// Microbatches that may not begin on this rank yet.
+  [[nodiscard]] std::vector<int64_t> held() const;
   /// Keys of the tasks that wait, for a report on a hang.
   [[nodiscard]] std::vector<std::pair<WaitId, TaskKey>> waiting() const;
   /// The key of each run of a task, in order: what an order plan is made from.
@@ -94,6 +96,8 @@ class Scheduler {
   void yield(Phase phase);
   /// What the running task does from now on.
   void enter(Phase phase);
+  /// The running task, a forward, keeps nothing: no backward will come for it.
+  void expect_no_backward() { settle(current().microbatch); }
 
   /// The running task's key. Must be called from a task.
   [[nodiscard]] const TaskKey& current() const;
@@ -102,9 +106,16 @@ class Scheduler {
  private:
   class Worker;
 
+  /// What a microbatch did on this rank in this step.
+  struct Stay {
+    int64_t before = 0;         ///< ranks that it was on before this one
+    int64_t forwards = 0;       ///< whose backwards are still to come
+    int64_t last_forward = -1;  ///< visit
+  };
+
+  [[nodiscard]] bool admits(const Worker& worker) const;
   void begin(TaskKey& key);
-  void end(const TaskKey& key);
-  [[nodiscard]] bool admits(const TaskKey& key) const;
+  void settle(int64_t microbatch);
   void resume(Worker& worker);
   void give_back(Worker& worker);
   [[nodiscard]] Worker& running() const;
@@ -124,7 +135,7 @@ class Scheduler {
   size_t next_in_order_ = 0;
   std::set<int64_t> ended_;  ///< microbatches of this step
   OpenMicrobatches open_;
-  std::map<int64_t, int64_t> forwards_;  ///< of each microbatch that was here: without backward yet
+  std::map<int64_t, Stay> stays_;
   std::vector<TaskKey> trail_;
   std::binary_semaphore loop_turn_{0};
 };

@@ -291,6 +291,7 @@ void Server::start_task(Envelope envelope) {
     if (last) purpose.exports = request.exports;
     Work result = forward ? executor_.forward(id, target, std::move(work), purpose)
                           : executor_.backward(id, std::move(work), purpose);
+    if (forward && result.final) scheduler_.expect_no_backward();
     values_.give(request, std::move(result.values));
     pass_on(std::move(request), std::move(result));
   });
@@ -499,7 +500,8 @@ std::string Server::name_of(int64_t target) const {
 }
 
 void Server::fail_as_hung() const {
-  Waits waits{.held_by_order = scheduler_.held_by_order(), .driver = driver()};
+  Waits waits{
+      .held = scheduler_.held(), .held_by_order = scheduler_.held_by_order(), .driver = driver()};
   for (const auto& [id, key] : scheduler_.waiting()) {
     const auto found = awaited_.find(id);
     if (found == awaited_.end()) continue;

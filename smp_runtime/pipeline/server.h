@@ -34,6 +34,7 @@ struct Work {
   std::shared_ptr<transport::Payload> payload;
   /// Of a request: what it takes, in that order. Of a result: what it exports.
   ValueExchange::Named values = {};
+  bool final = false;  ///< of a forward's result: no backward will come for it
 };
 
 /// The tensors of a call that do not travel over its caller.

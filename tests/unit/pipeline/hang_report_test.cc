@@ -25,6 +25,7 @@ TEST(HangReport, NamesEveryModuleOnTheWayAndWhoWaits) {
                          .route = {{.owner = 1, .target = 4}, {.owner = 2, .target = 5}}});
   waits.tensor_of = 6;
   waits.parked.push_back({.microbatch = 1, .target = 8});
+  waits.held = {9};
   waits.held_by_order = true;
 
   EXPECT_EQ(report(waits),
@@ -33,6 +34,7 @@ TEST(HangReport, NamesEveryModuleOnTheWayAndWhoWaits) {
             "of the pipeline group\n"
             "  for a tensor of rank 6 of the pipeline group\n"
             "  microbatch 1: a call of layer8 waits for an argument that comes from a third rank\n"
+            "  microbatch 9: its forward waits for the backward of another one on this rank\n"
             "  with work at hand that the order of the recorded step has later");
 }
 

@@ -2,7 +2,8 @@
 #include "smp_runtime/pipeline/order_plan.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -44,26 +45,41 @@ TEST(OrderPlan, SimpleDoesAllForwardsOfARankFirst) {
   EXPECT_EQ(order[1], (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
 }
 
-TEST(OrderPlan, KeepsNoMoreMicrobatchesOpenThanItsRankNeeds) {
-  constexpr int kRanks = 4;
+/// The most microbatches that each rank has open at one time, under the plan of a step in which
+/// every microbatch goes `rounds` times through the ranks, and back.
+std::vector<size_t> most_open(int ranks, int rounds) {
   std::vector<Visit> visits;
-  for (int rank = 0; rank < kRanks; ++rank) visits.push_back({.rank = rank, .depth = rank});
-  for (int rank = kRanks - 1; rank >= 0; --rank) {
-    visits.push_back({.rank = rank, .phase = Phase::kBackward, .depth = rank});
+  for (int stage = 0; stage < rounds * ranks; ++stage) {
+    visits.push_back({.rank = stage % ranks, .depth = 1});
   }
+  for (int stage = rounds * ranks - 1; stage >= 0; --stage) {
+    visits.push_back({.rank = stage % ranks, .phase = Phase::kBackward, .depth = 1});
+  }
+  const auto order = plan_order(visits, 32, ranks + 2, Schedule::kInterleaved, ranks);
 
-  const auto order = plan_order(visits, 32, kRanks + 2, Schedule::kInterleaved, kRanks);
-
-  for (int rank = 0; rank < kRanks; ++rank) {
-    std::set<int64_t> open;
-    size_t most = 0;
-    for (const int64_t microbatch : order[static_cast<size_t>(rank)]) {
-      if (!open.insert(microbatch).second) open.erase(microbatch);
-      most = std::max(most, open.size());
+  std::vector<size_t> most(order.size());
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    std::map<int64_t, int> visited;
+    size_t open = 0;
+    for (const int64_t microbatch : order[rank]) {
+      const int visit = ++visited[microbatch];
+      if (visit == 1) ++open;
+      most[rank] = std::max(most[rank], open);
+      if (visit == 2 * rounds) --open;
     }
-    EXPECT_LE(most, static_cast<size_t>(kRanks + 2 - rank)) << "rank " << rank;
-    EXPECT_TRUE(open.empty());
+    EXPECT_EQ(open, 0);
   }
+  return most;
+}
+
+TEST(OrderPlan, KeepsNoMoreMicrobatchesOpenThanItsRankNeeds) {
+  const std::vector<size_t> most = most_open(4, 1);
+
+  for (size_t rank = 0; rank < most.size(); ++rank) EXPECT_LE(most[rank], 6 - rank);
+}
+
+TEST(OrderPlan, KeepsRanksBusyToWhichMicrobatchesComeBack) {
+  for (const size_t open : most_open(4, 3)) EXPECT_GT(open, 3);
 }
 
 TEST(OpenMicrobatches, AreFewerTheMoreRanksWereBefore) {
@@ -81,6 +97,17 @@ TEST(OpenMicrobatches, NeverHoldUpTheOldest) {
   for (const int64_t microbatch : {3, 4, 5, 6, 7, 8}) open.open(microbatch);
 
   EXPECT_TRUE(open.admits(2, 3));
+  EXPECT_FALSE(open.admits(9, 3));
+}
+
+TEST(OpenMicrobatches, AreAsManyAsOnTheFirstRankWhereTheyComeBack) {
+  OpenMicrobatches open(Schedule::kInterleaved, 6, 4);
+  for (const int64_t microbatch : {3, 4, 5, 6, 7}) open.open(microbatch);
+
+  EXPECT_FALSE(open.admits(8, 3));
+  open.come_back();
+  EXPECT_TRUE(open.admits(8, 3));
+  open.open(8);
   EXPECT_FALSE(open.admits(9, 3));
 }
 
