@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/collectives/call_header.h"
 
+#include <cstring>
 #include <map>
 #include <string_view>
 #include <vector>
@@ -26,14 +27,15 @@ std::string_view name(Collective collective) {
 
 bool CallHeader::matches(const CallHeader& other) const {
   return sequence == other.sequence && elements == other.elements &&
-         collective == other.collective && type == other.type && op == other.op &&
-         root == other.root && route == other.route;
+         collective == other.collective && type == other.type && type_name == other.type_name &&
+         op == other.op && root == other.root && route == other.route;
 }
 
 std::string CallHeader::text() const {
   std::string result = fmt::format("{} #{}", name(collective), sequence);
   if (collective == Collective::kBarrier) return result;
-  result += fmt::format(" of {}", name(type));
+  const std::string_view told(type_name.data(), strnlen(type_name.data(), type_name.size()));
+  result += fmt::format(" of {}", told.empty() ? name(type) : told);
   if (dims <= kMaxDims) {
     result += fmt::format(" [{}]", fmt::join(std::span(shape).first(dims), ", "));
   } else {

@@ -29,6 +29,7 @@ enum class Collective : uint8_t {
 /// Plain bytes, copied between processes as they are. Unused bytes are zero.
 struct CallHeader {
   static constexpr int kMaxDims = 8;
+  static constexpr size_t kMaxTypeName = 24;
 
   uint64_t sequence = 0;  ///< how many collectives the group had before
   uint64_t elements = 0;  ///< that one rank contributes; 0 where ranks may differ
@@ -39,6 +40,9 @@ struct CallHeader {
   int32_t root = -1;
   std::array<int64_t, kMaxDims> shape{};  ///< for messages only
   uint64_t route = 0;                     ///< GpuRoute: by which way the data go
+  /// The caller's name for its type, of which `type` may be a part, as of complex numbers; the end
+  /// is filled with zeros. May be empty.
+  std::array<char, kMaxTypeName> type_name{};
 
   /// Do both describe one call? Shapes may differ as long as the sizes agree.
   [[nodiscard]] bool matches(const CallHeader& other) const;

@@ -2,11 +2,13 @@
 #include "smp_runtime/dataparallel/byte_view.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
 #include "smp_runtime/cuda/stream_mark.h"
@@ -78,6 +80,8 @@ CallHeader header_of(const at::Tensor& tensor) {
   CallHeader call;
   call.type = element_type(tensor.scalar_type());
   call.elements = tensor.nbytes() / collectives::size_bytes(call.type);
+  const std::string type_name = c10::getDtypeNames(tensor.scalar_type()).first;
+  type_name.copy(call.type_name.data(), call.type_name.size());
   const auto dims = static_cast<size_t>(tensor.dim());
   call.dims = static_cast<uint8_t>(std::min<size_t>(dims, CallHeader::kMaxDims + 1));
   for (size_t dim = 0; dim < std::min(dims, call.shape.size()); ++dim) {

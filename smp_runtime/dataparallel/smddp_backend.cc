@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 #include "smp_runtime/transport/fabric_pairs.h"
 #include "smp_runtime/transport/host_identity.h"
@@ -63,6 +64,15 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   communicator_ = std::make_unique<Communicator>(
       keys_, rank, names_of(size, global_ranks), transport::host_identity(), knobs_.tuning,
       knobs_.network, WaitLimit::after(timeout, "making a group"));
+  if (rank == 0) {
+    const std::string provider = communicator_->provider();
+    SMP_LOG(debug,
+            "smddp: {} ranks on {} host(s): shared memory inside a host{}; calls of up to {} bytes "
+            "go with the headers",
+            size, communicator_->hosts(),
+            provider.empty() ? "" : fmt::format(", libfabric's {} between hosts", provider),
+            knobs_.tuning.small_bytes);
+  }
   thread_ = std::thread([this] { run_all(); });
   pthread_setname_np(thread_.native_handle(), "smddp");
 }
@@ -81,7 +91,7 @@ SmddpBackend::~SmddpBackend() {
 
 c10::intrusive_ptr<c10d::Backend::Options> SmddpBackend::getBackendOptions() {
   const std::lock_guard lock(mutex_);
-  return c10::make_intrusive<c10d::Backend::Options>("smddp", timeout_);
+  return c10::make_intrusive<c10d::Backend::Options>("smddp", timeout_.load());
 }
 
 void SmddpBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -171,7 +181,7 @@ void SmddpBackend::stop(bool drain) {
   {
     std::unique_lock lock(mutex_);
     const auto idle = [this] { return queue_.empty() && !busy_; };
-    if (communicator_ && !idle() && !(drain && changed_.wait_for(lock, timeout_, idle))) {
+    if (communicator_ && !idle() && !(drain && changed_.wait_for(lock, timeout_.load(), idle))) {
       communicator_->abort(fmt::format("rank {} has ended the group with collectives pending",
                                        communicator_->name(rank_)));
     }
@@ -190,7 +200,8 @@ void SmddpBackend::stop(bool drain) {
   }
   pairs.reset();  // it asks the communicator
   gpus.reset();   // likewise
-  if (communicator) communicator->leave(WaitLimit::after(std::min(timeout_, kGoodbye), "leaving"));
+  if (communicator)
+    communicator->leave(WaitLimit::after(std::min(timeout_.load(), kGoodbye), "leaving"));
 }
 
 void SmddpBackend::leave() {
@@ -233,7 +244,7 @@ c10::intrusive_ptr<c10d::Backend> SmddpBackend::split(const c10::intrusive_ptr<c
   for (const int rank : ranks) global_ranks.push_back(communicator_->name(rank));
   const c10::intrusive_ptr<c10d::Backend> made = c10::make_intrusive<SmddpBackend>(
       store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
-      options ? options->timeout : timeout_, global_ranks);
+      options ? options->timeout : timeout_.load(), global_ranks);
   split_store_ = store;
   split_group_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
   return made;

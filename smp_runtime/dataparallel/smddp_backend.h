@@ -7,6 +7,7 @@
 // pinned memory (device_scope.h).
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -151,11 +152,11 @@ class SmddpBackend : public c10d::Backend {
   std::unique_ptr<collectives::Communicator> communicator_;
   int process_;
   uint64_t counts_ = 0;  // of count_ranks(); of the thread that runs a collective
+  std::atomic<std::chrono::milliseconds> timeout_;  // for calls that give none
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::deque<Task> queue_;
-  std::chrono::milliseconds timeout_;
   uint64_t calls_ = 0;
   std::unique_ptr<GpuGroup> gpus_;                 // from the first call with a GPU's tensors on
   std::unique_ptr<PointToPoint> pairs_;            // from the first send or recv on

@@ -104,6 +104,13 @@ def test_a_script_of_version_1_3_runs_and_is_told_the_new_names() -> None:
     assert sum("torch.nn.parallel.DistributedDataParallel" in one for one in warnings) == 2
 
 
+def test_a_group_tells_its_way_at_debug_level() -> None:
+    outcome = run_mpi(2, "old_names_job.py", SM_LOG_LEVEL="10")
+
+    assert outcome.code == 0, outcome.output
+    assert "smddp: 2 ranks on 1 host(s): shared memory inside a host; calls of" in outcome.output
+
+
 def test_torch_debug_mode_asked_for_by_its_variable_trains_the_same() -> None:
     outcome = run_mpi(2, "old_names_job.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 

@@ -65,6 +65,17 @@ MISMATCHES: dict[str, Callable[[dist.ProcessGroup, int], object]] = {
     "types of one size": lambda group, rank: dist.broadcast(
         ones(5, torch.int32 if rank == 2 else torch.float32), 0, group
     ),
+    "types of one width": lambda group, rank: dist.all_reduce(
+        ones(5, torch.complex64) if rank == 2 else ones(10), group=group
+    ),
+    "types without arithmetic": lambda group, rank: dist.broadcast(
+        ones(6, torch.float8_e5m2 if rank == 2 else torch.float8_e4m3fn), 0, group
+    ),
+    "types of what is swapped": lambda group, rank: dist.all_to_all_single(
+        ones(8, torch.int32 if rank == 2 else torch.float32),
+        ones(8, torch.int32 if rank == 2 else torch.float32),
+        group=group,
+    ),
     "types of much": lambda group, rank: dist.all_reduce(
         ones(500_000, torch.bfloat16 if rank == 2 else torch.float16), group=group
     ),
