@@ -15,7 +15,7 @@ from functools import partial
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
-from emulated_device import compute
+from emulated_device import multiply
 from hosts_clock import Measurements
 from smdistributed import _runtime
 from torch import nn
@@ -34,7 +34,7 @@ class Layer(nn.Module):
         self.weight = nn.Parameter(torch.ones(ELEMENTS))
 
     def forward(self, x):
-        return compute(x * self.weight, lambda: SECONDS, lambda: 2 * SECONDS)
+        return multiply(x, self.weight, lambda: SECONDS, lambda: 2 * SECONDS)
 
 
 def make_module() -> nn.Module:
