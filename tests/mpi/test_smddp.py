@@ -111,6 +111,13 @@ def test_a_group_tells_its_way_at_debug_level() -> None:
     assert "smddp: 2 ranks on 1 host(s): shared memory inside a host; calls of" in outcome.output
 
 
+def test_a_script_of_version_1_3_sees_that_no_launcher_started_it() -> None:
+    outcome = run_alone("old_names_job.py")
+
+    assert outcome.code == 0, outcome.output
+    assert "no job: training alone" in outcome.output
+
+
 def test_torch_debug_mode_asked_for_by_its_variable_trains_the_same() -> None:
     outcome = run_mpi(2, "old_names_job.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
