@@ -79,7 +79,7 @@ def measure(layout: Layout, operation: str, begin: int, end: int) -> dict[int, d
     output = run_on(
         layout,
         ["-m", "smdistributed.dataparallel.bench", operation, "--json",
-         "--begin", str(begin), "--end", str(end)],
+         "--backends", "smddp,gloo", "--begin", str(begin), "--end", str(end)],
     )  # fmt: skip
     rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return {row["bytes"]: row["seconds"] for row in rows}

@@ -82,16 +82,20 @@ def sizes(begin: int, end: int, factor: int) -> Iterator[int]:
 
 
 def backends_here() -> dict[str, tuple[str, ...]]:
-    """The backends that can be measured, with the devices whose tensors they take."""
+    """The backends that can be measured, with the devices whose tensors they take. NCCL wants a GPU
+    for each rank of the host; the ranks of MPI are those of mpirun."""
     gpus = torch.cuda.is_available()
     both = DEVICES if gpus else DEVICES[:1]
     found: dict[str, tuple[str, ...]] = {torch_smddp.BACKEND: both}
     if dist.is_gloo_available():
         found["gloo"] = both
-    if gpus and dist.is_nccl_available():
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if gpus and dist.is_nccl_available() and torch.cuda.device_count() >= ranks:
         found["nccl"] = ("cuda",)
-    if dist.is_mpi_available():
+    if dist.is_mpi_available() and not dist.is_torchelastic_launched():
         found["mpi"] = ("cpu",)
+    if dist.is_ucc_available():
+        found["ucc"] = both
     return found
 
 
@@ -115,7 +119,7 @@ def complaint(backends: list[str], device: str, here: dict[str, tuple[str, ...]]
     """
     for name in backends:
         if name not in here:
-            why = " (it needs a GPU, and none is visible)" if name == "nccl" else ""
+            why = " (it needs a GPU for each rank of the host)" if name == "nccl" else ""
             return f"--backends: there is no {name!r} here{why}; there are: {', '.join(here)}"
     wanted = device or device_for(backends, here)
     for name in backends:
@@ -235,6 +239,7 @@ def plot(rows: list[Row], operation: str, ranks: int, path: str) -> None:
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
+    here = backends_here()
     parser = argparse.ArgumentParser(
         prog="python -m smdistributed.dataparallel.bench",
         description=(__doc__ or "").split("\n")[0],
@@ -243,8 +248,13 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--begin", type=size_of, default=8, help="smallest size (8)")
     parser.add_argument("--end", type=size_of, default=2**26, help="largest size (64M)")
     parser.add_argument("--factor", type=int, default=4, help="between sizes (4)")
-    parser.add_argument("--backends", default="smddp,gloo", help="also nccl (smddp,gloo)")
-    parser.add_argument("--device", choices=DEVICES, help="of the tensors (cpu; with nccl cuda)")
+    parser.add_argument(
+        "--backends",
+        help=f"names with commas (all here that take the device; here are {','.join(here)})",
+    )
+    parser.add_argument(
+        "--device", choices=DEVICES, help="of the tensors (cpu; with nccl named, cuda)"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="of which the median counts (5)")
     parser.add_argument("--json", action="store_true", help="one JSON object a size, no table")
     parser.add_argument("--plot", default="", metavar="PNG", help="also draw it; needs matplotlib")
@@ -255,8 +265,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         parser.error(f"--begin {arguments.begin} is over --end {arguments.end}")
     if arguments.plot and not Path(arguments.plot).resolve().parent.is_dir():
         parser.error(f"--plot {arguments.plot}: there is no such folder")
-    arguments.backends = [name.strip() for name in arguments.backends.split(",")]
-    here = backends_here()
+    if arguments.backends is None:
+        device = arguments.device or DEVICES[0]
+        arguments.backends = [name for name, takes in here.items() if device in takes]
+    else:
+        arguments.backends = [name.strip() for name in arguments.backends.split(",")]
     if problem := complaint(arguments.backends, arguments.device or "", here):
         parser.error(problem)
     arguments.device = arguments.device or device_for(arguments.backends, here)
