@@ -7,6 +7,8 @@ the launcher, by torchrun, or by hand, as root and on any number of cores:
 
     export SM_CHANNEL_TRAIN=$(python -c 'import sklearn; print(sklearn.__path__[0])')/datasets/data
     SM_MODEL_DIR=DIR mpirun --allow-run-as-root --oversubscribe -np 4 python train.py
+
+Where GPUs are, each process takes one: start as many. CUDA_VISIBLE_DEVICES= hides them.
 """
 
 import argparse
@@ -53,9 +55,12 @@ def load_digits(folder: str) -> tuple[TensorDataset, TensorDataset]:
     )
 
 
-def train(model: nn.Module, loader: DataLoader, optimizer: optim.Optimizer) -> float:
+def train(
+    model: nn.Module, loader: DataLoader, optimizer: optim.Optimizer, device: torch.device
+) -> float:
     model.train()
-    for images, digits in loader:
+    for batch in loader:
+        images, digits = (tensor.to(device) for tensor in batch)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(images), digits)
         loss.backward()
@@ -64,9 +69,9 @@ def train(model: nn.Module, loader: DataLoader, optimizer: optim.Optimizer) -> f
 
 
 @torch.no_grad()
-def test(model: nn.Module, data: TensorDataset) -> float:
+def test(model: nn.Module, data: TensorDataset, device: torch.device) -> float:
     model.eval()
-    images, digits = data.tensors
+    images, digits = (tensor.to(device) for tensor in data.tensors)
     return (model(images).argmax(dim=1) == digits).float().mean().item()
 
 
@@ -78,6 +83,10 @@ def main() -> None:
     args = parser.parse_args()
 
     dist.init_process_group(backend="smddp")
+    device = torch.device("cpu")
+    if torch.cuda.is_available():  # each process pins a GPU
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
     torch.manual_seed(0)
     rank, size = dist.get_rank(), dist.get_world_size()
     batch_size = max(args.batch_size // size, 1)
@@ -86,15 +95,15 @@ def main() -> None:
     sampler = DistributedSampler(training, num_replicas=size, rank=rank)
     loader = DataLoader(training, batch_size=batch_size, sampler=sampler)
 
-    model = DistributedDataParallel(Net())
+    model = DistributedDataParallel(Net().to(device))
     optimizer = optim.Adadelta(model.parameters(), lr=args.lr)
     scheduler = StepLR(optimizer, step_size=1, gamma=0.8)
     accuracy = 0.0
     for epoch in range(1, args.epochs + 1):
         sampler.set_epoch(epoch)
-        loss = train(model, loader, optimizer)
+        loss = train(model, loader, optimizer, device)
         if rank == 0:
-            accuracy = test(model.module, testing)
+            accuracy = test(model.module, testing, device)
             print(f"epoch {epoch}: loss {loss:.4f}, accuracy {accuracy:.4f}", flush=True)
         scheduler.step()
     if rank == 0:

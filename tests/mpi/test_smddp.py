@@ -16,6 +16,7 @@ from tests.mpi.test_digits import variables
 
 JOB = "smddp_jobs.py"
 LONG = os.environ.get("SMP_LONG_TESTS") == "1"
+AS_CUDA = str(Path(__file__).parent / "published" / "run_as_cuda.py")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits_ddp" / "train.py"
 
 
@@ -86,12 +87,21 @@ def test_sizes_that_differ_are_an_error_on_every_rank() -> None:
 
 
 def test_the_documented_script_learns_digits_on_four_ranks(tmp_path: Path) -> None:
-    outcome = run_mpi(4, str(EXAMPLE), **variables(tmp_path))
+    outcome = run_mpi(4, str(EXAMPLE), CUDA_VISIBLE_DEVICES="", **variables(tmp_path))
 
     assert outcome.code == 0, outcome.output
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["accuracy"] >= 0.95
     assert result["ranks"] == 4
+
+
+def test_the_documented_script_pins_each_rank_to_a_gpu_and_trains_there(tmp_path: Path) -> None:
+    outcome = run_mpi(2, AS_CUDA, str(EXAMPLE), "--epochs", "1", **variables(tmp_path))
+
+    assert outcome.code == 0, outcome.output
+    for rank in range(2):
+        assert f"pinned to cuda:{rank}" in outcome.output
+    assert outcome.output.count("moved: Net Tensor") == 2
 
 
 def test_a_script_of_version_1_3_runs_and_is_told_the_new_names() -> None:
