@@ -401,7 +401,7 @@ def no_efa() -> None:
 def hosts() -> None:
     """All of it between hosts; at last the last rank is killed, and the others say so."""
     collectives()
-    report(as_gloo, no_efa)
+    report(as_gloo, no_efa, training)
     dist.all_reduce(torch.ones(3))
     if dist.get_rank() == dist.get_world_size() - 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -425,7 +425,7 @@ def trained(wrap: Callable[[nn.Module], nn.Module]) -> list[float]:
     torch.manual_seed(1)
     data = TensorDataset(torch.randn(160, 8), torch.randint(0, 4, (160,)))
     loader = DataLoader(
-        data, 10, sampler=DistributedSampler(data), num_workers=1, multiprocessing_context="fork"
+        data, 10, sampler=DistributedSampler(data), num_workers=2, multiprocessing_context="fork"
     )
     model = wrap(net())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
