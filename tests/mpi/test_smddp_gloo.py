@@ -14,13 +14,18 @@ CALLS = {
     *("all_gather", "all_gather_into_tensor", "scatter", "all_to_all", "all_to_all_single"),
     *("around", "objects"),
 }
+KINDS = {
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    *("int8", "uint8", "int16", "int32", "int64", "bool"),
+}
+ROUNDS = len(CALLS) * len(KINDS)  # each call on each type
 
 
 @pytest.mark.parametrize("seed", range(30) if LONG else range(2))
 def test_random_calls_give_what_gloo_gives(pool, seed):
-    results = pool(4).run("gloo_jobs:compare", DDP, seed, 150)
+    results = pool(4).run("gloo_jobs:compare", DDP, seed, ROUNDS)
 
-    assert set().union(*results) == CALLS
+    assert set().union(*results) == {(call, kind) for call in CALLS for kind in KINDS}
 
 
 @pytest.mark.parametrize("seed", range(10) if LONG else range(1))
