@@ -7,10 +7,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from pathlib import Path
 
 import cluster
 import pytest
-from jobs import Result
+from jobs import Result, train_binary
 
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
 needs_torch = pytest.mark.skipif(
@@ -41,6 +42,11 @@ ALL_REDUCE = """
     dist.destroy_process_group()
 """
 
+# The same over the library's backend.
+ALL_REDUCE_SMDDP = """
+    import smdistributed.dataparallel.torch.torch_smddp
+""" + ALL_REDUCE.replace("gloo", "smddp")
+
 # One rank says where it is when both are there; each says once that it was told to stop.
 WAIT_FOR_STOP = """
     import os, signal, sys, time
@@ -56,6 +62,14 @@ WAIT_FOR_STOP = """
 
 def processes(count: int) -> str:
     return f"sagemaker_mpi_num_of_processes_per_host={count}"
+
+
+def library() -> Path:
+    """The folder of our package beside `train`, for PYTHONPATH; skips where none was built."""
+    folder = train_binary().parents[1] / "python"
+    if not list(folder.glob("smdistributed/_smddp*.so")):
+        pytest.skip(f"no library beside `train`: {folder}/smdistributed has no _smddp*.so")
+    return folder
 
 
 def told(result: Result) -> list[dict[str, str]]:

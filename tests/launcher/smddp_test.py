@@ -9,10 +9,12 @@ from cluster import Cluster
 from jobs import free_port, make_trees
 from runners import (
     ALL_REDUCE,
+    ALL_REDUCE_SMDDP,
     RANK_NAMES,
     SMDDP,
     TELL_RANK,
     WAIT_FOR_STOP,
+    library,
     needs_hosts,
     needs_mpirun,
     needs_torch,
@@ -49,6 +51,18 @@ def test_native_ddp_over_smddp_trains(folder, run):
     )
 
     result = run(tree, MASTER_PORT=free_port())
+
+    assert result.code == 0, result.err
+    for rank in range(2):
+        assert f"[1,mpirank:{rank},algo-1]<stdout>:sum 3 rank {rank} algo-1\n" in result.out
+
+
+@needs_mpirun
+@needs_torch
+def test_ranks_of_smddp_meet_over_its_own_backend(folder, run):
+    [tree] = make_trees(folder, ALL_REDUCE_SMDDP, hyperparameter=[*SMDDP, processes(2)])
+
+    result = run(tree, PYTHONPATH=str(library()), MASTER_PORT=free_port())
 
     assert result.code == 0, result.err
     for rank in range(2):
