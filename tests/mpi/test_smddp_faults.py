@@ -13,7 +13,7 @@ DDP = {"ddp": True}
     [
         ("types", "all_reduce #0 of float32 [5], sum", "all_reduce #0 of float64 [5], sum"),
         ("types of one size", "broadcast #0 of float32 [5], root 0", "broadcast #0 of int32 [5]"),
-        ("types of one width", "of float32 [10], sum", "of complex64 [5], sum"),
+        ("types of one width", "of float32 [10], root 0", "of complex64 [5], root 0"),
         ("types without arithmetic", "of float8_e4m3fn [6], root 0", "of float8_e5m2 [6], root 0"),
         ("types of what is swapped", "all_to_all #0 of float32", "all_to_all #0 of int32"),
         ("types of much", "of float16 [500000], sum", "of bfloat16 [500000], sum"),
