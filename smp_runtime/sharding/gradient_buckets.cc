@@ -41,7 +41,7 @@ void GradientBuckets::launch() {
     rows.push_back(contribution.flat.view({degree, -1}));
   }
   const at::Tensor sent = rows.size() == 1 ? rows[0] : at::cat(rows, 1);
-  bucket.pending = exchange_.start_reduce(bucket.units[0], sent, size_of_(bucket.units[0]).master);
+  bucket.pending = exchange_.start_reduce(bucket.units, sent, size_of_(bucket.units[0]).master);
   filling_.clear();
   elements_ = 0;
   inflight_.push_back(std::move(bucket));

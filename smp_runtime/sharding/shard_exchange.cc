@@ -2,12 +2,14 @@
 #include "smp_runtime/sharding/shard_exchange.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -16,7 +18,7 @@
 namespace smp::sharding {
 namespace {
 
-constexpr std::int64_t kWords = 3;                        // sequence, kind, unit
+constexpr std::int64_t kWords = 5;  // sequence, kind, first unit, units, mark of them
 constexpr std::int64_t kReplicaChunk = 16 * 1024 * 1024;  // elements
 
 c10::intrusive_ptr<c10d::ProcessGroup> resolve(const std::string& name) {
@@ -28,6 +30,13 @@ at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view(at::kByte); }
 
 std::int64_t bytes_of(const at::Tensor& tensor) {
   return static_cast<std::int64_t>(tensor.nbytes());
+}
+
+/// Differs, but by chance, for other units or another order.
+std::int64_t mark_of(std::span<const int> units) {
+  std::uint64_t mark = 14695981039346656037U;  // FNV-1a
+  for (const int unit : units) mark = (mark ^ static_cast<std::uint64_t>(unit)) * 1099511628211U;
+  return static_cast<std::int64_t>(mark);
 }
 
 bool is_gloo(c10d::ProcessGroup& group, at::DeviceType device) {
@@ -68,10 +77,10 @@ ShardExchange::ShardExchange(ShardExchange&&) noexcept = default;
 int ShardExchange::degree() const { return shards_ ? shards_->getSize() : 1; }
 int ShardExchange::replicas() const { return replicas_ ? replicas_->getSize() : 1; }
 
-ShardExchange::Pending ShardExchange::announce(int unit, ExchangeKind kind) {
+ShardExchange::Pending ShardExchange::announce(std::span<const int> units, ExchangeKind kind) {
   SMP_CHECK(shards_, "an exchange in a shard group of one");
   Pending pending;
-  pending.unit_ = unit;
+  pending.units_.assign(units.begin(), units.end());
   pending.kind_ = kind;
   if (!words_) return pending;
   pending.words_sent_ = at::empty({degree() * kWords}, at::kLong);
@@ -80,7 +89,9 @@ ShardExchange::Pending ShardExchange::announce(int unit, ExchangeKind kind) {
   for (int rank = 0; rank < degree(); ++rank, word += kWords) {
     word[0] = sequence_;
     word[1] = static_cast<std::int64_t>(kind);
-    word[2] = unit;
+    word[2] = units.front();
+    word[3] = static_cast<std::int64_t>(units.size());
+    word[4] = mark_of(units);
   }
   pending.words_ = at::empty({degree() * kWords}, at::kLong);
   if (is_gloo(*words_, at::kCPU)) {
@@ -97,7 +108,7 @@ ShardExchange::Pending ShardExchange::announce(int unit, ExchangeKind kind) {
 
 ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& full,
                                                    const at::Tensor& shard) {
-  Pending pending = announce(unit, ExchangeKind::kGather);
+  Pending pending = announce(std::span(&unit, 1), ExchangeKind::kGather);
   pending.output_ = full;
   pending.input_ = shard;
   traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
@@ -113,9 +124,10 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   return pending;
 }
 
-ShardExchange::Pending ShardExchange::start_reduce(int unit, const at::Tensor& contributions,
+ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
+                                                   const at::Tensor& contributions,
                                                    at::ScalarType sum_type) {
-  Pending pending = announce(unit, ExchangeKind::kReduce);
+  Pending pending = announce(units, ExchangeKind::kReduce);
   pending.input_ = contributions;
   pending.sum_type_ = sum_type;
   traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
@@ -138,7 +150,7 @@ at::Tensor ShardExchange::wait(Pending& pending) {
     throw HostError(
         "{} was not completed: {}; another rank of the shard group failed, or is not "
         "there. Every rank of it makes the same calls of the model",
-        describe(static_cast<std::int64_t>(pending.kind_), pending.unit_), why);
+        describe(pending.kind_, pending.units_, pending.units_.size()), why);
   };
   if (pending.word_work_) {
     try {
@@ -180,18 +192,30 @@ void ShardExchange::check_words(const Pending& pending) const {
   for (int rank = 0; rank < degree(); ++rank) {
     const std::int64_t* theirs = all + rank * kWords;
     if (std::equal(theirs, theirs + kWords, mine)) continue;
+    const int first = static_cast<int>(theirs[2]);
     throw UserCodeError(
         "ranks of one shard group run different modules: here it is the turn of {}, on rank {} of "
         "the group of {}; with sharded data parallelism every rank runs the same modules in the "
         "same order, as control flow that depends on a rank's own data does not",
-        describe(mine[1], mine[2]), rank, describe(theirs[1], theirs[2]));
+        describe(pending.kind_, pending.units_, pending.units_.size()), rank,
+        describe(static_cast<ExchangeKind>(theirs[1]), std::span(&first, 1),
+                 static_cast<std::size_t>(theirs[3])));
   }
 }
 
-std::string ShardExchange::describe(std::int64_t kind, std::int64_t unit) const {
-  const bool gather = kind == static_cast<std::int64_t>(ExchangeKind::kGather);
-  return fmt::format("{} {}", gather ? "gathering" : "reducing the gradients of",
-                     options_.unit_name(static_cast<int>(unit)));
+/// What is going on: in full where all units are known, else the first and how many there are.
+std::string ShardExchange::describe(ExchangeKind kind, std::span<const int> units,
+                                    std::size_t count) const {
+  constexpr std::size_t kNames = 8;
+  std::vector<std::string> names;
+  for (const int unit : units.first(std::min(units.size(), kNames))) {
+    names.push_back(options_.unit_name(unit));
+  }
+  const std::string more =
+      count > names.size() ? fmt::format(" and of {} more", count - names.size()) : "";
+  return fmt::format("{} {}{}",
+                     kind == ExchangeKind::kGather ? "gathering" : "reducing the gradients of",
+                     fmt::join(names, ", "), more);
 }
 
 ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,7 @@ class ShardExchange {
 
    private:
     friend class ShardExchange;
-    int unit_ = 0;
+    std::vector<int> units_;
     ExchangeKind kind_ = ExchangeKind::kGather;
     at::Tensor words_sent_, words_;
     at::Tensor input_, output_;
@@ -73,11 +74,12 @@ class ShardExchange {
   /// `full`.
   Pending start_gather(int unit, const at::Tensor& full, const at::Tensor& shard);
 
-  /// `contributions` is [degree, s]: row i goes to rank i, which gets the sum [s] of all, added up
-  /// in `sum_type`. The bytes sent are those of a ring reduce-scatter, (degree - 1) / degree of the
-  /// input; gloo's own sends twice that, and a narrower type would be rounded at each step, so
-  /// there rows are swapped and added up here.
-  Pending start_reduce(int unit, const at::Tensor& contributions, at::ScalarType sum_type);
+  /// `contributions` is [degree, s], of all `units` (not none) side by side: row i goes to rank i,
+  /// which gets the sum [s] of all, added up in `sum_type`. The bytes sent are those of a ring
+  /// reduce-scatter, (degree - 1) / degree of the input; gloo's own sends twice that, and a
+  /// narrower type would be rounded at each step, so there rows are swapped and added up here.
+  Pending start_reduce(std::span<const int> units, const at::Tensor& contributions,
+                       at::ScalarType sum_type);
 
   /// Blocks until `pending` is there: what was gathered, or the sum. Throws UserCodeError, naming
   /// units and ranks, if another rank is at another call, and HostError if one was lost or did not
@@ -110,9 +112,10 @@ class ShardExchange {
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
  private:
-  Pending announce(int unit, ExchangeKind kind);
+  Pending announce(std::span<const int> units, ExchangeKind kind);
   void check_words(const Pending& pending) const;
-  [[nodiscard]] std::string describe(std::int64_t kind, std::int64_t unit) const;
+  [[nodiscard]] std::string describe(ExchangeKind kind, std::span<const int> units,
+                                     std::size_t count) const;
 
   ExchangeOptions options_;
   c10::intrusive_ptr<c10d::ProcessGroup> shards_;

@@ -223,12 +223,17 @@ def test_what_needs_whole_parameters_or_gradients_is_refused(pool, job, text):
     assert all(text in error for error in errors)
 
 
-def test_a_module_that_some_ranks_run_is_named_and_nobody_hangs():
-    outcome = run_mpi(2, "divergence.py", SMP_TIMEOUT_SECONDS="60")
+@pytest.mark.parametrize(
+    ("threshold", "turn"),
+    [(0, "gathering module blocks.1"), (10**9, "reducing the gradients of module blocks.2, module blocks.")],
+    ids=["sharded", "persistent"],
+)
+def test_a_module_that_some_ranks_run_is_named_and_nobody_hangs(threshold, turn):
+    outcome = run_mpi(2, "divergence.py", str(threshold), SMP_TIMEOUT_SECONDS="60")
 
     assert outcome.code != 0
     assert "ranks of one shard group run different modules" in outcome.output
-    assert "gathering module blocks.1" in outcome.output
+    assert turn in outcome.output
 
 
 @pytest.mark.parametrize(
