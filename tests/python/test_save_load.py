@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of smp.save and smp.load."""
 
+import pickle
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -115,6 +116,29 @@ def test_a_broken_file_is_named(smp: ModuleType, tmp_path: Path) -> None:
 
     with pytest.raises(SMPCheckpointError, match=r"cannot read .*state_0"):
         smp.load(str(tmp_path / "state"))
+
+
+class Counted(pickle.Pickler):
+    """Counts how many of it were made."""
+
+    made = 0
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        Counted.made += 1  # torch derives from it
+        super().__init__(*args, **kwargs)
+
+
+@pytest.mark.parametrize("keyword", ["pickle_module", "pickel_module"])
+def test_pickle_module_may_be_spelled_as_it_is_documented(
+    smp: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyword: str
+) -> None:
+    monkeypatch.setattr(Counted, "made", 0)
+    module = SimpleNamespace(**{**vars(pickle), "Pickler": Counted})
+
+    smp.save({"epoch": 3}, str(tmp_path / "state"), **{keyword: module})
+
+    assert Counted.made > 0
+    assert smp.load(str(tmp_path / "state")) == {"epoch": 3}
 
 
 def test_a_file_object_is_refused(smp: ModuleType) -> None:

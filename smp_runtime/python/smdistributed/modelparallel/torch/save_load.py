@@ -21,11 +21,14 @@ def save(
     pickle_module: Any = pickle,
     pickle_protocol: int = 2,
     v3: bool = False,
+    *,
+    pickel_module: Any = None,
 ) -> None:
     """Writes ``obj`` with ``torch.save``, whole and durable or not at all.
 
     The file is ``f`` with ``partial=False``; else ``f_<mp_rank>``, with tensor parallelism
     ``f_<pp_rank>_<tp_rank>``, and with ``v3`` always ``f_<pp_rank>_<tp_rank>_<rdp_rank>``.
+    ``pickel_module`` is ``pickle_module`` as the published documentation spells it.
 
     >>> import tempfile
     >>> import smdistributed.modelparallel.torch as smp
@@ -37,7 +40,9 @@ def save(
     >>> smp.shutdown()
     """
     path = Path(_path("smp.save", f) + (_suffix(v3) if partial else ""))
-    write_object(path, obj, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
+    write_object(
+        path, obj, pickle_module=pickel_module or pickle_module, pickle_protocol=pickle_protocol
+    )
 
 
 def load(
