@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import traceback
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPPartitionError
 from smdistributed.modelparallel.torch.log import info, warning
 from smdistributed.modelparallel.torch.marks import partition_of
+from smdistributed.modelparallel.torch.precision import computing_type
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tracing import (
     Trace,
@@ -147,10 +149,18 @@ def _assign_automatically(
 
 
 def _state_factor(module: nn.Module) -> int:
-    """Bytes of parameter, gradient and Adam's state for each byte of parameters."""
+    """Bytes of parameter, gradient and Adam's state for each byte of parameters, rounded up."""
     elements = sum(p.numel() for p in module.parameters())
     size = sum(p.nbytes for p in module.parameters())
-    return 8 if size < 4 * elements else 4  # 16-bit ones have 32-bit masters
+    if size < 4 * elements:
+        kept, stepped = 2, 6  # 16-bit ones have 32-bit masters
+    elif computing_type() is not None:
+        kept, stepped = 1, 3  # and so have those that become 16-bit later
+    else:
+        kept, stepped = 2, 2
+    # Slices of tensor ranks, which are most of a model, are shared by these.
+    sharing = ranks.rdp_size() if state.cfg.shard_optimizer_state else 1
+    return kept + math.ceil(stepped / sharing)
 
 
 def _capacity_bytes() -> int:
