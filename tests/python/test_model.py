@@ -63,6 +63,11 @@ def test_compiled_modules_run_as_they_are_under_their_plain_names(
     [
         ("model", {}, "got str; it wraps a torch.nn.Module"),
         (nn.Linear(2, 2), {"trace_device": "tpu"}, 'trace_device is "tpu"'),
+        (
+            nn.Linear(2, 2),
+            {"trace_device": "cpu", "trace_execution_times": True},
+            'trace_execution_times is True and trace_device is "cpu"',
+        ),
         (nn.Linear(2, 2), {"backward_passes_per_step": 0}, "backward_passes_per_step is 0"),
     ],
 )
@@ -71,6 +76,13 @@ def test_odd_arguments_are_refused(
 ) -> None:
     with pytest.raises(SMPValidationError, match=message):
         smp.DistributedModel(module, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"trace_device": "gpu"}, {"trace_device": "meta"}])
+def test_execution_times_are_asked_for_wherever_the_trace_may_run(
+    smp: ModuleType, options: dict[str, object]
+) -> None:
+    assert smp.DistributedModel(nn.Linear(2, 2), trace_execution_times=True, **options).partitioned
 
 
 def test_backward_outside_a_step_is_refused(smp: ModuleType) -> None:

@@ -185,6 +185,13 @@ def test_measured_times_are_alike_for_modules_of_one_kind() -> None:
         assert len(str(module.time_ns).rstrip("0")) <= 3, "three digits"
 
 
+def test_times_of_shapes_are_refused_aloud(capfd: pytest.CaptureFixture[str]) -> None:
+    _, trace = traced_stack(TraceOptions("meta", execution_times=True))
+
+    assert not trace.empty
+    assert "trace_execution_times is without effect" in capfd.readouterr().err
+
+
 def test_module_with_several_parents_goes_to_the_one_that_runs_it() -> None:
     class Keeper(nn.Module):
         def __init__(self, kept: nn.Module) -> None:

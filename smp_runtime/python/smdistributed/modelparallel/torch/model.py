@@ -67,7 +67,8 @@ class DistributedModel(ModelStates):
             GPU, as with cpu without one; meta: by shapes only, nothing is computed. Unless given,
             the setting of this name, which is gpu by default.
         trace_execution_times: partition by measured times. They differ from run to run, so the
-            partition may.
+            partition may. Refused with ``trace_device`` cpu; without effect, and with a warning,
+            where only shapes are traced.
         trace_memory_usage: count what autograd keeps; else activation memory is taken from the
             sizes of module outputs.
         overlapping_allreduce: average buckets of gradients while backwards still run; False: at the
@@ -105,8 +106,8 @@ class DistributedModel(ModelStates):
         state.require_initialized("smp.DistributedModel")
         if trace_device is None:
             trace_device = state.cfg.trace_device
-        self._refuse_bad_arguments(module, trace_device, backward_passes_per_step)
         self._trace_options = TraceOptions(trace_device, trace_execution_times, trace_memory_usage)
+        self._refuse_bad_arguments(module, self._trace_options, backward_passes_per_step)
         self._backward_passes_per_step = backward_passes_per_step
         self._average_over_microbatches = average_grads_across_microbatches
         self._bucket_bytes = int(bucket_cap_mb * 1024 * 1024)
@@ -140,7 +141,7 @@ class DistributedModel(ModelStates):
             self.partition(None)
 
     @staticmethod
-    def _refuse_bad_arguments(module: Any, trace_device: str, passes: int) -> None:
+    def _refuse_bad_arguments(module: Any, trace: TraceOptions, passes: int) -> None:
         if state.model is not None:
             raise SMPValidationError(
                 "smp.DistributedModel was called a second time; a process wraps one model"
@@ -154,9 +155,15 @@ class DistributedModel(ModelStates):
             raise SMPValidationError(
                 f"smp.DistributedModel got {type(module).__name__}; it wraps a torch.nn.Module"
             )
-        if trace_device not in ("cpu", "gpu", "meta"):
+        if trace.device not in ("cpu", "gpu", "meta"):
             raise SMPValidationError(
-                f'trace_device is "{trace_device}"; it is "cpu", "gpu" or "meta"'
+                f'trace_device is "{trace.device}"; it is "cpu", "gpu" or "meta"'
+            )
+        if trace.execution_times and trace.device == "cpu":
+            raise SMPValidationError(
+                'trace_execution_times is True and trace_device is "cpu", whose times are not '
+                'those of training; leave trace_execution_times out, or set trace_device to "gpu", '
+                "which measures on the CPU where there is no GPU"
             )
         if passes < 1:
             raise SMPValidationError(f"backward_passes_per_step is {passes}; it is at least 1")

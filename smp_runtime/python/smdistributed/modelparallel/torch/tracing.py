@@ -15,6 +15,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch.log import warning
 from smdistributed.modelparallel.torch.trace_placement import on_gpu
 from smdistributed.modelparallel.torch.trace_recorder import (
     CPU_RATES,
@@ -105,7 +106,12 @@ def trace_step(
     fake = FakeTensorMode(allow_non_fake_inputs=True) if shapes_only else contextlib.nullcontext()
     with _nothing_changed(model), on_gpu(model, gpu), grad, fake, recorder.watching(model):
         _run_to_backward(run)
-    if options.execution_times and not shapes_only:
+    if options.execution_times and shapes_only:
+        warning(
+            "trace_execution_times is without effect: only shapes are traced, because trace_device "
+            'is "meta" or skip_tracing is set; partitioned by counted operations'
+        )
+    elif options.execution_times:
         _measure_times(model, run, recorder.seen, gpu)
     return Trace(recorder.seen, recorder.flows, options.memory_usage)
 
