@@ -21,6 +21,11 @@ def settings(**others):
     [
         ("send_a_lock", "an argument of module far cannot travel to partition 1"),
         ("return_a_lock", "the result of module far cannot travel to another partition"),
+        (
+            "give_a_lock_back",
+            "the result of step give_back cannot travel to the other partitions, which return it "
+            "too: cannot pickle '_thread.lock' object, at results[0]['kept'][1], the results",
+        ),
     ],
 )
 def test_objects_that_cannot_be_pickled_are_refused_with_their_module(pool, job, what):

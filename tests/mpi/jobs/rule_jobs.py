@@ -92,6 +92,19 @@ def return_a_lock():
     forward_step(smp.DistributedModel(Caller(far)), torch.ones(2, WIDTH))
 
 
+@smp.step
+def give_back(model, x):
+    return {"loss": model(x), "kept": ("name", threading.Lock())}
+
+
+def give_a_lock_back():
+    class Caller(Remote):
+        def forward(self, x):
+            return self.far(self.near(x))
+
+    give_back(smp.DistributedModel(Caller(Returning(lambda x: x))), torch.ones(2, WIDTH))
+
+
 class Overwriting(nn.Module):
     def __init__(self, returns: bool) -> None:
         super().__init__()

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from smdistributed.modelparallel.torch.containers import is_sequence
 from smdistributed.modelparallel.torch.stand_ins import seen
 
+#: What :func:`pack` raises for an object that cannot be pickled.
+REFUSALS = (pickle.PicklingError, TypeError, AttributeError)
 #: Finds a parameter by name; names the one that is meant by the other rank.
 ParameterFinder = Callable[[str], nn.Parameter]
 #: The name of a parameter that lives on another rank, or None for any other tensor.
@@ -64,8 +67,8 @@ class _Unpickler(pickle.Unpickler):
 def pack(tree: Any, remote_name: RemoteName | None = None) -> tuple[bytes, list[torch.Tensor]]:
     """Splits ``tree`` into bytes and tensors.
 
-    A parameter for which ``remote_name`` gives a name travels as that name alone. Raises what
-    pickle raises for an object that cannot be pickled.
+    A parameter for which ``remote_name`` gives a name travels as that name alone. Raises one of
+    ``REFUSALS`` for an object that cannot be pickled.
 
     >>> stub, tensors = pack({"a": torch.ones(2), "b": None})
     >>> len(tensors)
@@ -77,6 +80,25 @@ def pack(tree: Any, remote_name: RemoteName | None = None) -> tuple[bytes, list[
     pickler = _Pickler(file, remote_name)
     pickler.dump(tree)
     return file.getvalue(), pickler.tensors
+
+
+def place_that_stays(where: str, tree: Any) -> str:
+    """The innermost container or leaf of ``tree``, which :func:`pack` refuses, that it refuses.
+
+    >>> place_that_stays("result", [1, {"a": (None, lambda: None)}])
+    "result[1]['a'][1]"
+    """
+    entries: Iterable[tuple[Any, Any]] = ()
+    if isinstance(tree, Mapping):
+        entries = tree.items()
+    elif is_sequence(tree):
+        entries = enumerate(tree)
+    for key, value in entries:
+        try:
+            pack(value)
+        except REFUSALS:
+            return place_that_stays(f"{where}[{key!r}]", value)
+    return where
 
 
 def unpack(stub: bytes, tensors: list[torch.Tensor], find: ParameterFinder | None = None) -> Any:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import pickle
 from typing import Any
 
 import torch
@@ -90,7 +89,7 @@ class RemoteModules:
             )
         try:
             stub, tensors = codec.pack(request, ownership.remote_name)
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
+        except codec.REFUSALS as error:
             raise SMPValidationError(
                 f"an argument of module {self._name(number)} cannot travel to partition {owner}: "
                 f"{error}"
@@ -130,7 +129,7 @@ class RemoteModules:
             result = run_modules(chain, args, kwargs, region.preserve_rng_state)
         try:
             stub, results = codec.pack(((result,), {}, None) if passes_on else result)
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
+        except codec.REFUSALS as error:
             raise SMPValidationError(
                 f"the result of module {self._name(module_id)} cannot travel to another "
                 f"partition: {error}"

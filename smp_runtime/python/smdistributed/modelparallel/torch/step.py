@@ -131,12 +131,23 @@ class _Step:
         def collect() -> tuple[bytes, list[torch.Tensor]]:
             nonlocal backward_ran
             backward_ran = engine.take_backwards() > 0
-            return codec.pack((outputs, backward_ran)) if ranks.pp_size() > 1 else (b"", [])
+            return self._pack(outputs, backward_ran) if ranks.pp_size() > 1 else (b"", [])
 
         kind = f"{self._function.__qualname__}, gradients {torch.is_grad_enabled()}"
         with _in_step():
             engine.drive(kind, count, body, collect)
         return outputs, backward_ran
+
+    def _pack(self, outputs: list[Any], backward_ran: bool) -> tuple[bytes, list[torch.Tensor]]:
+        try:
+            return codec.pack((outputs, backward_ran))
+        except codec.REFUSALS as error:
+            place = codec.place_that_stays("results", outputs)
+            raise SMPValidationError(
+                f"the result of step {self._function.__qualname__} cannot travel to the other "
+                f"partitions, which return it too: {error}, at {place}, the results of all "
+                "microbatches; return tensors and plain values"
+            ) from error
 
     def _serve(self) -> tuple[list[Any], bool]:
         engine = state.require_engine()
