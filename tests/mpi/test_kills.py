@@ -9,15 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LONG = os.environ.get("SMP_LONG_TESTS") == "1"
 KILLS = 50 if LONG else 5
-KILLED_SAVES = 200 if LONG else 20
+KILLED_SAVES = {"sharded": 200 if LONG else 20, "pipeline": 50 if LONG else 5}
 
 
-def run_killer(script: str, times: int, seconds_each: float) -> str:
+def run_killer(script: str, times: int, seconds_each: float, *more: str) -> str:
     """The last line that it prints."""
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name(script)), str(times), "7"],
+        [sys.executable, str(Path(__file__).with_name(script)), str(times), "7", *more],
         env=os.environ
         | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "SMP_PROGRESS": "off"},
         stdin=subprocess.DEVNULL,
@@ -35,7 +37,10 @@ def test_all_ranks_end_in_time_and_say_who_was_lost() -> None:
     assert run_killer("kill_ranks.py", KILLS, 150) == f"killed {KILLS} times"
 
 
-def test_a_sharded_checkpoint_is_whole_whenever_its_ranks_are_killed() -> None:
-    last = run_killer("kill_sharded_saves.py", KILLED_SAVES, 120)
+@pytest.mark.parametrize(("layout", "times"), KILLED_SAVES.items())
+def test_a_checkpoint_of_parts_is_whole_whenever_its_ranks_are_killed(
+    layout: str, times: int
+) -> None:
+    last = run_killer("kill_saves.py", times, 120, layout)
 
-    assert last.startswith(f"killed {KILLED_SAVES} times, ")
+    assert last.startswith(f"killed {times} times, ")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills all ranks of a job that saves sharded checkpoints, again and again:
-kill_sharded_saves.py TIMES SEED.
+"""Kills all ranks of a job that saves checkpoints of several files, again and again:
+kill_saves.py TIMES SEED LAYOUT. LAYOUT is ``sharded``, a file for each shard, or ``pipeline``, some
+for each partition.
 
 Each round forks ranks that resume, check that weights, optimizer state and user content are of one
 step, and go on, with a checkpoint after each step. They are killed at a random moment, one a little
@@ -27,11 +28,14 @@ import torch.distributed as dist
 from torch import nn
 
 RANKS, WIDTH, LAYERS = 2, 64, 6
-SETTINGS = {
-    "ddp": True,
-    "sharded_data_parallel_degree": RANKS,
-    "sdp_param_persistence_threshold": 0,
-    "sdp_gradient_clipping": 0,
+LAYOUTS = {
+    "sharded": {
+        "ddp": True,
+        "sharded_data_parallel_degree": RANKS,
+        "sdp_param_persistence_threshold": 0,
+        "sdp_gradient_clipping": 0,
+    },
+    "pipeline": {"partitions": RANKS},
 }
 START_SECONDS = 120
 
@@ -46,6 +50,8 @@ class CountSteps(torch.optim.Optimizer):
     def step(self, closure=None):
         for group in self.param_groups:
             for parameter in group["params"]:
+                if parameter.grad is None:  # of another partition
+                    continue
                 held = self.state[parameter]
                 held.setdefault("count", torch.zeros_like(parameter)).add_(1)
                 parameter.add_(1)
@@ -56,11 +62,13 @@ def train_step(model, batch):
     model.backward(model(batch).sum())
 
 
-def train(rank: int, folder: Path, round_number: int, told: int, tell: Connection) -> None:
+def train(
+    layout: str, rank: int, folder: Path, round_number: int, told: int, tell: Connection
+) -> None:
     # Through a file, not a port: no other process can have taken it.
     store = f"file://{folder}/store-{round_number}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS)
-    smp.init(SETTINGS)
+    smp.init(LAYOUTS[layout])
     module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
     with torch.no_grad():
         for parameter in module.parameters():
@@ -72,8 +80,13 @@ def train(rank: int, folder: Path, round_number: int, told: int, tell: Connectio
     if told:
         step = smp.resume_from_checkpoint(str(folder / "saved"))["step"]
         assert told <= step <= told + 1, f"found step {step}, but {told} was complete"
-        for name, value in model.state_dict().items():
+    model.partition(None)  # where the checkpoint says, without a step that changes what it holds
+    if told:
+        values = model.state_dict()
+        assert len(values) == LAYERS, values.keys()
+        for name, value in values.items():
             assert value.unique().tolist() == [step], (name, value.unique(), step)
+        assert counting.state
         for held in counting.state.values():
             assert held["count"].unique().tolist() == [step], (held["count"].unique(), step)
     while True:
@@ -85,23 +98,25 @@ def train(rank: int, folder: Path, round_number: int, told: int, tell: Connectio
         tell.send(step)
 
 
-def rank_process(rank: int, folder: Path, number: int, told: int, tell: Connection) -> None:
+def rank_process(
+    layout: str, rank: int, folder: Path, number: int, told: int, tell: Connection
+) -> None:
     """Never returns; sends why it ended, if not by a kill."""
     try:
-        train(rank, folder, number, told, tell)
+        train(layout, rank, folder, number, told, tell)
     except BaseException:
         tell.send(traceback.format_exc())
     os._exit(1)
 
 
-def kill_all(generator: random.Random, folder: Path, number: int, told: int) -> int:
+def kill_all(generator: random.Random, layout: str, folder: Path, number: int, told: int) -> int:
     """The last step that was told complete."""
     ears, children = [], []
     for rank in range(RANKS):
         hear, tell = Pipe(duplex=False)
         child = os.fork()
         if child == 0:
-            rank_process(rank, folder, number, told, tell)
+            rank_process(layout, rank, folder, number, told, tell)
         tell.close()
         ears.append(hear)
         children.append(child)
@@ -135,13 +150,13 @@ def all_words(hear: Connection) -> list[int | str]:
 
 
 def main() -> None:
-    times, generator = int(sys.argv[1]), random.Random(int(sys.argv[2]))
+    times, generator, layout = int(sys.argv[1]), random.Random(int(sys.argv[2])), sys.argv[3]
     # The first optimizer of a process imports for a second: here, and not in each forked rank.
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1)
     told = 0
     with tempfile.TemporaryDirectory() as folder:
         for number in range(times):
-            told = kill_all(generator, Path(folder), number, told)
+            told = kill_all(generator, layout, Path(folder), number, told)
     print(f"killed {times} times, {told} steps complete")
 
 
