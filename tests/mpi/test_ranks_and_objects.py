@@ -101,6 +101,53 @@ def test_who_waits_in_vain_learns_for_whom(
     assert outcomes[1 - waiting].error == ""
 
 
+@pytest.mark.parametrize(
+    ("call", "waiting", "before", "seconds", "text"),
+    [
+        # Rank 0 leaves last: its connections stay until rank 1 has given up.
+        (
+            "clip_grad_norm_",
+            1,
+            1,
+            1,
+            "SMPCommTimeoutError: smp.clip_grad_norm_: rank 1 waited 1 s for rank 0 of [0, 1]",
+        ),
+        (
+            "GradScaler",
+            1,
+            1,
+            1,
+            "SMPCommTimeoutError: GradScaler.unscale_: rank 1 waited 1 s for rank 0 of [0, 1]",
+        ),
+        (
+            "clip_grad_norm_",
+            0,
+            1,
+            60,
+            "SMPConnectionError: smp.clip_grad_norm_: rank 0 lost the connection to rank 1: ",
+        ),
+        (
+            "clip_grad_norm_",
+            1,
+            0,
+            1,
+            "SMPCommTimeoutError: a first call over ranks 0, 1: rank 1 waited 1 s for rank 0",
+        ),
+    ],
+)
+def test_who_reduces_in_vain_learns_with_whom(
+    pool: Callable[[int], RankPool], call: str, waiting: int, before: int, seconds: int, text: str
+) -> None:
+    ranks = pool(2)
+    job = "misuse:one_rank_alone_in_a_reduction"
+
+    ranks.start(job, {"partitions": 2}, call, waiting, before, seconds)
+    outcomes = [ranks.outcome(rank) for rank in range(2)]
+
+    assert text in outcomes[waiting].error
+    assert outcomes[1 - waiting].error == ""
+
+
 def test_a_rank_that_is_not_there_is_refused(pool: Callable[[int], RankPool]) -> None:
     errors = pool(2).run("misuse:name_a_rank_that_is_not_there", {"partitions": 2}, fails=True)
 

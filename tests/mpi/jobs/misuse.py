@@ -9,7 +9,34 @@ from datetime import timedelta
 
 import smdistributed.modelparallel.torch as smp
 import torch
+import torch.distributed as dist
 from smdistributed.modelparallel.torch.state_mod import state
+
+
+def clip() -> None:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    smp.clip_grad_norm_([parameter], 1.0)
+
+
+def unscale() -> None:
+    smp.amp.GradScaler().unscale_(torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=1.0))
+
+
+REDUCTIONS = {"clip_grad_norm_": clip, "GradScaler": unscale}
+
+
+def one_rank_alone_in_a_reduction(call: str, waiting: int, before: int, seconds: int) -> None:
+    """One rank makes a call that needs the other, which leaves after so many that both make."""
+    session = state.require_initialized("this test")
+    for _ in range(before):
+        REDUCTIONS[call]()
+    if before:
+        group = session.groups.internal_group("MP")
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+    session.meetings.timeout = timedelta(seconds=seconds)
+    if smp.rank() == waiting:
+        REDUCTIONS[call]()
 
 
 def one_rank_alone(call: str) -> None:

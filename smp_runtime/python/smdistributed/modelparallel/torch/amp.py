@@ -49,10 +49,10 @@ class GradScaler(_TorchScaler):
         # Ranks that share one state see different parts of it.
         shared = state.model is not None and state.model.sharded is not None
         if ranks.mp_size() > 1 or (shared and ranks.size() > 1):
-            groups = state.require_initialized("GradScaler").groups
-            group = groups.internal_group("WORLD" if shared else "MP")
+            session = state.require_initialized("GradScaler")
+            group = session.groups.internal_group("WORLD" if shared else "MP")
             for flag in found.values():
-                dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+                session.meetings.all_reduce("GradScaler.unscale_", flag, group, dist.ReduceOp.MAX)
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Steps ``optimizer``, on all ranks or, after an overflow on one of them, on none."""

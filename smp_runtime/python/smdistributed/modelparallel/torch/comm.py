@@ -21,7 +21,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.groups import CommGroup, RankType
 from smdistributed.modelparallel.torch.object_codec import decode, encode
@@ -85,7 +84,7 @@ def recv_from(src_rank: int, rank_type: RankType) -> Any:
     try:
         dist.recv(buffer, source, group=session.groups.object_group("WORLD"))
     except RuntimeError as error:
-        raise _lost("smp.recv_from", session, [source], error) from error
+        raise session.meetings.lost("smp.recv_from", [source], error) from error
     return decode(_to_bytes(buffer))
 
 
@@ -109,7 +108,7 @@ def allgather(obj: Any, group: CommGroup) -> list[Any]:
         parts = [torch.empty_like(padded) for _ in ranks]
         dist.all_gather(parts, padded, group=channel)
     except RuntimeError as error:
-        raise _lost("smp.allgather", session, ranks, error) from error
+        raise session.meetings.lost("smp.allgather", ranks, error) from error
     return [decode(_to_bytes(p[: int(s)])) for p, s in zip(parts, sizes, strict=True)]
 
 
@@ -195,16 +194,7 @@ def _send(what: str, session: Session, kind: str, data: bytes, receivers: list[i
             if work is not None:
                 work.wait()
     except RuntimeError as error:
-        raise _lost(what, session, receivers, error) from error
-
-
-def _lost(what: str, session: Session, peers: list[int], error: RuntimeError) -> SMPConnectionError:
-    others = sorted(set(peers) - {session.identity.rank})
-    return SMPConnectionError(
-        f"{what}: rank {session.identity.rank} lost the connection to "
-        f"{'rank' if len(others) == 1 else 'one of ranks'} {', '.join(map(str, others))}: "
-        f"{str(error).splitlines()[0]}"
-    )
+        raise session.meetings.lost(what, receivers, error) from error
 
 
 def _to_tensor(data: bytes) -> torch.Tensor:

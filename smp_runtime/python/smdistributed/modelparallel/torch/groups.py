@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import zlib
 from datetime import timedelta
 from enum import Enum
 
@@ -12,6 +13,7 @@ import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
+from smdistributed.modelparallel.torch.meeting import Meetings
 
 
 class CommGroup(Enum):
@@ -58,11 +60,11 @@ class Groups:
     """The groups of one rank. Groups with the same ranks and purpose share one c10d group."""
 
     def __init__(
-        self, mesh: _runtime.Mesh, rank: int, requested: str, backend: str, timeout: timedelta
+        self, mesh: _runtime.Mesh, meetings: Meetings, rank: int, requested: str, backend: str
     ) -> None:
         self._rank = rank
         self._requested, self._backend = requested, backend
-        self._timeout = timeout
+        self._meetings = meetings
         self._mesh = mesh
         self._ranks = {
             kind: self.ranks_of(kind, rank) for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP")
@@ -101,7 +103,7 @@ class Groups:
 
     def new_cpu_group(self, kind: str, timeout: timedelta) -> dist.ProcessGroup:
         """A fresh Gloo group of the caller's own. Collective over the group."""
-        return _new_group(self._ranks[kind], "gloo", timeout)
+        return self._new_group(self._ranks[kind], "gloo", timeout)
 
     @property
     def shares_by_host(self) -> bool:
@@ -129,8 +131,24 @@ class Groups:
     def _made_for(self, purpose: str, ranks: list[int], backend: str) -> dist.ProcessGroup:
         key = (purpose, tuple(ranks))
         if key not in self._made:
-            self._made[key] = _new_group(ranks, backend, self._timeout)
+            self._made[key] = self._new_group(ranks, backend, self._meetings.timeout)
         return self._made[key]
+
+    def _new_group(self, ranks: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup:
+        # Torch waits for the members, too, but knows none by name.
+        members = _description(ranks)
+        self._meetings.all(
+            f"a first call over {members}", f"group/{zlib.crc32(str(ranks).encode())}", ranks
+        )
+        group = dist.new_group(
+            ranks,
+            timeout=timeout,
+            backend=backend,
+            use_local_synchronization=True,
+            group_desc=members,
+        )
+        assert isinstance(group, dist.ProcessGroup)  # this rank is a member
+        return group
 
 
 def _description(ranks: list[int]) -> str:
@@ -143,15 +161,3 @@ def _description(ranks: list[int]) -> str:
     """
     shown = [str(rank) for rank in ranks]
     return "ranks " + ", ".join([*shown[:3], "...", shown[-1]] if len(shown) > 8 else shown)
-
-
-def _new_group(ranks: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup:
-    group = dist.new_group(
-        ranks,
-        timeout=timeout,
-        backend=backend,
-        use_local_synchronization=True,
-        group_desc=_description(ranks),
-    )
-    assert isinstance(group, dist.ProcessGroup)  # this rank is a member
-    return group

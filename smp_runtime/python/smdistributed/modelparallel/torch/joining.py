@@ -30,7 +30,7 @@ class Joining:
         session = state.require_initialized("DistributedModel.join")
         self._model = model
         self._divide_by_all, self._throw = divide_by_all, throw
-        self._group = session.groups.object_group("DP")
+        self._meetings, self._group = session.meetings, session.groups.object_group("DP")
         self._rank, self._size = session.groups.index("DP"), len(session.groups.ranks("DP"))
         self.steps = 0
         self.active = self._size
@@ -41,7 +41,7 @@ class Joining:
             return 0 if active else -1
         flags = torch.zeros(self._size, dtype=torch.int32)
         flags[self._rank] = int(active)
-        dist.all_reduce(flags, group=self._group)
+        self._all_reduce(flags)
         self.active = int(flags.sum())
         if self._throw and 0 < self.active < self._size:
             raise SMPStepError(
@@ -56,7 +56,7 @@ class Joining:
         if self._size == 1:
             return ran
         flag = torch.tensor([int(ran)])
-        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self._group)
+        self._all_reduce(flag, dist.ReduceOp.MAX)
         return bool(flag.item())
 
     def scale_gradients(self, gradients: list[torch.Tensor]) -> None:
@@ -72,11 +72,16 @@ class Joining:
             return
         steps = torch.zeros(self._size, dtype=torch.int64)
         steps[self._rank] = self.steps
-        dist.all_reduce(steps, group=self._group)
+        self._all_reduce(steps)
         model = self._model
         tensors = [p.detach() for p in model.local_parameters()] + list(model.local_buffers())
         group = state.internal_group_name("DP")
         _runtime.broadcast_tensors(group, tensors, int(steps.argmax()))
+
+    def _all_reduce(
+        self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM
+    ) -> None:
+        self._meetings.all_reduce("DistributedModel.join", tensor, self._group, operation)
 
 
 @contextmanager

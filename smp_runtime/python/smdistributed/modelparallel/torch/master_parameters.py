@@ -252,11 +252,10 @@ class MasterParameters:
         # MAX of gloo drops NaN, a sum keeps it.
         good = math.isfinite(total)
         both = torch.tensor([total if good else 0.0, float(not good)], dtype=torch.float64)
+        operation = dist.ReduceOp.MAX if infinite else dist.ReduceOp.SUM
+        meetings = state.require_initialized("the norm of gradients").meetings
         for group in self._groups_of_one_copy():
-            if infinite:
-                dist.all_reduce(both, dist.ReduceOp.MAX, group=group)
-            else:
-                dist.all_reduce(both, group=group)
+            meetings.all_reduce("the norm of gradients", both, group, operation)
         if both[1] > 0:
             return float("nan")
         return float(both[0] if infinite else both[0] ** (1 / norm_type))
@@ -279,7 +278,9 @@ class MasterParameters:
         largest = math.isinf(norm_type)
         if self._sharded.groups.words is not None:
             operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
-            dist.all_reduce(powers, operation, group=self._sharded.groups.words)
+            what = "the norms of parameters"
+            meetings = state.require_initialized(what).meetings
+            meetings.all_reduce(what, powers, self._sharded.groups.words, operation)
         return powers if largest else powers ** (1 / norm_type)
 
     def _groups_of_one_copy(self) -> list[dist.ProcessGroup]:
@@ -361,7 +362,8 @@ def agree_on_overflow(overflow: bool) -> bool:
     """Whether any rank of the job has one. Collective over all."""
     if ranks.size() == 1:
         return overflow
-    group = state.require_initialized("the loss scale").groups.object_group("WORLD")
+    session = state.require_initialized("the loss scale")
     flag = torch.tensor([float(overflow)])
-    dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+    group = session.groups.object_group("WORLD")
+    session.meetings.all_reduce("the loss scale", flag, group, dist.ReduceOp.MAX)
     return bool(flag.item())

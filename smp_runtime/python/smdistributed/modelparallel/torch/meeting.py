@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
@@ -18,6 +19,8 @@ from smdistributed.modelparallel.torch.stores import Store
 #: [s] Whoever served the store ended first. A launcher reports the exit code of the first rank that
 #: it sees end, and ends the others: those that follow leave it the time.
 _HEAD_START = 3.0
+#: Ranks whose collective failed learn of it, and say so, within this time of each other.
+_SIGNS = timedelta(seconds=3)
 
 
 class Meetings:
@@ -50,7 +53,7 @@ class Meetings:
             store.set(f"{key}/{self._rank}", "")
             if store.add(f"{key}/came", 1) == len(ranks):
                 store.set(f"{key}/complete", "")
-            if not self._appears(f"{key}/complete"):
+            if not self._appear([f"{key}/complete"], self.timeout):
                 absent = [rank for rank in ranks if not store.check([f"{key}/{rank}"])]
                 raise self._timed_out(what, absent, ranks, advice)
             if store.add(f"{key}/left", 1) == len(ranks):
@@ -76,6 +79,65 @@ class Meetings:
             self._store.set(f"{key}/receiver", "")
             return self._await(what, f"{key}/sender", sender)
 
+    def all_reduce(
+        self,
+        what: str,
+        tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
+    ) -> None:
+        """``dist.all_reduce`` that begins its errors with ``what`` and names the absent ranks.
+
+        The store hears of it only where it fails or takes half of ``timeout``: then each rank
+        leaves a sign that it came, and a rank that fails looks whose are missing. At half the time
+        already, so that those that came late and wait still are not taken for absent.
+
+        Raises SMPCommTimeoutError, and SMPConnectionError where it failed before that time. On a
+        GPU nobody waits here: NCCL's watchdog ends the process.
+        """
+        began = time.monotonic()
+        key = self._next(f"reduce/{group.group_name}")
+        work = dist.all_reduce(tensor, operation, group=group, async_op=True)
+        assert work is not None  # this rank is a member
+        if tensor.is_cuda:
+            work.wait()  # on the stream alone; with a limit this thread would wait for the GPU
+            return
+        try:
+            try:
+                work.wait(self.timeout / 2)
+            except RuntimeError:
+                if work.is_completed():
+                    raise
+                self._sign(key)
+                work.wait()  # as long as the group has it
+        except RuntimeError as error:
+            in_time = time.monotonic() - began < self.timeout.total_seconds()
+            ranks = dist.get_process_group_ranks(group)
+            absent = self._without_sign(key, ranks)
+            if absent and not in_time:
+                raise self._timed_out(what, absent, ranks) from error
+            raise self.lost(what, absent or ranks, error) from error
+
+    def lost(self, what: str, peers: list[int], error: RuntimeError) -> SMPConnectionError:
+        """The error to raise where ``error`` ended an exchange with ``peers``."""
+        others = sorted(set(peers) - {self._rank})
+        return SMPConnectionError(
+            f"{what}: rank {self._rank} lost the connection to "
+            f"{'rank' if len(others) == 1 else 'one of ranks'} {', '.join(map(str, others))}: "
+            f"{str(error).splitlines()[0]}"
+        )
+
+    def _sign(self, key: str) -> None:
+        with self._connection():
+            self._store.set(f"{key}/{self._rank}", "")
+
+    def _without_sign(self, key: str, ranks: list[int]) -> list[int]:
+        self._sign(key)
+        with self._connection():
+            if self._appear([f"{key}/{rank}" for rank in ranks], _SIGNS):
+                return []
+            return [rank for rank in ranks if not self._store.check([f"{key}/{rank}"])]
+
     @contextmanager
     def _connection(self) -> Iterator[None]:
         try:
@@ -88,20 +150,20 @@ class Meetings:
             ) from error
 
     def _await(self, what: str, key: str, peer: int) -> str:
-        if not self._appears(key):
+        if not self._appear([key], self.timeout):
             raise self._timed_out(what, [peer], [peer, self._rank])
         note = self._store.get(key).decode()
         self._store.delete_key(key)
         return note
 
-    def _appears(self, key: str) -> bool:
+    def _appear(self, keys: list[str], limit: timedelta) -> bool:
         try:
-            self._store.wait([key], self.timeout)
+            self._store.wait(keys, limit)
         except dist.DistNetworkError:
             raise
         except (dist.DistStoreError, RuntimeError):
             # What a deadline looks like depends on the kind of store.
-            return self._store.check([key])
+            return self._store.check(keys)
         return True
 
     def _timed_out(

@@ -166,8 +166,10 @@ class WholeNorms:
         largest = norm_type == float("inf")
         parts = torch.stack([norms[n].double() for n in sliced])
         parts = parts if largest else parts.square()
-        group = state.require_initialized("a fused optimizer").groups.internal_group("TP")
-        dist.all_reduce(parts, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=group)
+        session = state.require_initialized("a fused optimizer")
+        operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
+        group = session.groups.internal_group("TP")
+        session.meetings.all_reduce("norms of a fused optimizer", parts, group, operation)
         whole = parts if largest else parts.sqrt()
         for n, norm in zip(sliced, whole.unbind(), strict=True):
             norms[n] = norm.to(norms[n].dtype)
@@ -182,8 +184,9 @@ class WholeNorms:
         for norm in torch._foreach_norm(grads) if grads else ():
             square += norm.double().cpu().square()
         if state.initialized and ranks.mp_size() > 1:
-            groups = state.require_initialized("a fused optimizer").groups
-            dist.all_reduce(square, group=groups.object_group("MP"))
+            session = state.require_initialized("a fused optimizer")
+            group = session.groups.object_group("MP")
+            session.meetings.all_reduce("the gradient norm of a fused optimizer", square, group)
         return square.sqrt().item()
 
 

@@ -191,7 +191,8 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
             timeout=timeout,
         )
     mesh = _runtime.Mesh(parallel, identity.size)
-    groups = Groups(mesh, identity.rank, parallel.ddp_dist_backend, backend, timeout)
+    meetings = Meetings(store, identity.rank, timeout)
+    groups = Groups(mesh, meetings, identity.rank, parallel.ddp_dist_backend, backend)
     groups.object_group("WORLD")
     if parallel.ddp:
         for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP"):
@@ -204,7 +205,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         mesh,
         groups,
         store,
-        Meetings(store, identity.rank, timeout),
+        meetings,
         timeout,
         owns_torch,
         os.getpid(),
