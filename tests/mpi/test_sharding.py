@@ -225,7 +225,10 @@ def test_what_needs_whole_parameters_or_gradients_is_refused(pool, job, text):
 
 @pytest.mark.parametrize(
     ("threshold", "turn"),
-    [(0, "gathering module blocks.1"), (10**9, "reducing the gradients of module blocks.2, module blocks.")],
+    [
+        (0, "gathering module blocks.1"),
+        (10**9, "reducing the gradients of module blocks.2, module blocks."),
+    ],
     ids=["sharded", "persistent"],
 )
 def test_a_module_that_some_ranks_run_is_named_and_nobody_hangs(threshold, turn):

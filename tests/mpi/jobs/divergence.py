@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job in which one rank runs another module than the rest; it has to fail, not to hang.
 
-    divergence.py PERSISTENCE_THRESHOLD
+divergence.py PERSISTENCE_THRESHOLD
 """
 
 import sys
