@@ -253,11 +253,20 @@ def test_parameters_changed_behind_the_store_are_named(pool, how, text):
     assert all(text in error for error in errors)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_gradients_that_are_no_numbers_end_the_step_on_all_ranks(pool, rank):
-    clipping = config(2, sdp_gradient_clipping=1.0)
+OPTIMIZER = {"sharded_data_parallel_degree": 1, "shard_optimizer_state": True}
 
-    errors = pool(2).run("sharding_jobs:not_finite", clipping, rank, fails=True)
 
-    assert all("NaN or infinity; the step was not made" in error for error in errors)
-    assert any("the gradient of parameter first.weight" in error for error in errors)
+@pytest.mark.parametrize("replica", [0, 1])
+@pytest.mark.parametrize(("ranks", "settings"), [
+    (2, {"sdp_gradient_clipping": 1.0}), (2, {}), (2, {"bf16": True}), (4, {}),
+    (2, OPTIMIZER), (2, {**OPTIMIZER, "bf16": True}), (4, {**OPTIMIZER, "partitions": 2}),
+    (2, {"sharded_data_parallel_degree": 1, "bf16": True}),
+], ids=str)  # fmt: skip
+def test_gradients_that_are_no_numbers_end_the_step_on_all_ranks(pool, ranks, settings, replica):
+    found = pool(ranks).run("sharding_jobs:not_finite", config(2, **settings), replica)
+
+    for errors, unmoved in found:
+        assert len(errors) == 2 and unmoved
+        assert all("NaN or infinity; the step was not made" in error for error in errors)
+    said = [errors[0] for errors, _ in found]
+    assert any("the gradient of parameter first.weight" in error for error in said), said

@@ -7,6 +7,7 @@ from __future__ import annotations
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.nn.functional as F
+from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from torch import nn
 
 WIDTH = 6
@@ -249,13 +250,28 @@ def meddle(how: str):
     optimizer.step()
 
 
-def not_finite(rank: int):
-    model, optimizer = wrapped("chain", "sgd")
+def not_finite(replica: int):
+    """What two tries to step say where one replica's batch is bad, and whether anything moved."""
+    module = Chain()
+    if smp.pp_size() > 1:
+        split_over_partitions(module)
+    model = smp.DistributedModel(module)
+    inner = make_optimizer("adamw", model.parameters())
+    optimizer = smp.DistributedOptimizer(inner)
     x = batch(0, 0)
-    if smp.rank() == rank:
+    if smp.dp_rank() == replica:
         x[0, 0] = float("nan")
     train_step(model, x)
-    optimizer.step()
+    masters = model.sharded.store.masters()
+    before = [master.clone() for master in masters]
+    errors = []
+    for _ in range(2):
+        try:
+            optimizer.step()
+        except SMPStepError as error:
+            errors.append(str(error))
+    same = all(torch.equal(*both) for both in zip(masters, before, strict=True))
+    return errors, same and not inner.state
 
 
 def clipped(max_norm: float):

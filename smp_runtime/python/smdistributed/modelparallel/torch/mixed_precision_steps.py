@@ -88,7 +88,6 @@ class MixedPrecisionSteps:
         sharded, masters = self._parts()
         if self._measured or not sharded.has_gradients:
             return
-        self._measured = True
         self.overflow = False
         if state.cfg.fp16:
             self._factor = 1.0 / self.scaler.scale
@@ -98,6 +97,7 @@ class MixedPrecisionSteps:
         elif not math.isfinite(norm):
             self._name_bad_gradient()
         self.last_norm = -1.0 if self.overflow else norm
+        self._measured = True  # not after an error: who steps once more gets it once more
 
     def _apply_factor(self) -> None:
         factor, self._factor = self._factor, 1.0
@@ -134,13 +134,12 @@ class MixedPrecisionSteps:
             )
         if not sharded.has_gradients:
             return  # as any optimizer without gradients
-        clipping = state.cfg.sdp_gradient_clipping if sharded.plan.on_demand else 0.0
-        self.overflow = False if not self._measured else self.overflow
-        if state.cfg.fp16 or clipping > 0:
-            self._measure()
+        # Also where nothing clips: what is not finite would stay in masters and moments.
+        self._measure()
         if self.overflow:
             self.scaler.update(True)
             return
+        clipping = state.cfg.sdp_gradient_clipping if sharded.plan.on_demand else 0.0
         if clipping > 0 and self.last_norm is not None:
             self._factor *= min(1.0, clipping / (self.last_norm + 1e-6))
         self._update(optimizer)

@@ -155,8 +155,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Steps the parameters of this rank. With sharded or 16-bit state all ranks call it.
 
         With sharded data parallelism the gradients are first clipped to the norm
-        ``sdp_gradient_clipping``, unless that is 0. Raises SMPStepError on all ranks, naming a
-        parameter, for gradients that are not finite; in ``fp16`` they skip the step instead.
+        ``sdp_gradient_clipping``, unless that is 0. With such state gradients are always measured:
+        raises SMPStepError on all ranks, naming a parameter, before any is stepped, for gradients
+        that are not finite; in ``fp16`` they skip the step instead.
         """
         if self._masters is None:
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
