@@ -183,9 +183,11 @@ def test_scale_falls_from_far_too_high_until_gradients_fit(pool):
 
 @pytest.mark.parametrize(
     ("ranks", "partitions", "others"),
-    [(1, 1, {}), (2, 2, {}), (2, 1, {"shard_optimizer_state": True}), (4, 1, SHARDED)],
+    [(1, 1, {}), (2, 2, {}), (2, 1, {"shard_optimizer_state": True}), (4, 1, SHARDED),
+     (4, 1, {**SHARDED, "sdp_param_persistence_threshold": 7}),
+     (4, 1, {**SHARDED, "sdp_param_persistence_threshold": 10**9})],
     ids=str,
-)
+)  # fmt: skip
 def test_masters_are_clipped_by_their_norm_over_all_partitions(pool, ranks, partitions, others):
     results = pool(ranks).run(
         "precision_jobs:scale_losses", config(partitions, fp16=True, **others), 2, [1], 0,

@@ -141,11 +141,17 @@ def test_backward_outside_of_a_step_trains_too(pool):
             assert name == "seen" or torch.equal(state[name], value), name
 
 
-@pytest.mark.parametrize("degree", [2, 4])
-def test_gradients_are_clipped_by_their_norm_over_the_whole_model(pool, degree):
-    plain = pool(4).run("sharding_jobs:clipped", config(degree), 0)
+#: None, the biases or all are persistent.
+THRESHOLDS = [0, 7, 10**9]
 
-    results = pool(4).run("sharding_jobs:clipped", config(degree, sdp_gradient_clipping=0.5), 0.5)
+
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+@pytest.mark.parametrize("degree", [2, 4])
+def test_gradients_are_clipped_by_their_norm_over_the_whole_model(pool, degree, threshold):
+    settings = config(degree, sdp_param_persistence_threshold=threshold)
+    plain = pool(4).run("sharding_jobs:clipped", settings, 0)
+
+    results = pool(4).run("sharding_jobs:clipped", {**settings, "sdp_gradient_clipping": 0.5}, 0.5)
 
     module = jobs.Chain()
     for replica in range(4):

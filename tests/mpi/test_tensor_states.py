@@ -137,6 +137,8 @@ def test_an_overflow_of_one_tensor_rank_skips_the_step_on_all(pool, ranks, other
 
 @pytest.mark.parametrize(("ranks", "others"), [
     *ONE_OF_EACH[:3], (2, {"shard_optimizer_state": True}), (4, SHARDED),
+    (4, {**SHARDED, "sdp_param_persistence_threshold": 7}),
+    (4, {**SHARDED, "sdp_param_persistence_threshold": 10**9}),
     (8, {"partitions": 2, "shard_optimizer_state": True}),
 ], ids=str)  # fmt: skip
 def test_the_norm_counts_every_parameter_once(pool, ranks, others):
