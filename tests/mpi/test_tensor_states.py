@@ -102,6 +102,22 @@ def test_modules_that_begin_in_16_bits_train_without_masters(pool, ranks, presca
         assert seen["types"] == {"torch.float16"}
 
 
+@pytest.mark.parametrize("others", [{}, {"shard_optimizer_state": True}], ids=str)
+def test_masters_of_bfloat16_begin_with_32_bits_whatever_fp16_params_says(pool, others):
+    plain = pool(2).run("tensor_state_jobs:first_masters", config(bf16=True, **others))
+
+    results = pool(2).run(
+        "tensor_state_jobs:first_masters", config(bf16=True, fp16_params=True, **others)
+    )
+
+    for (masters, said), (wanted, _) in zip(results, plain, strict=True):
+        split = wanted["split.weight"]
+        assert not torch.equal(split, split.half().float()), "a test that shows nothing"
+        assert all(torch.equal(masters[name], value) for name, value in wanted.items()
+                   if name in ("embedding.weight", "split.weight"))  # fmt: skip
+        assert len(said) == 1 and said[0].startswith("fp16_params is ignored: bf16")
+
+
 def test_optimizers_that_look_at_whole_parameters_are_refused(pool):
     errors = pool(2).run("precision_jobs:refuse_per_tensor", config(fp16=True), "lamb", fails=True)
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import copy
 from typing import Any
+from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 import torch
 from jobs.sharding_jobs import SignSteps
 from jobs.tensor_jobs import fill_with_integers, integers, own_batch
+from smdistributed.modelparallel.torch import tensor_replacement
 from torch import nn
 
 SAMPLES, SEQUENCE, WIDTH, WORDS = 8, 2, 4, 10
@@ -122,6 +124,14 @@ def trained(steps: int, **arguments: Any) -> dict[str, Any]:
     model, optimizer = made(**arguments)
     train(model, optimizer, steps)
     return results_of(model, optimizer)
+
+
+def first_masters() -> tuple[dict[str, torch.Tensor], list[str]]:
+    """With values that 16 bits do not hold, and what the library warned of."""
+    said: list[str] = []
+    with mock.patch.object(tensor_replacement, "warning", said.append):
+        model = smp.DistributedModel(Layers())
+    return copied(dict(model.sharded.whole_values())), said
 
 
 def scaled(steps: int, spoiled: int, spoiler: int, **arguments: Any) -> dict[str, Any]:

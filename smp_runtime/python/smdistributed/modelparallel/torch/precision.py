@@ -28,6 +28,19 @@ def computing_type() -> torch.dtype | None:
     return torch.bfloat16 if state.cfg.bf16 else None
 
 
+def begins_in_fp16() -> bool:
+    """Whether distributed modules are float16 from the start (``fp16_params``). Not with ``bf16``:
+    its masters would begin with values rounded to a type that nothing of the job computes in.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init({"bf16": True, "fp16_params": True})
+    >>> begins_in_fp16()
+    False
+    >>> smp.shutdown()
+    """
+    return bool(state.cfg.fp16_params) and not state.cfg.bf16
+
+
 def type_name(dtype: torch.dtype | None) -> str:
     return "" if dtype is None else _TYPES[dtype]
 

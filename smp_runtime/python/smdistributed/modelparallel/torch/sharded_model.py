@@ -25,7 +25,7 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
     is_scaled_batch,
 )
-from smdistributed.modelparallel.torch.precision import computing_type, type_name
+from smdistributed.modelparallel.torch.precision import begins_in_fp16, computing_type, type_name
 from smdistributed.modelparallel.torch.shard_groups import ShardGroups, make_groups
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -56,7 +56,7 @@ def plan() -> Plan | None:
 def put_off_parameters(module: nn.Module) -> PutOff | None:
     """The delayed parameters of ``module`` if this rank will keep shards of them only."""
     how = plan()
-    if how is None or not how.on_demand or state.cfg.fp16_params:  # which narrows them in place
+    if how is None or not how.on_demand or begins_in_fp16():  # which narrows them in place
         return None
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

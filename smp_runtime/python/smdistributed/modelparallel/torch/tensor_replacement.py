@@ -13,9 +13,10 @@ from torch import nn
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
-from smdistributed.modelparallel.torch.log import info
+from smdistributed.modelparallel.torch.log import info, warning
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis, slice_of
+from smdistributed.modelparallel.torch.precision import begins_in_fp16
 from smdistributed.modelparallel.torch.predefined_modules import predefined_registration
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tensor_plan import (
@@ -38,6 +39,11 @@ def replace_marked(root: nn.Module) -> tuple[nn.Module, dict[str, Registration]]
     Raises SMPTensorParallelError, naming modules and numbers, if there are marked transformers and
     not one of them can be split for its sizes: next to nothing would be split then.
     """
+    if state.cfg.fp16_params and not begins_in_fp16():
+        warning(
+            "fp16_params is ignored: bf16 makes parameters bfloat16, with masters that begin with "
+            "all 32 bits; leave fp16_params out"
+        )
     degree = ranks.tp_size()
     if degree == 1:
         narrow_distributed(root)
@@ -62,7 +68,7 @@ def replace_marked(root: nn.Module) -> tuple[nn.Module, dict[str, Registration]]
 def narrow_distributed(root: nn.Module) -> None:
     """``fp16_params``: distributed modules are 16-bit; others, and what comes in, are a script's
     business. Those whose parameters have no storage yet stay as they are."""
-    if state.cfg.fp16_params:
+    if begins_in_fp16():
         for module in root.modules():
             if isinstance(module, DistributedModule) and not has_delayed(module):
                 module.half()
