@@ -21,9 +21,12 @@ def settings(degree: int = 1, **others):
 WAYS = {
     "plain": (2, settings()),
     "sharded": (2, settings(2)),
+    "biases persistent": (2, settings(2, sdp_param_persistence_threshold=7)),
+    "all persistent": (2, {key: value for key, value in settings(2).items()
+                           if key not in jobs.ALL_SHARDED}),  # the default: a million elements
     "optimizer": (2, settings(shard_optimizer_state=True)),
     "pipeline": (4, settings(partitions=2, shard_optimizer_state=True)),
-}
+}  # fmt: skip
 
 
 def assert_same(left, right):
@@ -46,7 +49,7 @@ def saved(pool, tmp_path_factory):
     made = {}
 
     def by(way, kind, **extra):
-        key = (way, kind, *extra)
+        key = (way, kind, *extra.items())
         if key not in made:
             ranks, config = WAYS[way]
             folder = tmp_path_factory.mktemp(way)

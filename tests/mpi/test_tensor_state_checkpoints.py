@@ -29,9 +29,15 @@ WAYS = {
     "tensor + optimizer": (4, {**TENSOR, **OPTIMIZER}),
     "tensor + optimizer alone": (2, {**TENSOR, **OPTIMIZER}),
     "tensor + sharded": (4, {**TENSOR, **SHARDED}),
+    "tensor + sharded, some persistent": (
+        4, {**TENSOR, **SHARDED, "sdp_param_persistence_threshold": 7}
+    ),
+    "tensor + sharded, all persistent": (
+        4, {**TENSOR, **SHARDED, "sdp_param_persistence_threshold": 10**6}  # the default
+    ),
     "four tensor ranks + optimizer": (4, {"tensor_parallel_degree": 4, **OPTIMIZER}),
     "pipeline + tensor + optimizer": (8, {"partitions": 2, **TENSOR, **OPTIMIZER}),
-}
+}  # fmt: skip
 #: Each way saves and goes on once or more.
 FEW = [
     ("plain", "tensor + sharded"),
@@ -39,6 +45,10 @@ FEW = [
     ("tensor + sharded", "tensor + sharded"),
     ("tensor + sharded", "four tensor ranks + optimizer"),
     ("tensor + sharded", "plain"),
+    ("tensor + sharded, some persistent", "tensor + sharded"),
+    ("tensor + sharded", "tensor + sharded, some persistent"),
+    ("tensor + sharded, all persistent", "tensor + optimizer"),
+    ("tensor + optimizer", "tensor + sharded, all persistent"),
     ("tensor + optimizer", "sharded"),
     ("tensor + optimizer", "tensor + optimizer alone"),
     ("four tensor ranks + optimizer", "optimizer"),
