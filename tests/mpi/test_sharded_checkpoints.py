@@ -119,6 +119,56 @@ def test_masters_and_loss_scale_come_back_without_the_optimizers_state(pool, sav
         assert loss_scale == 1.0
 
 
+@pytest.mark.parametrize(("ranks", "config"), [
+    *WAYS.values(), (4, settings(2)), (4, settings(2, sdp_param_persistence_threshold=7)),
+    (4, settings(4)), (4, settings(shard_optimizer_state=True)),
+], ids=str)  # fmt: skip
+def test_adam_goes_on_bit_by_bit_under_the_same_degree(pool, tmp_path, ranks, config):
+    kind = "short" if "partitions" in config else "chain"
+    before = pool(ranks).run(
+        "saving_jobs:save_after", config, str(tmp_path), kind, 3, 3, inner="adamw"
+    )
+
+    after = pool(ranks).run(
+        "saving_jobs:resume_after", config, str(tmp_path), kind, 3, first=1, inner="adamw"
+    )
+
+    for (state, optimizer_state), (wanted, wanted_state, then, _) in zip(
+        after, before, strict=True
+    ):
+        assert_same(state, wanted)
+        assert_same_state(optimizer_state, wanted_state)
+        assert all(not torch.equal(wanted[name], value) for name, value in then.items())
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "scales"),
+    [
+        # Four good steps double the scale: three before the checkpoint, the fourth after it.
+        ([], [128, 128, 128, 128, 256, 256]),
+        # Of two overflows the second halves it: one before the checkpoint, one after it.
+        ([1, 4], [64, 32, 32, 32, 32, 64]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("after", ["sharded", "biases persistent", "all persistent", "optimizer"])
+def test_a_dynamic_loss_scale_goes_on_where_it_was(pool, tmp_path, after, spoiled, scales):
+    arguments = {"dynamic_loss_scale": True, "dynamic_loss_args": {
+        "init_scale": 64, "scale_window": 4, "delayed_shift": 2}}  # fmt: skip
+    ranks, config = WAYS["sharded"]
+    before = pool(ranks).run("saving_jobs:save_scaled", {**config, "fp16": True}, str(tmp_path),
+                             3, 6, spoiled, **arguments)  # fmt: skip
+    ranks, config = WAYS[after]
+
+    results = pool(ranks).run("saving_jobs:resume_scaled", {**config, "fp16": True}, str(tmp_path),
+                              3, 6, spoiled, **arguments)  # fmt: skip
+
+    for (found, state), (wanted, wanted_state) in zip(results, before, strict=True):
+        assert found == wanted == scales
+        assert_same(state["_smp_masters"], wanted_state["_smp_masters"])
+        assert_same_state(state, wanted_state)
+
+
 def test_files_are_those_of_the_published_layout(saved):
     folder, _ = saved("sharded", "short")
 

@@ -16,12 +16,13 @@ from jobs.sharding_jobs import (
 )
 
 
-def made(kind: str = "strange", optimizer: str = "sign"):
+def made(kind: str = "strange", optimizer: str = "sign", **arguments):
     module = KINDS[kind]()
     if smp.pp_size() > 1:
         split_over_partitions(module)
     model = smp.DistributedModel(module)
-    return model, smp.DistributedOptimizer(make_optimizer(optimizer, model.parameters()))
+    inner = make_optimizer(optimizer, model.parameters())
+    return model, smp.DistributedOptimizer(inner, **arguments)
 
 
 def steps_from(model, optimizer, kind, first: int, count: int):
@@ -32,8 +33,10 @@ def steps_from(model, optimizer, kind, first: int, count: int):
         optimizer.step()
 
 
-def save_after(folder: str, kind: str, steps: int, more: int, partial: bool = True):
-    model, optimizer = made(kind)
+def save_after(
+    folder: str, kind: str, steps: int, more: int, partial: bool = True, inner: str = "sign"
+):
+    model, optimizer = made(kind, inner)
     steps_from(model, optimizer, kind, 0, steps)
     smp.save_checkpoint(folder, "saved", partial=partial, user_content={"steps": steps})
     whole_model, whole_optimizer = model.state_dict(), optimizer.state_dict()
@@ -42,12 +45,44 @@ def save_after(folder: str, kind: str, steps: int, more: int, partial: bool = Tr
     return model.state_dict(), optimizer.state_dict(), whole_model, whole_optimizer
 
 
-def resume_after(folder: str, kind: str, more: int, partial: bool = True, first: int = 0):
-    model, optimizer = made(kind)
+def resume_after(
+    folder: str, kind: str, more: int, partial: bool = True, first: int = 0, inner: str = "sign"
+):
+    model, optimizer = made(kind, inner)
     steps_from(model, optimizer, kind, 7, first)  # from where nothing is to stay
     content = smp.resume_from_checkpoint(folder, partial=partial, load_optimizer=partial)
     steps_from(model, optimizer, kind, content["steps"], more)
     return model.state_dict(), optimizer.state_dict()
+
+
+def scaled_steps(model, optimizer, first: int, count: int, spoiled: list[int]):
+    """The loss scale after each step; the gradients of some overflow."""
+    scales = []
+    for step in range(first, first + count):
+        optimizer.zero_grad()
+        x = batch(step, smp.dp_rank())
+        if step in spoiled:
+            x[0, 0] = float("inf")
+        float_step(model, x)
+        optimizer.step()
+        scales.append(optimizer.loss_scale)
+    return scales
+
+
+def save_scaled(folder: str, steps: int, more: int, spoiled: list[int], **arguments):
+    model, optimizer = made("short", "adamw", **arguments)
+    scaled_steps(model, optimizer, 0, steps, spoiled)
+    smp.save_checkpoint(folder, "saved", partial=True)
+    scales = scaled_steps(model, optimizer, steps, more, spoiled)
+    return scales, optimizer.state_dict()
+
+
+def resume_scaled(folder: str, steps: int, more: int, spoiled: list[int], **arguments):
+    model, optimizer = made("short", "adamw", **arguments)
+    scaled_steps(model, optimizer, 50, 2, [50])  # from where nothing is to stay
+    smp.resume_from_checkpoint(folder)
+    scales = scaled_steps(model, optimizer, steps, more, spoiled)
+    return scales, optimizer.state_dict()
 
 
 def resume_masters(folder: str):
