@@ -79,7 +79,7 @@ def test_recomputed_blocks_change_nothing(pool):
 
 
 def test_units_are_fetched_ahead_from_the_second_step_on(pool):
-    results = pool(2).run("sharding_jobs:train", config(2), "chain", "sgd", 3)
+    results = pool(2).run("sharding_jobs:train", config(2), "chain", "sign", 3)
 
     for _, _, prefetched, use, _ in results:
         assert prefetched["expected"] == prefetched["needs"] > 8
@@ -88,10 +88,10 @@ def test_units_are_fetched_ahead_from_the_second_step_on(pool):
 
 
 def test_little_is_live_where_little_may_be(pool):
-    plenty = pool(2).run("sharding_jobs:train", config(2), "chain", "sgd", 3)
+    plenty = pool(2).run("sharding_jobs:train", config(2), "chain", "sign", 3)
 
     results = pool(2).run(
-        "sharding_jobs:train", config(2, sdp_max_live_parameters=1), "chain", "sgd", 3
+        "sharding_jobs:train", config(2, sdp_max_live_parameters=1), "chain", "sign", 3
     )
 
     for (*_, use, _), (*_, more, _) in zip(results, plenty, strict=True):
