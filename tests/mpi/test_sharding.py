@@ -233,7 +233,7 @@ def test_what_needs_whole_parameters_or_gradients_is_refused(pool, job, text):
     ("threshold", "turn"),
     [
         (0, "gathering module blocks.1"),
-        (10**9, "reducing the gradients of module blocks.2, module blocks."),
+        (300, "reducing the gradients of"),
     ],
     ids=["sharded", "persistent"],
 )

@@ -218,22 +218,6 @@ def outside_of_steps(steps: int):
     return model.state_dict()
 
 
-class Forked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Product(number, 16) for number in range(3))
-
-    def forward(self, x, first: int):
-        return self.blocks[2](self.blocks[first](x))
-
-
-@smp.step
-def forked_step(model, x, first):
-    loss = model(x, first).sum()
-    model.backward(loss)
-    return loss
-
-
 def meddle(how: str):
     """Changes a parameter behind the library's back."""
     model, optimizer = wrapped("chain", "sgd")
