@@ -10,11 +10,33 @@
 
 namespace smp::dataparallel {
 
+namespace {
+
+/// What a call of the store returns; HostError in place of what c10d throws when it is lost.
+template <typename Call>
+auto answered(const std::string& key, const Call& call) {
+  try {
+    return call();
+  } catch (const c10::Error& error) {
+    throw HostError(
+        "the job's store does not answer for \"{}\": {}; a TCPStore ends with the process that "
+        "made "
+        "it, which is rank 0 of the job unless a launcher did: see how that one ended",
+        key, error.what_without_backtrace());
+  }
+}
+
+}  // namespace
+
 C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
-bool C10dStore::has(const std::string& key) { return store_->check({key}); }
+bool C10dStore::has(const std::string& key) {
+  return answered(key, [&] { return store_->check({key}); });
+}
 
-void C10dStore::set(const std::string& key, const std::string& value) { store_->set(key, value); }
+void C10dStore::set(const std::string& key, const std::string& value) {
+  answered(key, [&] { store_->set(key, value); });
+}
 
 std::string C10dStore::get(const std::string& key, const transport::WaitLimit& limit) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit.deadline -

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from launching import run_mpi
 
 DDP = {"ddp": True}
 
@@ -41,6 +44,15 @@ def mismatches(pool) -> list[dict[str, str]]:
     if not _found:
         _found.extend(pool(4).run("smddp_fault_jobs:mismatches", DDP))
     return _found
+
+
+def test_the_rank_whose_process_held_the_store_is_named():
+    outcome = run_mpi(3, "store_loss_job.py")
+
+    told = re.findall(r"rank (\d) was told: (.*)", outcome.output)
+    assert sorted(rank for rank, _ in told) == ["1", "2"], outcome.output
+    for _, text in told:
+        assert "rank 0" in text or "rank(s) 0" in text, text
 
 
 def test_rows_that_do_not_fit_are_an_error_that_names_the_pair(pool):
