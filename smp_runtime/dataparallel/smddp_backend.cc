@@ -326,8 +326,10 @@ PointToPoint& SmddpBackend::pairs() {
           transport::network_address(knobs_.network.interface, knobs_.network.master);
       link = std::make_unique<transport::FabricPairs>(settings);
     }
+    // A connection of its own: a TCPStore that waits for one thread keeps the others waiting.
+    pair_keys_ = std::make_unique<C10dStore>(store_->clone());
     pairs_ = std::make_unique<PointToPoint>(
-        keys_, std::move(link),
+        *pair_keys_, std::move(link),
         PointToPoint::Group{.rank = rank_,
                             .names = std::move(names),
                             .throw_if_broken = [group] { group->throw_if_broken(); },

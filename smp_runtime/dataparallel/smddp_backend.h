@@ -159,7 +159,8 @@ class SmddpBackend : public c10d::Backend {
   std::deque<Task> queue_;
   uint64_t calls_ = 0;
   std::unique_ptr<GpuGroup> gpus_;                 // from the first call with a GPU's tensors on
-  std::unique_ptr<PointToPoint> pairs_;            // from the first send or recv on
+  std::unique_ptr<C10dStore> pair_keys_;           // from the first send or recv on
+  std::unique_ptr<PointToPoint> pairs_;            // likewise
   std::optional<std::vector<WorkPtr>> coalesced_;  // between start and end
   bool busy_ = false;  // somebody runs a collective: the thread, or a caller
   bool stopping_ = false;

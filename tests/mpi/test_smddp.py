@@ -114,6 +114,13 @@ def test_a_script_of_version_1_3_runs_and_is_told_the_new_names() -> None:
     assert sum("torch.nn.parallel.DistributedDataParallel" in one for one in warnings) == 2
 
 
+def test_a_pending_pair_goes_on_while_its_rank_waits_in_the_store() -> None:
+    outcome = run_mpi(2, "pending_pair_job.py")
+
+    assert outcome.code == 0, outcome.output
+    assert outcome.output.count("the pair and the group are done") == 2
+
+
 def test_a_group_tells_its_way_at_debug_level() -> None:
     outcome = run_mpi(2, "old_names_job.py", SM_LOG_LEVEL="10")
 
