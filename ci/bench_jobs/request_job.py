@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of two ranks of ci/bench request: an empty module of the other rank is called, and gloo alone
-sends a tensor there and back, by turns. Prints seconds of a round trip by who."""
+"""One of two ranks of ci/bench request: an empty module of the other rank is called, gloo alone
+sends a tensor there and back, and torch.distributed.rpc calls a function there, by turns. Prints
+seconds of a round trip by who."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import rpc
 
 ROUNDS, CALLS, WIDTH = 30, 200, 16
 
@@ -51,6 +55,30 @@ def make_ours() -> Callable[[], float]:
     return turn
 
 
+def same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def make_rpc() -> Callable[[], float]:
+    rank = dist.get_rank()
+    meeting = [str(Path(tempfile.mkdtemp(prefix="rpc-")) / "store")]
+    dist.broadcast_object_list(meeting, 0)
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{meeting[0]}")
+    rpc.init_rpc(f"rank{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+    tensor = torch.randn(1, WIDTH)
+
+    def turn() -> float:
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(CALLS if rank == 0 else 0):
+            rpc.rpc_sync("rank1", same, (tensor,))
+        seconds = (time.perf_counter() - start) / CALLS
+        dist.barrier()
+        return seconds
+
+    return turn
+
+
 def make_peer() -> Callable[[], float]:
     group = dist.new_group(backend="gloo")
     rank = dist.get_rank()
@@ -73,13 +101,14 @@ def make_peer() -> Callable[[], float]:
 
 def main() -> None:
     smp.init({"partitions": 2, "auto_partition": False, "default_partition": 0})
-    turns = {"ours": make_ours(), "gloo": make_peer()}
+    turns = {"ours": make_ours(), "gloo": make_peer(), "rpc": make_rpc()}
     seconds: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(ROUNDS + 1):
         for name, turn in turns.items():
             took = turn()
             if number > 0:  # the first round warms up
                 seconds[name].append(took)
+    rpc.shutdown()
     if smp.rank() == 0:
         print("RESULT " + json.dumps(seconds))
 
