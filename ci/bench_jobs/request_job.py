@@ -59,9 +59,10 @@ def same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def make_rpc() -> Callable[[], float]:
+def make_rpc(folder: Path) -> Callable[[], float]:
+    """The folder of rank 0 keeps the meeting's store, until all have shut rpc down."""
     rank = dist.get_rank()
-    meeting = [str(Path(tempfile.mkdtemp(prefix="rpc-")) / "store")]
+    meeting = [str(folder / "store")]
     dist.broadcast_object_list(meeting, 0)
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{meeting[0]}")
     rpc.init_rpc(f"rank{rank}", rank=rank, world_size=2, rpc_backend_options=options)
@@ -101,14 +102,16 @@ def make_peer() -> Callable[[], float]:
 
 def main() -> None:
     smp.init({"partitions": 2, "auto_partition": False, "default_partition": 0})
-    turns = {"ours": make_ours(), "gloo": make_peer(), "rpc": make_rpc()}
-    seconds: dict[str, list[float]] = {name: [] for name in turns}
-    for number in range(ROUNDS + 1):
-        for name, turn in turns.items():
-            took = turn()
-            if number > 0:  # the first round warms up
-                seconds[name].append(took)
-    rpc.shutdown()
+    seconds: dict[str, list[float]] = {"ours": [], "gloo": [], "rpc": []}
+    with tempfile.TemporaryDirectory(prefix="smp-bench-") as folder:
+        turns = {"ours": make_ours(), "gloo": make_peer(), "rpc": make_rpc(Path(folder))}
+        for number in range(ROUNDS + 1):
+            for name, turn in turns.items():
+                took = turn()
+                if number > 0:  # the first round warms up
+                    seconds[name].append(took)
+        rpc.shutdown()
+        dist.barrier()
     if smp.rank() == 0:
         print("RESULT " + json.dumps(seconds))
 

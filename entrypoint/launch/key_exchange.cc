@@ -8,6 +8,7 @@
 #include "entrypoint/launch/ssh_keys.h"
 #include "opt_ml_layout/outputs.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/fnv1a.h"
 #include "smp_runtime/core/log.h"
 
 namespace entrypoint::launch {
@@ -101,15 +102,10 @@ Received converse(Connection& connection, const ExchangeRequest& request,
 }  // namespace
 
 std::string job_digest(std::span<const std::string> hosts, std::string_view job_name) {
-  // FNV-1a, 64 bits: it keeps accidents apart; no secret depends on it.
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  const auto add = [&hash](std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    hash = (hash ^ 0xffU) * 0x100000001b3U;
-  };
-  add(job_name);
-  for (const std::string& host : hosts) add(host);
-  return fmt::format("{:016x}", hash);
+  constexpr std::string_view kEnd = "\xff";  // in no name
+  std::uint64_t digest = smp::fnv1a(kEnd, smp::fnv1a(job_name));
+  for (const std::string& host : hosts) digest = smp::fnv1a(kEnd, smp::fnv1a(host, digest));
+  return fmt::format("{:016x}", digest);
 }
 
 std::string hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,

@@ -9,7 +9,6 @@
 #include "smp_runtime/core/error.h"
 
 namespace smp::dataparallel {
-
 namespace {
 
 /// What a call of the store returns; HostError in place of what c10d throws when it is lost.
@@ -20,8 +19,7 @@ auto answered(const std::string& key, const Call& call) {
   } catch (const c10::Error& error) {
     throw HostError(
         "the job's store does not answer for \"{}\": {}; a TCPStore ends with the process that "
-        "made "
-        "it, which is rank 0 of the job unless a launcher did: see how that one ended",
+        "made it, which is rank 0 of the job unless a launcher did: see how that one ended",
         key, error.what_without_backtrace());
   }
 }

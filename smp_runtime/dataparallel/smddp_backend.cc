@@ -200,8 +200,8 @@ void SmddpBackend::stop(bool drain) {
   }
   pairs.reset();  // it asks the communicator
   gpus.reset();   // likewise
-  if (communicator)
-    communicator->leave(WaitLimit::after(std::min(timeout_.load(), kGoodbye), "leaving"));
+  if (!communicator) return;
+  communicator->leave(WaitLimit::after(std::min(timeout_.load(), kGoodbye), "leaving"));
 }
 
 void SmddpBackend::leave() {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/fnv1a.h"
 
 namespace smp::partition {
 namespace {
@@ -87,13 +88,7 @@ Assignment Assignment::from_json(std::string_view text, const std::string& where
   return assignment;
 }
 
-std::string Assignment::hash() const {
-  std::uint64_t digest = 0xcbf29ce484222325;
-  for (const char c : to_json()) {
-    digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return fmt::format("{:016x}", digest);
-}
+std::string Assignment::hash() const { return fmt::format("{:016x}", fnv1a(to_json())); }
 
 Assignment make_assignment(const ModuleTree& tree, const std::vector<int>& partition_of_node,
                            int partitions) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/pipeline/open_microbatches.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "smp_runtime/core/error.h"
@@ -8,14 +9,14 @@
 namespace smp::pipeline {
 namespace {
 
-constexpr int64_t kAny = std::numeric_limits<int>::max();
+constexpr int kAny = std::numeric_limits<int>::max();
 
-int to_int(int64_t count) { return static_cast<int>(std::min(count, kAny)); }
+int to_int(int64_t count) { return static_cast<int>(std::min<int64_t>(count, kAny)); }
 
 }  // namespace
 
 OpenMicrobatches::OpenMicrobatches(Schedule schedule, int64_t active, int ranks)
-    : shape_{.microbatches = to_int(kAny),
+    : shape_{.microbatches = kAny,
              .active_microbatches = to_int(active),
              .simple = schedule == Schedule::kSimple},
       ranks_(ranks) {

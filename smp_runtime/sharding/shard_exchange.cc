@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/fnv1a.h"
 
 namespace smp::sharding {
 namespace {
@@ -34,9 +35,8 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 
 /// Differs, but by chance, for other units or another order.
 std::int64_t mark_of(std::span<const int> units) {
-  std::uint64_t mark = 14695981039346656037U;  // FNV-1a
-  for (const int unit : units) mark = (mark ^ static_cast<std::uint64_t>(unit)) * 1099511628211U;
-  return static_cast<std::int64_t>(mark);
+  const auto* bytes = reinterpret_cast<const char*>(units.data());
+  return static_cast<std::int64_t>(fnv1a({bytes, units.size_bytes()}));
 }
 
 bool is_gloo(c10d::ProcessGroup& group, at::DeviceType device) {
