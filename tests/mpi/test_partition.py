@@ -71,6 +71,16 @@ def test_model_that_needs_values_is_partitioned_by_parameters(pool, losses_alone
     )
 
 
+@pytest.mark.parametrize(
+    ("marked", "called", "expected"), [(0, 0, [6, 6]), (8, 0, [8, 4]), (0, 8, [8, 4])]
+)
+def test_recomputed_layers_count_by_what_they_keep(pool, marked, called, expected):
+    settings = config(microbatches=1, memory_weight=1.0)
+
+    # Of the two tensors that a layer keeps, its input and what tanh gives, the first is left.
+    assert pool(2).run("partition_jobs:layers_here", settings, marked, called) == expected
+
+
 def test_log_shows_the_assignment_and_how_even_it_is(pool):
     ranks = pool(2)
     ranks.run("partition_jobs:train", config(), 1, BATCH)

@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch.module_trees import module_tree, recompute_bytes
 from smdistributed.modelparallel.torch.trace_recorder import Rates
 from smdistributed.modelparallel.torch.tracing import (
     EndOfTrace,
     Trace,
     TraceOptions,
-    module_tree,
     trace_step,
 )
 from torch import nn
@@ -225,6 +225,25 @@ def test_tree_of_a_model_without_a_trace_is_whole() -> None:
 
     _runtime.assign_compat(tree, 2, 0.8).check_fits(tree, 2)
     assert len(tree) == len(list(model.modules()))
+
+
+def test_recomputed_modules_keep_their_inputs_and_run_once_more() -> None:
+    model = nn.Sequential(*(Block() for _ in range(12)))
+    trace = trace_step(model, step_of(model, torch.ones(4096, WIDTH)), TraceOptions("cpu"))
+
+    def on_first(memory_weight: float, *regions: list[nn.Module]) -> int:
+        """How many blocks are on the first of two partitions."""
+        tree = module_tree(model, trace, no_pins, regions)
+        partition_of = _runtime.assign_compat(tree, 2, memory_weight).partition_of
+        return sum(partition_of[str(number)] == 0 for number in range(12))
+
+    assert on_first(1.0) == on_first(0.0) == 6
+    assert on_first(1.0, *([block] for block in model[:8])) == 8, "each keeps one tensor, of two"
+    assert on_first(1.0, list(model[:6])) == 9, "they keep one together"
+    assert on_first(0.0, list(model[:6])) == 5, "each takes as long as four forwards, not three"
+    size = 4096 * WIDTH * 4
+    assert recompute_bytes(trace, [[model[0]], [model[1], model[2]]]) == 4 * size
+    assert recompute_bytes(trace, []) == 0
 
 
 def transformer() -> tuple[nn.Module, torch.Tensor]:

@@ -70,6 +70,44 @@ def train_noting(**options: Any) -> list[str]:
     return module.traced
 
 
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x).tanh().sin()
+
+
+class Recomputing(nn.Module):
+    """Twelve layers, of which the first are recomputed where they are called."""
+
+    def __init__(self, called: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(12))
+        self.called = called
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate(self.layers):
+            x = smp.checkpoint(layer, x) if number < self.called else layer(x)
+        return x
+
+
+@smp.step
+def square_step(model: Any, x: torch.Tensor) -> None:
+    model.backward(model(x).square().mean())
+
+
+def layers_here(marked: int, called: int) -> int:
+    """How many layers are on this rank: some recomputed by mark, or by call, on many rows."""
+    model = smp.DistributedModel(Recomputing(called), trace_memory_usage=True)
+    for layer in model.get_module().layers[:marked]:
+        smp.set_activation_checkpointing(layer)
+    square_step(model, torch.ones(4096, 8))
+    smp.barrier()
+    return sum(name.count(".") == 1 for name, _ in model.local_named_modules())
+
+
 def differ_by_rank() -> None:
     """Rank 1 builds a deeper model than rank 0."""
     model = smp.DistributedModel(make_model(lambda: Stack(4 + smp.rank())))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.ownership import Ownership
 
 _MARK = "_smp_activation_checkpointing"
+_CALLED = "_smp_checkpointed_in_trace"
 
 
 class Checkpointing(NamedTuple):
@@ -135,6 +136,24 @@ def checkpoint_sequential(
     return input
 
 
+# --- Before the partition is known ---
+
+
+def regions_of(root: nn.Module) -> list[list[nn.Module]]:
+    """What one recompute each will run, as far as it is known before modules are on partitions:
+    what is marked below ``root``, and what the trace saw a forward call so."""
+    regions = []
+    for module in root.modules():
+        if module.__dict__.pop(_CALLED, False):
+            regions.append([module])
+        if _MARK in module.__dict__:
+            how: Checkpointing = module.__dict__[_MARK]
+            row = list(module) if isinstance(module, nn.Sequential) else [module]
+            size = _group_size(how.strategy) or len(row)
+            regions += [row[first : first + size] for first in range(0, len(row), size)]
+    return regions
+
+
 # --- Where the partition is known ---
 
 
@@ -210,6 +229,9 @@ def _run(
     preserve_rng_state: bool,
 ) -> Any:
     """A region here or on its partition; without a region, ``first`` as it is."""
+    if state.is_tracing:
+        for module in region or []:
+            module.__dict__[_CALLED] = True
     if region is None or state.is_tracing or not model.partitioned:
         result = first(*args, **kwargs)
         for module in (region or [])[1:]:

@@ -32,6 +32,7 @@ from smdistributed.modelparallel.torch.marks import partition_of
 from smdistributed.modelparallel.torch.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
+from smdistributed.modelparallel.torch.module_trees import module_tree
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
@@ -45,7 +46,7 @@ from smdistributed.modelparallel.torch.tensor_replacement import (
     replace_marked,
 )
 from smdistributed.modelparallel.torch.tensor_states import axes_of
-from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions, module_tree
+from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions
 
 Hook = Callable[["DistributedModel", Any], None]
 

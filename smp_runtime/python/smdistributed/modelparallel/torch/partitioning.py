@@ -16,15 +16,16 @@ from torch import nn
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, ranks
+from smdistributed.modelparallel.torch.activation_checkpointing import regions_of
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPPartitionError
 from smdistributed.modelparallel.torch.log import info, warning
 from smdistributed.modelparallel.torch.marks import partition_of
+from smdistributed.modelparallel.torch.module_trees import module_tree, recompute_bytes
 from smdistributed.modelparallel.torch.precision import computing_type
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tracing import (
     Trace,
     TraceOptions,
-    module_tree,
     trace_step,
 )
 
@@ -86,8 +87,11 @@ def _decide_here(
         assignment.check_fits(registered, partitions)
         tree, summary = registered, f"Partition chosen: as {cfg.partition_file} has it"
     elif cfg.auto_partition:
-        tree = module_tree(module, _trace(module, run_step, options), partition_of)
-        assignment, summary = _assign_automatically(module, tree)
+        trace = _trace(module, run_step, options)
+        regions = regions_of(module)
+        tree = module_tree(module, trace, partition_of, regions)
+        once = recompute_bytes(trace, regions)
+        assignment, summary = _assign_automatically(module, tree, _capacity_bytes(once))
     else:
         tree = registered
         assignment = _runtime.assign_manual(tree, partitions, cfg.default_partition)
@@ -126,7 +130,7 @@ def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: Trace
 
 
 def _assign_automatically(
-    module: nn.Module, tree: _runtime.ModuleTree
+    module: nn.Module, tree: _runtime.ModuleTree, capacity_bytes: int
 ) -> tuple[_runtime.Assignment, str]:
     cfg, partitions = state.cfg, ranks.pp_size()
     if state.require_initialized("the partition").partitioner == "compat":
@@ -137,7 +141,7 @@ def _assign_automatically(
         partitions,
         memory_weight=cfg.memory_weight,
         state_factor=_state_factor(module),
-        capacity_bytes=_capacity_bytes(),
+        capacity_bytes=capacity_bytes,
         microbatches=cfg.microbatches,
         active_microbatches=cfg.active_microbatches,
         pipeline=cfg.pipeline,
@@ -163,12 +167,13 @@ def _state_factor(module: nn.Module) -> int:
     return kept + math.ceil(stepped / sharing)
 
 
-def _capacity_bytes() -> int:
-    """What a model may take of this rank's GPU; 0 without one."""
+def _capacity_bytes(once: int) -> int:
+    """What a model may take of this rank's GPU beside ``once``, needed for one recompute at a time;
+    0 without a GPU."""
     if not torch.cuda.is_available():
         return 0
     total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    return int(total * _USABLE_SHARE)
+    return max(1, int(total * _USABLE_SHARE) - once)
 
 
 def _read(path: Path) -> str:
