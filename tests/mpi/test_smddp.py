@@ -43,7 +43,7 @@ def test_ddp_and_fsdp2_train_on_it_as_on_gloo_with_forked_loaders() -> None:
 
 @functools.cache
 def all_reports() -> str:
-    outcome = run_alone(JOB, "faults")
+    outcome = run_alone("smddp_kill_jobs.py", "faults")
     assert outcome.code == 0, outcome.output
     return outcome.output
 

@@ -13,7 +13,7 @@ LACKS = lacks()
 
 
 @pytest.mark.skipif(bool(LACKS), reason=LACKS)
-def test_two_hosts_compute_and_train_as_one_does_and_name_the_rank_that_is_killed() -> None:
+def test_two_hosts_compute_and_train_as_one_does() -> None:
     with NetHosts(2) as hosts:
         outcomes = hosts.run([sys.executable, str(JOBS / "smddp_jobs.py"), "hosts"], ranks_each=2)
 
@@ -23,7 +23,20 @@ def test_two_hosts_compute_and_train_as_one_does_and_name_the_rank_that_is_kille
         for check in (*checks, "unasked", "splits", "forks", "callbacks", "as_gloo", "no_efa"):
             assert f"rank {rank}: {check} hold" in output, output
         assert f"rank {rank}: training hold" in output, output  # with gloo's losses, loaders forked
-    for rank in (0, 1, 2):  # rank 3, on the other host of ranks 0 and 1, was killed
-        assert outcomes[rank][0] == 0, outputs[rank]
-        assert "failed with smddp: " in outputs[rank], outputs[rank]
-        assert "rank 3" in outputs[rank].split("failed with smddp: ")[1], outputs[rank]
+        assert outcomes[rank][0] == 0, output
+
+
+@pytest.mark.skipif(bool(LACKS), reason=LACKS)
+@pytest.mark.parametrize("victim", [0, 1, 2, 3])
+def test_the_rank_that_is_killed_is_named_on_both_hosts(victim: int) -> None:
+    """Rank 0 has the job's store; 0 and 2 speak for their hosts."""
+    with NetHosts(2) as hosts:
+        command = [sys.executable, str(JOBS / "smddp_kill_jobs.py"), "host", str(victim)]
+        outcomes = hosts.run(command, ranks_each=2)
+
+    for rank, (code, output) in enumerate(outcomes):
+        if rank == victim:
+            assert code == -9, output
+            continue
+        assert code == 0, output
+        assert f"rank {victim}" in output.split("failed with smddp: ")[1], output
