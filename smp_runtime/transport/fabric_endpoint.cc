@@ -49,7 +49,7 @@ InfoPointer offers(const std::string& provider, const FabricSettings& settings) 
   hints->rx_attr->msg_order = order;
   hints->fabric_attr->prov_name = strdup(provider.c_str());
   const std::string& address = settings.address;
-  const bool over_ip = provider != "efa" && !address.empty();
+  const bool over_ip = provider != "efa" && provider != "shm" && !address.empty();
   fi_info* found = nullptr;
   const int result =
       fi_getinfo(kVersion, over_ip ? address.c_str() : nullptr, over_ip ? "0" : nullptr,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of groups over several hosts, in one process: libfabric over the loopback.
+// Collectives of groups over several hosts, in one process: libfabric over the loopback, and over
+// shared memory, whose provider knows no IP.
 #include <algorithm>
 #include <latch>
 
@@ -47,17 +48,18 @@ std::vector<float> expected_sum(const std::vector<std::string>& hosts, size_t co
 struct Case {
   std::vector<std::string> hosts;
   size_t count;
+  std::string provider = "tcp";
 };
 
 class BetweenHosts : public testing::TestWithParam<Case> {};
 
 TEST_P(BetweenHosts, SumsAreThoseOfHostsInOrderOnEveryRank) {
-  const auto& [hosts, count] = GetParam();
+  const auto& [hosts, count, provider] = GetParam();
   const int ranks = static_cast<int>(hosts.size());
   const std::vector<float> expected = expected_sum(hosts, count, count * sizeof(float) <= 64);
   const std::vector<float> shares = expected_sum(hosts, count * hosts.size(), false);
 
-  const auto errors = run_hosts(hosts, kSmallSlots, [&](Communicator& group) {
+  const auto job = [&](Communicator& group) {
     const std::vector<float> mine = values_of(group.rank(), count);
     for (int turn = 0; turn < 2; ++turn) {  // slots and notes of the turn before are used again
       std::vector<float> data = mine;
@@ -78,16 +80,17 @@ TEST_P(BetweenHosts, SumsAreThoseOfHostsInOrderOnEveryRank) {
     group.reduce_scatter(call_of(count), inputs, bytes_of(share), a_limit());
     const auto start = shares.begin() + static_cast<ptrdiff_t>(count) * group.rank();
     if (!std::equal(share.begin(), share.end(), start)) throw InternalError("reduce_scatter");
-  });
+  };
+  const auto errors = run_hosts(hosts, kSmallSlots, job, provider);
 
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
 TEST_P(BetweenHosts, EveryByteArrives) {
-  const auto& [hosts, count] = GetParam();
+  const auto& [hosts, count, provider] = GetParam();
   const int ranks = static_cast<int>(hosts.size());
 
-  const auto errors = run_hosts(hosts, kSmallSlots, [&](Communicator& group) {
+  const auto job = [&](Communicator& group) {
     const std::vector<float> mine = values_of(group.rank(), count);
     std::vector<std::vector<float>> all(hosts.size(), std::vector<float>(count));
     std::vector<Bytes> outputs;
@@ -123,7 +126,8 @@ TEST_P(BetweenHosts, EveryByteArrives) {
                      a_limit());
     if (received != all) throw InternalError("all_to_all");
     group.barrier(a_limit());
-  });
+  };
+  const auto errors = run_hosts(hosts, kSmallSlots, job, provider);
 
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
@@ -134,7 +138,9 @@ INSTANTIATE_TEST_SUITE_P(
     Groups, BetweenHosts,
     testing::Values(Case{{"a", "a", "b", "b"}, 0}, Case{{"a", "a", "b", "b"}, 16},
                     Case{{"a", "a", "b", "b"}, 17}, Case{{"a", "a", "b", "b"}, 100'003},
-                    Case{{"a", "b", "c", "a", "b", "c"}, 5003}, Case{{"a", "b", "b"}, 20'021}));
+                    Case{{"a", "b", "c", "a", "b", "c"}, 5003}, Case{{"a", "b", "b"}, 20'021},
+                    Case{{"a", "a", "b", "b"}, 100'003, "shm"},
+                    Case{{"a", "b", "c", "a", "b", "c"}, 5003, "shm"}));
 
 TEST(BetweenTwoHosts, SizesThatDifferAreAnErrorOnEveryRankThatNamesRanksAndShapes) {
   const auto errors = run_hosts({"a", "a", "b", "b"}, kSmallSlots, [&](Communicator& group) {

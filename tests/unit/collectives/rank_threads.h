@@ -69,10 +69,11 @@ class StoreOfThreads : public transport::KeyValueStore {
 };
 
 /// Runs `body` as one rank for each entry of `hosts`, which names its host. Messages between hosts
-/// go over the loopback. Returns what each threw, "" for nothing.
+/// go by a provider of libfabric within this machine. Returns what each threw, "" for nothing.
 inline std::vector<std::string> run_hosts(const std::vector<std::string>& hosts,
                                           const Tuning& tuning,
-                                          const std::function<void(Communicator&)>& body) {
+                                          const std::function<void(Communicator&)>& body,
+                                          const std::string& provider = "tcp") {
   StoreOfThreads store;
   std::vector<int> names(hosts.size());
   std::iota(names.begin(), names.end(), 0);
@@ -82,7 +83,7 @@ inline std::vector<std::string> run_hosts(const std::vector<std::string>& hosts,
     threads.emplace_back([&, rank] {
       const auto place = static_cast<size_t>(rank);
       try {
-        const Network network{.fabric = {.provider = "tcp"}, .interface = "lo"};
+        const Network network{.fabric = {.provider = provider}, .interface = "lo"};
         Communicator communicator(store, rank, names, hosts[place], tuning, network, a_limit());
         body(communicator);
         communicator.leave(a_limit());
