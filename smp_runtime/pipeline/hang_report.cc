@@ -5,8 +5,7 @@
 
 namespace smp::pipeline {
 
-std::string hang_report(const std::string& who, int64_t step, std::chrono::seconds waited,
-                        const Waits& waits, const std::function<std::string(int64_t)>& name_of) {
+std::string describe(const Waits& waits, const std::function<std::string(int64_t)>& name_of) {
   std::string text;
   for (const Waits::Call& call : waits.calls) {
     std::string route;
@@ -39,8 +38,21 @@ std::string hang_report(const std::string& who, int64_t step, std::chrono::secon
                         : "\n  for rank 0 of the pipeline group, which drives the step: do all "
                           "ranks of the group call the step the same number of times?";
   }
-  return fmt::format("step {}: {} waited {} s without progress:{}", step, who, waited.count(),
-                     text);
+  return text;
+}
+
+std::string hang_report(const std::string& who, int rank, int64_t step, std::chrono::seconds waited,
+                        const GroupWaits& waits) {
+  std::string text = fmt::format("step {}: {} waited {} s without progress:{}", step, who,
+                                 waited.count(), waits.at(static_cast<size_t>(rank)).value());
+  for (size_t other = 0; other < waits.size(); ++other) {
+    if (other == static_cast<size_t>(rank)) continue;
+    text += fmt::format("\nrank {} of the pipeline group {}", other,
+                        waits[other] ? "waits:" + *waits[other]
+                                     : "does not answer: it is lost, or runs a module or code "
+                                       "outside the step");
+  }
+  return text;
 }
 
 }  // namespace smp::pipeline

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank waits for when nothing has moved for its whole timeout, as the text of the error.
+// What the ranks of a pipeline group wait for when nothing has moved for a whole timeout, as the
+// text of the error.
 #pragma once
 
 #include <chrono>
@@ -33,9 +34,15 @@ struct Waits {
   bool driver = false;           ///< it is rank 0, which drives the step
 };
 
-/// `name_of` names what a call calls.
-[[nodiscard]] std::string hang_report(const std::string& who, int64_t step,
-                                      std::chrono::seconds waited, const Waits& waits,
-                                      const std::function<std::string(int64_t)>& name_of);
+/// A line each, behind a line end. `name_of` names what a call calls.
+[[nodiscard]] std::string describe(const Waits& waits,
+                                   const std::function<std::string(int64_t)>& name_of);
+
+/// By rank, what describe() said there; nothing for a rank that does not answer.
+using GroupWaits = std::vector<std::optional<std::string>>;
+
+/// `who` is rank `rank` of the pipeline group, and has waited for so long.
+[[nodiscard]] std::string hang_report(const std::string& who, int rank, int64_t step,
+                                      std::chrono::seconds waited, const GroupWaits& waits);
 
 }  // namespace smp::pipeline

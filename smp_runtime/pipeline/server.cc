@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/hang_inquiry.h"
 #include "smp_runtime/pipeline/hang_report.h"
 
 namespace smp::pipeline {
@@ -21,6 +22,9 @@ class RemoteFailure : public UserCodeError {
 
 /// How long a wait may go on without a look at signals.
 constexpr auto kInterruptInterval = std::chrono::seconds(1);
+
+/// How long a rank without progress waits for the answers of the others.
+constexpr auto kInquiryLimit = std::chrono::milliseconds(2000);
 
 /// A call has at most one forward and one backward, awaited at different times.
 Scheduler::WaitId wait_id(uint64_t call, Phase phase) {
@@ -217,7 +221,9 @@ void Server::handle(Envelope envelope) {
     peers_use_[envelope.source] = std::stod(envelope.body);
     return;
   }
-  if (envelope.step < step_) return;  // of a step that was aborted
+  if (envelope.kind == Kind::kInquiry) return answer_inquiry(transport_, envelope.source, waits());
+  if (envelope.kind == Kind::kAnswer) return;  // too late
+  if (envelope.step < step_) return;           // of a step that was aborted
   if (envelope.step > step_) {
     early_.push_back(std::move(envelope));
     return;
@@ -253,6 +259,8 @@ void Server::handle(Envelope envelope) {
           Work{.body = std::move(envelope.body), .payload = std::move(envelope.payload)});
       return;
     case Kind::kUse:
+    case Kind::kInquiry:
+    case Kind::kAnswer:
       return;
     case Kind::kAbort:
       if (values_.fetches_from()) {  // inside a task, which knows how to unwind
@@ -499,7 +507,7 @@ std::string Server::name_of(int64_t target) const {
   return options_.target_name ? options_.target_name(target) : fmt::format("target {}", target);
 }
 
-void Server::fail_as_hung() const {
+std::string Server::waits() const {
   Waits waits{
       .held = scheduler_.held(), .held_by_order = scheduler_.held_by_order(), .driver = driver()};
   for (const auto& [id, key] : scheduler_.waiting()) {
@@ -513,9 +521,16 @@ void Server::fail_as_hung() const {
     const int64_t target = parked.route[static_cast<size_t>(parked.hop)].target;
     waits.parked.push_back({parked.microbatch, target});
   }
-  throw HostError(hang_report(options_.name, step_,
+  return describe(waits, [this](int64_t target) { return name_of(target); });
+}
+
+void Server::fail_as_hung() {
+  Inquiry inquiry =
+      ask_group(transport_, step_, waits(), std::min(kInquiryLimit, options_.timeout));
+  aborted_ = std::move(inquiry.aborted);
+  throw HostError(hang_report(options_.name, transport_.rank(), step_,
                               std::chrono::duration_cast<std::chrono::seconds>(options_.timeout),
-                              waits, [this](int64_t target) { return name_of(target); }));
+                              inquiry.waits));
 }
 
 }  // namespace smp::pipeline

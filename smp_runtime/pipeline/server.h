@@ -184,8 +184,10 @@ class Server {
   /// learn of the goodbye first, by sending to it.
   std::optional<std::string> failure_told();
   void unwind();
-  /// Throws HostError that says what this rank waits for.
-  [[noreturn]] void fail_as_hung() const;
+  /// What this rank waits for, as a hang report has it.
+  [[nodiscard]] std::string waits() const;
+  /// Throws HostError that says what the ranks of the group wait for.
+  [[noreturn]] void fail_as_hung();
   [[nodiscard]] bool driver() const { return transport_.rank() == 0; }
 
   transport::Transport& transport_;

@@ -24,6 +24,8 @@ enum class Kind : uint8_t {
   kUse,             ///< all -> driver; body: the share of its last step that this rank computed
   kSend,            ///< caller -> holder of value `call`: send it to rank `caller`
   kValue,           ///< holder -> who will use value `call`
+  kInquiry,         ///< any -> all, behind a timeout: what do you wait for?
+  kAnswer,          ///< to it; body: the lines of a hang report
   kAbort,           ///< any -> all; body: why
 };
 

@@ -312,15 +312,26 @@ TEST(Server, FailureInTheBodyReachesAllRanks) {
 
 TEST(Server, SaysWhoWaitsForWhatWhenNothingMoves) {
   // Rank 1 never enters the step.
-  transport::LoopbackNetwork network(2);
-  const auto endpoint = network.endpoint(0);
+  transport::LoopbackNetwork network(3);
   const auto program = two_modules();
+  const auto endpoint = network.endpoint(0);
+  const auto other_endpoint = network.endpoint(2);
   ToyExecutor executor(program, 0);
+  ToyExecutor other_executor(program, 2);
   Server server(*endpoint, executor,
                 {.timeout = std::chrono::milliseconds(50),
                  .name = "rank 0",
                  .target_name = [](int64_t target) { return fmt::format("layer.{}", target); }});
+  Server other(*other_endpoint, other_executor, {.name = "rank 2"});
   executor.attach(server);
+  std::string told;
+  std::thread serving([&] {
+    try {
+      other.serve();
+    } catch (const UserCodeError& error) {
+      told = error.what();
+    }
+  });
 
   try {
     server.drive(
@@ -330,10 +341,14 @@ TEST(Server, SaysWhoWaitsForWhatWhenNothingMoves) {
           executor.run(0, 1, tape);
         },
         [] { return Work{}; });
-    FAIL() << "did not throw";
+    ADD_FAILURE() << "did not throw";
   } catch (const HostError& error) {
     EXPECT_THAT(error.what(), HasSubstr("microbatch 0 waits for the forward of layer.1 on rank 1"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 of the pipeline group does not answer"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 2 of the pipeline group waits:\n  for rank 0"));
   }
+  serving.join();
+  EXPECT_THAT(told, HasSubstr("rank 1 of the pipeline group does not answer"));
 }
 
 TEST(Server, NamesTheRankThatIsLost) {
