@@ -14,11 +14,13 @@
 
 namespace smp::pipeline::testing {
 
-/// Hands messages over late: a random time in front of some sends and receives.
+/// Hands messages over late: a random time in front of some sends and receives. One in many, by its
+/// seed, is late more often, and by milliseconds: as a rank looks for messages between any two of
+/// its runs, those are late, too.
 class SlowTransport : public transport::Transport {
  public:
   SlowTransport(std::unique_ptr<transport::Transport> inner, uint32_t seed)
-      : inner_(std::move(inner)), random_(seed) {}
+      : inner_(std::move(inner)), late_(seed % 256 == 0), random_(seed) {}
 
   [[nodiscard]] int rank() const override { return inner_->rank(); }
   [[nodiscard]] int size() const override { return inner_->size(); }
@@ -34,12 +36,13 @@ class SlowTransport : public transport::Transport {
  private:
   // By the holder of the baton only, so the generator needs no lock.
   void pause() {
-    if (random_() % 16 != 0) return;
-    std::this_thread::sleep_for(std::chrono::microseconds(random_() % kLongestMicros));
+    if (random_() % (late_ ? 4 : 16) != 0) return;
+    const uint32_t longest_micros = late_ ? 5000 : 200;
+    std::this_thread::sleep_for(std::chrono::microseconds(random_() % longest_micros));
   }
-  static constexpr uint32_t kLongestMicros = 200;
 
   std::unique_ptr<transport::Transport> inner_;
+  bool late_;
   std::mt19937 random_;
 };
 
