@@ -220,7 +220,7 @@ class GradientReducer::Core {
   }
 
   void await(c10d::Work& work) {
-    naming_group(*group_, kAveraging, [&] { work.wait(); });
+    collectives::await(*group_, kAveraging, work, parameters_[0].device().type());
   }
 
   /// The reduced bucket, averaged.
@@ -314,7 +314,7 @@ class GradientReducer::Core {
     at::Tensor tensor = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
     std::copy(order.begin(), order.end(), tensor.data_ptr<std::int64_t>());
     std::vector<at::Tensor> tensors{tensor.to(parameters_[0].device())};
-    naming_group(*group_, kAveraging, [&] { group_->broadcast(tensors)->wait(); });
+    await(*group_->broadcast(tensors));
     tensor = tensors[0].cpu();
     std::copy_n(tensor.data_ptr<std::int64_t>(), order.size(), order.begin());
   }

@@ -1,39 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 // What c10d throws when a rank of a group is gone names a connection; here it gets to name the
-// group.
+// rank.
 #pragma once
 
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/nccl_advice.h"
 
 namespace smp::collectives {
 
-/// What `call` returns: a part of `what`, a collective over `group`. Throws HostError where c10d
-/// reports a lost or silent rank; all other errors, such as those of user code, pass.
+/// Leaves this rank's number in the job where the others of the group look for it should it be
+/// lost. Each rank that makes a group does so.
+void leave_job_rank(const std::string& group_name, int job_rank);
+
+/// What to throw for a collective, `what`, over `group` that c10d gave up with `text`. Tells the
+/// other ranks of the group, whose collective then fails, too, and names those that do not answer
+/// within 3 s. The group is of no use any more.
+HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text);
+
+/// What `call` returns: a part of `what`, a collective over `group`. Throws group_failure() where
+/// c10d reports a lost or silent rank; all other errors, such as those of user code, pass.
 template <typename Call>
-decltype(auto) naming_group(const c10d::ProcessGroup& group, std::string_view what, Call&& call) {
-  const auto failed = [&](std::string_view text) {
-    return HostError(
-        "{} over {} of the job failed: one of them has ended or does not answer, and if it said "
-        "why, that is the cause; if it had fewer batches, drop the last ones of the others "
-        "(drop_last=True) or train inside model.join() ({}){}",
-        what, group.getGroupDesc(), text, transport::nccl_advice(text));
-  };
+decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Call&& call) {
   try {
     return call();
   } catch (const Error&) {
     throw;
   } catch (const c10::DistError& error) {
-    throw failed(error.what_without_backtrace());
+    throw group_failure(group, what, error.what_without_backtrace());
   } catch (const std::runtime_error& error) {  // Gloo's own
-    throw failed(error.what());
+    throw group_failure(group, what, error.what());
   }
 }
+
+/// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Over Gloo a
+/// rank may wait for one that has failed and not for the one that is lost: it looks each second
+/// whether that has happened.
+void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
+           c10::DeviceType device);
 
 }  // namespace smp::collectives

@@ -13,6 +13,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/collectives/gradient_reducer.h"
+#include "smp_runtime/collectives/group_failure.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/heap.h"
 #include "smp_runtime/pipeline/activation_store.h"
@@ -331,6 +332,9 @@ void bind_pipeline(py::module_& module) {
   module.def("broadcast_tensors", &collectives::broadcast_tensors, py::arg("group_name"),
              py::arg("tensors"), py::arg("root"), py::call_guard<py::gil_scoped_release>(),
              "Overwrites tensors with those of the group's rank `root`.");
+  module.def("leave_job_rank", &collectives::leave_job_rank, py::arg("group_name"),
+             py::arg("job_rank"), py::call_guard<py::gil_scoped_release>(),
+             "Lets errors of the others in a group name this rank.");
 }
 
 }  // namespace smp::python

@@ -95,7 +95,8 @@ template <typename Start>
 void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
-  collectives::naming_group(*group_, kWhat, [&] { start()->wait(); });
+  const auto work = collectives::naming_group(*group_, kWhat, start);
+  collectives::await(*group_, kWhat, *work, tensor.device().type());
   if (!throttled) return;
   const at::Device device = tensor.device();
   const auto over = std::make_shared<c10::Event>(device.type());

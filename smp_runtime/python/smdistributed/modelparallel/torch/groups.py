@@ -148,6 +148,7 @@ class Groups:
             group_desc=members,
         )
         assert isinstance(group, dist.ProcessGroup)  # this rank is a member
+        _runtime.leave_job_rank(group.group_name, self._rank)
         return group
 
 
