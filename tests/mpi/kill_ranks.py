@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills a rank of a training job at a random moment, again and again: kill_ranks.py TIMES SEED.
 
-Ranks are forked from this process, two partitions times two replicas, four partitions and four
-replicas by turns, and no launcher watches them: when one is killed, the others have to end by
-themselves, in time, and each with an error that names the rank it lost. Prints "killed N times".
+Ranks are forked from this process, two partitions times two replicas, four partitions, four
+replicas and ranks that add up norms by turns, and no launcher watches them: when one is killed, the
+others have to end by themselves, in time, and each with an error that names the rank it lost.
+Prints "killed N times".
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ SETTINGS = {
     "auto_partition": False,
     "default_partition": 0,
 }
-PARTITIONS = (2, 4, 1)
+#: How many partitions, and whether ranks do nothing but add up the norm of their gradients.
+JOBS = ((2, False), (4, False), (1, False), (4, True))
 END_SECONDS = 30
 START_SECONDS = 120
 
@@ -52,7 +54,7 @@ def train_step(model, batch):
     return loss
 
 
-def train(rank: int, partitions: int, folder: str, tell: Connection) -> None:
+def train(rank: int, partitions: int, only_norms: bool, folder: str, tell: Connection) -> None:
     # Through a file, not a port: no other process can have taken it.
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS
@@ -65,18 +67,28 @@ def train(rank: int, partitions: int, folder: str, tell: Connection) -> None:
         smp.set_partition(layer, index % partitions)
     model = smp.DistributedModel(layers)
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1e-3))
-    while True:
+
+    def step() -> None:
         optimizer.zero_grad()
         train_step(model, torch.randn(8, WIDTH))
         optimizer.step()
+
+    step()
+    while True:
+        if only_norms:
+            smp.clip_grad_norm_(model.parameters(), 1.0)
+        else:
+            step()
         tell.send("step")
 
 
-def rank_process(rank: int, partitions: int, folder: str, tell: Connection) -> None:
+def rank_process(
+    rank: int, partitions: int, only_norms: bool, folder: str, tell: Connection
+) -> None:
     """Never returns; its last word is why it ended."""
     text = "its function returned"
     try:
-        train(rank, partitions, folder, tell)
+        train(rank, partitions, only_norms, folder, tell)
     except BaseException:
         text = traceback.format_exc()
     try:
@@ -85,7 +97,7 @@ def rank_process(rank: int, partitions: int, folder: str, tell: Connection) -> N
         os._exit(1)  # as a script that fails: no goodbye is owed
 
 
-def kill_one(generator: random.Random, partitions: int) -> None:
+def kill_one(generator: random.Random, partitions: int, only_norms: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         ranks: dict[int, int] = {}
         ears: list[Connection] = []
@@ -93,7 +105,7 @@ def kill_one(generator: random.Random, partitions: int) -> None:
             hear, tell = Pipe(duplex=False)
             child = os.fork()
             if child == 0:
-                rank_process(rank, partitions, folder, tell)
+                rank_process(rank, partitions, only_norms, folder, tell)
             tell.close()
             ears.append(hear)
             ranks[rank] = child
@@ -113,6 +125,8 @@ def kill_one(generator: random.Random, partitions: int) -> None:
         for rank, text in enumerate(last_words):
             if rank != victim:
                 expected = names_of_the_lost(rank, victim, places)
+                if only_norms:
+                    expected = {f"lost the connection to rank {victim}:"}
                 assert blamed(text) in expected, f"rank {rank} of {victim}, {expected}: {text}"
 
 
@@ -138,7 +152,10 @@ def blamed(text: str) -> str:
     has two answers."""
     if "SMPConnectionError: " not in text and "SMPStepError: " not in text:
         return ""
-    pattern = r"rank \d+ of the pipeline group is lost|of the job failed: rank \d+ has ended"
+    pattern = (
+        r"rank \d+ of the pipeline group is lost|of the job failed: rank \d+ has ended|"
+        r"lost the connection to rank \d+:"
+    )
     found = set(re.findall(pattern, text))
     return found.pop() if len(found) == 1 else ""
 
@@ -164,7 +181,7 @@ def main() -> None:
     # The first optimizer of a process imports for a second: here, and not in each forked rank.
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1)
     for number in range(times):
-        kill_one(generator, PARTITIONS[number % len(PARTITIONS)])
+        kill_one(generator, *JOBS[number % len(JOBS)])
     print(f"killed {times} times")
 
 

@@ -19,8 +19,9 @@ from smdistributed.modelparallel.torch.stores import Store
 #: [s] Whoever served the store ended first. A launcher reports the exit code of the first rank that
 #: it sees end, and ends the others: those that follow leave it the time.
 _HEAD_START = 3.0
-#: Ranks whose collective failed learn of it, and say so, within this time of each other.
-_SIGNS = timedelta(seconds=3)
+#: Ranks whose collective failed learn of it, and say so, within this time of each other: those that
+#: wait look for it so often.
+_SIGNS, _LOOK = timedelta(seconds=3), timedelta(seconds=1)
 
 
 class Meetings:
@@ -90,7 +91,8 @@ class Meetings:
 
         The store hears of it only where it fails or takes half of ``timeout``: then each rank
         leaves a sign that it came, and a rank that fails looks whose are missing. At half the time
-        already, so that those that came late and wait still are not taken for absent.
+        already, and where another rank has failed, so that those that came late, or wait for one
+        that failed, are not taken for absent.
 
         Raises SMPCommTimeoutError, and SMPConnectionError where it failed before that time. On a
         GPU nobody waits here: NCCL's watchdog ends the process.
@@ -103,13 +105,7 @@ class Meetings:
             work.wait()  # on the stream alone; with a limit this thread would wait for the GPU
             return
         try:
-            try:
-                work.wait(self.timeout / 2)
-            except RuntimeError:
-                if work.is_completed():
-                    raise
-                self._sign(key)
-                work.wait()  # as long as the group has it
+            self._finish(work, key)
         except RuntimeError as error:
             in_time = time.monotonic() - began < self.timeout.total_seconds()
             ranks = dist.get_process_group_ranks(group)
@@ -127,6 +123,22 @@ class Meetings:
             f"{str(error).splitlines()[0]}"
         )
 
+    def _finish(self, work: dist.Work, key: str) -> None:
+        """Waits as long as the group does, unless another rank has seen it fail."""
+        signs_at = time.monotonic() + self.timeout.total_seconds() / 2
+        while True:
+            try:
+                work.wait(min(_LOOK, self.timeout / 2))
+                return
+            except RuntimeError:
+                if work.is_completed():
+                    raise
+            with self._connection():
+                if self._store.check([f"{key}/failed"]):
+                    raise RuntimeError("another rank has seen it fail")
+            if time.monotonic() >= signs_at:
+                self._sign(key)
+
     def _sign(self, key: str) -> None:
         with self._connection():
             self._store.set(f"{key}/{self._rank}", "")
@@ -134,6 +146,7 @@ class Meetings:
     def _without_sign(self, key: str, ranks: list[int]) -> list[int]:
         self._sign(key)
         with self._connection():
+            self._store.set(f"{key}/failed", "")
             if self._appear([f"{key}/{rank}" for rank in ranks], _SIGNS):
                 return []
             return [rank for rank in ranks if not self._store.check([f"{key}/{rank}"])]
