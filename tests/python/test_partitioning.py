@@ -43,6 +43,6 @@ def test_optimizer_state_counts_as_far_as_it_is_a_rank_s_own(
     for shares in (False, True):
         smp.state.cfg.shard_optimizer_state = shares
         with pytest.raises(InterruptedError):
-            partitioning._assign_automatically(module, None)
+            partitioning._assign_automatically(module, None, 0)
 
     assert told == [alone, sharded]
