@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "smp_runtime/transport/group_backend.h"
 #include "smp_runtime/transport/nccl_advice.h"
 
 namespace smp::collectives {
@@ -23,10 +24,6 @@ constexpr std::chrono::milliseconds kAnswer{3000};
 constexpr std::chrono::milliseconds kLook{1000};
 
 std::string key_of(std::string_view kind, int rank) { return fmt::format("{}{}", kind, rank); }
-
-bool is_gloo(c10d::ProcessGroup& group, c10::DeviceType device) {
-  return group.getBackend(device)->getBackendName() == "gloo";
-}
 
 bool has_failed(const c10d::ProcessGroup& group) {
   try {
@@ -88,7 +85,7 @@ HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::s
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
            c10::DeviceType device) {
   naming_group(group, what, [&] {
-    if (!is_gloo(group, device)) {
+    if (!transport::is_gloo(group, device)) {
       work.wait();
       return;
     }

@@ -15,6 +15,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
+#include "smp_runtime/transport/group_backend.h"
 
 namespace smp::sharding {
 namespace {
@@ -37,10 +38,6 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 std::int64_t mark_of(std::span<const int> units) {
   const auto* bytes = reinterpret_cast<const char*>(units.data());
   return static_cast<std::int64_t>(fnv1a({bytes, units.size_bytes()}));
-}
-
-bool is_gloo(c10d::ProcessGroup& group, at::DeviceType device) {
-  return group.getBackend(device)->getBackendName() == "gloo";
 }
 
 c10::intrusive_ptr<c10d::Work> gather_bytes(c10d::ProcessGroup& group, const at::Tensor& full,
@@ -94,7 +91,7 @@ ShardExchange::Pending ShardExchange::announce(std::span<const int> units, Excha
     word[4] = mark_of(units);
   }
   pending.words_ = at::empty({degree() * kWords}, at::kLong);
-  if (is_gloo(*words_, at::kCPU)) {
+  if (transport::is_gloo(*words_, at::kCPU)) {
     // Straight to everybody: in a ring each word would queue behind what hosts send meanwhile, once
     // a step of the ring.
     std::vector<std::int64_t> equal;
@@ -114,7 +111,8 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
   if (!across_) {
     // Of gloo, a gather into memory that it also reads is nothing to rely on.
-    const bool apart = !shard.is_alias_of(full) || !is_gloo(*shards_, full.device().type());
+    const bool apart =
+        !shard.is_alias_of(full) || !transport::is_gloo(*shards_, full.device().type());
     if (!apart) pending.input_ = shard.clone();
     pending.work_ = gather_bytes(*shards_, full, pending.input_);
     return pending;
@@ -132,7 +130,7 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   pending.sum_type_ = sum_type;
   traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
   const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4;
-  if (wide && !is_gloo(*shards_, contributions.device().type())) {
+  if (wide && !transport::is_gloo(*shards_, contributions.device().type())) {
     pending.output_ = at::empty({contributions.size(1)}, contributions.options());
     pending.work_ = shards_->_reduce_scatter_base(pending.output_, pending.input_);
     return pending;
