@@ -77,7 +77,8 @@ def module_tree(
 
     def add(module: nn.Module, parent: int, inside: bool = False) -> None:
         seen = trace.seen.get(module)
-        kept, time_ns = _costs(seen, trace.memory_usage)
+        kept = _activation_bytes(seen, trace.memory_usage)
+        time_ns = seen.time_ns if seen else 0
         if inside or module in recomputed:
             kept = seen.input_bytes if seen and not inside and module in keeps_input else 0
             time_ns = time_ns * 4 // 3  # a backward takes two forwards, and now one more
@@ -126,14 +127,13 @@ def recompute_bytes(trace: Trace, regions: Regions) -> int:
 
     def bytes_of(region: Sequence[nn.Module]) -> int:
         parts = (part for module in region for part in module.modules())
-        return sum(_costs(trace.seen.get(part), trace.memory_usage)[0] for part in parts)
+        return sum(_activation_bytes(trace.seen.get(part), trace.memory_usage) for part in parts)
 
     return max(map(bytes_of, regions), default=0)
 
 
-def _costs(seen: Seen | None, measured: bool) -> tuple[int, int]:
-    """Activations [bytes] and forward [ns] of one module, without its children's."""
+def _activation_bytes(seen: Seen | None, measured: bool) -> int:
+    """Of one module, without its children's."""
     if seen is None:
-        return 0, 0
-    own_output = max(0, seen.output_bytes - seen.child_output_bytes)
-    return seen.saved_bytes if measured else own_output, seen.time_ns
+        return 0
+    return seen.saved_bytes if measured else max(0, seen.output_bytes - seen.child_output_bytes)
