@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -138,6 +139,7 @@ class Meetings:
                     raise RuntimeError("another rank has seen it fail")
             if time.monotonic() >= signs_at:
                 self._sign(key)
+                signs_at = math.inf
 
     def _sign(self, key: str) -> None:
         with self._connection():
