@@ -19,8 +19,8 @@ void tell(transport::Transport& transport, int rank, Envelope envelope) {
 
 }  // namespace
 
-Inquiry ask_group(transport::Transport& transport, int64_t step, const std::string& own,
-                  std::chrono::milliseconds limit) {
+Inquiry ask_group(transport::Transport& transport, BodyTable& bodies, int64_t step,
+                  const std::string& own, std::chrono::milliseconds limit) {
   Inquiry inquiry{.waits = GroupWaits(static_cast<size_t>(transport.size())), .aborted = {}};
   const int rank = transport.rank();
   inquiry.waits[static_cast<size_t>(rank)] = own;
@@ -38,6 +38,7 @@ Inquiry ask_group(transport::Transport& transport, int64_t step, const std::stri
     }
     if (!message) break;
     Envelope envelope = decode(std::move(*message));
+    bodies.restore(envelope);
     if (envelope.kind == Kind::kInquiry) {
       answer_inquiry(transport, envelope.source, own);
     } else if (envelope.kind == Kind::kAnswer) {

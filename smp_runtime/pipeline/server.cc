@@ -8,28 +8,14 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/pipeline/hang_inquiry.h"
-#include "smp_runtime/pipeline/hang_report.h"
 
 namespace smp::pipeline {
 namespace {
 
 using transport::Clock;
 
-/// The failure of another rank, which has told all ranks of it.
-class RemoteFailure : public UserCodeError {
-  using UserCodeError::UserCodeError;
-};
-
 /// How long a wait may go on without a look at signals.
 constexpr auto kInterruptInterval = std::chrono::seconds(1);
-
-/// How long a rank without progress waits for the answers of the others.
-constexpr auto kInquiryLimit = std::chrono::milliseconds(2000);
-
-/// A call has at most one forward and one backward, awaited at different times.
-Scheduler::WaitId wait_id(uint64_t call, Phase phase) {
-  return call * 2 + (phase == Phase::kBackward ? 1 : 0);
-}
 
 }  // namespace
 
@@ -43,6 +29,7 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
           options_.thread_setup),
       step_order_(options_.schedule, options_.active_microbatches, options_.deterministic,
                   transport.size()),
+      bodies_(transport.size()),
       timeline_(options_.timeline),
       values_(transport.rank(), [this](int destination, Envelope envelope) {
         send(destination, std::move(envelope));
@@ -162,7 +149,7 @@ void Server::loop(const Over& over) {
     while (result_ == nullptr) {
       auto message = transport_.receive(Clock::time_point::min());
       if (!message) break;
-      handle(decode(std::move(*message)));
+      handle(opened(std::move(*message)));
     }
     const bool ended = over();
     // A body that ended on this rank; its task has, too, by now.
@@ -197,7 +184,7 @@ void Server::wait_for_message() {
   // Time is no proof: in a group whose order is shared, everybody may be waiting for one slow rank.
   if (begun_ && scheduler_.held_by_order() && !options_.shared_order) {
     if (auto message = receive(Clock::now() + patience_)) {
-      handle(decode(std::move(*message)));
+      handle(opened(std::move(*message)));
     } else {
       drop_order();
     }
@@ -206,7 +193,7 @@ void Server::wait_for_message() {
   const auto deadline = Clock::now() + options_.timeout;
   while (true) {
     if (auto message = receive(std::min(deadline, Clock::now() + kInterruptInterval))) {
-      handle(decode(std::move(*message)));
+      handle(opened(std::move(*message)));
       return;
     }
     if (Clock::now() >= deadline) fail_as_hung();
@@ -215,6 +202,12 @@ void Server::wait_for_message() {
 }
 
 // --- Messages ---
+
+Envelope Server::opened(transport::Message message) {
+  Envelope envelope = decode(std::move(message));
+  bodies_.restore(envelope);
+  return envelope;
+}
 
 void Server::handle(Envelope envelope) {
   if (envelope.kind == Kind::kUse) {  // of a step that has ended
@@ -325,89 +318,27 @@ void Server::pass_on(Envelope request, Work result) {
   send(caller, std::move(request));
 }
 
-void Server::finish_reply(Envelope envelope) {
-  const Phase phase = envelope.kind == Kind::kForwardReply ? Phase::kForward : Phase::kBackward;
-  const Scheduler::WaitId id = wait_id(envelope.call, phase);
-  replies_[id] = {.body = std::move(envelope.body), .payload = std::move(envelope.payload)};
-  const Scheduler::Progress progress{.visit = envelope.visit, .ranks = envelope.ranks};
-  SMP_CHECK(scheduler_.complete(id, progress), "an unexpected reply from rank {}", envelope.source);
-}
-
-// --- Calls from tasks ---
-
-Work Server::request(Kind kind, const Route& route, uint64_t call, Work work, DirectValues direct) {
-  SMP_CHECK(!route.empty(), "a call through no module");
-  const TaskKey& task = scheduler_.current();
-  const bool forward = kind == Kind::kForward;
-  const Phase phase = forward ? Phase::kForward : Phase::kBackward;
-  const Scheduler::WaitId id = wait_id(call, phase);
-  awaited_[id] = {.route = route, .phase = phase};
-  send(forward ? route.front().owner : route.back().owner,
-       {.kind = kind,
-        .microbatch = task.microbatch,
-        .call = call,
-        .depth = task.depth + 1,
-        .visit = task.visit + 1,
-        .ranks = task.ranks,
-        .caller = transport_.rank(),
-        .hop = forward ? 0 : static_cast<int>(route.size()) - 1,
-        .route = route,
-        .takes = std::move(direct.takes),
-        .exports = std::move(direct.exports),
-        .body = std::move(work.body),
-        .payload = std::move(work.payload)});
-  scheduler_.wait(id);
-  awaited_.erase(id);
-  return std::move(replies_.extract(id).mapped());
-}
-
-Server::Reply Server::call(const Route& route, Work work, DirectValues direct) {
-  const uint64_t call = new_id();
-  return {.call = call,
-          .work = request(Kind::kForward, route, call, std::move(work), std::move(direct))};
-}
-
-Work Server::call_backward(const Route& route, uint64_t call, Work gradients, DirectValues direct) {
-  return request(Kind::kBackward, route, call, std::move(gradients), std::move(direct));
-}
-
-void Server::send_value(int holder, ValueId id, int destination) {
-  values_.ask(holder, id, destination, scheduler_.current().microbatch);
-}
-
-std::shared_ptr<transport::Payload> Server::fetch(int holder, ValueId id) {
-  values_.begin_fetch(holder, id, scheduler_.current().microbatch);
-  const auto deadline = Clock::now() + options_.timeout;
-  while (true) {
-    if (auto value = values_.fetched()) return value;
-    auto message = transport_.receive(deadline);
-    if (!message) fail_as_hung();
-    handle(decode(std::move(*message)));
+void Server::drop_order() {
+  if (options_.shared_order) {
+    throw UserCodeError(
+        "step {} of {} does not call the modules that the recorded step of its kind called, so the "
+        "ranks of a tensor-parallel group cannot keep one order of work; give each way through the "
+        "model a function of its own with smp.step, or set active_microbatches to 1 and pipeline "
+        "to interleaved",
+        step_, options_.name);
   }
-}
-
-void Server::enter_backward() {
-  if (!scheduler_.in_task()) return;
-  if (options_.schedule == Schedule::kSimple) {
-    scheduler_.yield(Phase::kBackward);  // behind the forwards of the other microbatches
+  scheduler_.drop_order();
+  if (driver()) {
+    step_order_.diverged();
   } else {
-    scheduler_.enter(Phase::kBackward);  // the rank of the last module may be waiting for it
+    tell_driver({.kind = Kind::kTrail});  // it plans anew
   }
-}
-
-int64_t Server::microbatch() const {
-  return scheduler_.in_task() ? scheduler_.current().microbatch : inline_microbatch_;
-}
-
-double Server::group_use() const {
-  double sum = last_step_.computed_share();
-  for (const auto& [rank, use] : peers_use_) sum += use;
-  return sum / static_cast<double>(1 + peers_use_.size());
 }
 
 void Server::send(int destination, Envelope envelope) {
   envelope.step = step_;
   envelope.drops = values_.take_drops(destination);
+  bodies_.shorten(destination, envelope);
   timeline_.sent(envelope);
   try {
     transport_.send(destination, encode(std::move(envelope)));
@@ -429,108 +360,6 @@ void Server::tell_driver(Envelope envelope) {
   } catch (const HostError&) {
     // It ended the step without a need of this rank and left the job, or else receive() says why.
   }
-}
-
-void Server::drop_order() {
-  if (options_.shared_order) {
-    throw UserCodeError(
-        "step {} of {} does not call the modules that the recorded step of its kind called, so the "
-        "ranks of a tensor-parallel group cannot keep one order of work; give each way through the "
-        "model a function of its own with smp.step, or set active_microbatches to 1 and pipeline "
-        "to interleaved",
-        step_, options_.name);
-  }
-  scheduler_.drop_order();
-  if (driver()) {
-    step_order_.diverged();
-  } else {
-    tell_driver({.kind = Kind::kTrail});  // it plans anew
-  }
-}
-
-// --- Failure ---
-
-void Server::guarded(const std::function<void()>& step) {
-  try {
-    step();
-  } catch (const RemoteFailure&) {
-    unwind();
-    throw;
-  } catch (...) {
-    const std::exception_ptr error = std::current_exception();
-    if (const auto cause = aborted_ ? aborted_ : failure_told()) {
-      unwind();
-      throw RemoteFailure(*cause);
-    }
-    const std::string text =
-        fmt::format("{} failed in step {}:\n{}", options_.name, step_, executor_.describe(error));
-    for (int peer = 0; peer < transport_.size(); ++peer) {
-      if (peer == transport_.rank()) continue;
-      try {
-        send(peer, {.kind = Kind::kAbort, .body = text});
-      } catch (const HostError&) {
-        // That peer is gone already.
-      }
-    }
-    unwind();
-    std::rethrow_exception(error);
-  }
-}
-
-std::optional<std::string> Server::failure_told() {
-  if (!send_failed_) return std::nullopt;
-  try {
-    while (auto message = transport_.receive(Clock::time_point::min())) {
-      Envelope envelope = decode(std::move(*message));
-      if (envelope.kind == Kind::kAbort && envelope.step == step_) return envelope.body;
-      if (envelope.step > step_) early_.push_back(std::move(envelope));
-    }
-  } catch (const HostError&) {
-    // All is read: there is no more to know than that a peer has left.
-  }
-  return std::nullopt;
-}
-
-void Server::unwind() {
-  send_failed_ = false;
-  scheduler_.cancel_all();
-  awaited_.clear();
-  replies_.clear();
-  values_.clear();
-  aborted_.reset();
-  result_.reset();
-  executor_.release(-1);
-}
-
-std::string Server::name_of(int64_t target) const {
-  if (target < 0) return "step";
-  return options_.target_name ? options_.target_name(target) : fmt::format("target {}", target);
-}
-
-std::string Server::waits() const {
-  Waits waits{
-      .held = scheduler_.held(), .held_by_order = scheduler_.held_by_order(), .driver = driver()};
-  for (const auto& [id, key] : scheduler_.waiting()) {
-    const auto found = awaited_.find(id);
-    if (found == awaited_.end()) continue;
-    waits.calls.push_back({key.microbatch, found->second.phase, found->second.route});
-  }
-  waits.tensor_of = values_.fetches_from();
-  for (const Envelope& parked : values_.waiting()) {
-    if (parked.route.empty()) continue;
-    const int64_t target = parked.route[static_cast<size_t>(parked.hop)].target;
-    waits.parked.push_back({parked.microbatch, target});
-  }
-  return describe(waits, [this](int64_t target) { return name_of(target); });
-}
-
-void Server::fail_as_hung() {
-  Inquiry inquiry =
-      ask_group(transport_, step_, waits(), std::min(kInquiryLimit, options_.timeout));
-  aborted_ = std::move(inquiry.aborted);
-  throw HostError(hang_report(options_.name, transport_.rank(), step_,
-                              std::chrono::duration_cast<std::chrono::seconds>(options_.timeout),
-                              inquiry.waits));
 }
 
 }  // namespace smp::pipeline

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/body_table.h"
 #include "smp_runtime/pipeline/scheduler.h"
 #include "smp_runtime/pipeline/step_order.h"
 #include "smp_runtime/pipeline/timeline.h"
@@ -89,6 +91,11 @@ struct ServerOptions {
   TimelineOptions timeline;
 };
 
+/// The failure of another rank, which has told all ranks of it.
+class RemoteFailure : public UserCodeError {
+  using UserCodeError::UserCodeError;
+};
+
 class Server {
  public:
   /// `transport` and `executor` must outlive the server.
@@ -153,6 +160,8 @@ class Server {
   void begin_step(const std::string& kind, int64_t microbatches);
   void follow(const RankOrder& order);
   void run_body(int64_t microbatch, const std::function<void(int64_t)>& body);
+  /// Every message that arrives, in that order.
+  [[nodiscard]] Envelope opened(transport::Message message);
   void handle(Envelope envelope);
   /// Begins what a message asks for: the values that it takes are here.
   void take_up(Envelope envelope);
@@ -195,6 +204,7 @@ class Server {
   const ServerOptions options_;
   Scheduler scheduler_;
   StepOrder step_order_;  ///< the driver's
+  BodyTable bodies_;
   Timeline timeline_;
   StepUse last_step_;
   std::map<int, double> peers_use_;  ///< the driver's: by rank

@@ -25,6 +25,7 @@ struct Header {
   uint32_t takes;
   uint32_t exports;
   uint32_t drops;
+  int32_t number;
   Kind kind;
 };
 struct WireHop {
@@ -65,6 +66,7 @@ transport::Message encode(Envelope envelope) {
   header.takes = static_cast<uint32_t>(envelope.takes.size());
   header.exports = static_cast<uint32_t>(envelope.exports.size());
   header.drops = static_cast<uint32_t>(envelope.drops.size());
+  header.number = envelope.number;
   header.kind = envelope.kind;
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   for (const Hop& hop : envelope.route) {
@@ -113,6 +115,7 @@ Envelope decode(transport::Message message) {
           .exports = std::move(exports),
           .drops = std::move(drops),
           .body = message.bytes.substr(at),
+          .number = header.number,
           .payload = std::move(message.payload),
           .source = message.source};
 }

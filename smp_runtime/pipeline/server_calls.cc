@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that tasks of this rank make, and their replies.
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/server.h"
+
+namespace smp::pipeline {
+namespace {
+
+using transport::Clock;
+
+/// A call has at most one forward and one backward, awaited at different times.
+Scheduler::WaitId wait_id(uint64_t call, Phase phase) {
+  return call * 2 + (phase == Phase::kBackward ? 1 : 0);
+}
+
+}  // namespace
+
+Work Server::request(Kind kind, const Route& route, uint64_t call, Work work, DirectValues direct) {
+  SMP_CHECK(!route.empty(), "a call through no module");
+  const TaskKey& task = scheduler_.current();
+  const bool forward = kind == Kind::kForward;
+  const Phase phase = forward ? Phase::kForward : Phase::kBackward;
+  const Scheduler::WaitId id = wait_id(call, phase);
+  awaited_[id] = {.route = route, .phase = phase};
+  send(forward ? route.front().owner : route.back().owner,
+       {.kind = kind,
+        .microbatch = task.microbatch,
+        .call = call,
+        .depth = task.depth + 1,
+        .visit = task.visit + 1,
+        .ranks = task.ranks,
+        .caller = transport_.rank(),
+        .hop = forward ? 0 : static_cast<int>(route.size()) - 1,
+        .route = route,
+        .takes = std::move(direct.takes),
+        .exports = std::move(direct.exports),
+        .body = std::move(work.body),
+        .payload = std::move(work.payload)});
+  scheduler_.wait(id);
+  awaited_.erase(id);
+  return std::move(replies_.extract(id).mapped());
+}
+
+Server::Reply Server::call(const Route& route, Work work, DirectValues direct) {
+  const uint64_t call = new_id();
+  return {.call = call,
+          .work = request(Kind::kForward, route, call, std::move(work), std::move(direct))};
+}
+
+Work Server::call_backward(const Route& route, uint64_t call, Work gradients, DirectValues direct) {
+  return request(Kind::kBackward, route, call, std::move(gradients), std::move(direct));
+}
+
+void Server::send_value(int holder, ValueId id, int destination) {
+  values_.ask(holder, id, destination, scheduler_.current().microbatch);
+}
+
+std::shared_ptr<transport::Payload> Server::fetch(int holder, ValueId id) {
+  values_.begin_fetch(holder, id, scheduler_.current().microbatch);
+  const auto deadline = Clock::now() + options_.timeout;
+  while (true) {
+    if (auto value = values_.fetched()) return value;
+    auto message = transport_.receive(deadline);
+    if (!message) fail_as_hung();
+    handle(opened(std::move(*message)));
+  }
+}
+
+void Server::enter_backward() {
+  if (!scheduler_.in_task()) return;
+  if (options_.schedule == Schedule::kSimple) {
+    scheduler_.yield(Phase::kBackward);  // behind the forwards of the other microbatches
+  } else {
+    scheduler_.enter(Phase::kBackward);  // the rank of the last module may be waiting for it
+  }
+}
+
+int64_t Server::microbatch() const {
+  return scheduler_.in_task() ? scheduler_.current().microbatch : inline_microbatch_;
+}
+
+double Server::group_use() const {
+  double sum = last_step_.computed_share();
+  for (const auto& [rank, use] : peers_use_) sum += use;
+  return sum / static_cast<double>(1 + peers_use_.size());
+}
+
+void Server::finish_reply(Envelope envelope) {
+  const Phase phase = envelope.kind == Kind::kForwardReply ? Phase::kForward : Phase::kBackward;
+  const Scheduler::WaitId id = wait_id(envelope.call, phase);
+  replies_[id] = {.body = std::move(envelope.body), .payload = std::move(envelope.payload)};
+  const Scheduler::Progress progress{.visit = envelope.visit, .ranks = envelope.ranks};
+  SMP_CHECK(scheduler_.complete(id, progress), "an unexpected reply from rank {}", envelope.source);
+}
+
+}  // namespace smp::pipeline

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/pipeline/body_table.h"
+
+#include <random>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::pipeline {
+namespace {
+
+constexpr int kSender = 0;
+constexpr int kReceiver = 1;
+
+class BodyTableTest : public ::testing::Test {
+ protected:
+  /// What lies on the wire of a message with this body.
+  transport::Message sent(std::string body, Kind kind = Kind::kForward) {
+    Envelope envelope{.kind = kind, .body = std::move(body)};
+    ours_.shorten(kReceiver, envelope);
+    return encode(std::move(envelope));
+  }
+  std::string received(transport::Message message) {
+    message.source = kSender;
+    Envelope envelope = decode(std::move(message));
+    theirs_.restore(envelope);
+    return envelope.body;
+  }
+  std::string carried(std::string body, Kind kind = Kind::kForward) {
+    return received(sent(std::move(body), kind));
+  }
+
+  BodyTable ours_{2};
+  BodyTable theirs_{2};
+};
+
+TEST_F(BodyTableTest, ABodyTravelsOnce) {
+  const std::string body(500, 'b');
+  transport::Message first = sent(body);
+  transport::Message second = sent(body);
+
+  EXPECT_EQ(second.bytes.size() + body.size(), first.bytes.size());
+  EXPECT_EQ(received(std::move(first)), body);
+  EXPECT_EQ(received(std::move(second)), body);
+}
+
+TEST_F(BodyTableTest, EachDestinationHasATableOfItsOwn) {
+  Envelope envelope{.kind = Kind::kForward, .body = std::string(100, 'b')};
+  BodyTable table(3);
+  Envelope to_first = envelope;
+  Envelope to_second = envelope;
+  table.shorten(1, to_first);
+  table.shorten(2, to_second);
+
+  EXPECT_EQ(to_first.body, envelope.body);
+  EXPECT_EQ(to_second.body, envelope.body);
+}
+
+TEST_F(BodyTableTest, ShortBodiesAndThoseOfOtherMessagesTravelAsTheyAre) {
+  const std::string body(100, 'b');
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    EXPECT_THAT(sent(body, Kind::kAbort).bytes, ::testing::HasSubstr(body));
+    EXPECT_THAT(sent("short").bytes, ::testing::EndsWith("short"));
+  }
+  EXPECT_EQ(carried(""), "");
+}
+
+TEST_F(BodyTableTest, AMessageThatNobodyHandlesIsSeen) {
+  const std::string body(100, 'b');
+  (void)carried(body);  // of a step that fails
+
+  EXPECT_EQ(carried(body, Kind::kForwardReply), body);
+}
+
+TEST_F(BodyTableTest, BothEndsStartAnewWhenTheTableIsFull) {
+  std::mt19937 random(7);
+  // 40 bodies of 40 sizes, of which about half fit at a time, over and over.
+  for (int round = 0; round < 400; ++round) {
+    const auto index = random() % 40;
+    const std::string body(BodyTable::kBytes / 20 + index, static_cast<char>('A' + index));
+    ASSERT_EQ(carried(body), body) << "round " << round;
+  }
+  EXPECT_EQ(carried(std::string(BodyTable::kBytes + 1, 'x')).size(), BodyTable::kBytes + 1);
+}
+
+TEST_F(BodyTableTest, ALostMessageIsFoundOut) {
+  (void)sent(std::string(100, 'a'));
+
+  EXPECT_THROW((void)carried(std::string(100, 'b')), InternalError);
+  EXPECT_THROW((void)carried(std::string(100, 'a')), InternalError);
+}
+
+}  // namespace
+}  // namespace smp::pipeline
