@@ -14,8 +14,8 @@ PEER = "the same: at most that of FSDP2 and of DeepSpeed ZeRO-3"
 
 def formula(elements: int) -> int:
     """Bytes: parameters, gradients and two moments in 32 bits; three whole layers; two buckets of
-    gradients, each as sent and as received."""
-    return 16 * elements // RANKS + 3 * 4 * LAYER + 2 * 2 * 4 * LAYER
+    gradients."""
+    return 16 * elements // RANKS + 3 * 4 * LAYER + 2 * 4 * LAYER
 
 
 def run() -> list[Result]:

@@ -8,7 +8,7 @@
 namespace smp::sharding {
 namespace {
 
-constexpr std::size_t kInflight = 1;  // beside the one that fills
+constexpr std::size_t kInflight = 1;  // at least; beside the one that fills
 
 }  // namespace
 
@@ -33,6 +33,8 @@ void GradientBuckets::flush() {
 
 void GradientBuckets::launch() {
   if (filling_.empty()) return;
+  // In front of the next: an exchange takes memory for what it sends and for what it receives.
+  while (inflight_.size() >= kInflight) finish_oldest();
   const std::int64_t degree = exchange_.degree();
   Bucket bucket;
   std::vector<at::Tensor> rows;  // each [degree, shard]: row i is for rank i
@@ -45,7 +47,6 @@ void GradientBuckets::launch() {
   filling_.clear();
   elements_ = 0;
   inflight_.push_back(std::move(bucket));
-  while (inflight_.size() > kInflight) finish_oldest();
 }
 
 void GradientBuckets::finish_oldest() {

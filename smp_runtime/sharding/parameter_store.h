@@ -62,7 +62,7 @@ struct OwnedPiece {
 /// Bytes on this rank, now and at most.
 struct StoreUse {
   std::int64_t shards = 0;     ///< parameters owned here: masters, and their 16-bit copies
-  std::int64_t gradients = 0;  ///< shards of gradients, and buckets on their way
+  std::int64_t gradients = 0;  ///< shards of gradients; none are on their way between steps
   std::int64_t live = 0;       ///< gathered parameters
   std::int64_t peak_live = 0;
   std::int64_t spare = 0;       ///< memory kept for the next units to be gathered

@@ -104,11 +104,23 @@ void ShardGradients::complete(int number) {
   taken_(number);
 }
 
+/// The gradient of a unit's only parameter where it lies as a flat one does; else undefined.
+at::Tensor ShardGradients::take_whole(ShardedUnit& unit, at::ScalarType type) const {
+  if (unit.parameters.size() != 1) return {};
+  const PlacedParameter& placed = unit.layout.parameters[0];
+  at::Tensor& grad = unit.parameters[0].tensor.mutable_grad();
+  const bool alike = grad.defined() && grad.scalar_type() == type && grad.is_contiguous() &&
+                     placed.elements == unit.layout.padded &&
+                     !wide_.contains(static_cast<std::size_t>(placed.parameter));
+  return alike ? std::exchange(grad, at::Tensor()).view({-1}) : at::Tensor();
+}
+
 /// The gradients of a unit end to end, zeros where there are none. On the CPU each is given back as
 /// soon as it is copied, so that there are hardly two copies at any time; a GPU takes one kernel.
 at::Tensor ShardGradients::take_flat(ShardedUnit& unit) {
   const at::ScalarType type =
       options_.on_demand ? unit.full.scalar_type() : unit.master.scalar_type();
+  if (at::Tensor whole = take_whole(unit, type); whole.defined()) return whole;
   at::Tensor flat = at::empty({unit.layout.padded}, unit.full.options().dtype(type));
   std::vector<FlatPart> parts;
   const auto flush = [&] {
