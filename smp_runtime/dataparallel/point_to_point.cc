@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/dataparallel/point_to_point.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -22,7 +23,12 @@ constexpr milliseconds kIdleInterval{1000};
 constexpr milliseconds kStoreInterval{2};
 /// What a rank sent before its end may still arrive.
 constexpr milliseconds kLastWords{1000};
-constexpr uint64_t kAnySource = 0xffffffff00000000U;
+// A message's tag: 8 bits element type, 24 bits source, 32 bits the caller's.
+constexpr int kSourceShift = 32;
+constexpr int kTypeShift = 56;
+constexpr uint64_t kAnyType = uint64_t{0xff} << kTypeShift;
+constexpr uint64_t kAnySource = uint64_t{0xffffff} << kSourceShift;
+static_assert(static_cast<int>(at::ScalarType::NumOptions) <= 0xff);
 
 /// Behind what the calling thread has copied for a call.
 cuda::StreamMark copied_for(const PendingWork& work) {
@@ -30,9 +36,13 @@ cuda::StreamMark copied_for(const PendingWork& work) {
   return results ? cuda::StreamMark::here(results->device()) : cuda::StreamMark();
 }
 
-uint64_t wire_tag(int source, uint32_t tag) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(source)) << 32 | tag;
+uint64_t wire_tag(int source, at::ScalarType type, uint32_t tag) {
+  return static_cast<uint64_t>(type) << kTypeShift | static_cast<uint64_t>(source) << kSourceShift |
+         tag;
 }
+
+int source_of(uint64_t tag) { return static_cast<int>((tag & kAnySource) >> kSourceShift); }
+at::ScalarType type_of(uint64_t tag) { return static_cast<at::ScalarType>(tag >> kTypeShift); }
 
 }  // namespace
 
@@ -123,13 +133,13 @@ bool PointToPoint::try_start(Call& call) {
                    store_.get(key, limit));
   }
   const auto keeps = std::make_shared<at::Tensor>(call.landing.tensor());
+  const int source = call.sends ? group_.rank : std::max(call.peer, 0);
+  const uint64_t tag = wire_tag(source, keeps->scalar_type(), call.tag);
   if (call.sends) {
-    call.message = link_->send(call.peer, wire_tag(group_.rank, call.tag), bytes_in(*keeps), keeps);
+    call.message = link_->send(call.peer, tag, bytes_in(*keeps), keeps);
   } else {
-    const uint64_t ignored = call.peer < 0 ? kAnySource : 0;
-    const int source = call.peer < 0 ? 0 : call.peer;
-    call.message =
-        link_->receive(call.peer, wire_tag(source, call.tag), bytes_out(*keeps), ignored, keeps);
+    const uint64_t ignored = kAnyType | (call.peer < 0 ? kAnySource : 0);
+    call.message = link_->receive(call.peer, tag, bytes_out(*keeps), ignored, keeps);
   }
   return true;
 }
@@ -139,7 +149,13 @@ bool PointToPoint::is_over(Call& call) {
   if (call.message && call.message->done()) {
     const uint64_t tag = call.message->result();
     if (!call.sends) {
-      call.work->set_source(static_cast<int>(tag >> 32));
+      const at::ScalarType expected = call.landing.tensor().scalar_type();
+      if (type_of(tag) != expected) {
+        throw HostError("{}: rank {} sent {} where {} was expected", text(call),
+                        group_.names[static_cast<size_t>(source_of(tag))],
+                        c10::toString(type_of(tag)), c10::toString(expected));
+      }
+      call.work->set_source(source_of(tag));
       const c10::OptionalStreamGuard writing(call.work->writes_on());
       call.landing.finish();
     }

@@ -70,14 +70,16 @@ def test_what_can_never_work_is_refused_by_the_call_and_breaks_nothing(pool):
         assert "dense tensors only" in found["sparse"]
 
 
-def test_a_receive_of_another_size_says_who_sent_what(pool):
-    found, *_ = pool(4).run("smddp_fault_jobs:received_sizes", DDP)
+def test_a_receive_of_another_size_or_type_says_who_sent_what(pool):
+    found, *_ = pool(4).run("smddp_fault_jobs:received_others", DDP)
 
     assert "rank 1 sent 12 bytes where 20 were expected" in found["less"]
     assert "rank 1 sent 1200000 bytes where 1200004 were expected" in found["much less"]
     for name, expected in (("more", 12), ("much more", 1_200_000)):
         assert "rank 1 sent" in found[name]
         assert f"{expected} " in found[name]
+    for name in ("type", "type of any"):
+        assert "rank 1 sent Float where Int was expected" in found[name]
 
 
 def test_an_aborted_group_ends_calls_that_wait_and_says_who_did_it(pool):

@@ -117,8 +117,9 @@ def refused() -> dict[str, str]:
     return found
 
 
-def received_sizes() -> dict[str, str]:
-    """Rank 0 expects of rank 1 more and less than what comes, at once and in parts."""
+def received_others() -> dict[str, str]:
+    """Rank 0 expects of rank 1 more and less than what comes, at once and in parts, and another
+    type."""
     group, rank, found = group_of_all(), dist.get_rank(), {}
     for name, sent, expected in (
         ("less", 3, 5),
@@ -130,6 +131,12 @@ def received_sizes() -> dict[str, str]:
             found[name] = told(lambda: dist.recv(ones(expected), 1, group))  # noqa: B023
         elif rank == 1:
             dist.send(ones(sent), 0, group)
+    if rank == 0:
+        found["type"] = told(lambda: dist.recv(ones(3).int(), 1, group))
+        found["type of any"] = told(lambda: dist.recv(ones(3).int(), None, group))
+    elif rank == 1:
+        dist.send(ones(3), 0, group)
+        dist.send(ones(3), 0, group)
     for tag in range(2):  # nothing of it is left, and the group goes on
         if rank == 1:
             dist.send(torch.full((4,), float(tag)), 0, group, tag=tag)
