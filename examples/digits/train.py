@@ -68,7 +68,7 @@ def load_digits(folder: str, device: torch.device):
     writer, so the order is drawn anew, for every run alike."""
     table = np.loadtxt(Path(folder) / "digits.csv.gz", delimiter=",")
     np.random.default_rng(0).shuffle(table)
-    images = torch.tensor(table[:, :-1] / 16, dtype=torch.float32, device=device)
+    images = torch.tensor(table[:, :-1] / 16, dtype=torch.get_default_dtype(), device=device)
     digits = torch.tensor(table[:, -1], dtype=torch.int64, device=device)
     split = len(digits) * 4 // 5
     return (images[:split], digits[:split]), (images[split:], digits[split:])

@@ -61,6 +61,17 @@ def test_first_update_of_adam_is_the_same_bit_by_bit(pool):
     assert_same(results, jobs.alone("strange", "adamw", 1, 4, 2))
 
 
+@pytest.mark.parametrize("settings", [
+    {}, {"sdp_param_persistence_threshold": 7}, {"sdp_param_persistence_threshold": 10**9},
+    {"sdp_max_live_parameters": 1}, {"sdp_reduce_bucket_size": 1},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("degree", [2, 4])
+def test_five_updates_of_adam_from_whole_gradients_are_the_same_bit_by_bit(pool, degree, settings):
+    results = pool(4).run("sharding_jobs:train", config(degree, **settings), "fan", "adamw", 5)
+
+    assert_same(results, jobs.alone("fan", "adamw", 5, 4, 2))
+
+
 @pytest.mark.parametrize("degree", [2, 4])
 def test_gradients_of_several_steps_meet_their_replicas_at_the_last(pool, degree):
     results = pool(4).run("sharding_jobs:train", config(degree), "strange", "sign", 4, passes=2)

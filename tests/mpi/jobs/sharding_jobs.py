@@ -78,8 +78,20 @@ class Chain(nn.Module):
         return {"out": [self.last(self.blocks(self.first(x)))]}
 
 
+class Fan(nn.Module):
+    """Gradients stay whole whatever the weights are: no layer sees another one's output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Product(seed) for seed in range(4))
+        self.last = Product(7)
+
+    def forward(self, x):
+        return {"out": [torch.cat([layer(x) for layer in (*self.layers, self.last)])]}
+
+
 #: In 64 bits the whole numbers of the deeper one stay whole.
-KINDS = {"strange": lambda: Strange().double(), "chain": Chain}
+KINDS = {"strange": lambda: Strange().double(), "chain": Chain, "fan": Fan}
 
 
 class SignSteps(torch.optim.Optimizer):
