@@ -11,14 +11,14 @@ void BodyTable::shorten(int destination, Envelope& envelope) {
   const bool is_call = envelope.kind == Kind::kForward || envelope.kind == Kind::kForwardReply ||
                        envelope.kind == Kind::kBackward || envelope.kind == Kind::kBackwardReply;
   const size_t size = envelope.body.size();
-  if (!is_call || size < kShortest || size > kBytes) return;
+  if (!is_call || size < kShortest || size > kMostBytes) return;
   Sent& sent = sent_.at(static_cast<size_t>(destination));
   if (const auto found = sent.numbers.find(envelope.body); found != sent.numbers.end()) {
     envelope.number = found->second;
     envelope.body.clear();
     return;
   }
-  if (sent.bytes + size > kBytes) sent = {};
+  if (sent.bytes + size > kMostBytes) sent = {};
   sent.bytes += size;
   envelope.number = static_cast<int32_t>(sent.numbers.size());
   sent.numbers.emplace(envelope.body, envelope.number);

@@ -23,11 +23,13 @@ class BodyTable {
   /// In front of encode(): replaces a body that `destination` has by its number, and numbers one
   /// that it shall keep. A full table starts anew.
   void shorten(int destination, Envelope& envelope);
+  /// When it is not known whether a message left: what `destination` has is forgotten, also there.
+  void start_anew(int destination) { sent_.at(static_cast<size_t>(destination)) = {}; }
   /// Behind decode(): undoes it. Throws InternalError for a number that was not given.
   void restore(Envelope& envelope);
 
-  static constexpr size_t kShortest = 32;            ///< bytes worth a place
-  static constexpr size_t kBytes = size_t{1} << 22;  ///< in one table
+  static constexpr size_t kShortest = 32;                ///< bytes worth a place
+  static constexpr size_t kMostBytes = size_t{1} << 22;  ///< in one table
 
  private:
   struct Sent {

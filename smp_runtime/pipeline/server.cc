@@ -2,7 +2,6 @@
 #include "smp_runtime/pipeline/server.h"
 
 #include <algorithm>
-#include <ranges>
 #include <string>
 #include <utility>
 
@@ -95,6 +94,12 @@ Work Server::serve() {
   return result;
 }
 
+double Server::group_use() const {
+  double sum = last_step_.computed_share();
+  for (const auto& [rank, use] : peers_use_) sum += use;
+  return sum / static_cast<double>(1 + peers_use_.size());
+}
+
 void Server::begin_step(const std::string& kind, int64_t microbatches) {
   timeline_.begin_step(++step_);
   values_.forget_values();
@@ -116,6 +121,23 @@ void Server::follow(const RankOrder& order) {
     scheduler_.follow(order.microbatches);
   } else {
     scheduler_.drop_order();  // of an earlier step
+  }
+}
+
+void Server::drop_order() {
+  if (options_.shared_order) {
+    throw UserCodeError(
+        "step {} of {} does not call the modules that the recorded step of its kind called, so the "
+        "ranks of a tensor-parallel group cannot keep one order of work; give each way through the "
+        "model a function of its own with smp.step, or set active_microbatches to 1 and pipeline "
+        "to interleaved",
+        step_, options_.name);
+  }
+  scheduler_.drop_order();
+  if (driver()) {
+    step_order_.diverged();
+  } else {
+    tell_driver({.kind = Kind::kTrail});  // it plans anew
   }
 }
 
@@ -318,32 +340,18 @@ void Server::pass_on(Envelope request, Work result) {
   send(caller, std::move(request));
 }
 
-void Server::drop_order() {
-  if (options_.shared_order) {
-    throw UserCodeError(
-        "step {} of {} does not call the modules that the recorded step of its kind called, so the "
-        "ranks of a tensor-parallel group cannot keep one order of work; give each way through the "
-        "model a function of its own with smp.step, or set active_microbatches to 1 and pipeline "
-        "to interleaved",
-        step_, options_.name);
-  }
-  scheduler_.drop_order();
-  if (driver()) {
-    step_order_.diverged();
-  } else {
-    tell_driver({.kind = Kind::kTrail});  // it plans anew
-  }
-}
-
 void Server::send(int destination, Envelope envelope) {
   envelope.step = step_;
   envelope.drops = values_.take_drops(destination);
-  bodies_.shorten(destination, envelope);
-  timeline_.sent(envelope);
   try {
+    bodies_.shorten(destination, envelope);
+    timeline_.sent(envelope);
     transport_.send(destination, encode(std::move(envelope)));
   } catch (const HostError&) {
     send_failed_ = true;
+    throw;
+  } catch (...) {  // as without memory for a copy of its tensors: it may not have left
+    bodies_.start_anew(destination);
     throw;
   }
 }

@@ -81,12 +81,6 @@ int64_t Server::microbatch() const {
   return scheduler_.in_task() ? scheduler_.current().microbatch : inline_microbatch_;
 }
 
-double Server::group_use() const {
-  double sum = last_step_.computed_share();
-  for (const auto& [rank, use] : peers_use_) sum += use;
-  return sum / static_cast<double>(1 + peers_use_.size());
-}
-
 void Server::finish_reply(Envelope envelope) {
   const Phase phase = envelope.kind == Kind::kForwardReply ? Phase::kForward : Phase::kBackward;
   const Scheduler::WaitId id = wait_id(envelope.call, phase);

@@ -115,11 +115,11 @@ void Timeline::add_transfer(char phase, const Envelope& envelope) {
   fmt::format_to(
       std::back_inserter(events_),
       R"({{"ph":"{}","cat":"transfer","name":"{}","id":"{}.{}.{}.{}.{}","pid":0,"tid":{},"ts":{:.3f},)"
-      R"("args":{{"step":{},"microbatch":{},"bytes":{}}}}},)"
+      R"("args":{{"step":{},"microbatch":{}{}}}}},)"
       "\n",
       phase, what, options_.group, step_, envelope.call, static_cast<int>(envelope.kind),
       envelope.hop, options_.lane, micros(Clock::now()), step_, envelope.microbatch,
-      size_bytes(envelope));
+      phase == 'b' ? fmt::format(R"(,"bytes":{})", size_bytes(envelope)) : "");
 }
 
 StepUse Timeline::end_step() {

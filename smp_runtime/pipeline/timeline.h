@@ -21,7 +21,7 @@ struct StepUse {
   std::chrono::nanoseconds computed{0};  ///< running modules, the step's body, their backwards
   std::chrono::nanoseconds waited{0};    ///< with nothing to run, for messages
   int64_t messages_sent = 0;
-  int64_t bytes_sent = 0;  ///< tensors and messages' bodies, without headers of the wire
+  int64_t bytes_sent = 0;  ///< tensors, and bodies that travelled; no headers of the wire
 
   /// Share of the step spent computing, 0 to 1.
   [[nodiscard]] double computed_share() const {

@@ -81,10 +81,25 @@ TEST_F(BodyTableTest, BothEndsStartAnewWhenTheTableIsFull) {
   // 40 bodies of 40 sizes, of which about half fit at a time, over and over.
   for (int round = 0; round < 400; ++round) {
     const auto index = random() % 40;
-    const std::string body(BodyTable::kBytes / 20 + index, static_cast<char>('A' + index));
+    const std::string body(BodyTable::kMostBytes / 20 + index, static_cast<char>('A' + index));
     ASSERT_EQ(carried(body), body) << "round " << round;
   }
-  EXPECT_EQ(carried(std::string(BodyTable::kBytes + 1, 'x')).size(), BodyTable::kBytes + 1);
+  EXPECT_EQ(carried(std::string(BodyTable::kMostBytes + 1, 'x')).size(), BodyTable::kMostBytes + 1);
+}
+
+TEST_F(BodyTableTest, AnewIsRightWhetherTheLastMessageLeftOrNot) {
+  const std::string first(100, 'a');
+  const std::string second(100, 'b');
+  for (const bool left : {false, true}) {
+    (void)carried(first);
+    transport::Message message = sent(second);
+    if (left) (void)received(std::move(message));
+    ours_.start_anew(kReceiver);
+
+    EXPECT_EQ(carried(second), second);
+    EXPECT_EQ(carried(first), first);
+    EXPECT_EQ(carried(second), second);
+  }
 }
 
 TEST_F(BodyTableTest, ALostMessageIsFoundOut) {

@@ -29,6 +29,29 @@ namespace {
 
 using ::testing::HasSubstr;
 
+/// Refuses one message, as without memory for it.
+class RefusingTransport : public transport::Transport {
+ public:
+  explicit RefusingTransport(std::unique_ptr<transport::Transport> inner)
+      : inner_(std::move(inner)) {}
+  /// That behind the next `count`.
+  void refuse_after(int count) { left_ = count; }
+
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  void send(int destination, transport::Message message) override {
+    if (left_-- == 0) throw std::runtime_error("no memory, on purpose");
+    inner_->send(destination, std::move(message));
+  }
+  std::optional<transport::Message> receive(transport::Clock::time_point deadline) override {
+    return inner_->receive(deadline);
+  }
+
+ private:
+  std::unique_ptr<transport::Transport> inner_;
+  int left_ = -1;
+};
+
 /// A pipeline group whose ranks are threads of this process.
 class Group {
  public:
@@ -36,7 +59,7 @@ class Group {
       : program_(std::move(program)), network_(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       auto member = std::make_unique<Member>(program_, rank);
-      member->transport = network_.endpoint(rank);
+      member->transport = std::make_unique<RefusingTransport>(network_.endpoint(rank));
       ServerOptions own = options;
       own.name = fmt::format("rank {}", rank);
       own.timeline.lane = rank;
@@ -46,6 +69,7 @@ class Group {
     }
   }
 
+  RefusingTransport& transport(int rank) { return *members_[static_cast<size_t>(rank)]->transport; }
   ToyExecutor& executor(int rank) { return members_[static_cast<size_t>(rank)]->executor; }
   std::vector<Module>& program() { return program_; }
 
@@ -83,7 +107,7 @@ class Group {
   struct Member {
     Member(const std::vector<Module>& program, int rank) : executor(program, rank) {}
     ToyExecutor executor;
-    std::unique_ptr<transport::Transport> transport;
+    std::unique_ptr<RefusingTransport> transport;
     std::unique_ptr<Server> server;
   };
 
@@ -272,13 +296,16 @@ TEST(Server, AddsUpHowARankSpentTheStep) {
   std::vector<Result> results;
 
   group.step(4, results);
+  group.step(4, results);
 
   for (const size_t rank : {0U, 1U}) {
     EXPECT_GT(group.use(rank).computed.count(), 0);
     EXPECT_LE(group.use(rank).computed + group.use(rank).waited, group.use(rank).total);
   }
-  EXPECT_EQ(group.use(1).messages_sent, 8);
-  EXPECT_EQ(group.use(1).bytes_sent, 8 * sizeof(int64_t));
+  const StepUse& use = group.use(1);
+  EXPECT_EQ(use.messages_sent, 9);  // one of them of the step before
+  // Bodies travelled in the first step.
+  EXPECT_EQ(use.bytes_sent, 8 * sizeof(int64_t) + std::to_string(0.5).size());
 }
 
 TEST(Server, FailureOnOneRankReachesAllRanksAndTheNextStepRuns) {
@@ -297,6 +324,24 @@ TEST(Server, FailureOnOneRankReachesAllRanksAndTheNextStepRuns) {
   group.executor(1).fail_in_module = SIZE_MAX;
   for (const auto& error : group.step(4, results)) EXPECT_EQ(text_of(error), "");
   expect_same_as_alone(program, results);
+}
+
+TEST(Server, AMessageThatCannotBeSentFailsTheStepAndTheNextOneRuns) {
+  const auto program = two_modules();
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int count = 1; count < 6; ++count) {
+      Group group(program, 2, {});
+      group.transport(rank).refuse_after(count);
+      std::vector<Result> results;
+
+      EXPECT_EQ(text_of(group.step(4, results)[static_cast<size_t>(rank)]),
+                "no memory, on purpose");
+      for (int step = 0; step < 2; ++step) {
+        for (const auto& error : group.step(4, results)) EXPECT_EQ(text_of(error), "");
+        expect_same_as_alone(program, results);
+      }
+    }
+  }
 }
 
 TEST(Server, FailureInTheBodyReachesAllRanks) {

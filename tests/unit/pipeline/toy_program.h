@@ -28,11 +28,18 @@ class Number : public transport::Payload {
   int64_t value;
 };
 
+/// One of a few, long enough to travel once.
+inline std::string body_of(int64_t value) {
+  const auto kind = static_cast<uint64_t>(value) % 5;
+  return std::string(40 + kind, static_cast<char>('a' + kind));
+}
 inline Work work_of(int64_t value) {
-  return {.body = {}, .payload = std::make_shared<Number>(value)};
+  return {.body = body_of(value), .payload = std::make_shared<Number>(value)};
 }
 inline int64_t value_of(const Work& work) {
-  return dynamic_cast<const Number&>(*work.payload).value;
+  const int64_t value = dynamic_cast<const Number&>(*work.payload).value;
+  SMP_CHECK(work.body == body_of(value), "{} came with the body {}", value, work.body);
+  return value;
 }
 
 /// Module i multiplies by `weight`, then passes through its children in order, `repeats` times, and
