@@ -150,11 +150,10 @@ def main() -> None:
     # What construction took and gave back is not part of it.
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the most so far is what there is now
+    of_files = status("RssFile")  # at the peak there will be no fewer
     for _ in range(STEPS):
         step()
-    # Pages of files were no more at the peak than now.
-    most = status("VmHWM") - status("RssFile")
-    grown = torch.tensor(float(most - before), dtype=torch.float64)
+    grown = torch.tensor(float(status("VmHWM") - of_files - before), dtype=torch.float64)
     dist.all_reduce(grown, dist.ReduceOp.MAX)
     if dist.get_rank() == 0:
         elements = LAYERS * WIDTH * WIDTH

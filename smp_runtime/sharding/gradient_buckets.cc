@@ -6,12 +6,6 @@
 #include <ATen/ops/cat.h>
 
 namespace smp::sharding {
-namespace {
-
-constexpr std::size_t kInflight = 1;  // at least; beside the one that fills
-
-}  // namespace
-
 GradientBuckets::GradientBuckets(ShardExchange& exchange, std::int64_t bucket, SizeOf size_of,
                                  Arrive arrive)
     : exchange_(exchange),
@@ -28,13 +22,13 @@ void GradientBuckets::add(int unit, at::Tensor flat) {
 
 void GradientBuckets::flush() {
   launch();
-  while (!inflight_.empty()) finish_oldest();
+  finish();
 }
 
 void GradientBuckets::launch() {
   if (filling_.empty()) return;
   // In front of the next: an exchange takes memory for what it sends and for what it receives.
-  while (inflight_.size() >= kInflight) finish_oldest();
+  finish();
   const std::int64_t degree = exchange_.degree();
   Bucket bucket;
   std::vector<at::Tensor> rows;  // each [degree, shard]: row i is for rank i
@@ -46,12 +40,12 @@ void GradientBuckets::launch() {
   bucket.pending = exchange_.start_reduce(bucket.units, sent, size_of_(bucket.units[0]).master);
   filling_.clear();
   elements_ = 0;
-  inflight_.push_back(std::move(bucket));
+  inflight_ = std::move(bucket);
 }
 
-void GradientBuckets::finish_oldest() {
-  Bucket bucket = std::move(inflight_.front());
-  inflight_.pop_front();
+void GradientBuckets::finish() {
+  if (!inflight_) return;
+  Bucket bucket = std::move(*std::exchange(inflight_, std::nullopt));
   const at::Tensor sum = exchange_.wait(bucket.pending);
   std::int64_t offset = 0;
   for (const int unit : bucket.units) {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -27,11 +27,12 @@ class GradientBuckets {
   /// `bucket` is the number of elements at which a bucket is sent.
   GradientBuckets(ShardExchange& exchange, std::int64_t bucket, SizeOf size_of, Arrive arrive);
 
-  /// `flat` [padded] is this rank's gradient of a whole unit. May send, and wait for older buckets.
+  /// `flat` [padded] is this rank's gradient of a whole unit. May send, and wait for the bucket
+  /// before.
   void add(int unit, at::Tensor flat);
   /// Sends what is left and waits for everything.
   void flush();
-  [[nodiscard]] bool idle() const { return filling_.empty() && inflight_.empty(); }
+  [[nodiscard]] bool idle() const { return filling_.empty() && !inflight_; }
 
  private:
   struct Contribution {
@@ -44,7 +45,7 @@ class GradientBuckets {
   };
 
   void launch();
-  void finish_oldest();
+  void finish();
 
   ShardExchange& exchange_;
   const std::int64_t bucket_;
@@ -52,7 +53,7 @@ class GradientBuckets {
   const Arrive arrive_;
   std::vector<Contribution> filling_;
   std::int64_t elements_ = 0;
-  std::deque<Bucket> inflight_;
+  std::optional<Bucket> inflight_;  ///< beside the one that fills
 };
 
 }  // namespace smp::sharding

@@ -23,6 +23,16 @@ void refuse_sparse(const StoredParameter& parameter) {
       parameter.name);
 }
 
+/// Takes the gradient of a unit's only parameter if it lies as a flat one of `type` does, or else
+/// nothing.
+at::Tensor take_whole(ShardedUnit& unit, at::ScalarType type) {
+  if (unit.parameters.size() != 1) return {};
+  at::Tensor& grad = unit.parameters[0].tensor.mutable_grad();
+  const bool alike = grad.defined() && grad.scalar_type() == type && grad.is_contiguous() &&
+                     unit.layout.parameters[0].elements == unit.layout.padded;
+  return alike ? std::exchange(grad, at::Tensor()).view({-1}) : at::Tensor();
+}
+
 }  // namespace
 
 ShardGradients::ShardGradients(Options options, const std::vector<Holders>& holders,
@@ -102,17 +112,6 @@ void ShardGradients::complete(int number) {
     }
   }
   taken_(number);
-}
-
-/// The gradient of a unit's only parameter where it lies as a flat one does; else undefined.
-at::Tensor ShardGradients::take_whole(ShardedUnit& unit, at::ScalarType type) const {
-  if (unit.parameters.size() != 1) return {};
-  const PlacedParameter& placed = unit.layout.parameters[0];
-  at::Tensor& grad = unit.parameters[0].tensor.mutable_grad();
-  const bool alike = grad.defined() && grad.scalar_type() == type && grad.is_contiguous() &&
-                     placed.elements == unit.layout.padded &&
-                     !wide_.contains(static_cast<std::size_t>(placed.parameter));
-  return alike ? std::exchange(grad, at::Tensor()).view({-1}) : at::Tensor();
 }
 
 /// The gradients of a unit end to end, zeros where there are none. On the CPU each is given back as

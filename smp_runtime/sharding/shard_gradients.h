@@ -50,7 +50,6 @@ class ShardGradients {
   void keep(std::size_t parameter);
   void add_own(ShardedUnit& unit, std::size_t parameter, const at::Tensor& grad);
   void complete(int number);
-  at::Tensor take_whole(ShardedUnit& unit, at::ScalarType type) const;
   at::Tensor take_flat(ShardedUnit& unit);
   void add_sum(int number, const at::Tensor& sum);
   void flush();

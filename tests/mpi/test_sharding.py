@@ -66,7 +66,7 @@ def test_first_update_of_adam_is_the_same_bit_by_bit(pool):
     {"sdp_max_live_parameters": 1}, {"sdp_reduce_bucket_size": 1},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("degree", [2, 4])
-def test_five_updates_of_adam_from_whole_gradients_are_the_same_bit_by_bit(pool, degree, settings):
+def test_five_updates_of_adam_from_whole_numbers_are_the_same_bit_by_bit(pool, degree, settings):
     results = pool(4).run("sharding_jobs:train", config(degree, **settings), "fan", "adamw", 5)
 
     assert_same(results, jobs.alone("fan", "adamw", 5, 4, 2))
@@ -81,6 +81,17 @@ def test_gradients_of_several_steps_meet_their_replicas_at_the_last(pool, degree
     for (*_, seldom), (*_, often) in zip(results, every, strict=True):
         assert 2 * seldom["replicas"] == often["replicas"], "hop 2 at the boundary alone"
         assert (often["replicas"] > 0) == (degree == 2)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("settings", [{}, {"sdp_reduce_bucket_size": 1}], ids=str)
+@pytest.mark.parametrize("degree", [2, 4])
+def test_gradients_that_are_sent_from_where_they_lie_are_the_same(pool, degree, settings, passes):
+    results = pool(4).run(
+        "sharding_jobs:train", config(degree, **settings), "squares", "sign", 4, passes=passes
+    )
+
+    assert_same(results, jobs.alone("squares", "sign", 4, 4, 2, passes=passes))
 
 
 def test_recomputed_blocks_change_nothing(pool):

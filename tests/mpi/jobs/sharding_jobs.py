@@ -90,8 +90,32 @@ class Fan(nn.Module):
         return {"out": [torch.cat([layer(x) for layer in (*self.layers, self.last)])]}
 
 
+class Squares(nn.Module):
+    """Layers of one weight each, as large as its shards together: the gradient is sent from where
+    it lies. One of them is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [nn.Linear(16, 16, bias=False) for _ in range(3)]
+        for seed, layer in enumerate(layers):
+            layer.weight = Product(seed, 16).weight
+        self.blocks = nn.ModuleList(layers)
+        self.last = Product(7, 16)
+
+    def forward(self, x):
+        x = F.pad(x, (0, 16 - WIDTH), value=1)
+        for block in (*self.blocks, self.blocks[0]):
+            x = block(x)
+        return {"out": [self.last(x)]}
+
+
 #: In 64 bits the whole numbers of the deeper one stay whole.
-KINDS = {"strange": lambda: Strange().double(), "chain": Chain, "fan": Fan}
+KINDS = {
+    "strange": lambda: Strange().double(),
+    "chain": Chain,
+    "fan": Fan,
+    "squares": lambda: Squares().double(),
+}
 
 
 class SignSteps(torch.optim.Optimizer):
