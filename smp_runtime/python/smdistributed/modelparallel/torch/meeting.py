@@ -90,27 +90,33 @@ class Meetings:
     ) -> None:
         """``dist.all_reduce`` that begins its errors with ``what`` and names the absent ranks.
 
-        The store hears of it only where it fails or takes half of ``timeout``: then each rank
-        leaves a sign that it came, and a rank that fails looks whose are missing. At half the time
-        already, and where another rank has failed, so that those that came late, or wait for one
-        that failed, are not taken for absent.
+        The store hears of it only where it fails or takes half of ``timeout``. Where it takes too
+        long, ranks leave signs that they came, and one that fails looks whose are missing; at half
+        the time already, so that those that came late are not taken for absent. Where a rank is
+        lost, those that are there leave signs for the whole group, for they may be at different
+        calls: the last one of the lost rank may have ended well for some.
 
         Raises SMPCommTimeoutError, and SMPConnectionError where it failed before that time. On a
         GPU nobody waits here: NCCL's watchdog ends the process.
         """
         began = time.monotonic()
-        key = self._next(f"reduce/{group.group_name}")
+        place = f"reduce/{group.group_name}"
+        call = self._next(place)
         work = dist.all_reduce(tensor, operation, group=group, async_op=True)
         assert work is not None  # this rank is a member
         if tensor.is_cuda:
             work.wait()  # on the stream alone; with a limit this thread would wait for the GPU
             return
         try:
-            self._finish(work, key)
+            self._finish(work, place, call)
         except RuntimeError as error:
             in_time = time.monotonic() - began < self.timeout.total_seconds()
             ranks = dist.get_process_group_ranks(group)
-            absent = self._without_sign(key, ranks)
+            with self._connection():
+                self._store.set(f"{place}/failed", "")
+            self._sign(call)
+            self._sign(f"{place}/lost")
+            absent = self._without_sign(f"{place}/lost" if in_time else call, ranks)
             if absent and not in_time:
                 raise self._timed_out(what, absent, ranks) from error
             raise self.lost(what, absent or ranks, error) from error
@@ -124,8 +130,8 @@ class Meetings:
             f"{str(error).splitlines()[0]}"
         )
 
-    def _finish(self, work: dist.Work, key: str) -> None:
-        """Waits as long as the group does, unless another rank has seen it fail."""
+    def _finish(self, work: dist.Work, place: str, call: str) -> None:
+        """Waits as long as the group does, unless another rank has seen the group fail."""
         signs_at = time.monotonic() + self.timeout.total_seconds() / 2
         while True:
             try:
@@ -135,10 +141,10 @@ class Meetings:
                 if work.is_completed():
                     raise
             with self._connection():
-                if self._store.check([f"{key}/failed"]):
+                if self._store.check([f"{place}/failed"]):
                     raise RuntimeError("another rank has seen it fail")
             if time.monotonic() >= signs_at:
-                self._sign(key)
+                self._sign(call)
                 signs_at = math.inf
 
     def _sign(self, key: str) -> None:
@@ -146,9 +152,7 @@ class Meetings:
             self._store.set(f"{key}/{self._rank}", "")
 
     def _without_sign(self, key: str, ranks: list[int]) -> list[int]:
-        self._sign(key)
         with self._connection():
-            self._store.set(f"{key}/failed", "")
             if self._appear([f"{key}/{rank}" for rank in ranks], _SIGNS):
                 return []
             return [rank for rank in ranks if not self._store.check([f"{key}/{rank}"])]
