@@ -118,17 +118,28 @@ def progress_line(report: Mapping[str, Any]) -> str:
     >>> line.split(", peak")[0]
     'step 12: loss 0.4231, 812 samples/s, pipeline 71 %, waiting for data 3 %'
     >>> line.split(", peak")[1]
-    ' 1.20 GB (parameters 0.20, gradients 0.10)'
+    ' 1.2 GB (parameters 200.0 MB, gradients 100.0 MB)'
     """
-    held = ", ".join(f"{name.replace('_', ' ')} {size / 1e9:.2f}"
+    held = ", ".join(f"{name.replace('_', ' ')} {_size(size)}"
                      for name, size in report["memory_bytes"].items() if size > 0)  # fmt: skip
     loss = "" if report["loss"] is None else f"loss {report['loss']:.4g}, "
     return (
         f"step {report['step']}: {loss}{report['samples_per_second']:.0f} samples/s, "
         f"pipeline {100 * report['pipeline_use']:.0f} %, "
         f"waiting for data {100 * report['data_wait_share']:.0f} %, "
-        f"peak {report['peak_memory_bytes'] / 1e9:.2f} GB{f' ({held})' if held else ''}"
+        f"peak {_size(report['peak_memory_bytes'])}{f' ({held})' if held else ''}"
     )
+
+
+def _size(count: float) -> str:
+    """
+    >>> [_size(count) for count in (1595392, 512, 5e12)]
+    ['1.6 MB', '512 B', '5000.0 GB']
+    """
+    for unit, of_one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= of_one:
+            return f"{count / of_one:.1f} {unit}"
+    return f"{count:.0f} B"
 
 
 def _loss(outputs: Any) -> float | None:
