@@ -38,8 +38,8 @@ def run_mpi(processes: int, job: str, *args: str, **variables: str) -> Outcome:
 
 def peers_python() -> Path | None:
     """An interpreter that has DeepSpeed beside all of ours, made by ci/peers."""
-    python = Path(__file__).resolve().parents[2] / "build" / "peers" / "bin" / "python"
-    return python if python.exists() else None
+    peers = Path(__file__).resolve().parents[2] / "build" / "peers"
+    return peers / "bin" / "python" if (peers / "complete").exists() else None
 
 
 def run_torchrun(
