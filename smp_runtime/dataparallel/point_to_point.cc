@@ -26,8 +26,8 @@ constexpr milliseconds kLastWords{1000};
 // A message's tag: 8 bits element type, 24 bits source, 32 bits the caller's.
 constexpr int kSourceShift = 32;
 constexpr int kTypeShift = 56;
-constexpr uint64_t kAnyType = uint64_t{0xff} << kTypeShift;
-constexpr uint64_t kAnySource = uint64_t{0xffffff} << kSourceShift;
+constexpr uint64_t kTypeBits = uint64_t{0xff} << kTypeShift;
+constexpr uint64_t kSourceBits = uint64_t{0xffffff} << kSourceShift;
 static_assert(static_cast<int>(at::ScalarType::NumOptions) <= 0xff);
 
 /// Behind what the calling thread has copied for a call.
@@ -41,7 +41,7 @@ uint64_t wire_tag(int source, at::ScalarType type, uint32_t tag) {
          tag;
 }
 
-int source_of(uint64_t tag) { return static_cast<int>((tag & kAnySource) >> kSourceShift); }
+int source_of(uint64_t tag) { return static_cast<int>((tag & kSourceBits) >> kSourceShift); }
 at::ScalarType type_of(uint64_t tag) { return static_cast<at::ScalarType>(tag >> kTypeShift); }
 
 }  // namespace
@@ -138,7 +138,7 @@ bool PointToPoint::try_start(Call& call) {
   if (call.sends) {
     call.message = link_->send(call.peer, tag, bytes_in(*keeps), keeps);
   } else {
-    const uint64_t ignored = kAnyType | (call.peer < 0 ? kAnySource : 0);
+    const uint64_t ignored = kTypeBits | (call.peer < 0 ? kSourceBits : 0);
     call.message = link_->receive(call.peer, tag, bytes_out(*keeps), ignored, keeps);
   }
   return true;

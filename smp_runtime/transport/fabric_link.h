@@ -72,7 +72,7 @@ class FabricLink {
   /// Queues it and returns. A tag must not be in use twice between two ranks.
   Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
               std::shared_ptr<void> keeps = nullptr);
-  /// From `peer`, or from any (-1) where `ignored` masks what differs in its tag.
+  /// From `peer`, or from any (-1). Bits of the tag that `ignored` has may differ.
   Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes, uint64_t ignored = 0,
                  std::shared_ptr<void> keeps = nullptr);
   /// The same, for at most so many bytes.

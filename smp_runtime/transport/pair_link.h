@@ -46,7 +46,7 @@ class PairLink {
   /// send may go on after cancel(). The peer is connected.
   [[nodiscard]] virtual Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
                                     std::shared_ptr<void> keeps) = 0;
-  /// From `peer`, or from any (-1) where `ignored` masks what differs in its tag.
+  /// From `peer`, or from any (-1). Bits of the tag that `ignored` has may differ.
   [[nodiscard]] virtual Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes,
                                        uint64_t ignored, std::shared_ptr<void> keeps) = 0;
   /// Gives up a message that may be under way.
