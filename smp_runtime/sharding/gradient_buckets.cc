@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 
 namespace smp::sharding {
+
 GradientBuckets::GradientBuckets(ShardExchange& exchange, std::int64_t bucket, SizeOf size_of,
                                  Arrive arrive)
     : exchange_(exchange),

@@ -52,7 +52,7 @@ def test_a_loop_over_layers_sends_each_result_once(pool):
     assert len(sent) == STEPS
     # Over the caller: two ways for each of six remote layers; straight: once a boundary, and back.
     # The first straight step sends new bodies, which travel once.
-    assert sent[2] <= sent[1] < sent[0] * 4 / 12 * 1.2
+    assert sent[3] == sent[2] <= sent[1] < sent[0] * 4 / 12 * 1.2
 
 
 def test_results_without_gradients_go_straight_too(pool):

@@ -9,7 +9,7 @@ import torch
 from jobs.sharded_model_jobs import resident_bytes
 from torch import nn
 
-LAYERS, WIDTH, ROWS, MICROBATCHES, STEPS = 8, 16, 32, 4, 3
+LAYERS, WIDTH, ROWS, MICROBATCHES, STEPS = 8, 16, 32, 4, 4
 
 
 class Loop(nn.Module):
