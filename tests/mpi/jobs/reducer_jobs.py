@@ -90,7 +90,7 @@ def gradients(bucket_cap_mb: float, passes: int = 1, zero: bool = True, **option
                 for name, parameter in model.local_named_parameters()
             }
         )
-        early.append(model._reducers[0].progress)
+        early.append(model.replicas.reducers[0].progress)
     return seen, early
 
 

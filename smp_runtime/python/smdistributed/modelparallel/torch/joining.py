@@ -87,9 +87,9 @@ class Joining:
 @contextmanager
 def joined(model: DistributedModel, divide_by_all: bool, throw: bool) -> Iterator[None]:
     """Steps inside may be of different numbers on different replicas."""
-    joining = model.joining = Joining(model, divide_by_all, throw)
+    joining = model.replicas.joining = Joining(model, divide_by_all, throw)
     try:
         yield
         joining.finish()
     finally:
-        model.joining = None
+        model.replicas.joining = None

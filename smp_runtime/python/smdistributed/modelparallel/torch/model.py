@@ -18,7 +18,7 @@ from smdistributed.modelparallel.torch import comm, partitioning, ranks
 from smdistributed.modelparallel.torch.activation_checkpointing import Region, install_marked
 from smdistributed.modelparallel.torch.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch.compiled_modules import without_compilation
-from smdistributed.modelparallel.torch.delayed_parameters import PutOff, has_delayed, materialize
+from smdistributed.modelparallel.torch.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPConfigError,
@@ -26,7 +26,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.joining import Joining, joined
+from smdistributed.modelparallel.torch.joining import joined
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.marks import partition_of
 from smdistributed.modelparallel.torch.memory_ledger import memory_in_use
@@ -36,6 +36,7 @@ from smdistributed.modelparallel.torch.module_trees import module_tree
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
+from smdistributed.modelparallel.torch.replicas import Averaging, Replicas
 from smdistributed.modelparallel.torch.saved_parts import merged_entries
 from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch.sharded_model import Plan, ShardedModel, put_off_parameters
@@ -109,20 +110,19 @@ class DistributedModel(ModelStates):
             trace_device = state.cfg.trace_device
         self._trace_options = TraceOptions(trace_device, trace_execution_times, trace_memory_usage)
         self._refuse_bad_arguments(module, self._trace_options, backward_passes_per_step)
-        self._backward_passes_per_step = backward_passes_per_step
         self._average_over_microbatches = average_grads_across_microbatches
-        self._bucket_bytes = int(bucket_cap_mb * 1024 * 1024)
-        self._broadcast_buffers = broadcast_buffers
         if overlapping_allreduce is None:
             overlapping_allreduce = state.cfg.overlapping_allreduce
-        self._overlapping_allreduce = overlapping_allreduce
-        self._comm_hook: tuple[Any, Callable[[Any, Any], Any]] | None = None
-        self.joining: Joining | None = None
-        self._steps_with_backward = 0
+        bucket_bytes = int(bucket_cap_mb * 1024 * 1024)
+        self.replicas = Replicas(
+            Averaging(
+                backward_passes_per_step, bucket_bytes, overlapping_allreduce, broadcast_buffers
+            )
+        )
+        """Its copies on other ranks, for the library's own modules."""
         self._ownership: Ownership | None = None
         self._assignment: _runtime.Assignment | None = None  # made, or taken over in advance
         self._early_loads: list[Mapping[str, Any]] = []
-        self._reducers: list[_runtime.GradientReducer] = []
         self.sharded: ShardedModel | None = None
         """The flat state of the model, for the library's own modules; None where it has none."""
         self._remote_modules = RemoteModules()
@@ -216,12 +216,14 @@ class DistributedModel(ModelStates):
         ownership.free_remote_parameters(computing_type())
         if torch.cuda.is_available():
             ownership.move_local(torch.device("cuda", torch.cuda.current_device()))
-        if state.cfg.ddp:
-            self._align_replicas(ownership, put_off)
+        late = set() if put_off is None else put_off.parameters
+        self.replicas.align(
+            [p for _, p in ownership.local_parameters() if p not in late],
+            [buffer for _, buffer in ownership.local_buffers()],
+        )
         self._shard(ownership)
         if self.sharded is not None and put_off is not None:
-            self.sharded.fill(put_off, lambda p, value: self._replicate(
-                "RDP" if self.is_scaled_batch_parameter(p) else "DP", [value]))  # fmt: skip
+            self.sharded.fill(put_off, self.replicas.send_value)
         for entries in self._early_loads:
             self._load_local(entries)
         self._early_loads.clear()
@@ -269,41 +271,6 @@ class DistributedModel(ModelStates):
         info(saved.log_line(tree))
         return True
 
-    def _align_replicas(self, ownership: Ownership, put_off: PutOff | None) -> None:
-        """Equal parameters on all replicas, and reducers of their gradients.
-
-        What sees the batches of a whole tensor-parallel group has replicas among the ranks of the
-        reduced data-parallel group only; see nn.parameter_slices.
-        """
-        self._replicate("DP", [b.detach() for _, b in ownership.local_buffers()])
-        late = set() if put_off is None else put_off.parameters
-        parameters = [p for _, p in ownership.local_parameters() if p not in late]
-        scaled = [p for p in parameters if self.is_scaled_batch_parameter(p)]
-        others = [p for p in parameters if not self.is_scaled_batch_parameter(p)]
-        self._replicate("DP", [p.detach() for p in others])
-        self._replicate("RDP", [p.detach() for p in scaled])
-        if shard_plan() is not None:
-            return
-        # Frozen ones too: a script may thaw them later.
-        for group, members in (("DP", others), ("RDP", scaled)):
-            if group == "RDP" and ranks.tp_size() == 1:
-                continue
-            self._reducers.append(
-                _runtime.GradientReducer(
-                    state.internal_group_name(group),
-                    members,
-                    self._bucket_bytes,
-                    # A fixed order of work leaves no room for an order by readiness.
-                    self._overlapping_allreduce and not state.cfg.deterministic_server,
-                )
-            )
-            if self._comm_hook is not None:
-                self._reducers[-1].set_hook(*self._comm_hook)
-
-    def _replicate(self, group: str, tensors: list[torch.Tensor]) -> None:
-        if group == "DP" or ranks.tp_size() > 1:
-            _runtime.broadcast_tensors(state.internal_group_name(group), tensors, 0)
-
     def _shard(self, ownership: Ownership) -> None:
         how = shard_plan()
         if how is None:
@@ -332,18 +299,15 @@ class DistributedModel(ModelStates):
 
     def before_step(self) -> None:
         """What each step begins with; the step calls it."""
-        root = 0 if self.joining is None else self.joining.begin_step(active=True)
-        self._send_buffers(root)
-        due = (self._steps_with_backward + 1) % self._backward_passes_per_step == 0
+        joining = self.replicas.joining
+        self._send_buffers(0 if joining is None else joining.begin_step(active=True))
+        due = self.replicas.begin_step()
         if self.sharded is not None:
             self.sharded.begin_step(due)
-        for reducer in self._reducers:
-            reducer.begin_step(due and self.joining is None)
 
     def _send_buffers(self, root: int) -> None:
-        if state.cfg.ddp and self._broadcast_buffers and self.training:
-            buffers = [b for _, b in self.local_named_buffers()]
-            _runtime.broadcast_tensors(state.internal_group_name("DP"), buffers, root)
+        if self.training:
+            self.replicas.send_buffers(self.local_buffers(), root)
 
     def shadow_step(self, root: int) -> None:
         """Takes part in a step of other replicas, of which ``root`` is one; for ``join``."""
@@ -361,20 +325,15 @@ class DistributedModel(ModelStates):
 
     def _after_backward(self, backward_ran: bool) -> None:
         """Averages gradients over the replicas where it is due."""
-        if self.joining is not None:
-            backward_ran = self.joining.backward_ran(backward_ran)
+        if self.replicas.joining is not None:
+            backward_ran = self.replicas.joining.backward_ran(backward_ran)
         if not backward_ran:
             return
-        self._steps_with_backward += 1
-        due = self._steps_with_backward % self._backward_passes_per_step == 0
+        due = self.replicas.count_backward()
         if self.sharded is not None:
             self.sharded.finish_step(due)
-        elif self._reducers and due:
-            for reducer in self._reducers:
-                reducer.average()
-            if self.joining is not None:
-                gradients = [p.grad for p in self.local_parameters() if p.grad is not None]
-                self.joining.scale_gradients(gradients)
+        elif due:
+            self.replicas.average(self.local_parameters())
 
     def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
         """``hook(model, optimizer)`` runs once, before the first real forward."""
@@ -424,7 +383,7 @@ class DistributedModel(ModelStates):
                 "model.backward was called under pipeline=_only_forward, whose steps have no "
                 "backward; set pipeline to interleaved, or leave it out"
             )
-        averaged = self._average_over_microbatches and self._comm_hook is None
+        averaged = self._average_over_microbatches and not self.replicas.has_hook
         scale = 1.0 / state.cfg.microbatches if averaged else 1.0
         if state.optimizer is not None:
             scale *= state.optimizer.loss_scale
@@ -501,27 +460,7 @@ class DistributedModel(ModelStates):
         As DDP's, with DDP's buckets. The hook averages over replicas and microbatches itself.
         Needs ``ddp`` and ``overlapping_allreduce``; one hook a model.
         """
-        if not isinstance(self.module, ReplicaModule) or not self._overlapping_allreduce:
-            raise SMPValidationError(
-                "register_comm_hook needs ddp=True and overlapping_allreduce=True"
-            )
-        if not callable(hook):
-            raise SMPValidationError(f"register_comm_hook got {hook!r}; expected a callable")
-        if ranks.tp_size() > 1:
-            raise SMPUnsupportedError(
-                "register_comm_hook is not available with tensor parallelism: some gradients are "
-                "averaged over the data-parallel group and some over the reduced one"
-            )
-        if shard_plan() is not None:
-            raise SMPValidationError(
-                "register_comm_hook reduces whole gradients, and this job's are flat shards; it "
-                "cannot be combined with sharded or 16-bit state"
-            )
-        if self._comm_hook is not None:
-            raise SMPValidationError("register_comm_hook was called twice; a model has one hook")
-        self._comm_hook = (state, hook)
-        for reducer in self._reducers:
-            reducer.set_hook(state, hook)
+        self.replicas.set_hook(state, hook)
 
     def join(
         self,
@@ -539,16 +478,7 @@ class DistributedModel(ModelStates):
             enable: False for a context without effect.
             throw_on_early_termination: raise SMPStepError on all as soon as one leaves.
         """
-        if not enable or not isinstance(self.module, ReplicaModule):
+        if not enable or not state.cfg.ddp:
             return contextlib.nullcontext()
-        if ranks.tp_size() > 1:
-            raise SMPUnsupportedError(
-                "DistributedModel.join is not available with tensor parallelism: give all ranks "
-                "the same number of batches"
-            )
-        if shard_plan() is not None:
-            raise SMPUnsupportedError(
-                "DistributedModel.join is not available with sharded or 16-bit state: give all "
-                "replicas the same number of batches"
-            )
+        self.replicas.refuse_join()
         return joined(self, divide_by_initial_world_size, throw_on_early_termination)
