@@ -28,39 +28,30 @@ class Scheduler::Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  TaskKey key;
-  std::function<void()> body;
-  std::exception_ptr error;
-  bool begun = false;
-  bool done = false;
+  Task* task = nullptr;
   std::binary_semaphore turn{0};
 
   static thread_local Worker* here;
 
   [[nodiscard]] const Scheduler* owner() const { return &owner_; }
 
+  /// Once, on its thread.
+  void prepare() {
+    if (!std::exchange(prepared_, true) && owner_.thread_setup_) owner_.thread_setup_();
+  }
+
  private:
   void serve() {
     here = this;
-    bool prepared = false;
     while (true) {
       turn.acquire();  // no deadline: an idle thread waits for its next task or its end
       if (stopping_) return;
-      try {
-        if (!std::exchange(prepared, true) && owner_.thread_setup_) owner_.thread_setup_();
-        body();
-      } catch (const TaskCancelled&) {
-        // The step failed elsewhere; whoever failed reports.
-      } catch (...) {
-        error = std::current_exception();
-      }
-      body = nullptr;
-      done = true;
-      owner_.loop_turn_.release();
+      owner_.lead(*this);
     }
   }
 
   Scheduler& owner_;
+  bool prepared_ = false;
   bool stopping_ = false;
   std::thread thread_;  // last: starts with the members above in place
 };
@@ -73,20 +64,8 @@ Scheduler::Scheduler(Schedule schedule, OpenMicrobatches open, std::function<voi
 Scheduler::~Scheduler() { cancel_all(); }
 
 void Scheduler::add(TaskKey key, std::function<void()> body) {
-  if (idle_.empty()) {
-    workers_.push_back(std::make_unique<Worker>(*this));
-    idle_.push_back(workers_.back().get());
-  }
-  Worker* worker = idle_.back();
-  idle_.pop_back();
   key.arrival = arrivals_++;
-  worker->key = key;
-  worker->body = std::move(body);
-  worker->error = nullptr;
-  worker->begun = false;
-  worker->done = false;
-  runnable_.push_back(worker);
-  ++open_tasks_;
+  runnable_.push_back(&tasks_.emplace_back(Task{.key = key, .body = std::move(body)}));
 }
 
 bool Scheduler::complete(WaitId id, Progress progress) {
@@ -100,16 +79,16 @@ bool Scheduler::complete(WaitId id, Progress progress) {
   return true;
 }
 
-std::vector<Scheduler::Worker*>::iterator Scheduler::pick() {
+std::vector<Scheduler::Task*>::iterator Scheduler::pick() {
   if (order_) {
     if (next_in_order_ == order_->size()) return runnable_.end();
     const int64_t microbatch = (*order_)[next_in_order_];
     const auto found = std::ranges::find_if(
-        runnable_, [&](const Worker* worker) { return worker->key.microbatch == microbatch; });
+        runnable_, [&](const Task* task) { return task->key.microbatch == microbatch; });
     if (found != runnable_.end()) ++next_in_order_;
     return found;
   }
-  const auto first = std::ranges::min_element(runnable_, [this](const Worker* a, const Worker* b) {
+  const auto first = std::ranges::min_element(runnable_, [this](const Task* a, const Task* b) {
     const bool a_may = admits(*a);
     if (a_may != admits(*b)) return a_may;
     return runs_before(schedule_, last_phase_, a->key, b->key);
@@ -117,24 +96,23 @@ std::vector<Scheduler::Worker*>::iterator Scheduler::pick() {
   return first != runnable_.end() && admits(**first) ? first : runnable_.end();
 }
 
-bool Scheduler::run_next() {
+Scheduler::Task* Scheduler::take() {
   const auto picked = pick();
-  if (picked == runnable_.end()) return false;
-  Worker& worker = **picked;
+  if (picked == runnable_.end()) return nullptr;
+  Task& task = **picked;
   runnable_.erase(picked);
-  if (!worker.begun) begin(worker.key);
-  if (worker.key.phase == Phase::kForward) {
-    stays_[worker.key.microbatch].last_forward = worker.key.visit;
+  if (task.worker == nullptr) begin(task.key);
+  if (task.key.phase == Phase::kForward) {
+    stays_[task.key.microbatch].last_forward = task.key.visit;
   }
-  trail_.push_back(worker.key);
-  last_phase_ = worker.key.phase;
-  resume(worker);
-  return true;
+  trail_.push_back(task.key);
+  last_phase_ = task.key.phase;
+  return &task;
 }
 
-bool Scheduler::admits(const Worker& worker) const {
-  const TaskKey& key = worker.key;
-  if (worker.begun || key.phase == Phase::kBackward) return true;
+bool Scheduler::admits(const Task& task) const {
+  const TaskKey& key = task.key;
+  if (task.worker != nullptr || key.phase == Phase::kBackward) return true;
   const auto stay = stays_.find(key.microbatch);
   if (stay == stays_.end()) return open_.admits(key.microbatch, key.ranks);
   return stay->second.forwards > 0 || open_.admits(key.microbatch, stay->second.before);
@@ -156,8 +134,8 @@ void Scheduler::settle(int64_t microbatch) {
 
 std::vector<int64_t> Scheduler::held() const {
   std::vector<int64_t> result;
-  for (const Worker* worker : runnable_) {
-    if (!order_ && !admits(*worker)) result.push_back(worker->key.microbatch);
+  for (const Task* task : runnable_) {
+    if (!order_ && !admits(*task)) result.push_back(task->key.microbatch);
   }
   return result;
 }
@@ -167,38 +145,105 @@ void Scheduler::end_microbatch(int64_t microbatch) {
   open_.close(microbatch);
 }
 
-void Scheduler::resume(Worker& worker) {
-  worker.begun = true;
-  worker.turn.release();
+// --- The baton ---
+
+bool Scheduler::run_tasks(const Between& between) {
+  Task* task = take();
+  if (task == nullptr) return false;
+  between_ = &between;
+  resume(*task);
+  between_ = nullptr;
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  return true;
+}
+
+Scheduler::Worker& Scheduler::idle_worker() {
+  if (idle_.empty()) return *workers_.emplace_back(std::make_unique<Worker>(*this));
+  Worker& worker = *idle_.back();
+  idle_.pop_back();
+  return worker;
+}
+
+void Scheduler::resume(Task& task) {
+  if (task.worker == nullptr) {
+    task.worker = &idle_worker();
+    task.worker->task = &task;
+  }
+  task.worker->turn.release();
   loop_turn_.acquire();  // no deadline: user code runs as long as it needs
-  if (!worker.done) return;
-  // The body is both forward and backward.
-  if (worker.key.phase == Phase::kBackward || worker.key.depth == 0) settle(worker.key.microbatch);
-  --open_tasks_;
+}
+
+void Scheduler::lead(Worker& worker) {
+  Task* next = nullptr;
+  if (worker.task == nullptr) next = next_task();  // it stands in for one that has paused
+  while (true) {
+    if (next != nullptr && next->worker == nullptr) {
+      next->worker = &worker;
+      worker.task = next;
+    }
+    if (worker.task == nullptr) break;
+    run(worker);
+    next = next_task();
+  }
   idle_.push_back(&worker);
-  if (worker.error) std::rethrow_exception(std::exchange(worker.error, nullptr));
+  (next != nullptr ? next->worker->turn : loop_turn_).release();
+}
+
+void Scheduler::run(Worker& worker) {
+  Task& task = *worker.task;
+  try {
+    worker.prepare();
+    task.body();
+  } catch (const TaskCancelled&) {
+    // The step failed elsewhere; whoever failed reports.
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  worker.task = nullptr;
+  // The body is both forward and backward.
+  if (task.key.phase == Phase::kBackward || task.key.depth == 0) settle(task.key.microbatch);
+  drop(task);
+}
+
+Scheduler::Task* Scheduler::next_task() {
+  if (cancelling_ || failure_) return nullptr;
+  try {
+    return (*between_)() ? take() : nullptr;
+  } catch (...) {
+    failure_ = std::current_exception();
+    return nullptr;
+  }
+}
+
+/// Passes the baton on in the middle of a task: to a thread whose stack is empty, for what comes
+/// between runs is not to run among the task's thread-local modes.
+void Scheduler::pause(Worker& worker) {
+  (cancelling_ ? loop_turn_ : idle_worker().turn).release();
+  worker.turn.acquire();  // no deadline: the loop has them and cancels
+  if (cancelling_) throw TaskCancelled{};
+}
+
+void Scheduler::drop(Task& task) {
+  tasks_.remove_if([&task](const Task& other) { return &other == &task; });
 }
 
 void Scheduler::cancel_all() {
   cancelling_ = true;
-  std::vector<Worker*> open = std::exchange(runnable_, {});
-  for (const auto& [id, worker] : std::exchange(waiting_, {})) open.push_back(worker);
-  for (Worker* worker : open) {
-    if (!worker->begun) {
-      worker->body = nullptr;
-      --open_tasks_;
-      idle_.push_back(worker);
-      continue;
-    }
-    try {
-      resume(*worker);  // to its end: wait() and yield() throw from now on
-    } catch (...) {
-      // A second error while the first one is being reported: the first one is the cause.
+  std::vector<Task*> open = std::exchange(runnable_, {});
+  for (const auto& [id, task] : std::exchange(waiting_, {})) open.push_back(task);
+  for (Task* task : open) {
+    if (task->worker == nullptr) {
+      drop(*task);
+    } else {
+      resume(*task);  // to its end: wait() and yield() throw from now on
     }
   }
+  failure_ = nullptr;  // of one more while the first one is being reported: that is the cause
   cancelling_ = false;
   order_.reset();
 }
+
+// --- The step ---
 
 void Scheduler::begin_step() {
   trail_.clear();
@@ -214,17 +259,17 @@ void Scheduler::follow(std::vector<int64_t> order) {
 }
 
 bool Scheduler::order_is_wrong() const {
-  if (!order_ || open_tasks_ == 0) return false;
+  if (!order_ || tasks_.empty()) return false;
   const auto left = std::span(*order_).subspan(next_in_order_);
   if (left.empty() || ended_.contains(left.front())) return true;
-  return std::ranges::any_of(runnable_, [left](const Worker* worker) {
-    return std::ranges::find(left, worker->key.microbatch) == left.end();
+  return std::ranges::any_of(runnable_, [left](const Task* task) {
+    return std::ranges::find(left, task->key.microbatch) == left.end();
   });
 }
 
 std::vector<std::pair<Scheduler::WaitId, TaskKey>> Scheduler::waiting() const {
   std::vector<std::pair<WaitId, TaskKey>> result;
-  for (const auto& [id, worker] : waiting_) result.emplace_back(id, worker->key);
+  for (const auto& [id, task] : waiting_) result.emplace_back(id, task->key);
   return result;
 }
 
@@ -233,33 +278,31 @@ Scheduler::Worker& Scheduler::running() const {
   return *Worker::here;
 }
 
-bool Scheduler::in_task() const { return Worker::here && Worker::here->owner() == this; }
-
-const TaskKey& Scheduler::current() const { return running().key; }
-
-void Scheduler::give_back(Worker& worker) {
-  loop_turn_.release();
-  worker.turn.acquire();  // no deadline: the loop has them and cancels
-  if (cancelling_) throw TaskCancelled{};
+bool Scheduler::in_task() const {
+  const Worker* here = Worker::here;
+  return here != nullptr && here->owner() == this && here->task != nullptr;
 }
+
+const TaskKey& Scheduler::current() const { return running().task->key; }
 
 void Scheduler::wait(WaitId id) {
   Worker& worker = running();
   if (cancelling_) throw TaskCancelled{};
-  waiting_.emplace(id, &worker);
-  give_back(worker);
+  waiting_.emplace(id, worker.task);
+  pause(worker);
 }
 
-void Scheduler::enter(Phase phase) { running().key.phase = phase; }
+void Scheduler::enter(Phase phase) { running().task->key.phase = phase; }
 
 void Scheduler::yield(Phase phase) {
   Worker& worker = running();
   if (cancelling_) throw TaskCancelled{};
-  worker.key.phase = phase;
-  worker.key.arrival = arrivals_++;
-  ++worker.key.visit;
-  runnable_.push_back(&worker);
-  give_back(worker);
+  TaskKey& key = worker.task->key;
+  key.phase = phase;
+  key.arrival = arrivals_++;
+  ++key.visit;
+  runnable_.push_back(worker.task);
+  pause(worker);
 }
 
 }  // namespace smp::pipeline

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a rank's tasks one at a time, each on a thread of its own so that it can pause in the
-// middle.
+// Runs a rank's tasks one at a time, on threads of its own so that they can pause in the middle.
 //
-// Exactly one thread holds the baton: the loop's (whoever calls run_next) or one task's. Only the
-// holder touches the scheduler, so there is no lock: passing the baton orders all accesses.
+// Exactly one thread holds the baton: the loop's (whoever calls run_tasks) or one of the
+// scheduler's. Only the holder touches the scheduler, so there is no lock: passing the baton orders
+// all accesses. A thread whose task has ended keeps the baton and begins the next task itself: a
+// change of threads costs two system calls and the contents of a processor's caches.
 #pragma once
 
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,7 +48,7 @@ class Scheduler {
   /// Forgets the runs of an earlier step.
   void begin_step();
 
-  /// Makes a task; it first runs when run_next() picks it.
+  /// Makes a task; it first runs when run_tasks() picks it.
   void add(TaskKey key, std::function<void()> body);
 
   /// How far a microbatch has come; see TaskKey.
@@ -57,28 +59,31 @@ class Scheduler {
   /// Makes the task that waits for `id` runnable. False if none waits for it.
   bool complete(WaitId id, Progress progress);
 
-  /// Lets the next runnable task run until it pauses or ends. False if there was none to run.
-  /// Rethrows what the task threw; that task is then over.
-  bool run_next();
+  /// Called between two runs, on the thread that holds the baton; false ends run_tasks().
+  using Between = std::function<bool()>;
+  /// Lets the next runnable task run until it pauses or ends, and then the next one, for as long as
+  /// `between` wants and there is one. False if there was none to run. Rethrows what a task, which
+  /// is then over, or `between` threw.
+  bool run_tasks(const Between& between);
 
   /// Unwinds all tasks with TaskCancelled and drops those not begun. Afterwards there are none, and
   /// no fixed order.
   void cancel_all();
 
-  /// Fixes the order of run_next() to `order` (microbatches, see order_plan.h).
+  /// Fixes the order of run_tasks() to `order` (microbatches, see order_plan.h).
   void follow(std::vector<int64_t> order);
   /// True if there are runnable tasks, but the fixed order waits for another one.
   [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }
   /// Nothing of `microbatch` will run any more in this step.
   void end_microbatch(int64_t microbatch);
-  /// Once run_next() finds nothing to run: true if the fixed order is at its end although there are
-  /// tasks, waits for a microbatch that has ended, or has no place for a runnable one: the step is
-  /// not like the one it was made from. False is no proof that it is.
+  /// Once run_tasks() finds nothing to run: true if the fixed order is at its end although there
+  /// are tasks, waits for a microbatch that has ended, or has no place for a runnable one: the step
+  /// is not like the one it was made from. False is no proof that it is.
   [[nodiscard]] bool order_is_wrong() const;
   /// Returns to the order of runs_before().
   void drop_order() { order_.reset(); }
 
-  [[nodiscard]] size_t tasks() const { return open_tasks_; }
+  [[nodiscard]] size_t tasks() const { return tasks_.size(); }
   /// Microbatches that may not begin on this rank yet.
   [[nodiscard]] std::vector<int64_t> held() const;
   /// Keys of the tasks that wait, for a report on a hang.
@@ -106,6 +111,12 @@ class Scheduler {
  private:
   class Worker;
 
+  struct Task {
+    TaskKey key;
+    std::function<void()> body;
+    Worker* worker = nullptr;  ///< since it began
+  };
+
   /// What a microbatch did on this rank in this step.
   struct Stay {
     int64_t before = 0;         ///< ranks that it was on before this one
@@ -113,21 +124,33 @@ class Scheduler {
     int64_t last_forward = -1;  ///< visit
   };
 
-  [[nodiscard]] bool admits(const Worker& worker) const;
+  [[nodiscard]] bool admits(const Task& task) const;
   void begin(TaskKey& key);
   void settle(int64_t microbatch);
-  void resume(Worker& worker);
-  void give_back(Worker& worker);
+  [[nodiscard]] std::vector<Task*>::iterator pick();
+  /// The next task to run, if there is one; counts its run.
+  [[nodiscard]] Task* take();
+  /// By the loop: runs `task` and what follows; returns with the baton.
+  void resume(Task& task);
+  /// By a worker's thread, with the baton: runs its task and what follows, then passes the baton.
+  void lead(Worker& worker);
+  void run(Worker& worker);
+  /// After a run: the next task, or null if the baton goes back to the loop.
+  [[nodiscard]] Task* next_task();
+  void pause(Worker& worker);
+  void drop(Task& task);
+  [[nodiscard]] Worker& idle_worker();
   [[nodiscard]] Worker& running() const;
-  [[nodiscard]] std::vector<Worker*>::iterator pick();
 
   const Schedule schedule_;
   const std::function<void()> thread_setup_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<Worker*> idle_;
-  std::vector<Worker*> runnable_;
-  std::map<WaitId, Worker*> waiting_;
-  size_t open_tasks_ = 0;
+  std::vector<Worker*> idle_;  ///< without a task, and without the baton
+  std::list<Task> tasks_;
+  std::vector<Task*> runnable_;
+  std::map<WaitId, Task*> waiting_;
+  const Between* between_ = nullptr;
+  std::exception_ptr failure_;  ///< for the loop
   int64_t arrivals_ = 0;
   Phase last_phase_ = Phase::kForward;
   bool cancelling_ = false;

@@ -163,20 +163,10 @@ void Server::run_body(int64_t microbatch, const std::function<void(int64_t)>& bo
   ended_ = microbatch;
 }
 
-template <typename Over>
-void Server::loop(const Over& over) {
+void Server::loop(const std::function<bool()>& over) {
   while (true) {
-    if (aborted_) throw RemoteFailure(*aborted_);  // and the task that was told has caught it
-    // Behind the step's end nothing is owed; the driver's goodbye there is no loss.
-    while (result_ == nullptr) {
-      auto message = transport_.receive(Clock::time_point::min());
-      if (!message) break;
-      handle(opened(std::move(*message)));
-    }
-    const bool ended = over();
-    // A body that ended on this rank; its task has, too, by now.
-    if (ended_ >= 0) scheduler_.end_microbatch(std::exchange(ended_, -1));
-    if (begun_ && run_next()) continue;
+    const bool ended = look(over);
+    if (begun_ && run_tasks(over)) continue;
     if (begun_ && scheduler_.order_is_wrong()) {
       drop_order();
       continue;
@@ -186,13 +176,30 @@ void Server::loop(const Over& over) {
   }
 }
 
-bool Server::run_next() {
-  const auto begun_at = Timeline::Clock::now();
-  if (!scheduler_.run_next()) return false;
-  const TaskKey& task = scheduler_.trail().back();
-  timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "", begun_at,
-                Timeline::Clock::now());
-  return true;
+bool Server::look(const std::function<bool()>& over) {
+  if (aborted_) throw RemoteFailure(*aborted_);  // and the task that was told has caught it
+  // Behind the step's end nothing is owed; the driver's goodbye there is no loss.
+  while (result_ == nullptr) {
+    auto message = transport_.receive(Clock::time_point::min());
+    if (!message) break;
+    handle(opened(std::move(*message)));
+  }
+  const bool ended = over();
+  // A body that ended on this rank; its task has, too, by now.
+  if (ended_ >= 0) scheduler_.end_microbatch(std::exchange(ended_, -1));
+  return ended;
+}
+
+bool Server::run_tasks(const std::function<bool()>& over) {
+  auto begun_at = Timeline::Clock::now();
+  return scheduler_.run_tasks([&] {
+    const TaskKey& task = scheduler_.trail().back();
+    timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "", begun_at,
+                  Timeline::Clock::now());
+    look(over);
+    begun_at = Timeline::Clock::now();
+    return begun_;
+  });
 }
 
 std::optional<transport::Message> Server::receive(Clock::time_point deadline) {

@@ -54,7 +54,7 @@ struct CallId {
 };
 
 /// What a rank does for its callers. forward() and backward() run on task threads, one at a time,
-/// and may themselves call() and so pause; release() and describe() run on the loop's thread.
+/// and may themselves call() and so pause; release() and describe() run outside tasks.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -172,10 +172,12 @@ class Server {
   void pass_on(Envelope request, Work result);
   void finish_reply(Envelope envelope);
   /// Runs tasks and handles messages until `over()` and nothing is left to run.
-  template <typename Over>
-  void loop(const Over& over);
-  /// Runs the next task, if there is one, and notes when.
-  bool run_next();
+  void loop(const std::function<bool()>& over);
+  /// Handles what has arrived, then returns `over()`. Between two runs it is called on a task
+  /// thread, outside any task.
+  bool look(const std::function<bool()>& over);
+  /// Runs tasks until there is none, and notes when. False if there was none.
+  bool run_tasks(const std::function<bool()>& over);
   /// Waits for a message and handles it, or for the planned order to prove wrong.
   void wait_for_message();
   std::optional<transport::Message> receive(transport::Clock::time_point deadline);

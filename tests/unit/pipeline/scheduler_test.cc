@@ -2,6 +2,9 @@
 #include "smp_runtime/pipeline/scheduler.h"
 
 #include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -9,8 +12,10 @@
 namespace smp::pipeline {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
 
 constexpr int kRanks = 4;
 constexpr int64_t kActive = 6;
@@ -28,8 +33,7 @@ class LastRank : public ::testing::Test {
 
   std::vector<int64_t> run() {
     const size_t before = scheduler_.trail().size();
-    while (scheduler_.run_next()) {
-    }
+    scheduler_.run_tasks([] { return true; });
     std::vector<int64_t> ran;
     for (size_t index = before; index < scheduler_.trail().size(); ++index) {
       ran.push_back(scheduler_.trail()[index].microbatch);
@@ -83,6 +87,85 @@ TEST_F(LastRank, KeepsAsManyAsAFirstOneWhereMicrobatchesComeBack) {
   call(0, Phase::kForward, 2 * kRanks);
 
   EXPECT_THAT(run(), ElementsAre(0, 3, 4));
+}
+
+TEST_F(LastRank, BeginsTheNextTaskOnTheThreadWhoseTaskHasEnded) {
+  std::vector<std::thread::id> threads;
+  const auto note = [&] { threads.push_back(std::this_thread::get_id()); };
+  for (int64_t microbatch = 0; microbatch < 3; ++microbatch) {
+    call(microbatch, Phase::kForward, kRanks, note);
+  }
+
+  run();
+
+  EXPECT_THAT(threads, Each(threads.front()));
+  EXPECT_NE(threads.front(), std::this_thread::get_id());
+}
+
+TEST_F(LastRank, GoesOnElsewhereWhileATaskIsPaused) {
+  std::vector<std::string> seen;
+  call(0, Phase::kForward, kRanks, [&] {
+    seen.emplace_back("0 pauses");
+    scheduler_.wait(7);
+    seen.emplace_back("0 ends");
+  });
+  call(1, Phase::kForward, kRanks, [&] { seen.emplace_back("1"); });
+
+  scheduler_.run_tasks([&] {
+    EXPECT_FALSE(scheduler_.in_task());
+    if (seen.size() == 2) {
+      EXPECT_TRUE(scheduler_.complete(7, {}));
+    }
+    return true;
+  });
+
+  EXPECT_THAT(seen, ElementsAre("0 pauses", "1", "0 ends"));
+  EXPECT_EQ(scheduler_.tasks(), 0);
+}
+
+TEST_F(LastRank, GivesTheLoopTheBatonWhenWhatComesBetweenRunsSaysSo) {
+  for (int64_t microbatch = 0; microbatch < 3; ++microbatch) call(microbatch, Phase::kForward);
+
+  EXPECT_TRUE(scheduler_.run_tasks([] { return false; }));
+
+  EXPECT_EQ(scheduler_.tasks(), 2);
+  EXPECT_THAT(run(), ElementsAre(1, 2));
+}
+
+TEST_F(LastRank, ThrowsInTheLoopWhatATaskOrTheTimeBetweenTwoThrew) {
+  call(0, Phase::kForward, kRanks, [] { throw std::runtime_error("in a task"); });
+  call(1, Phase::kForward);
+  call(2, Phase::kForward);
+  const auto nothing = [] { return true; };
+  const auto fail = []() -> bool { throw std::runtime_error("between two"); };
+
+  EXPECT_THAT([&] { scheduler_.run_tasks(nothing); },
+              ThrowsMessage<std::runtime_error>("in a task"));
+  EXPECT_THAT([&] { scheduler_.run_tasks(fail); },
+              ThrowsMessage<std::runtime_error>("between two"));
+  EXPECT_EQ(scheduler_.tasks(), 1);
+
+  scheduler_.cancel_all();
+  EXPECT_EQ(scheduler_.tasks(), 0);
+}
+
+TEST_F(LastRank, UnwindsPausedTasksAndDropsThoseThatNeverBegan) {
+  bool unwound = false;
+  call(0, Phase::kForward, kRanks, [&] {
+    try {
+      scheduler_.wait(7);
+    } catch (const TaskCancelled&) {
+      unwound = true;
+      throw;
+    }
+  });
+  call(1, Phase::kForward, kRanks, [] { FAIL() << "begun after all"; });
+  scheduler_.run_tasks([] { return false; });
+
+  scheduler_.cancel_all();
+
+  EXPECT_TRUE(unwound);
+  EXPECT_EQ(scheduler_.tasks(), 0);
 }
 
 }  // namespace
