@@ -22,6 +22,12 @@ class OpenMicrobatches {
   /// whatever way its microbatches take through the ranks.
   [[nodiscard]] bool admits(int64_t microbatch, int64_t before) const;
 
+  /// Whether as many are open as keep a rank busy, after `before` other ones, until the first
+  /// backward comes back to it; one more covers the way of the loss over the rank that computes it.
+  [[nodiscard]] bool fill_the_pipeline(int64_t before) const {
+    return static_cast<int64_t>(open_.size()) > ranks_ - before;
+  }
+
   void open(int64_t microbatch) { open_.insert(microbatch); }
   void close(int64_t microbatch) { open_.erase(microbatch); }
   /// Microbatches return to this rank after others, and so stay open for as long as on an early

@@ -96,6 +96,15 @@ std::vector<Scheduler::Task*>::iterator Scheduler::pick() {
   return first != runnable_.end() && admits(**first) ? first : runnable_.end();
 }
 
+bool Scheduler::runs_ahead() {
+  if (order_ || schedule_ == Schedule::kSimple || last_phase_ == Phase::kBackward) return false;
+  const auto picked = pick();
+  if (picked == runnable_.end()) return false;
+  const Task& task = **picked;
+  return task.worker == nullptr && task.key.phase == Phase::kForward &&
+         open_.fill_the_pipeline(task.key.ranks);
+}
+
 Scheduler::Task* Scheduler::take() {
   const auto picked = pick();
   if (picked == runnable_.end()) return nullptr;

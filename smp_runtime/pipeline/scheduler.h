@@ -66,6 +66,10 @@ class Scheduler {
   /// is then over, or `between` threw.
   bool run_tasks(const Between& between);
 
+  /// True if run_tasks() would begin a forward although it is a backward's turn, and the other
+  /// ranks have enough to do without it.
+  [[nodiscard]] bool runs_ahead();
+
   /// Unwinds all tasks with TaskCancelled and drops those not begun. Afterwards there are none, and
   /// no fixed order.
   void cancel_all();

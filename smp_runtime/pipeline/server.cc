@@ -16,6 +16,9 @@ using transport::Clock;
 /// How long a wait may go on without a look at signals.
 constexpr auto kInterruptInterval = std::chrono::seconds(1);
 
+/// A forward out of turn holds up a backward for a whole run; this part of one is waited for it.
+constexpr int kLingerShare = 20;
+
 }  // namespace
 
 Server::Server(transport::Transport& transport, Executor& executor, ServerOptions options)
@@ -187,7 +190,18 @@ bool Server::look(const std::function<bool()>& over) {
   const bool ended = over();
   // A body that ended on this rank; its task has, too, by now.
   if (ended_ >= 0) scheduler_.end_microbatch(std::exchange(ended_, -1));
+  linger();
   return ended;
+}
+
+void Server::linger() {
+  if (!begun_ || !scheduler_.runs_ahead()) return;
+  const auto deadline = Clock::now() + timeline_.mean_run() / kLingerShare;
+  do {
+    auto message = receive(deadline);
+    if (!message) return;
+    handle(opened(std::move(*message)));
+  } while (result_ == nullptr && scheduler_.runs_ahead());
 }
 
 bool Server::run_tasks(const std::function<bool()>& over) {

@@ -178,6 +178,8 @@ class Server {
   bool look(const std::function<bool()>& over);
   /// Runs tasks until there is none, and notes when. False if there was none.
   bool run_tasks(const std::function<bool()>& over);
+  /// Waits a moment for a backward that is due where a forward would go before it.
+  void linger();
   /// Waits for a message and handles it, or for the planned order to prove wrong.
   void wait_for_message();
   std::optional<transport::Message> receive(transport::Clock::time_point deadline);

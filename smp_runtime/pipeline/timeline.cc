@@ -79,6 +79,7 @@ void Timeline::begin_step(int64_t step) {
 void Timeline::ran(const TaskKey& key, std::string_view name, Clock::time_point begin,
                    Clock::time_point end) {
   use_.computed += end - begin;
+  ++use_.runs;
   add_span(key.phase == Phase::kForward ? "forward" : "backward", name, begin, end, key.microbatch);
 }
 

@@ -19,6 +19,7 @@ namespace smp::pipeline {
 struct StepUse {
   std::chrono::nanoseconds total{0};
   std::chrono::nanoseconds computed{0};  ///< running modules, the step's body, their backwards
+  int64_t runs = 0;                      ///< in which it computed
   std::chrono::nanoseconds waited{0};    ///< with nothing to run, for messages
   int64_t messages_sent = 0;
   int64_t bytes_sent = 0;  ///< tensors, and bodies that travelled; no headers of the wire
@@ -52,6 +53,10 @@ class Timeline {
   /// A run of a task, until it paused or ended.
   void ran(const TaskKey& key, std::string_view name, Clock::time_point begin,
            Clock::time_point end);
+  /// Of this step; 0 before the first one.
+  [[nodiscard]] std::chrono::nanoseconds mean_run() const {
+    return use_.runs == 0 ? use_.computed : use_.computed / use_.runs;
+  }
   void waited(Clock::time_point begin, Clock::time_point end);
   void sent(const Envelope& envelope);
   void received(const Envelope& envelope);

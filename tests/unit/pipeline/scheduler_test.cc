@@ -89,6 +89,36 @@ TEST_F(LastRank, KeepsAsManyAsAFirstOneWhereMicrobatchesComeBack) {
   EXPECT_THAT(run(), ElementsAre(0, 3, 4));
 }
 
+TEST_F(LastRank, RunsAheadWithAForwardBeforeABackwardThatIsDue) {
+  for (int64_t microbatch = 0; microbatch < 2; ++microbatch) call(microbatch, Phase::kForward);
+  EXPECT_FALSE(scheduler_.runs_ahead());
+  run();
+  EXPECT_FALSE(scheduler_.runs_ahead()) << "with nothing to run";
+  call(2, Phase::kForward);
+  EXPECT_TRUE(scheduler_.runs_ahead());
+
+  call(0, Phase::kBackward, 7);
+  EXPECT_FALSE(scheduler_.runs_ahead()) << "the backward is there";
+  EXPECT_THAT(run(), ElementsAre(0, 2));
+}
+
+TEST_F(LastRank, DoesNotRunAheadWhileFewAreOpen) {
+  call(0, Phase::kForward);
+  run();
+  call(1, Phase::kForward);
+
+  EXPECT_FALSE(scheduler_.runs_ahead());
+}
+
+TEST_F(LastRank, DoesNotRunAheadOfAFixedOrder) {
+  scheduler_.follow({0, 1, 2});
+  for (int64_t microbatch = 0; microbatch < 3; ++microbatch) {
+    call(microbatch, Phase::kForward);
+    EXPECT_FALSE(scheduler_.runs_ahead());
+    EXPECT_THAT(run(), ElementsAre(microbatch));
+  }
+}
+
 TEST_F(LastRank, BeginsTheNextTaskOnTheThreadWhoseTaskHasEnded) {
   std::vector<std::thread::id> threads;
   const auto note = [&] { threads.push_back(std::this_thread::get_id()); };
