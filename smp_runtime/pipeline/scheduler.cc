@@ -35,9 +35,11 @@ class Scheduler::Worker {
 
   [[nodiscard]] const Scheduler* owner() const { return &owner_; }
 
-  /// Once, on its thread.
-  void prepare() {
-    if (!std::exchange(prepared_, true) && owner_.thread_setup_) owner_.thread_setup_();
+  /// Runs its task, on its thread. Throws what that threw.
+  void work() {
+    if (!std::exchange(prepared_, false) && owner_.thread_setup_) owner_.thread_setup_();
+    task->body();
+    prepared_ = true;
   }
 
  private:
@@ -51,7 +53,7 @@ class Scheduler::Worker {
   }
 
   Scheduler& owner_;
-  bool prepared_ = false;
+  bool prepared_ = false;  ///< and no task has failed since
   bool stopping_ = false;
   std::thread thread_;  // last: starts with the members above in place
 };
@@ -201,8 +203,7 @@ void Scheduler::lead(Worker& worker) {
 void Scheduler::run(Worker& worker) {
   Task& task = *worker.task;
   try {
-    worker.prepare();
-    task.body();
+    worker.work();
   } catch (const TaskCancelled&) {
     // The step failed elsewhere; whoever failed reports.
   } catch (...) {

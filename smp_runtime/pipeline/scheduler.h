@@ -37,7 +37,8 @@ class Scheduler {
   using WaitId = uint64_t;
 
   /// `open` bounds what runs as tasks come; a fixed order has bounds of its own.
-  /// `thread_setup` runs once at the start of each thread that the scheduler makes.
+  /// `thread_setup` runs before the first task of each thread that the scheduler makes, and before
+  /// the first one after a task that failed there.
   Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;

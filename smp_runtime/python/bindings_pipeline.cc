@@ -19,6 +19,7 @@
 #include "smp_runtime/pipeline/activation_store.h"
 #include "smp_runtime/pipeline/engine.h"
 #include "smp_runtime/python/bindings.h"
+#include "smp_runtime/python/thread_state.h"
 #include "smp_runtime/transport/loopback.h"
 #include "smp_runtime/transport/process_transport.h"
 
@@ -114,7 +115,12 @@ class PyEngine {
                    .timeout =
                        std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3)),
                    .name = std::move(name),
-                   .thread_setup = [cuda_device] { use_cuda_device(cuda_device); },
+                   .thread_setup =
+                       [cuda_device] {
+                         static thread_local std::optional<ThreadState> kept;
+                         kept.emplace();  // a failed backward leaves its error in the old one
+                         use_cuda_device(cuda_device);
+                       },
                    .check_interrupt = check_signals,
                    .target_name =
                        [names = std::move(module_names)](int64_t module) {

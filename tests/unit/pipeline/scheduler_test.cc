@@ -179,6 +179,27 @@ TEST_F(LastRank, ThrowsInTheLoopWhatATaskOrTheTimeBetweenTwoThrew) {
   EXPECT_EQ(scheduler_.tasks(), 0);
 }
 
+TEST_F(LastRank, SetsAThreadUpAgainAfterATaskThatFailedThere) {
+  int setups = 0;
+  Scheduler scheduler(Schedule::kInterleaved, OpenMicrobatches(Schedule::kInterleaved, 8, 1),
+                      [&] { ++setups; });
+  const auto fail = [] { throw std::runtime_error("in a task"); };
+  const auto run_one = [&](const std::function<void()>& body) {
+    scheduler.add({.phase = Phase::kBackward}, body);
+    scheduler.run_tasks([] { return true; });
+  };
+  run_one([] {});
+  run_one([] {});
+  EXPECT_EQ(setups, 1);
+  EXPECT_THROW(run_one(fail), std::runtime_error);
+  EXPECT_EQ(setups, 1);
+
+  run_one([] {});
+  run_one([] {});
+
+  EXPECT_EQ(setups, 2);
+}
+
 TEST_F(LastRank, UnwindsPausedTasksAndDropsThoseThatNeverBegan) {
   bool unwound = false;
   call(0, Phase::kForward, kRanks, [&] {
