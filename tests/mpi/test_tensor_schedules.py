@@ -12,7 +12,7 @@ import torch
 from jobs import tensor_jobs, tensor_schedule_jobs
 
 LONG = os.environ.get("SMP_LONG_TESTS") == "1"
-ROUNDS = 2000 if LONG else 24
+ROUNDS = 300 if LONG else 24
 STEPS = 3  # the first is recorded, the others follow its plan
 ALONE = {"ddp": True, "microbatches": 1}
 
