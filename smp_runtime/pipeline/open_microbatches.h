@@ -25,7 +25,7 @@ class OpenMicrobatches {
   /// Whether as many are open as keep a rank busy, after `before` other ones, until the first
   /// backward comes back to it; one more covers the way of the loss over the rank that computes it.
   [[nodiscard]] bool fill_the_pipeline(int64_t before) const {
-    return static_cast<int64_t>(open_.size()) > ranks_ - before;
+    return static_cast<int64_t>(open_.size()) > ranks_ - (early_ ? 0 : before);
   }
 
   void open(int64_t microbatch) { open_.insert(microbatch); }

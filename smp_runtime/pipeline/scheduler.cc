@@ -37,12 +37,26 @@ class Scheduler::Worker {
 
   /// Runs its task, on its thread. Throws what that threw.
   void work() {
-    if (!std::exchange(prepared_, false) && owner_.thread_setup_) owner_.thread_setup_();
-    task->body();
-    prepared_ = true;
+    prepare();
+    try {
+      task->body();
+    } catch (...) {
+      prepared_ = false;
+      try {
+        prepare();
+      } catch (...) {  // the next task says so
+      }
+      throw;
+    }
   }
 
  private:
+  void prepare() {
+    if (prepared_) return;
+    if (owner_.thread_setup_) owner_.thread_setup_();
+    prepared_ = true;
+  }
+
   void serve() {
     here = this;
     while (true) {
@@ -102,9 +116,11 @@ bool Scheduler::runs_ahead() {
   if (order_ || schedule_ == Schedule::kSimple || last_phase_ == Phase::kBackward) return false;
   const auto picked = pick();
   if (picked == runnable_.end()) return false;
-  const Task& task = **picked;
-  return task.worker == nullptr && task.key.phase == Phase::kForward &&
-         open_.fill_the_pipeline(task.key.ranks);
+  const TaskKey& key = (*picked)->key;
+  // A body goes before all backwards.
+  if ((*picked)->worker != nullptr || key.phase == Phase::kBackward || key.depth == 0) return false;
+  const auto stay = stays_.find(key.microbatch);
+  return open_.fill_the_pipeline(stay == stays_.end() ? key.ranks : stay->second.before);
 }
 
 Scheduler::Task* Scheduler::take() {
@@ -218,7 +234,8 @@ void Scheduler::run(Worker& worker) {
 Scheduler::Task* Scheduler::next_task() {
   if (cancelling_ || failure_) return nullptr;
   try {
-    return (*between_)() ? take() : nullptr;
+    (*between_)();
+    return take();
   } catch (...) {
     failure_ = std::current_exception();
     return nullptr;
@@ -227,8 +244,8 @@ Scheduler::Task* Scheduler::next_task() {
 
 /// Passes the baton on in the middle of a task: to a thread whose stack is empty, for what comes
 /// between runs is not to run among the task's thread-local modes.
-void Scheduler::pause(Worker& worker) {
-  (cancelling_ ? loop_turn_ : idle_worker().turn).release();
+void Scheduler::pause(Worker& worker, Worker& stand_in) {
+  stand_in.turn.release();
   worker.turn.acquire();  // no deadline: the loop has them and cancels
   if (cancelling_) throw TaskCancelled{};
 }
@@ -239,15 +256,18 @@ void Scheduler::drop(Task& task) {
 
 void Scheduler::cancel_all() {
   cancelling_ = true;
-  std::vector<Task*> open = std::exchange(runnable_, {});
-  for (const auto& [id, task] : std::exchange(waiting_, {})) open.push_back(task);
-  for (Task* task : open) {
-    if (task->worker == nullptr) {
-      drop(*task);
-    } else {
-      resume(*task);  // to its end: wait() and yield() throw from now on
+  while (!runnable_.empty() || !waiting_.empty()) {
+    std::vector<Task*> open = std::exchange(runnable_, {});
+    for (const auto& [id, task] : std::exchange(waiting_, {})) open.push_back(task);
+    for (Task* task : open) {
+      if (task->worker == nullptr) {
+        drop(*task);
+      } else {
+        resume(*task);  // to its end: wait() and yield() throw from now on
+      }
     }
   }
+  tasks_.clear();      // one that found no thread to begin on
   failure_ = nullptr;  // of one more while the first one is being reported: that is the cause
   cancelling_ = false;
   order_.reset();
@@ -298,8 +318,9 @@ const TaskKey& Scheduler::current() const { return running().task->key; }
 void Scheduler::wait(WaitId id) {
   Worker& worker = running();
   if (cancelling_) throw TaskCancelled{};
+  Worker& stand_in = idle_worker();  // there may be no memory for one: before anything changes
   waiting_.emplace(id, worker.task);
-  pause(worker);
+  pause(worker, stand_in);
 }
 
 void Scheduler::enter(Phase phase) { running().task->key.phase = phase; }
@@ -307,12 +328,13 @@ void Scheduler::enter(Phase phase) { running().task->key.phase = phase; }
 void Scheduler::yield(Phase phase) {
   Worker& worker = running();
   if (cancelling_) throw TaskCancelled{};
+  Worker& stand_in = idle_worker();
   TaskKey& key = worker.task->key;
   key.phase = phase;
   key.arrival = arrivals_++;
   ++key.visit;
   runnable_.push_back(worker.task);
-  pause(worker);
+  pause(worker, stand_in);
 }
 
 }  // namespace smp::pipeline

@@ -37,14 +37,14 @@ class Scheduler {
   using WaitId = uint64_t;
 
   /// `open` bounds what runs as tasks come; a fixed order has bounds of its own.
-  /// `thread_setup` runs before the first task of each thread that the scheduler makes, and before
-  /// the first one after a task that failed there.
+  /// `thread_setup` runs on each thread that the scheduler makes, before its first task and after
+  /// each one that failed.
   Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // --- Called by the loop ---
+  // --- Called outside tasks, with the baton ---
 
   /// Forgets the runs of an earlier step.
   void begin_step();
@@ -60,11 +60,11 @@ class Scheduler {
   /// Makes the task that waits for `id` runnable. False if none waits for it.
   bool complete(WaitId id, Progress progress);
 
-  /// Called between two runs, on the thread that holds the baton; false ends run_tasks().
-  using Between = std::function<bool()>;
-  /// Lets the next runnable task run until it pauses or ends, and then the next one, for as long as
-  /// `between` wants and there is one. False if there was none to run. Rethrows what a task, which
-  /// is then over, or `between` threw.
+  /// Called after each run, on the thread that holds the baton.
+  using Between = std::function<void()>;
+  /// By the loop: lets the next runnable task run until it pauses or ends, and then the next one,
+  /// for as long as there is one. False if there was none to run. Rethrows what a task, which is
+  /// then over, or `between` threw.
   bool run_tasks(const Between& between);
 
   /// True if run_tasks() would begin a forward although it is a backward's turn, and the other
@@ -142,7 +142,7 @@ class Scheduler {
   void run(Worker& worker);
   /// After a run: the next task, or null if the baton goes back to the loop.
   [[nodiscard]] Task* next_task();
-  void pause(Worker& worker);
+  void pause(Worker& worker, Worker& stand_in);
   void drop(Task& task);
   [[nodiscard]] Worker& idle_worker();
   [[nodiscard]] Worker& running() const;

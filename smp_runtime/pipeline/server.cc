@@ -18,6 +18,7 @@ constexpr auto kInterruptInterval = std::chrono::seconds(1);
 
 /// A forward out of turn holds up a backward for a whole run; this part of one is waited for it.
 constexpr int kLingerShare = 20;
+constexpr std::chrono::nanoseconds kLongestLinger = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -196,7 +197,8 @@ bool Server::look(const std::function<bool()>& over) {
 
 void Server::linger() {
   if (!begun_ || !scheduler_.runs_ahead()) return;
-  const auto deadline = Clock::now() + timeline_.mean_run() / kLingerShare;
+  const auto deadline =
+      Clock::now() + std::min(timeline_.mean_run() / kLingerShare, kLongestLinger);
   do {
     auto message = receive(deadline);
     if (!message) return;
@@ -212,7 +214,6 @@ bool Server::run_tasks(const std::function<bool()>& over) {
                   Timeline::Clock::now());
     look(over);
     begun_at = Timeline::Clock::now();
-    return begun_;
   });
 }
 

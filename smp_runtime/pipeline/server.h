@@ -54,7 +54,7 @@ struct CallId {
 };
 
 /// What a rank does for its callers. forward() and backward() run on task threads, one at a time,
-/// and may themselves call() and so pause; release() and describe() run outside tasks.
+/// and may themselves call() and so pause; describe() runs outside tasks.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -173,8 +173,8 @@ class Server {
   void finish_reply(Envelope envelope);
   /// Runs tasks and handles messages until `over()` and nothing is left to run.
   void loop(const std::function<bool()>& over);
-  /// Handles what has arrived, then returns `over()`. Between two runs it is called on a task
-  /// thread, outside any task.
+  /// Handles what has arrived, and what comes while it lingers; returns `over()`. Between two runs
+  /// it is called on a task thread, outside any task.
   bool look(const std::function<bool()>& over);
   /// Runs tasks until there is none, and notes when. False if there was none.
   bool run_tasks(const std::function<bool()>& over);

@@ -20,7 +20,7 @@ struct StepUse {
   std::chrono::nanoseconds total{0};
   std::chrono::nanoseconds computed{0};  ///< running modules, the step's body, their backwards
   int64_t runs = 0;                      ///< in which it computed
-  std::chrono::nanoseconds waited{0};    ///< with nothing to run, for messages
+  std::chrono::nanoseconds waited{0};    ///< for messages
   int64_t messages_sent = 0;
   int64_t bytes_sent = 0;  ///< tensors, and bodies that travelled; no headers of the wire
 

@@ -118,7 +118,7 @@ class PyEngine {
                    .thread_setup =
                        [cuda_device] {
                          static thread_local std::optional<ThreadState> kept;
-                         kept.emplace();  // a failed backward leaves its error in the old one
+                         kept.emplace();  // a failed backward has left its error in the old one
                          use_cuda_device(cuda_device);
                        },
                    .check_interrupt = check_signals,

@@ -14,7 +14,7 @@ class ThreadState {
   ThreadState() : ensured_(PyGILState_Ensure()), state_(PyEval_SaveThread()) {}
 
   ~ThreadState() {
-    if (_Py_IsFinalizing() != 0) return;  // Python would stop the thread; it frees the state itself
+    if (Py_IsFinalizing() != 0) return;  // Python would stop the thread; it frees the state itself
     PyEval_RestoreThread(state_);
     // While it still counts as in use: what is freed here, as autograd nodes in the traceback of an
     // error, may take Python's lock itself, and the last to give that up frees the state.

@@ -27,6 +27,7 @@
 namespace smp::pipeline::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// Refuses one message, as without memory for it.
@@ -437,6 +438,52 @@ TEST(Server, StepThatEndedIsWholeThoughTheDriverHasLeft) {
 
     EXPECT_EQ(server.serve().body, "collected");
   }
+}
+
+TEST(Server, WaitsForABackwardBeforeItBeginsAForwardOutOfTurn) {
+  /// Says what it does.
+  class Log : public Executor {
+   public:
+    std::vector<std::string> entries;
+    Work forward(const CallId& id, int64_t, Work, const Purpose&) override {
+      entries.push_back(fmt::format("F{}", id.microbatch));
+      return {};
+    }
+    Work backward(const CallId& id, Work, const Purpose&) override {
+      entries.push_back(fmt::format("B{}", id.microbatch));
+      return {};
+    }
+    void release(int64_t) override {}
+    std::string describe(const std::exception_ptr&) override { return {}; }
+  };
+  Log log;
+  ScriptedTransport transport(1, 2);
+  Server server(transport, log, {.active_microbatches = 4});
+  const auto request = [](Kind kind, int64_t microbatch) {
+    const bool forward = kind == Kind::kForward;
+    return Envelope{.kind = kind,
+                    .step = 1,
+                    .microbatch = microbatch,
+                    .call = static_cast<uint64_t>(microbatch),
+                    .depth = 1,
+                    .visit = forward ? 1 : 3,
+                    .ranks = forward ? 1 : 2,
+                    .caller = 0,
+                    .route = {{.owner = 1, .target = 0}}};
+  };
+  transport.deliver(0, {.step = 1, .body = order_of(OrderMode::kFree).encode()});
+  for (int64_t microbatch = 0; microbatch < 4; ++microbatch) {
+    transport.deliver(0, request(Kind::kForward, microbatch));
+  }
+  for (int64_t microbatch = 0; microbatch < 4; ++microbatch) {
+    transport.deliver_late(0, request(Kind::kBackward, microbatch));
+  }
+  transport.deliver_late(0, {.kind = Kind::kStepEnd, .step = 1});
+
+  server.serve();
+
+  // Two are open before it waits: the loss of the first is computed elsewhere.
+  EXPECT_THAT(log.entries, ElementsAre("F0", "F1", "B0", "F2", "B1", "F3", "B2", "B3"));
 }
 
 TEST(Server, NamesTheFailureThatMadeADriverLeaveNotItsLeaving) {

@@ -32,8 +32,8 @@ class Averaging:
 
 
 class Replicas:
-    """What the copies of this rank's partition do together; every call but ``set_hook`` and
-    ``refuse_join`` is collective over them. Without ``ddp`` there is one copy, and nothing to do.
+    """What the copies of this rank's partition do together; what sends or averages tensors is
+    collective over them. Without ``ddp`` there is one copy, and nothing to do.
 
     What sees the batches of a whole tensor-parallel group has copies among the ranks of the
     reduced data-parallel group only; see nn.parameter_slices.
