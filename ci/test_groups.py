@@ -191,6 +191,7 @@ def soak(group: Group) -> Count:
 
 def grid(group: Group) -> Count:
     """Tests whose usual run takes a few of many cases: all of them."""
+    group.run("ci/peers")
     group.environment |= {
         "SMP_LONG_TESTS": "1",
         "SMP_FUZZ_ROUNDS": "10000",
@@ -198,7 +199,7 @@ def grid(group: Group) -> Count:
         "OMP_NUM_THREADS": "1",
     }
     count = group.ctest("release", "--tests-regex", "^pipeline_fuzz_test$")
-    group.environment["SMP_FUZZ_ROUNDS"] = "1000"  # of programs that each take longer
+    group.environment["SMP_FUZZ_ROUNDS"] = "1000"
     pattern = "^pipeline_(placement|shared_order)_test$"
     count += group.ctest("release", "--tests-regex", pattern)
     names = (
