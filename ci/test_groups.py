@@ -198,10 +198,8 @@ def grid(group: Group) -> Count:
         "PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi",
         "OMP_NUM_THREADS": "1",
     }
-    count = group.ctest("release", "--tests-regex", "^pipeline_fuzz_test$")
-    group.environment["SMP_FUZZ_ROUNDS"] = "1000"
-    pattern = "^pipeline_(placement|shared_order)_test$"
-    count += group.ctest("release", "--tests-regex", pattern)
+    pattern = "^pipeline_(fuzz|placement|shared_order)_test$"
+    count = group.ctest("release", "--tests-regex", pattern)
     names = (
         "tests/mpi/test_real_models.py",
         "tests/mpi/test_sharded_models.py",
