@@ -19,15 +19,11 @@ class ScriptedTransport : public transport::Transport {
 
   /// `envelope` from `source`, behind what was delivered before.
   void deliver(int source, Envelope envelope) {
-    transport::Message message = encode(std::move(envelope));
-    message.source = source;
-    messages_.push_back(std::move(message));
+    messages_.push_back(message_of(source, std::move(envelope)));
   }
   /// It comes while the rank waits for it, not before.
   void deliver_late(int source, Envelope envelope) {
-    transport::Message message = encode(std::move(envelope));
-    message.source = source;
-    late_.push_back(std::move(message));
+    late_.push_back(message_of(source, std::move(envelope)));
   }
   /// Their goodbye has come: sends are refused, and behind the last message is nothing to wait for.
   void leave() { left_ = true; }
@@ -54,6 +50,12 @@ class ScriptedTransport : public transport::Transport {
   }
 
  private:
+  static transport::Message message_of(int source, Envelope envelope) {
+    transport::Message message = encode(std::move(envelope));
+    message.source = source;
+    return message;
+  }
+
   const int rank_;
   const int size_;
   std::deque<transport::Message> messages_;
