@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Sphinx makes the pages; ci/docs runs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import tomllib
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from package import make_importable  # noqa: E402
+
+make_importable()
+
+PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
+
+project = "smp-train"
+author = "the authors of smp-train"
+project_copyright = "the authors of smp-train, Apache-2.0"
+version = release = PROJECT["version"]
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+source_suffix = {".md": "markdown"}
+
+# Pages are Markdown; every heading down to the third level can be linked to.
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+# Docstrings have Google's form. Types are those of the signature.
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_class_signature = "mixed"
+python_maximum_signature_line_length = 80
+add_module_names = False
+# Names of Python, torch and others are not looked up: that would take the network. Ours are.
+nitpick_ignore_regex = [(r"py:.*", r"(?!smdistributed\.|smp\.).*")]
+
+html_theme = "furo"
+html_title = f"smp-train {version}"
+html_static_path = ["_static"]
+html_css_files = ["smp.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}
+pygments_style = "tango"
+pygments_dark_style = "monokai"
