@@ -26,7 +26,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
 
 # Pages are Markdown; every heading down to the third level can be linked to.
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "tasklist"]
 myst_heading_anchors = 3
 
 # Docstrings have Google's form. Types are those of the signature.
@@ -40,7 +40,11 @@ autodoc_class_signature = "mixed"
 python_maximum_signature_line_length = 80
 add_module_names = False
 # Names of Python, torch and others are not looked up: that would take the network. Ours are.
-nitpick_ignore_regex = [(r"py:.*", r"(?!smdistributed\.|smp\.).*")]
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!smdistributed\.|smp\.).*"),
+    # Names of our own that only types mention.
+    (r"py:class", r"smdistributed\._runtime\..*|smdistributed\..*\.(_\w+|ModuleClass)"),
+]
 
 html_theme = "furo"
 html_title = f"smp-train {version}"
