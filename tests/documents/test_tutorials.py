@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of each tutorial run as its page has them, and print what the page shows.
+
+Those that need containers are in tests/image/test_tutorials.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents.tutorials import (
+    ROOT,
+    TUTORIALS,
+    environment,
+    missing_lines,
+    pattern_of,
+    run_tutorial,
+    workplace,
+)
+
+IN_CONTAINERS = {"extend_image", "two_containers"}
+NAMES = sorted(path.parent.name for path in TUTORIALS.glob("*/run.sh"))
+
+
+@pytest.fixture
+def built() -> None:
+    """Skips where neither the launcher nor the package is there yet."""
+    launcher = os.environ.get("SMP_TRAIN") or shutil.which("train", path=environment()["PATH"])
+    if launcher is None or importlib.util.find_spec("smdistributed") is None:
+        pytest.skip("train or smdistributed is not built; ci/build does that")
+
+
+def page_of(name: str) -> str:
+    return (TUTORIALS / f"{name}.md").read_text()
+
+
+def run(name: str, folder: Path) -> str:
+    output = run_tutorial(name, folder)
+    assert missing_lines(page_of(name), output) == [], output
+    return output
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    return [float(number) for number in re.findall(pattern, text)]
+
+
+# --- The pages ---
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_shows_every_command_of_its_script(name: str) -> None:
+    """All that run.sh does between its marks is on the page, by literalinclude."""
+    script = (TUTORIALS / name / "run.sh").read_text()
+    sections = re.findall(r"^# \[(\w+)\]$", script, re.MULTILINE)
+    page = page_of(name)
+
+    assert sections
+    for section in sections:
+        assert f"# [end {section}]" in script
+        shown = rf"literalinclude\}} {name}/run\.sh\n[^`]*:start-after: \"# \[{section}\]\""
+        assert re.search(shown, page), f"{name}.md does not show [{section}]"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_marks_that_the_page_names_are_in_the_files(name: str) -> None:
+    includes = re.findall(r"\{literalinclude\} (\S+)\n(.*?)```", page_of(name), re.DOTALL)
+
+    assert includes
+    for file, options in includes:
+        text = (TUTORIALS / file).read_text()
+        for mark in re.findall(r':(?:start-after|end-before): "(.*)"', options):
+            assert mark in text.splitlines(), f"{file} has no line {mark}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_shows_what_one_sees(name: str) -> None:
+    assert "```{code-block} text\n:caption: Output\n" in page_of(name)
+
+
+def test_lines_of_a_page_match_what_differs_in_numbers_only() -> None:
+    assert re.search(pattern_of("epoch  1: loss 0.5, … 98 %"), "epoch 12: loss 0.25, right 7 %")
+    assert not re.search(pattern_of("epoch 1: loss 0.5"), "epoch 1: loss nan")
+
+
+# --- Their commands ---
+
+
+@pytest.mark.usefixtures("built")
+def test_first_job(tmp_path: Path) -> None:
+    output = run("first_job", tmp_path)
+
+    accuracies = numbers(r"epoch 10: .* accuracy ([\d.]+)%", output)
+    assert len(accuracies) == 3, "alone, by mpirun, by train"
+    assert min(accuracies) > 88
+    losses = numbers(r"epoch 10: loss ([\d.]+)", output)
+    # Each prints the loss of rank 0's last batch: with two replicas that of half a batch, the same
+    # one however the ranks were started.
+    assert losses[1] == losses[2]
+
+
+@pytest.mark.usefixtures("built")
+def test_from_smp_v1(tmp_path: Path) -> None:
+    output = run("from_smp_v1", tmp_path)
+
+    assert numbers(r"epoch 3: .* accuracy ([\d.]+)%", output)[0] > 88
+
+
+@pytest.mark.usefixtures("built")
+def test_the_script_of_v1_runs_unchanged_where_cuda_is(tmp_path: Path) -> None:
+    """Here on the CPU, whose devices a shim shows to the script as CUDA's."""
+    digits = tmp_path / "digits"
+    digits.mkdir()
+    sklearn = importlib.util.find_spec("sklearn")
+    assert sklearn is not None
+    assert sklearn.origin is not None
+    shutil.copy(Path(sklearn.origin).parent / "datasets/data/digits.csv.gz", digits)
+    shim = ROOT / "tests/mpi/published/run_as_cuda.py"
+    script = TUTORIALS / "from_smp_v1/v1.py"
+
+    for resume in ("0", "1"):
+        done = subprocess.run(
+            [
+                *("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"),
+                *(sys.executable, shim, script, "--epochs", "2", "--resume", resume),
+            ],
+            env=environment(
+                SM_CHANNEL_TRAIN=str(digits),
+                SM_MODEL_DIR=str(tmp_path),
+                SM_HP_MP_PARAMETERS='{"partitions": 2, "microbatches": 4}',
+                OMP_NUM_THREADS="1",
+            ),
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert numbers(r"epoch 1: .* accuracy ([\d.]+)%", done.stdout)[0] > 85
+    assert (tmp_path / "checkpoint.pt_1").exists()
+
+
+@pytest.mark.usefixtures("built")
+def test_sharded_training(tmp_path: Path) -> None:
+    output = run("sharded_training", tmp_path)
+
+    whole, sharded, in_groups = numbers(r"model state of a rank: ([\d.]+) MB", output)
+    assert sharded < 0.3 * whole
+    assert sharded < in_groups < 0.6 * whole
+    losses = numbers(r"mean loss ([\d.]+)", output)
+    assert losses[3:6] == pytest.approx(losses[:3], rel=0.02), "shards change no result"
+    assert losses[6] < losses[5], "goes on from the checkpoint"
+    assert numbers(r"test accuracy in plain PyTorch: ([\d.]+)%", output)[0] > 88
+
+
+@pytest.mark.usefixtures("built")
+def test_tensor_parallel(tmp_path: Path) -> None:
+    output = run("tensor_parallel", tmp_path)
+
+    data, tensor, both = (
+        numbers(r"mean loss ([\d.]+)", part) for part in output.split("a rank holds")[:3]
+    )
+    assert tensor == pytest.approx(data, rel=0.01)
+    assert both == pytest.approx(data, rel=0.01)
+    held = numbers(r"a rank holds (\d+) parameters", output)
+    assert held[1] < 0.6 * held[0]
+    assert held[2] < 0.6 * held[1]
+
+
+@pytest.mark.usefixtures("built")
+def test_smddp(tmp_path: Path) -> None:
+    output = run("smddp", tmp_path)
+
+    assert min(numbers(r"over smddp, 4 ranks: accuracy ([\d.]+)%", output)) > 88
+    assert output.count("over smddp, 4 ranks") == 3
+
+
+def test_each_tutorial_is_run_by_a_test() -> None:
+    here = Path(__file__).read_text()
+    with_image = (ROOT / "tests/image/test_tutorials.py").read_text()
+
+    for name in NAMES:
+        text = with_image if name in IN_CONTAINERS else here
+        assert re.search(rf"^def test_{name}\(", text, re.MULTILINE), name
+
+
+def test_a_copy_holds_no_link_into_the_tutorials(tmp_path: Path) -> None:
+    """What commands write stays out of the repository."""
+    copy = workplace(tmp_path) / "docs" / "tutorials"
+
+    assert not any(path.is_symlink() for path in [copy, *copy.rglob("*")])
