@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Installs complete, hashed locks into the virtual environment whose Python runs this.
+
+Usage: install_locks.py LOCK...
+
+With uv where pip's configuration says nothing that uv cannot be told, for uv fetches and unpacks
+several wheels at once; else, or where uv fails, with pip. The hashes make both install the same.
+Downloads go to a folder in the environment, on the same disk, and are not kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+VENV = Path(sys.prefix)
+LOCKS = Path(__file__).resolve().parent.parent / "docker" / "locks"
+SYSTEM_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+
+# Of pip's settings, those that uv takes as an option, or as a variable, and those that say nothing
+# about where packages come from.
+OPTIONS = {
+    "index-url": "--default-index",
+    "extra-index-url": "--index",
+    "find-links": "--find-links",
+    "trusted-host": "--allow-insecure-host",
+}
+VARIABLES = {
+    "cert": ("SSL_CERT_FILE",),
+    "default-timeout": ("UV_HTTP_TIMEOUT",),
+    "timeout": ("UV_HTTP_TIMEOUT",),
+    "retries": ("UV_HTTP_RETRIES",),
+    "proxy": ("HTTP_PROXY", "HTTPS_PROXY"),
+}
+IGNORED = {
+    "break-system-packages",
+    "cache-dir",
+    "disable-pip-version-check",
+    "no-cache-dir",
+    "no-color",
+    "no-input",
+    "progress-bar",
+    "require-virtualenv",
+    "root-user-action",
+}
+
+
+def pip_settings(listed: str) -> dict[str, str]:
+    """What `pip config list` says: `global.cert='FILE'`, `:env:.cert='FILE'`, weakest first."""
+    settings = {}
+    for line in listed.splitlines():
+        name, _, value = line.partition("=")
+        section, _, key = name.rpartition(".")
+        if section in ("global", "install", ":env:"):
+            settings[key] = str(ast.literal_eval(value))
+    return settings
+
+
+def uv_words(settings: dict[str, str]) -> tuple[list[str], dict[str, str]] | None:
+    """The same for uv, options and variables; None where it has no word for a setting."""
+    options: list[str] = []
+    variables = {"SSL_CERT_FILE": SYSTEM_CERTIFICATES}
+    for key, value in settings.items():
+        if key in OPTIONS:
+            options += [word for item in value.split() for word in (OPTIONS[key], item)]
+        elif key in VARIABLES:
+            variables |= dict.fromkeys(VARIABLES[key], value)
+        elif key == "no-index" and value.lower() in ("1", "true", "yes", "on"):
+            options.append("--no-index")
+        elif key not in IGNORED:
+            return None
+    return options, variables
+
+
+def pip(environment: dict[str, str], *options: str | Path) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    command += ["--no-cache-dir", "--no-deps", "--require-hashes", "--root-user-action=ignore"]
+    subprocess.run([*command, *options], env=environment, check=True)
+
+
+def uv(environment: dict[str, str], words: tuple[list[str], dict[str, str]], *locks: str) -> bool:
+    options, variables = words
+    command: list[str | Path] = [
+        VENV / "bin" / "uv",
+        "pip",
+        "install",
+        "--python",
+        sys.executable,
+        "--no-config",
+    ]
+    # As pip does: any index may have the file that a hash names.
+    command += ["--index-strategy", "unsafe-best-match", "--no-deps", "--require-hashes"]
+    command += ["--compile-bytecode", *options]
+    command += [word for lock in locks for word in ("--requirement", lock)]
+    return subprocess.run(command, env=environment | variables, check=False).returncode == 0
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 0 if sys.argv[1:] in (["--help"], ["-h"]) else 2
+    scratch = VENV / "downloads"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    environment = os.environ | {"TMPDIR": str(scratch), "UV_CACHE_DIR": str(scratch / "uv")}
+    listed = [sys.executable, "-m", "pip", "config", "list"]
+    found = subprocess.run(listed, capture_output=True, text=True, check=True)
+    words = uv_words(pip_settings(found.stdout))
+    try:
+        pip(environment, "--requirement", LOCKS / "uv.lock")
+        if words is None or not uv(environment, words, *sys.argv[1:]):
+            print("installing with pip, which reads all of its configuration", flush=True)
+            pip(environment, *(f"--requirement={lock}" for lock in sys.argv[1:]))
+    except subprocess.CalledProcessError as error:
+        return error.returncode
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
