@@ -26,7 +26,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
 
 # Pages are Markdown; every heading down to the third level can be linked to.
-myst_enable_extensions = ["colon_fence", "deflist", "tasklist"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "tasklist"]
 myst_heading_anchors = 3
 
 # Docstrings have Google's form. Types are those of the signature.

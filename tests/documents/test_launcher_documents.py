@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's settings and exit codes are the same in the code, in --help and in the README."""
+"""The launcher's settings and exit codes are the same in the code, in --help, in the reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "train.md").read_text()
 SETTING = re.compile(r"SM_LAUNCH_[A-Z_]+[A-Z]")
 
 
@@ -33,13 +33,13 @@ def section(text: str, heading: str) -> str:
     return text.split(heading + "\n", 1)[1].split("\n\n", 1)[0]
 
 
-def test_settings_are_the_same_in_the_readme_and_in_help(help_text: str) -> None:
+def test_settings_are_the_same_in_the_reference_and_in_help(help_text: str) -> None:
     said = [
         line.split(maxsplit=2)
         for line in section(help_text, "Environment variables, all optional:").splitlines()
     ]
     table = {name: (standard, meaning) for name, standard, meaning in said}
-    rows = re.findall(r"^\| `(SMP?_\w+)` \| (\S+) \| (.*) \|$", README, re.MULTILINE)
+    rows = re.findall(r"^\| `(SMP?_\w+)` \| (\S+) \| (.*) \|$", PAGE, re.MULTILINE)
 
     assert {name: (standard, meaning) for name, standard, meaning in rows} == table
 
@@ -58,9 +58,9 @@ def test_the_sources_use_no_setting_that_the_table_lacks(help_text: str) -> None
     assert known <= used
 
 
-def test_exit_codes_are_the_same_in_the_readme_and_in_help(help_text: str) -> None:
+def test_exit_codes_are_the_same_in_the_reference_and_in_help(help_text: str) -> None:
     said = re.findall(r"^  (\d+|128\+N) +\S", section(help_text, "Exit status:"), re.MULTILINE)
-    table = README.split("## Exit codes of `train`", 1)[1].split("\n## ", 1)[0]
+    table = PAGE.split("## Exit codes", 1)[1].split("\n## ", 1)[0]
     cells = [row.split("|")[2].strip() for row in table.splitlines() if row.startswith("| ")][2:]
 
     assert said == ["0", "1", "128+N"]
