@@ -104,6 +104,17 @@ def checkpoint(
     """Calls ``module`` and recomputes its activations in backward instead of keeping them.
 
     For use in the forward of a module around it. The module runs, and recomputes, where it lives.
+
+    Args:
+        module: a module of the model.
+        args, kwargs: what it is called with; tensors must not be changed in place afterwards.
+        preserve_rng_state: recompute with the random numbers of the forward.
+
+    Returns:
+        What ``module`` returns.
+
+    Raises:
+        SMPValidationError: something other than a module.
     """
     model = _model("checkpoint")
     if not isinstance(module, nn.Module):
@@ -123,7 +134,21 @@ def checkpoint_sequential(
     pack_args_as_tuple: bool = False,
 ) -> Any:
     """Runs the children of ``sequential_module`` one after the other, in groups by ``strategy``
-    (see :func:`set_activation_checkpointing`) that recompute their activations in backward."""
+    (see :func:`set_activation_checkpointing`) that recompute their activations in backward.
+
+    Args:
+        sequential_module: part of the model.
+        input: of the first child.
+        strategy: ``each``, ``contiguous`` or ``group_N``.
+        preserve_rng_state: recompute with the random numbers of the forward.
+        pack_args_as_tuple: accepted; tuples between children are seen.
+
+    Returns:
+        What the last child returns.
+
+    Raises:
+        SMPValidationError: something other than an ``nn.Sequential``, or an unknown strategy.
+    """
     model = _model("checkpoint_sequential")
     if not isinstance(sequential_module, nn.Sequential):
         raise SMPValidationError(

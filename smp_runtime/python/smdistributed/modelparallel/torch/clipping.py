@@ -21,11 +21,20 @@ def clip_grad_norm_(
     """``torch.nn.utils.clip_grad_norm_`` over all partitions and slices of the model.
 
     Each parameter counts once: slices on different tensor ranks are parts of one, and what is whole
-    on all of them is one, too. Call it between the step and ``optimizer.step()``, on all ranks of
-    the model-parallel group, with the parameters of the whole model; returns the norm before
-    clipping, the same on all of them.
+    on all of them is one, too. Collective over the model-parallel group; call it between the step
+    and ``optimizer.step()``.
 
-    Raises SMPUnsupportedError with sharded or 16-bit state: ``optimizer.clip_master_grads``.
+    Args:
+        parameters: those of the whole model.
+        max_norm: gradients with a larger norm are scaled down to it.
+        norm_type: above 0; ``inf`` for the largest element.
+
+    Returns:
+        The norm before clipping, a scalar tensor, the same on all ranks.
+
+    Raises:
+        SMPUnsupportedError: with sharded or 16-bit state; use ``optimizer.clip_master_grads``.
+        SMPValidationError: ``norm_type`` is not above 0.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> smp.init()

@@ -49,7 +49,19 @@ _to_self: defaultdict[str, deque[bytes]] = defaultdict(deque)
 
 
 def broadcast(obj: Any, group: CommGroup) -> None:
-    """Sends ``obj`` to the others of ``group``, who call ``recv_from``. Returns when they have."""
+    """Sends ``obj`` to the others of ``group``, who call ``recv_from``.
+
+    Blocks until all of them have received it. In a group of one it has no effect.
+
+    Args:
+        obj: anything that pickle takes.
+        group: which of this rank's groups, such as ``smp.DP_GROUP``.
+
+    Raises:
+        SMPValidationError: ``group`` is no member of ``CommGroup``, or pickle refuses ``obj``.
+        SMPCommTimeoutError: a receiver did not come in time; the text names it.
+        SMPConnectionError: a receiver was lost.
+    """
     session = state.require_initialized("smp.broadcast")
     kind = _kind("smp.broadcast", group, CommGroup)
     me = session.identity.rank
@@ -58,7 +70,21 @@ def broadcast(obj: Any, group: CommGroup) -> None:
 
 
 def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
-    """Sends ``obj`` to a member of this rank's group of ``rank_type``. Returns when it has it."""
+    """Sends ``obj`` to a member of this rank's group of ``rank_type``, which calls ``recv_from``.
+
+    Blocks until it has received it. What a rank sends to itself is kept, without blocking.
+
+    Args:
+        obj: anything that pickle takes.
+        dest_rank: the receiver's number in the group.
+        rank_type: in which group the number is meant, such as ``smp.RankType.PP_RANK``.
+
+    Raises:
+        SMPValidationError: a wrong type, a rank that the group does not have, or an ``obj`` that
+            pickle refuses.
+        SMPCommTimeoutError: the receiver did not come in time.
+        SMPConnectionError: the receiver was lost.
+    """
     session = state.require_initialized("smp.send")
     kind = _kind("smp.send", rank_type, RankType)
     destination = _member("smp.send", session, kind, dest_rank)
@@ -69,7 +95,20 @@ def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
 
 
 def recv_from(src_rank: int, rank_type: RankType) -> Any:
-    """Returns what a member of this rank's group of ``rank_type`` sent, or broadcast over it."""
+    """Returns what a member of this rank's group of ``rank_type`` sent, or broadcast over it.
+
+    Blocks until it has come.
+
+    Args:
+        src_rank: the sender's number in the group.
+        rank_type: in which group the number is meant; for a broadcast the one of its group.
+
+    Raises:
+        SMPValidationError: a wrong type, a rank that the group does not have, or this rank itself
+            when it has sent nothing.
+        SMPCommTimeoutError: the sender did not come in time.
+        SMPConnectionError: the sender was lost.
+    """
     session = state.require_initialized("smp.recv_from")
     kind = _kind("smp.recv_from", rank_type, RankType)
     source = _member("smp.recv_from", session, kind, src_rank)
@@ -89,7 +128,22 @@ def recv_from(src_rank: int, rank_type: RankType) -> Any:
 
 
 def allgather(obj: Any, group: CommGroup) -> list[Any]:
-    """The objects of all members of ``group``, by their rank in it. All members call it."""
+    """The objects of all members of ``group``, by their rank in it.
+
+    Collective over the group: blocks until all members have called it.
+
+    Args:
+        obj: anything that pickle takes; sizes may differ between ranks.
+        group: which of this rank's groups.
+
+    Returns:
+        As many objects as the group has members, the same on all of them.
+
+    Raises:
+        SMPValidationError: ``group`` is no member of ``CommGroup``, or pickle refuses ``obj``.
+        SMPCommTimeoutError: members did not come in time; the text names them.
+        SMPConnectionError: a member was lost.
+    """
     session = state.require_initialized("smp.allgather")
     kind = _kind("smp.allgather", group, CommGroup)
     data = _to_tensor(encode(obj))
@@ -123,32 +177,37 @@ def broadcast_from_rank0(obj: Any) -> Any:
 
 
 def barrier(group: CommGroup = CommGroup.WORLD) -> None:
-    """Returns when all members of ``group`` have called it."""
+    """Blocks until all members of ``group`` have called it.
+
+    Raises:
+        SMPValidationError: ``group`` is no member of ``CommGroup``.
+        SMPCommTimeoutError: members did not come in time; the text names them.
+    """
     _barrier("smp.barrier", group)
 
 
 def mp_barrier() -> None:
-    """Barrier over the ranks of one copy of the model."""
+    """``barrier(smp.MP_GROUP)``: the ranks of one copy of the model."""
     _barrier("smp.mp_barrier", CommGroup.MP_GROUP)
 
 
 def dp_barrier() -> None:
-    """Barrier over the ranks with the same partition."""
+    """``barrier(smp.DP_GROUP)``: the ranks with the same partition."""
     _barrier("smp.dp_barrier", CommGroup.DP_GROUP)
 
 
 def pp_barrier() -> None:
-    """Barrier over the ranks of a pipeline."""
+    """``barrier(smp.PP_GROUP)``: the ranks of a pipeline."""
     _barrier("smp.pp_barrier", CommGroup.PP_GROUP)
 
 
 def tp_barrier() -> None:
-    """Barrier over the ranks that split a layer."""
+    """``barrier(smp.TP_GROUP)``: the ranks that split a layer."""
     _barrier("smp.tp_barrier", CommGroup.TP_GROUP)
 
 
 def rdp_barrier() -> None:
-    """Barrier over the ranks that hold the same parameters."""
+    """``barrier(smp.RDP_GROUP)``: the ranks that hold the same parameters."""
     _barrier("smp.rdp_barrier", CommGroup.RDP_GROUP)
 
 

@@ -17,7 +17,12 @@ from smdistributed.modelparallel.torch.meeting import Meetings
 
 
 class CommGroup(Enum):
-    """Which ranks a communication reaches."""
+    """Which ranks a communication reaches: of each kind the group that this rank is in.
+
+    ``WORLD``: all ranks. ``MP_GROUP``: one copy of the model. ``PP_GROUP``: its pipeline stages.
+    ``TP_GROUP``: the ranks that split a layer. ``DP_GROUP``: the same stage of all copies.
+    ``RDP_GROUP``: the same parameters.
+    """
 
     WORLD = "WORLD"
     MP_GROUP = "MP"
@@ -28,7 +33,7 @@ class CommGroup(Enum):
 
 
 class RankType(Enum):
-    """How a rank number is meant: within which of the caller's groups."""
+    """How a rank number is meant: within which of the caller's groups, as in ``CommGroup``."""
 
     WORLD_RANK = "WORLD"
     MP_RANK = "MP"

@@ -22,7 +22,8 @@ _plain_init: Callable[..., None] = nn.Module.__init__
 def partition(index: int) -> Iterator[None]:
     """Modules created inside go to partition ``index``; the innermost context wins.
 
-    Ignored when ``auto_partition`` is true.
+    Ignored when ``auto_partition`` is true. Raises SMPPartitionError for a partition that the job
+    does not have.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> smp.init({"auto_partition": False, "default_partition": 0})
@@ -41,6 +42,10 @@ def set_partition(module: nn.Module, index: int) -> None:
     """Puts ``module``, and what is below it without a mark, on partition ``index``.
 
     To be called before the first step. Ignored when ``auto_partition`` is true.
+
+    Raises:
+        SMPPartitionError: a partition that the job does not have, or a model that is partitioned.
+        SMPValidationError: something other than a module.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> smp.init()

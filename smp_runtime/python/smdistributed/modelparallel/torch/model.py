@@ -352,6 +352,8 @@ class DistributedModel(ModelStates):
     # --- Forward and backward ---
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The user's forward, inside a step: on the ranks that have the modules, as if they were
+        here. Raises SMPStepError outside of a step if there are several partitions."""
         if ranks.pp_size() > 1 and not state.in_step:
             raise SMPStepError(
                 "the model was called outside a step; with several partitions call it inside a "
@@ -364,7 +366,19 @@ class DistributedModel(ModelStates):
         tensors: torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...],
         grad_tensors: Any = None,
     ) -> None:
-        """``torch.autograd.backward`` inside a step, averaged over its microbatches."""
+        """``torch.autograd.backward`` inside a step, averaged over its microbatches.
+
+        Returns when this microbatch's backward has run. In ``fp16`` the loss is multiplied with the
+        loss scale first.
+
+        Args:
+            tensors: the loss, or several tensors; one without ``grad_tensors`` has one element.
+            grad_tensors: gradients of the same shapes, or None.
+
+        Raises:
+            SMPStepError: outside of a step, or under ``pipeline: _only_forward``.
+            SMPValidationError: the numbers of tensors and of gradients differ.
+        """
         if state.is_tracing:
             raise EndOfTrace
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
@@ -403,6 +417,7 @@ class DistributedModel(ModelStates):
         return clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """As PyTorch's, and the gradients of shards and masters."""
         super().zero_grad(set_to_none)
         if self.sharded is not None:
             self.sharded.zero_gradients()
@@ -418,6 +433,7 @@ class DistributedModel(ModelStates):
         return self
 
     def cuda(self, device: Any = None) -> DistributedModel:
+        """As ``to``: with several partitions the model is where it belongs already."""
         return super().cuda(device) if ranks.pp_size() == 1 else self
 
     def cpu(self) -> DistributedModel:

@@ -20,6 +20,8 @@ def delay_param_initialization(enabled: bool = True) -> Iterator[None]:
     """Parameters made inside have no storage; they are initialised on their owner, when the model
     is partitioned, with the values that they would have had.
 
+    Raises SMPUnsupportedError where the construction reads values that are not there yet.
+
     >>> import smdistributed.modelparallel.torch as smp
     >>> smp.init()
     >>> with smp.delay_param_initialization():
@@ -46,6 +48,11 @@ def model_creation(
 ) -> Iterator[None]:
     """``tensor_parallelism``, a default type of new parameters, and, if the job is configured with
     ``delayed_parameter_initialization``, ``delay_param_initialization`` in one.
+
+    Args:
+        tensor_parallelism: mark modules made inside to be split.
+        dtype: of parameters made inside; torch's default unless given.
+        tensor_parallel_config: keywords for ``tensor_parallelism``.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> with smp.model_creation(dtype=torch.float64):

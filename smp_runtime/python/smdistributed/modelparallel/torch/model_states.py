@@ -89,7 +89,7 @@ class ModelStates(ModelViews):
         Collective over the model-parallel group, and with sharded data parallelism over the shard
         group: call it on all their ranks. With ``gather_to_rank0`` every rank but global rank 0
         gets an empty dict. Replaced modules have the names of distributed ones; see
-        ``plain_state_dict``.
+        ``plain_state_dict``. Raises SMPCommTimeoutError if ranks do not come.
         """
         self._meet_for_state_dict()
         module = self.get_module()

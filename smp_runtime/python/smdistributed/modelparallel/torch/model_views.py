@@ -54,9 +54,12 @@ class ModelViews(nn.Module):
     # Names are the user's: optimizers build groups by them, and checkpoints are plain PyTorch's.
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """All parameters of the user's module, under its names; those of other partitions hold no
+        values here. Arguments are torch's."""
         return self.get_module().named_parameters(*args, **kwargs)
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """All buffers of the user's module, under its names. Arguments are torch's."""
         return self.get_module().named_buffers(*args, **kwargs)
 
     def _owned(self, what: str) -> Ownership:
@@ -68,21 +71,29 @@ class ModelViews(nn.Module):
         return self._ownership
 
     def local_named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Modules of this rank's partition with their names. Raises SMPPartitionError, like all
+        ``local_*``, before there is a partition."""
         return self._owned("local_named_modules()").local_modules()
 
     def local_modules(self) -> Iterator[nn.Module]:
+        """Modules of this rank's partition."""
         return (module for _, module in self.local_named_modules())
 
     def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters of this rank's partition with their names; those of distributed modules have
+        the shape of this rank's slice."""
         return self._owned("local_named_parameters()").local_parameters()
 
     def local_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters of this rank's partition."""
         return (parameter for _, parameter in self.local_named_parameters())
 
     def local_named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Buffers of this rank's partition with their names."""
         return self._owned("local_named_buffers()").local_buffers()
 
     def local_buffers(self) -> Iterator[torch.Tensor]:
+        """Buffers of this rank's partition."""
         return (buffer for _, buffer in self.local_named_buffers())
 
     # --- What tensor parallelism makes of it ---

@@ -59,6 +59,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         dynamic_loss_args: ``init_scale`` (2**32), ``scale_factor`` (2), ``scale_window`` (1000),
             ``min_scale`` (1), ``delayed_shift`` (1), ``consecutive_hysteresis`` (False); one by one
             or as one dict ``dynamic_loss_args``. All of these are ignored without ``fp16``.
+
+    Raises:
+        SMPNotInitializedError: before ``smp.init()``.
+        SMPValidationError: ``optimizer`` is none, or a loss scale has arguments that are not known;
+            with sharded or 16-bit state, parameters that are not the model's.
+        SMPUnsupportedError: an optimizer that needs whole parameters, where they are cut.
     """
 
     #: GradScaler then finds overflows itself, on all partitions, also for torch's fused optimizers.
@@ -107,6 +113,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of the wrapped optimizer: where there are masters, of flat masters ``[n]``."""
         return self.optimizer.param_groups
 
     @param_groups.setter
@@ -115,6 +122,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def state(self) -> Any:
+        """The state of the wrapped optimizer, by parameter or flat master."""
         return self.optimizer.state
 
     @state.setter
@@ -123,6 +131,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def defaults(self) -> dict[str, Any]:
+        """The defaults of the wrapped optimizer."""
         return self.optimizer.defaults
 
     @defaults.setter
@@ -145,10 +154,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def loss_scaler(self) -> _runtime.LossScaler:
+        """The scaler behind ``loss_scale``."""
         return self._precision.scaler
 
     @property
     def dynamic_loss_scale(self) -> bool:
+        """Whether the loss scale adapts to overflows."""
         return self._precision.scaler.dynamic
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

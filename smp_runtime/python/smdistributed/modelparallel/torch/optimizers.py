@@ -42,10 +42,15 @@ class _Fused(Optimizer):
         super().__init__(params, defaults)
 
     def zero_grad(self, set_to_none: bool | None = None) -> None:
+        """As PyTorch's; unless given, ``set_to_none`` is what ``set_grad_none`` was."""
         super().zero_grad(self._set_grad_none if set_to_none is None else set_to_none)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Steps all parameters that have a gradient. Returns what ``closure`` returned, if given.
+
+        Raises SMPValidationError for a sparse gradient.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -100,7 +105,17 @@ class _Fused(Optimizer):
 
 
 class FusedAdam(_Fused):
-    """Adam; with ``adam_w_mode`` the weight decay is decoupled from the gradient.
+    """Adam (arXiv:1412.6980); with ``adam_w_mode`` the weight decay is decoupled from the gradient
+    (AdamW, arXiv:1711.05101).
+
+    One kernel steps all parameters of a type and device. No communication.
+
+    Args:
+        params: parameters or groups, as torch's; of 16 to 64 bits, without sparse gradients.
+        lr, betas, eps, weight_decay: as torch's.
+        bias_correction: divide moments by what they lack at the start.
+        amsgrad: refused with SMPValidationError if set, as in Apex.
+        set_grad_none: ``zero_grad`` sets gradients to None.
 
     >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
     >>> weight.grad = torch.tensor([0.5])
@@ -204,6 +219,10 @@ class FusedLAMB(FusedWithNorms):
     those of other partitions included: every rank of a copy of the model calls ``step``.
 
     Args:
+        params, lr, bias_correction, betas, eps, weight_decay, amsgrad, set_grad_none: as
+            FusedAdam's.
+        adam_w_mode: the weight decay is decoupled from the gradient.
+        max_grad_norm: 0 for no clipping.
         use_nvlamb: scale parameters without weight decay, too.
         grad_averaging: the gradient's share in the first moment is ``1 - beta1``; else 1.
     """
@@ -271,7 +290,13 @@ class FusedNovoGrad(FusedWithNorms):
     """NovoGrad (arXiv:1905.11286): the second moment is one number a parameter, the norm of its
     gradient, smoothed.
 
+    Collective over the tensor-parallel group where it splits parameters, and over the shard group
+    where parameters are sharded.
+
     Args:
+        params, lr, bias_correction, betas, eps, weight_decay, amsgrad, set_grad_none: as
+            FusedAdam's.
+        grad_averaging: the gradient's share in the first moment is ``1 - beta1``; else 1.
         reg_inside_moment: add the weight decay to the normalised gradient before the first moment;
             else to the update.
         norm_type: 2, or 0 for the largest element.

@@ -27,8 +27,19 @@ def save(
     """Writes ``obj`` with ``torch.save``, whole and durable or not at all.
 
     The file is ``f`` with ``partial=False``; else ``f_<mp_rank>``, with tensor parallelism
-    ``f_<pp_rank>_<tp_rank>``, and with ``v3`` always ``f_<pp_rank>_<tp_rank>_<rdp_rank>``.
-    ``pickel_module`` is ``pickle_module`` as the published documentation spells it.
+    ``f_<pp_rank>_<tp_rank>``, and with ``v3`` always ``f_<pp_rank>_<tp_rank>_<rdp_rank>``. No
+    communication: ranks that would write the same file must not call it at the same time.
+
+    Args:
+        obj: anything that ``torch.save`` takes.
+        f: the name of the file, without the suffix.
+        partial: whether the name gets the rank's suffix.
+        pickle_module, pickle_protocol: as ``torch.save``'s.
+        v3: use the suffix of three numbers.
+        pickel_module: ``pickle_module`` as the published documentation spells it.
+
+    Raises:
+        SMPCheckpointError: the file cannot be written, or ``obj`` cannot be pickled.
 
     >>> import tempfile
     >>> import smdistributed.modelparallel.torch as smp
@@ -55,8 +66,17 @@ def load(
 ) -> Any:
     """Reads what ``save`` wrote for this rank, under any of its names.
 
-    ``back_compat=True`` means the one-part name of versions before 1.10. Files are trusted: objects
-    in them are unpickled, unless ``weights_only=True`` is given.
+    Files are trusted: objects in them are unpickled, unless ``weights_only=True`` is given. No
+    communication.
+
+    Args:
+        f: the name as given to ``save``.
+        map_location, pickle_module: as ``torch.load``'s; more of its arguments by name.
+        partial: whether the name has a suffix.
+        back_compat: the one-part name of versions before 1.10.
+
+    Raises:
+        SMPCheckpointError: no such file, with those that are there; or one that cannot be read.
     """
     path = _path("smp.load", f)
     candidates = [path + suffix for suffix in _suffixes(back_compat)] if partial else [path]

@@ -63,13 +63,21 @@ class Session:
 def init(config: Mapping[str, Any] | None = None) -> None:
     """Joins the job: settings, ranks, groups. Call once, on all ranks, before anything else.
 
+    Collective: blocks until all ranks have come, for at most ``SMP_TIMEOUT_SECONDS``. It also
+    initialises ``torch.distributed``, unless the script has done so. A second call with equal
+    settings has no effect but a warning.
+
     Args:
-        config: settings; those of the job (``SM_HP_MP_PARAMETERS``) win over them.
+        config: settings, by the keys of ``mp_parameters``; those of the job
+            (``SM_HP_MP_PARAMETERS``) have precedence.
 
     Raises:
         SMPConfigError: settings that are unknown, contradict each other, differ between ranks or do
-            not fit the number of processes.
+            not fit the number of processes; or a second call with other settings.
+        SMPValidationError: ``config`` is no mapping.
         SMPConnectionError: the other ranks are not reached.
+        SMPCommTimeoutError: ranks did not come in time; the text names them.
+        SMPDeviceError: ``ddp_dist_backend`` is nccl, and there is no GPU.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> smp.init({"microbatches": 4})
@@ -109,6 +117,9 @@ def is_tracing() -> bool:
 
 def shutdown() -> None:
     """Leaves the job. Called by itself when the process ends; without effect before ``init``.
+
+    Rank 0 serves the store of the job, so it blocks until the others have left, for at most
+    ``SMP_TIMEOUT_SECONDS``; the others do not block. Afterwards ``init`` may be called again.
 
     >>> shutdown()
     """

@@ -29,7 +29,11 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
         tag: of the checkpoint; the newest unless given.
         remove_smp_prefix: accepted; names are the user's anyway, of distributed modules theirs.
 
-    Raises SMPCheckpointError for a checkpoint that is not there, or not complete.
+    Returns:
+        A state dict of whole values on the CPU. Files are trusted: objects in them are unpickled.
+
+    Raises:
+        SMPCheckpointError: a checkpoint that is not there, or not complete.
     """
     root = Path(checkpoint_dir)
     if tag is None:

@@ -12,7 +12,8 @@ from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 
 
 class StepOutput:
-    """``outputs`` lists the tensors by microbatch; the methods combine them.
+    """A tensor that a step returned: ``outputs`` lists it by microbatch, ``m`` tensors; the methods
+    combine them. No communication.
 
     >>> losses = StepOutput([torch.tensor(1.0), torch.tensor(3.0)])
     >>> losses.reduce_mean().item(), losses.reduce_sum().item(), losses.concat().tolist()
@@ -25,24 +26,26 @@ class StepOutput:
         self.outputs = list(outputs)
 
     def reduce_mean(self) -> torch.Tensor:
-        """Mean over the microbatches, element by element; of integers in the default type."""
+        """Mean over the microbatches, element by element: ``m`` times ``[*]`` -> ``[*]``, of one
+        shape; of integers in the default type."""
         stacked = self.stack()
         if not (stacked.is_floating_point() or stacked.is_complex()):
             stacked = stacked.to(torch.get_default_dtype())
         return stacked.mean(dim=0)
 
     def reduce_sum(self) -> torch.Tensor:
-        """Sum over the microbatches, element by element."""
+        """Sum over the microbatches, element by element: ``m`` times ``[*]`` -> ``[*]``."""
         return self.stack().sum(dim=0)
 
     def concat(self) -> torch.Tensor:
-        """Joined along the batch, dimension 0; scalars become a vector."""
+        """Joined along the batch, dimension 0: ``[N_i, *]`` -> ``[sum of N_i, *]``; scalars become
+        a vector ``[m]``."""
         if all(output.dim() == 0 for output in self.outputs):
             return self.stack()
         return torch.cat(self.outputs, dim=0)
 
     def stack(self) -> torch.Tensor:
-        """Along a new dimension 0, the microbatches."""
+        """Along a new dimension 0, the microbatches: ``m`` times ``[*]`` -> ``[m, *]``."""
         return torch.stack(self.outputs)
 
     def detach(self) -> StepOutput:
@@ -50,11 +53,11 @@ class StepOutput:
         return StepOutput([output.detach() for output in self.outputs])
 
     def merge(self) -> NoReturn:
-        """TensorFlow's."""
+        """TensorFlow's; raises SMPUnsupportedError. Use ``concat``."""
         raise SMPUnsupportedError("StepOutput.merge belongs to TensorFlow; use concat()")
 
     def accumulate(self) -> NoReturn:
-        """TensorFlow's."""
+        """TensorFlow's; raises SMPUnsupportedError. Use ``reduce_sum``."""
         raise SMPUnsupportedError("StepOutput.accumulate belongs to TensorFlow; use reduce_sum()")
 
     def __repr__(self) -> str:

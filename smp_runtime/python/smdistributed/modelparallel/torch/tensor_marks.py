@@ -55,6 +55,15 @@ def tensor_parallelism(enabled: bool = True, **config: Any) -> Iterator[None]:
 def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **config: Any) -> None:
     """Marks ``module`` and all below it, also what is put there before the model is wrapped.
 
+    Args:
+        module: where the mark holds; marks made below it before are forgotten.
+        enabled: False keeps it whole.
+        config: overrides arguments of the distributed modules.
+
+    Raises:
+        SMPValidationError: something other than a module.
+        SMPTensorParallelError: the model is wrapped already.
+
     >>> import smdistributed.modelparallel.torch as smp
     >>> model = nn.Sequential(nn.Linear(2, 2))
     >>> smp.set_tensor_parallelism(model)

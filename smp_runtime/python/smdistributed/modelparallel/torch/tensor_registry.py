@@ -83,6 +83,9 @@ def tp_register_with_module(
 
     Subclasses are not concerned: their ``forward`` may be another. Instances made before cannot
     be replaced, for the library has not seen their arguments.
+
+    Raises:
+        SMPValidationError: a class that is no module, or a hook that cannot be called.
     """
     for what, given in (("module_cls", module_cls), ("dist_module", dist_module)):
         if not (isinstance(given, type) and issubclass(given, nn.Module)):
