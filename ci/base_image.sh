@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Makes a Debian 12 base image from packages, for machines that can pull none.
 set -euo pipefail
+# shellcheck source=ci/machine.sh
+source "$(dirname "$0")/machine.sh"
 
 usage() {
   cat <<'END'
@@ -20,15 +22,25 @@ machine_sources() {
 }
 
 main() {
-  [[ ${1:---help} == --help ]] && usage && exit 0
-  local -r tag=$1
+  case ${1:---help} in
+    --help | -h) usage && exit 0 ;;
+    -*) usage >&2 && exit 2 ;;
+  esac
+  local -r tag=$1 sources=$(machine_sources)
+  require_debian_12
+  [[ $(id --user) == 0 ]] || die "root is needed to make a root file system; run it as root"
+  [[ -n $sources ]] || die "apt knows no Debian; name a mirror in /etc/apt/sources.list.d/debian.sources"
+  type -P mmdebstrap >/dev/null || die "there is no mmdebstrap; apt-get install mmdebstrap"
+  docker version >/dev/null 2>&1 || die "no Docker engine answers; export \$(ci/engine start) first"
+  require_space "making $tag" "${TMPDIR:-/tmp}" 1000
+  say "making $tag with mmdebstrap (about 50 MB to download)"
   scratch=$(mktemp --directory)
   trap 'rm --recursive --force "$scratch"' EXIT
   # shellcheck disable=SC2016  # the hooks expand "$1" themselves: the root that is made
   # usrmerge is a Perl script that has done its work; an empty package takes its place.
   # mmdebstrap copies the machine's name and resolver into the root: they would be published.
   # So would be the machine's mirror: apt's own example, which names the public archive, replaces it.
-  mmdebstrap --quiet --variant=minbase --include=ca-certificates,usr-is-merged \
+  quietly "mmdebstrap" "" mmdebstrap --variant=minbase --include=ca-certificates,usr-is-merged \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --customize-hook='chroot "$1" apt-get --quiet=2 --yes purge usrmerge perl-modules-5.36 libperl5.36 >/dev/null 2>&1' \
@@ -37,7 +49,7 @@ main() {
     --customize-hook='rm -rf "$1"/etc/apt/sources.list.d/* "$1"/var/log/* "$1"/var/lib/apt/lists/*' \
     --customize-hook='sed -n "/^deb /s/ main .*/ main/p" "$1"/usr/share/doc/apt/examples/sources.list >"$1"/etc/apt/sources.list' \
     --customize-hook='grep -q bookworm-security "$1"/etc/apt/sources.list && rm -r "$1"/usr/share/doc/apt/examples' \
-    bookworm "$scratch/root.tar" "$(machine_sources)"
+    bookworm "$scratch/root.tar" "$sources"
   docker import --change 'CMD ["/bin/bash"]' "$scratch/root.tar" "$tag" >/dev/null
 }
 

@@ -46,21 +46,29 @@ require_root() {
 require_space() {
   local -r what=$1
   local folder free place
-  local -A wanted=()
+  local -A share=()
   shift
   while (($# > 0)); do
     folder=$1
     until [[ -d $folder ]]; do folder=$(dirname "$folder"); done
     place=$(df --output=target "$folder" | tail --lines=1)
-    wanted[$place]=$((${wanted[$place]:-0} + $2))
+    share[$place]=$((${share[$place]:-0} + $2))
     shift 2
   done
-  for place in "${!wanted[@]}"; do
+  for place in "${!share[@]}"; do
     free=$(df --output=avail --block-size=MB "$place" | tail --lines=1 | tr --delete --complement 0-9)
-    ((free >= wanted[$place])) ||
-      die "$free MB are free in the file system $place, and $what takes ${wanted[$place]};" \
+    ((free >= share[$place])) ||
+      die "$free MB are free in the file system $place, and $what takes ${share[$place]};" \
         "free the difference or move what lies there to a larger disk"
   done
+}
+
+# The folder where the engine that answers, or that ci/engine would start, keeps its data.
+engine_folder() {
+  local folder=""
+  folder=$(docker info --format '{{.DockerRootDir}}' 2>/dev/null) || true
+  [[ -d $folder ]] || folder=${SMP_ENGINE_ROOT:-/var/lib/smp-engine}
+  echo "$folder"
 }
 
 # require_writable FOLDER: ends the script unless this user can write there.
@@ -95,7 +103,7 @@ quietly() {
   local log status=0
   shift 2
   log=$(mktemp)
-  "$@" 2>&1 </dev/null | tee "$log" | beats hide "$what" "$folder" || status=$?
+  "$@" 2>&1 </dev/null | tee --ignore-interrupts "$log" | beats hide "$what" "$folder" || status=$?
   ((status == 0)) || { say "$what: failed"; tail --lines=20 "$log" >&2; }
   rm "$log"
   return "$status"
@@ -112,6 +120,7 @@ aloud() {
 beats() {
   local -r mode=$1 what=$2 folder=$3 begin=$SECONDS
   local next=$((SECONDS + beat)) line="" part="" last="" status
+  trap "" INT  # it ends when the step does
   while true; do
     status=0
     IFS= read -r -t 1 part || status=$?
@@ -171,6 +180,13 @@ apt_cost() {
     sed --quiet 's/^Need to get \(.*\) of archives.$/\1 to download/p
       s/^After this operation, \(.*\) of additional disk space will be used.$/, \1 of disk/p' |
     tr --delete '\n'
+}
+
+# debian_list NAME...: what docker/locks/debian-NAME.txt list, one package a line.
+debian_list() {
+  local name files=()
+  for name in "$@"; do files+=("docker/locks/debian-$name.txt"); done
+  sed --regexp-extended '/^(#|$)/d' "${files[@]}" | sort --unique
 }
 
 missing_packages() {
