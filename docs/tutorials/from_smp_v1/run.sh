@@ -26,6 +26,7 @@ ls build/from_v1/model
 # [end parts]
 
 # [typo]
-SM_HP_MP_PARAMETERS='{"partitons": 2}' python -c \
-  'import smdistributed.modelparallel.torch as smp; smp.init()' || echo "refused"
+train --make-tree build/typo --replace --code docs/tutorials/from_smp_v1 --program train.py \
+  --processes 4 --mp-parameters '{"partitons": 2}'
+SAGEMAKER_BASE_DIR=$PWD/build/typo train --plan || echo "refused with exit code $?"
 # [end typo]
