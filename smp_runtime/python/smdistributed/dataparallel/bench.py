@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures collectives of ``smddp`` beside other backends, in the terms of nccl-tests.
+"""Measures collectives of ``smddp`` beside other backends, in the terms of nccl-tests::
 
     mpirun -np 4 python -m smdistributed.dataparallel.bench all_reduce --end 64M --plot out.png
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Importing this registers the backend ``smddp`` with ``torch.distributed``.
+"""Importing this registers the backend ``smddp`` with ``torch.distributed``::
 
     import smdistributed.dataparallel.torch.torch_smddp
     torch.distributed.init_process_group("smddp")

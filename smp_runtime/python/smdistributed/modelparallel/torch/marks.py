@@ -20,7 +20,7 @@ _plain_init: Callable[..., None] = nn.Module.__init__
 
 @contextmanager
 def partition(index: int) -> Iterator[None]:
-    """Modules created inside go to partition ``index``; the innermost context wins.
+    """Modules created inside go to partition ``index``; the innermost context has precedence.
 
     Ignored when ``auto_partition`` is true. Raises SMPPartitionError for a partition that the job
     does not have.
@@ -39,7 +39,7 @@ def partition(index: int) -> Iterator[None]:
 
 
 def set_partition(module: nn.Module, index: int) -> None:
-    """Puts ``module``, and what is below it without a mark, on partition ``index``.
+    """Puts ``module``, and what is below it without a setting of its own, on partition ``index``.
 
     To be called before the first step. Ignored when ``auto_partition`` is true.
 

@@ -58,8 +58,8 @@ class DistributedModel(ModelStates):
     With one partition all is ready at once; with several the first step decides where modules go.
     One process makes at most one. Construction is collective: call it on all ranks.
 
-    Modules that are marked for tensor parallelism are replaced here; their parameters are new, so
-    optimizers and ``load_state_dict`` come after.
+    Modules that are annotated for tensor parallelism are replaced here; their parameters are new,
+    so optimizers and ``load_state_dict`` come after.
 
     Args:
         module: the model, whole and on the CPU. Its parameters keep their identity, so that an
@@ -87,7 +87,7 @@ class DistributedModel(ModelStates):
         SMPNotInitializedError: before ``smp.init()``.
         SMPConfigError: a setting asks for a feature that is not there yet, named in the message.
         SMPValidationError: a second model, a scripted module, or no module at all.
-        SMPTensorParallelError: marked modules that cannot be replaced, named with the numbers.
+        SMPTensorParallelError: annotated modules that cannot be replaced, named with the numbers.
     """
 
     def __init__(

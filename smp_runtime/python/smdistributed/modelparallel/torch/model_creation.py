@@ -50,7 +50,7 @@ def model_creation(
     ``delayed_parameter_initialization``, ``delay_param_initialization`` in one.
 
     Args:
-        tensor_parallelism: mark modules made inside to be split.
+        tensor_parallelism: annotate modules made inside to be split.
         dtype: of parameters made inside; torch's default unless given.
         tensor_parallel_config: keywords for ``tensor_parallelism``.
 

@@ -48,7 +48,7 @@ class ModelViews(nn.Module):
 
     @property
     def partitioned(self) -> bool:
-        """Whether it is decided where modules are: from the first step on."""
+        """Whether it is decided where modules are; from the first step on it is."""
         return self._ownership is not None
 
     # Names are the user's: optimizers build groups by them, and checkpoints are plain PyTorch's.

@@ -113,7 +113,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of the wrapped optimizer: where there are masters, of flat masters ``[n]``."""
+        """The groups of the wrapped optimizer; where there are masters, of flat masters ``[n]``."""
         return self.optimizer.param_groups
 
     @param_groups.setter
@@ -140,7 +140,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def overflow(self) -> bool:
-        """Whether the last step was skipped for an overflow: never without ``fp16``."""
+        """Whether the last step was skipped for an overflow; never without ``fp16``."""
         return self._precision.overflow
 
     @property

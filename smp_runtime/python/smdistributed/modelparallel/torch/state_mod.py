@@ -75,14 +75,14 @@ class State:
 
     @property
     def module_manager(self) -> SimpleNamespace:
-        """What published callers ask it for: ``translate_functions``, of whole state dicts, as
-        pairs (to the names that the model had before modules were replaced, and back)."""
+        """What published callers ask for. Its ``translate_functions`` translate whole state dicts,
+        as pairs (to the names that the model had before modules were replaced, and back)."""
         translations = [] if self.model is None else self.model.translations()
         return SimpleNamespace(translate_functions=translations)
 
     @property
     def param_index_to_name_tp_group(self) -> list[dict[int, str]]:
-        """By tensor rank: names of the model's parameters, by their place in
+        """One dict a tensor rank, with the names of the model's parameters by their place in
         ``named_parameters()``. Tensor ranks have the same modules, so all of them are alike."""
         if self.model is None:
             raise SMPNotInitializedError(
@@ -94,7 +94,7 @@ class State:
 
     @property
     def param_name_to_index_tp_group(self) -> list[dict[str, int]]:
-        """The other way round."""
+        """``param_index_to_name_tp_group`` the other way round."""
         return [
             {name: index for index, name in names.items()}
             for names in self.param_index_to_name_tp_group

@@ -34,9 +34,9 @@ class TensorMark:
 
 @contextmanager
 def tensor_parallelism(enabled: bool = True, **config: Any) -> Iterator[None]:
-    """Marks modules created inside to be split; the innermost context wins.
+    """Annotates modules created inside to be split; the innermost context has precedence.
 
-    When the model is wrapped, the outermost marked module of each branch that the library or
+    When the model is wrapped, the outermost annotated module of each branch that the library or
     ``smp.tp_register`` knows is replaced by its distributed counterpart, made anew. One whose
     sizes do not divide, or that shares weights with others, stays as it is; the log says why.
     Keywords override arguments of the distributed modules. Without effect on one tensor rank.
@@ -53,10 +53,10 @@ def tensor_parallelism(enabled: bool = True, **config: Any) -> Iterator[None]:
 
 
 def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **config: Any) -> None:
-    """Marks ``module`` and all below it, also what is put there before the model is wrapped.
+    """Annotates ``module`` and all below it, also what is put there before the model is wrapped.
 
     Args:
-        module: where the mark holds; marks made below it before are forgotten.
+        module: where the annotation holds; it replaces those below it.
         enabled: False keeps it whole.
         config: overrides arguments of the distributed modules.
 

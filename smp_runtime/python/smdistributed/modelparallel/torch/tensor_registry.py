@@ -49,7 +49,7 @@ def tp_register(
     forward_hook: ArgumentHook | None = None,
     return_hook: Callable[[Any], Any] | None = None,
 ) -> Callable[[ModuleClass], ModuleClass]:
-    """Class decorator: marked modules of the class are replaced by ``dist_module``.
+    """Class decorator: annotated modules of the class are replaced by ``dist_module``.
 
     Args:
         dist_module: the distributed class.
