@@ -37,7 +37,7 @@ autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
-python_maximum_signature_line_length = 80
+python_maximum_signature_line_length = 110
 add_module_names = False
 # Names of Python, torch and others are not looked up: that would take the network. Ours are.
 nitpick_ignore_regex = [
@@ -53,5 +53,3 @@ html_css_files = ["smp.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
-pygments_style = "tango"
-pygments_dark_style = "monokai"
