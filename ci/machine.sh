@@ -81,7 +81,8 @@ require_writable() {
 require_mirror() {
   local addresses=() scratch reason
   # shellcheck disable=SC2016  # apt expands its own format
-  mapfile -t addresses < <(apt-get indextargets --format '$(REPO_URI)dists/$(RELEASE)/InRelease')
+  mapfile -t addresses < <(apt-get indextargets --no-release-info \
+    --format '$(REPO_URI)dists/$(RELEASE)/InRelease')
   ((${#addresses[@]} > 0)) ||
     die "apt knows no source of packages; name a mirror of Debian 12 in /etc/apt/sources.list"
   scratch=$(mktemp --directory)
