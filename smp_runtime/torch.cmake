@@ -32,6 +32,8 @@ endforeach()
 add_library(smp_torch INTERFACE)
 target_link_libraries(smp_torch INTERFACE torch::torch torch::torch_cpu torch::c10)
 target_link_options(smp_torch INTERFACE "-Wl,--allow-shlib-undefined")
+# Torch's headers bring a {fmt} of their own before Debian's, which core/format.cc compiles.
+target_compile_definitions(smp_torch INTERFACE FMT_HEADER_ONLY=1)
 add_library(smp::torch ALIAS smp_torch)
 
 add_library(smp_torch_python INTERFACE)
