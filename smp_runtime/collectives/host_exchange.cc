@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "smp_runtime/collectives/reduce_kernels.h"
+#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 
 // Why four slots are enough (a board has more, for ShareWalk). In walk(), chunk c of a rank lies in
@@ -15,8 +16,6 @@
 
 namespace smp::collectives {
 namespace {
-
-constexpr size_t kLine = 64;  // keeps pieces aligned for every type
 
 size_t chunks(size_t longest, size_t piece) { return (longest + piece - 1) / piece; }
 
@@ -50,7 +49,8 @@ HostExchange::HostExchange(transport::HostBoard& board)
       ranks_(static_cast<size_t>(board.ranks())),
       me_(static_cast<size_t>(board.rank())),
       slot_bytes_(board.shape().slot_bytes) {
-  SMP_CHECK(slot_bytes_ >= kLine * ranks_, "slots of {} bytes for {} ranks", slot_bytes_, ranks_);
+  SMP_CHECK(slot_bytes_ >= kCacheLineBytes * ranks_, "slots of {} bytes for {} ranks", slot_bytes_,
+            ranks_);
 }
 
 /// Four of the slots, so that they stay in the caches.
@@ -80,7 +80,8 @@ void HostExchange::barrier(const WaitLimit& limit) { board_.wait_for_all(board_.
 void HostExchange::reduce_shares(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                                  std::span<const int> owners, const Reduction& reduction,
                                  const WaitLimit& limit) {
-  const size_t piece = slot_bytes_ / std::max<size_t>(inputs.size(), 1) / kLine * kLine;
+  const size_t piece =
+      slot_bytes_ / std::max<size_t>(inputs.size(), 1) / kCacheLineBytes * kCacheLineBytes;
   SMP_CHECK(piece > 0, "slots of {} bytes are too small for {} shares", slot_bytes_, inputs.size());
   size_t longest = 0;
   for (const ConstBytes input : inputs) longest = std::max(longest, input.size());
@@ -120,7 +121,7 @@ void HostExchange::share_all(std::span<const Bytes> shares, std::span<const int>
     longest = std::max(longest, shares[share].size());
   }
   const size_t most = std::max<size_t>(*std::max_element(owned.begin(), owned.end()), 1);
-  const size_t piece = slot_bytes_ / most / kLine * kLine;
+  const size_t piece = slot_bytes_ / most / kCacheLineBytes * kCacheLineBytes;
   SMP_CHECK(piece > 0, "slots of {} bytes are too small for {} shares", slot_bytes_, most);
   const size_t count = chunks(longest, piece);
 
@@ -145,7 +146,7 @@ void HostExchange::all_reduce(ConstBytes input, Bytes output, const Reduction& r
                               bool wants, const WaitLimit& limit) {
   const size_t element = size_bytes(reduction.type);
   const std::vector<Cut> cuts = cut_evenly(input.size(), element, ranks_);
-  const size_t piece = slot_bytes_ / ranks_ / kLine * kLine;
+  const size_t piece = slot_bytes_ / ranks_ / kCacheLineBytes * kCacheLineBytes;
   const size_t count = chunks(cuts.front().size_bytes, piece);
   const auto part = [&](auto bytes, size_t slice, size_t chunk) {
     return piece_of(bytes.subspan(cuts[slice].offset_bytes, cuts[slice].size_bytes), chunk, piece);
@@ -180,7 +181,7 @@ void HostExchange::all_reduce(ConstBytes input, Bytes output, const Reduction& r
 
 void HostExchange::all_to_all(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                               size_t longest, const WaitLimit& limit) {
-  const size_t piece = slot_bytes_ / ranks_ / kLine * kLine;
+  const size_t piece = slot_bytes_ / ranks_ / kCacheLineBytes * kCacheLineBytes;
   const size_t count = chunks(longest, piece);
 
   const auto copy_in = [&](size_t chunk) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "smp_runtime/collectives/meeting.h"
+#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/shared_segment.h"
 
@@ -15,7 +16,6 @@ namespace {
 using transport::HostBoard;
 using transport::SharedSegment;
 
-constexpr size_t kLine = 64;
 /// The first rank of a host gets the notes of all others at once.
 constexpr size_t kNotesOfOtherHosts = 1024 * 1024;
 /// Below it, messages cost more than their bytes.
@@ -24,10 +24,11 @@ constexpr size_t kSmallestPiece = 4096;
 transport::BoardShape shape_of(const GroupLayout& layout, const Tuning& tuning) {
   const auto ranks = static_cast<size_t>(layout.size());
   const bool several = layout.hosts() > 1;
-  const size_t most = several ? kNotesOfOtherHosts / ranks / kLine * kLine : tuning.small_bytes;
+  const size_t most =
+      several ? kNotesOfOtherHosts / ranks / kCacheLineBytes * kCacheLineBytes : tuning.small_bytes;
   // The sizes of an all_to_all must fit a note; each share needs a place in a slot.
   const size_t sizes = ranks * sizeof(uint64_t);
-  const size_t places = several ? 2 * ranks * kSmallestPiece : ranks * kLine;
+  const size_t places = several ? 2 * ranks * kSmallestPiece : ranks * kCacheLineBytes;
   return {.ranks = static_cast<int>(layout.ranks_on[static_cast<size_t>(layout.my_host())].size()),
           .writers = layout.size(),
           .note_bytes = Meeting::note_bytes(std::max(std::min(tuning.small_bytes, most), sizes)),

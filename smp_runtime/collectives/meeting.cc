@@ -4,15 +4,14 @@
 #include <cstring>
 
 #include "smp_runtime/collectives/host_wire.h"
+#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::collectives {
 namespace {
 
-constexpr size_t kLine = 64;
-
 // The header and the payload's size, padded to a line so that payloads are aligned.
-constexpr size_t kHeaderBytes = (sizeof(CallHeader) + sizeof(uint64_t) + kLine - 1) / kLine * kLine;
+constexpr size_t kHeaderBytes = whole_cache_lines(sizeof(CallHeader) + sizeof(uint64_t));
 
 }  // namespace
 

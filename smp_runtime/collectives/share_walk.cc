@@ -9,6 +9,7 @@
 #include "smp_runtime/collectives/host_wire.h"
 #include "smp_runtime/collectives/reduce_kernels.h"
 #include "smp_runtime/collectives/wire_tag.h"
+#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 
 // Why 4 + 2 kLag slots are enough. In turn j a rank copies chunk j into slot j mod 12, then waits
@@ -18,7 +19,6 @@
 namespace smp::collectives {
 namespace {
 
-constexpr size_t kLine = 64;
 /// Turns that messages of a step have before they are waited for: a direction of the network that
 /// is slow for a moment does not stop the other.
 constexpr size_t kLag = 4;
@@ -70,11 +70,13 @@ ShareWalk::ShareWalk(const GroupLayout& layout, transport::HostBoard& board,
   }
   const size_t sums = job.plan.arrival == Arrival::kSum ? most : 0;
   const size_t places = incoming_.size() + sums * static_cast<size_t>(layout.hosts());
-  piece_ = board.shape().slot_bytes / std::max<size_t>(places, 1) / kLine * kLine;
+  piece_ =
+      board.shape().slot_bytes / std::max<size_t>(places, 1) / kCacheLineBytes * kCacheLineBytes;
   SMP_CHECK(piece_ > 0, "slots of {} bytes are too small for {} places", board.shape().slot_bytes,
             places);
   if (!link.provider().starts_with("efa")) {
-    const size_t wanted = std::max(longest / kChunks / kLine * kLine, kLeastPiece);
+    const size_t wanted =
+        std::max(longest / kChunks / kCacheLineBytes * kCacheLineBytes, kLeastPiece);
     piece_ = std::min(piece_, wanted);
   }
   count_ = (longest + piece_ - 1) / piece_;

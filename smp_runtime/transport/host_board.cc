@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/futex.h"
 
@@ -18,7 +19,6 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr size_t kLine = 64;
 constexpr size_t kReasonBytes = 2048;
 /// A waiting rank looks this often whether a peer has died.
 constexpr microseconds kWatchInterval{20'000};
@@ -30,8 +30,6 @@ constexpr int kYields = 100;
 
 enum RankState : uint32_t { kAbsent = 0, kHere = 1, kLeft = 2 };
 enum AbortState : uint32_t { kWhole = 0, kWriting = 1, kBroken = 2 };
-
-constexpr size_t lines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 /// Leaves the core's units to its other thread for a moment.
 void pause_spin() {
@@ -53,13 +51,13 @@ int available_cpus() {
 
 }  // namespace
 
-struct alignas(kLine) HostBoard::Head {
+struct alignas(kCacheLineBytes) HostBoard::Head {
   std::atomic<uint32_t> state;  // AbortState
   std::array<char, kReasonBytes> reason;
 };
 
 struct HostBoard::Cell {
-  alignas(kLine) std::atomic<uint32_t> step;
+  alignas(kCacheLineBytes) std::atomic<uint32_t> step;
   std::atomic<uint32_t> waiters;  // asleep on `step`
   std::atomic<uint32_t> state;    // RankState
   std::atomic<int32_t> process;
@@ -81,8 +79,8 @@ struct BoardOffsets {
     const auto pages = [](size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
     cells = head_bytes;
     notes = pages(cells + ranks * cell_bytes);
-    slots = pages(notes + writers * HostBoard::kNotes * lines(shape.note_bytes));
-    end = pages(slots + ranks * HostBoard::kSlots * lines(shape.slot_bytes));
+    slots = pages(notes + writers * HostBoard::kNotes * whole_cache_lines(shape.note_bytes));
+    end = pages(slots + ranks * HostBoard::kSlots * whole_cache_lines(shape.slot_bytes));
   }
 };
 
@@ -123,13 +121,15 @@ HostBoard::Cell& HostBoard::cell(int rank) const {
 std::byte* HostBoard::note(int writer, size_t number) const {
   const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
   return segment_->data() + offsets.notes +
-         (static_cast<size_t>(writer) * kNotes + number % kNotes) * lines(shape_.note_bytes);
+         (static_cast<size_t>(writer) * kNotes + number % kNotes) *
+             whole_cache_lines(shape_.note_bytes);
 }
 
 std::byte* HostBoard::slot(int rank, size_t number) const {
   const BoardOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
   return segment_->data() + offsets.slots +
-         (static_cast<size_t>(rank) * kSlots + number % kSlots) * lines(shape_.slot_bytes);
+         (static_cast<size_t>(rank) * kSlots + number % kSlots) *
+             whole_cache_lines(shape_.slot_bytes);
 }
 
 void HostBoard::join(const WaitLimit& limit) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 
+#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/futex.h"
 #include "smp_runtime/transport/shared_ring.h"
@@ -14,14 +15,13 @@
 namespace smp::transport {
 namespace {
 
-constexpr size_t kLine = 64;
 /// Copied at a time, so that one end writes while the other one reads.
 constexpr size_t kPiece = 128 * 1024;
 
-size_t memory_bytes(size_t ranks) { return kLine + ranks * SharedRing::size_bytes(); }
+size_t memory_bytes(size_t ranks) { return kCacheLineBytes + ranks * SharedRing::size_bytes(); }
 
 SharedRing ring_in(const SharedSegment& memory, size_t writer) {
-  return SharedRing(memory.data() + kLine + writer * SharedRing::size_bytes());
+  return SharedRing(memory.data() + kCacheLineBytes + writer * SharedRing::size_bytes());
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ SharedRing ring_in(const SharedSegment& memory, size_t writer) {
 /// At the start of each rank's memory. Whoever has put something into one of its rings, or taken
 /// something from a ring that it writes, rings it.
 struct HostLink::Bell {
-  alignas(kLine) std::atomic<uint32_t> count;
+  alignas(kCacheLineBytes) std::atomic<uint32_t> count;
   std::atomic<uint32_t> sleeps;
 
   void ring() {
@@ -123,7 +123,7 @@ HostLink::HostLink(int rank, std::vector<std::string> names)
     : rank_(rank),
       names_(std::move(names)),
       memory_(SharedSegment::create(memory_bytes(names_.size()))) {
-  static_assert(sizeof(Bell) == kLine && std::is_trivially_copyable_v<Frame>);
+  static_assert(sizeof(Bell) == kCacheLineBytes && std::is_trivially_copyable_v<Frame>);
   peers_.reserve(names_.size());
   for (size_t writer = 0; writer < names_.size(); ++writer) {
     peers_.emplace_back(ring_in(memory_, writer));

@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/transport/futex.h"
 
 namespace smp::transport {
 namespace {
 
-constexpr size_t kLine = 64;
 /// Published at a time, so that the reader copies one piece while the writer copies the next.
-constexpr uint32_t kPiece = SharedRing::kCapacity / 8;
+constexpr uint32_t kPublishedBytes = SharedRing::kCapacity / 8;
 
 }  // namespace
 
@@ -19,11 +19,11 @@ static_assert((SharedRing::kCapacity & (SharedRing::kCapacity - 1)) == 0, "the c
 
 /// Bytes written and read since the start; they wrap, their difference does not.
 struct SharedRing::Head {
-  alignas(kLine) std::atomic<uint32_t> written;
+  alignas(kCacheLineBytes) std::atomic<uint32_t> written;
   std::atomic<uint32_t> reader_sleeps;
-  alignas(kLine) std::atomic<uint32_t> read;
+  alignas(kCacheLineBytes) std::atomic<uint32_t> read;
   std::atomic<uint32_t> writer_sleeps;
-  alignas(kLine) std::atomic<uint32_t> granted;
+  alignas(kCacheLineBytes) std::atomic<uint32_t> granted;
 };
 
 size_t SharedRing::size_bytes() { return sizeof(Head) + kCapacity; }
@@ -49,7 +49,7 @@ size_t SharedRing::write_some(std::span<const std::byte> bytes) {
     const uint32_t written = head().written.load(std::memory_order_relaxed);
     const uint32_t at = written % kCapacity;
     const auto piece = static_cast<uint32_t>(std::min<size_t>(
-        {bytes.size() - done, size_t{free}, size_t{kCapacity - at}, size_t{kPiece}}));
+        {bytes.size() - done, size_t{free}, size_t{kCapacity - at}, size_t{kPublishedBytes}}));
     std::memcpy(data() + at, bytes.data() + done, piece);
     done += piece;
     // In one order with the sleeper's note and its last look: one of the two sees the other.
@@ -67,7 +67,7 @@ size_t SharedRing::read_some(std::span<std::byte> bytes) {
     const uint32_t read = head().read.load(std::memory_order_relaxed);
     const uint32_t at = read % kCapacity;
     const auto piece = static_cast<uint32_t>(std::min<size_t>(
-        {bytes.size() - done, size_t{ready}, size_t{kCapacity - at}, size_t{kPiece}}));
+        {bytes.size() - done, size_t{ready}, size_t{kCapacity - at}, size_t{kPublishedBytes}}));
     std::memcpy(bytes.data() + done, data() + at, piece);
     done += piece;
     head().read.store(read + piece);

@@ -10,6 +10,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/transport.h"
+#include "tests/unit/transport/numbered_bytes.h"
 
 namespace smp::transport {
 namespace {
@@ -18,12 +19,6 @@ using std::chrono::milliseconds;
 using Bytes = std::vector<std::byte>;
 
 constexpr uint64_t kAnySource = 0xffffffff00000000U;
-
-Bytes numbered(size_t count, uint32_t start = 0) {
-  Bytes bytes(count);
-  for (size_t at = 0; at < count; ++at) bytes[at] = static_cast<std::byte>((start + at) * 31 >> 3);
-  return bytes;
-}
 
 /// As the backend makes it of the sender and the user's tag.
 uint64_t tag_of(int source, uint32_t tag) { return static_cast<uint64_t>(source) << 32 | tag; }

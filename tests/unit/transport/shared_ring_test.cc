@@ -9,17 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/transport/shared_segment.h"
+#include "tests/unit/transport/numbered_bytes.h"
 
 namespace smp::transport {
 namespace {
 
 constexpr std::chrono::milliseconds kSlice{50};
-
-std::vector<std::byte> numbered(size_t count, uint32_t start) {
-  std::vector<std::byte> bytes(count);
-  for (size_t at = 0; at < count; ++at) bytes[at] = static_cast<std::byte>((start + at) * 31 >> 3);
-  return bytes;
-}
 
 void write_all(SharedRing& ring, std::span<const std::byte> bytes) {
   while (true) {
