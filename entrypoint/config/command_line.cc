@@ -25,7 +25,7 @@ constexpr std::pair<const char*, Action> kActions[] = {
     {"version", Action::kVersion},
 };
 
-options::options_description description() {
+options::options_description launcher_options() {
   options::options_description result = option_list("Options");
   result.add_options()                                                                     //
       ("plan", "print what would be started, with ranks and environment; change nothing")  //
@@ -65,7 +65,7 @@ CommandLine parse_rank_exec(std::span<const std::string> arguments) {
 }
 
 CommandLine parse_options(std::span<const std::string> arguments) {
-  const OptionValues values(description(), arguments);
+  const OptionValues values(launcher_options(), arguments);
   CommandLine result{.json = values.has("json")};
   std::string_view chosen;
   for (const auto& [name, action] : kActions) {
@@ -148,7 +148,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
 
 std::string help_text() {
   std::ostringstream out;
-  out << kUsage << description() << '\n' << make_tree_help() << kExamples;
+  out << kUsage << launcher_options() << '\n' << make_tree_help() << kExamples;
   out << "Environment variables, all optional:\n";
   for (const KnobRow& row : knob_table()) {
     const std::string_view standard = row.standard.empty() ? "-" : row.standard;

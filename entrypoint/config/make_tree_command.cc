@@ -17,7 +17,7 @@ namespace {
 namespace options = boost::program_options;
 using Texts = std::vector<std::string>;
 
-options::options_description description() {
+options::options_description tree_options() {
   const auto text = [](const char* name) {
     return options::value<std::string>()->value_name(name);
   };
@@ -54,7 +54,7 @@ std::pair<std::string, std::string> split_pair(const std::string& option, const 
 }  // namespace
 
 opt_ml::TreeRequest parse_make_tree(std::span<const std::string> arguments) {
-  const OptionValues values(description(), arguments);
+  const OptionValues values(tree_options(), arguments);
   opt_ml::TreeRequest request;
   request.directory = values.get<std::string>("make-tree").value_or("");
   request.hosts = values.get<int>("hosts").value_or(request.hosts);
@@ -78,7 +78,7 @@ opt_ml::TreeRequest parse_make_tree(std::span<const std::string> arguments) {
 
 std::string make_tree_help() {
   std::ostringstream out;
-  out << description();
+  out << tree_options();
   return out.str();
 }
 

@@ -165,8 +165,8 @@ ExitStatus wait_for(pid_t pid) {
 
 Completed run_command(SpawnRequest request, std::chrono::milliseconds limit,
                       std::string_view input) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point deadline = Clock::now() + limit;
+  using std::chrono::steady_clock;
+  const steady_clock::time_point deadline = steady_clock::now() + limit;
   SMP_CHECK(input.size() <= 32 * 1024, "{} bytes would block a pipe nobody reads", input.size());
   Pipe to_child = make_pipe();
   Pipe from_child = make_pipe();
@@ -185,7 +185,8 @@ Completed run_command(SpawnRequest request, std::chrono::milliseconds limit,
   std::array<char, 4096> buffer{};
   while (true) {
     const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now())
+            .count();
     pollfd ready{.fd = from_child.read.get(), .events = POLLIN, .revents = 0};
     const int count = left > 0 ? poll(&ready, 1, static_cast<int>(left)) : 0;
     if (count < 0 && errno == EINTR) continue;
@@ -202,7 +203,7 @@ Completed run_command(SpawnRequest request, std::chrono::milliseconds limit,
   // It may close its output early and live on.
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
-    if (Clock::now() >= deadline) {
+    if (steady_clock::now() >= deadline) {
       completed.timed_out = true;
       kill(-pid, SIGKILL);
       waitpid(pid, &status, 0);

@@ -48,9 +48,9 @@ std::string as_identifier(std::string_view name) {
   return result;
 }
 
-class Maker {
+class EnvironmentMaker {
  public:
-  explicit Maker(const EnvironmentInput& input) : input_(input), job_(input.job) {}
+  explicit EnvironmentMaker(const EnvironmentInput& input) : input_(input), job_(input.job) {}
 
   JobEnvironment make() {
     result_.training_environment = make_training_environment(job_, input_.facts);
@@ -224,7 +224,9 @@ class Maker {
 
 }  // namespace
 
-JobEnvironment make_environment(const EnvironmentInput& input) { return Maker(input).make(); }
+JobEnvironment make_environment(const EnvironmentInput& input) {
+  return EnvironmentMaker(input).make();
+}
 
 bool is_host_variable(std::string_view name) {
   if (name.ends_with("_FILE")) name.remove_suffix(std::string_view("_FILE").size());

@@ -34,9 +34,9 @@ int major_version(const std::string& version) {
   return major;
 }
 
-class Maker {
+class MpiCommandMaker {
  public:
-  explicit Maker(const MpiCommandInput& input) : input_(input), line_(input) {}
+  explicit MpiCommandMaker(const MpiCommandInput& input) : input_(input), line_(input) {}
 
   MpiCommand make() {
     add_hosts();
@@ -122,6 +122,6 @@ class Maker {
 
 }  // namespace
 
-MpiCommand make_mpi_command(const MpiCommandInput& input) { return Maker(input).make(); }
+MpiCommand make_mpi_command(const MpiCommandInput& input) { return MpiCommandMaker(input).make(); }
 
 }  // namespace entrypoint

@@ -13,9 +13,9 @@ using Words = std::vector<std::string>;
 
 constexpr const char* kServerPort = "7592";
 
-class Maker {
+class SmddpCommandMaker {
  public:
-  explicit Maker(const MpiCommandInput& input) : input_(input), line_(input) {}
+  explicit SmddpCommandMaker(const MpiCommandInput& input) : input_(input), line_(input) {}
 
   MpiCommand make() {
     add_hosts();
@@ -84,6 +84,8 @@ class Maker {
 
 }  // namespace
 
-MpiCommand make_smddp_command(const MpiCommandInput& input) { return Maker(input).make(); }
+MpiCommand make_smddp_command(const MpiCommandInput& input) {
+  return SmddpCommandMaker(input).make();
+}
 
 }  // namespace entrypoint

@@ -60,6 +60,9 @@ class Communicator {
   [[nodiscard]] int hosts() const { return layout_.hosts(); }
   [[nodiscard]] int name(int rank) const { return names_[static_cast<size_t>(rank)]; }
 
+  /// Long enough to leave in: a peer answers from a thread that does nothing else.
+  static constexpr std::chrono::milliseconds kLeaveLimit{10'000};
+
   /// Waits until nothing that the others still need is on its way, and says that this rank leaves.
   /// Call it before the end of a group that works; afterwards it takes no calls.
   void leave(const WaitLimit& limit);

@@ -30,16 +30,6 @@ using Indices = std::vector<std::size_t>;
 constexpr std::string_view kAveraging = "averaging gradients";
 constexpr std::size_t kBroadcastBytes = 250 * 1024 * 1024;
 
-struct Bucket {
-  Indices parameters;
-  // Of the step in progress.
-  std::size_t missing = 0;  ///< parameters whose gradient is not final
-  bool sent = false;
-  at::Tensor flat;
-  c10::intrusive_ptr<c10d::Work> work;
-  c10::intrusive_ptr<c10::ivalue::Future> hooked;
-};
-
 c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor,
                                                 c10d::ReduceOp::RedOpType operation) {
   std::vector<at::Tensor> tensors{tensor};
@@ -134,6 +124,16 @@ class GradientReducer::Core {
   [[nodiscard]] Progress progress() const { return progress_; }
 
  private:
+  struct Bucket {
+    Indices parameters;
+    // Of the step in progress.
+    std::size_t missing = 0;  ///< parameters whose gradient is not final
+    bool sent = false;
+    at::Tensor flat;
+    c10::intrusive_ptr<c10d::Work> work;
+    c10::intrusive_ptr<c10::ivalue::Future> hooked;
+  };
+
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   /// A gradient was added to a parameter.

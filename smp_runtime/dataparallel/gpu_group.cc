@@ -33,9 +33,6 @@ using transport::NcclOperation;
 using transport::NcclReduction;
 using transport::PackedGpuCard;
 
-/// A peer answers a goodbye from a thread that does nothing else.
-constexpr std::chrono::milliseconds kGoodbye{10'000};
-
 /// Everybody's, by rank.
 template <typename T>
 std::vector<T> gather(Communicator& group, const T& mine, const transport::WaitLimit& limit) {
@@ -158,7 +155,7 @@ void GpuGroup::connect(const GroupLayout& layout, const LaneMaker& make_lane,
 
 GpuGroup::~GpuGroup() {
   try {
-    if (lane_) lane_->leave(WaitLimit::after(kGoodbye, "leaving"));
+    if (lane_) lane_->leave(WaitLimit::after(Communicator::kLeaveLimit, "leaving"));
   } catch (const Error&) {
     // The group is broken, and whoever made it so was named then.
   }

@@ -24,9 +24,6 @@ namespace {
 using collectives::Communicator;
 using transport::WaitLimit;
 
-/// A peer answers a goodbye from a thread that does nothing else.
-constexpr std::chrono::milliseconds kGoodbye{10'000};
-
 /// What users see of our errors.
 std::exception_ptr as_torch_error(const std::exception_ptr& error) {
   if (!error) return nullptr;
@@ -201,7 +198,7 @@ void SmddpBackend::stop(bool drain) {
   pairs.reset();  // it asks the communicator
   gpus.reset();   // likewise
   if (!communicator) return;
-  communicator->leave(WaitLimit::after(std::min(timeout_.load(), kGoodbye), "leaving"));
+  communicator->leave(WaitLimit::after(std::min(timeout_.load(), Communicator::kLeaveLimit), "leaving"));
 }
 
 void SmddpBackend::leave() {

@@ -21,14 +21,14 @@ std::string asking(std::string_view key) {
   return std::string(key) + (is_degree ? "=2" : "=1");
 }
 
-ParallelConfig config_of(const std::string& text) {
+ParallelConfig with_replicas(const std::string& text) {
   return make_parallel_config(parse_settings(text + ",ddp=1", "test"));
 }
 
 TEST(Composition, EveryFeatureIsAskedForByItsKeyAndByNoDefault) {
   for (const Feature& feature : features()) {
     ASSERT_NE(find_parameter(feature.key), nullptr) << feature.key;
-    EXPECT_TRUE(feature.asked(config_of(asking(feature.key)))) << feature.key;
+    EXPECT_TRUE(feature.asked(with_replicas(asking(feature.key)))) << feature.key;
     EXPECT_FALSE(feature.asked(ParallelConfig{})) << feature.key;
   }
 }
@@ -37,7 +37,7 @@ TEST(Composition, EveryPairIsTakenOrRefusedAsTheTableSays) {
   std::set<std::pair<std::string_view, std::string_view>> listed;
   for (const Exclusion& pair : exclusions()) {
     const std::string settings = asking(pair.one) + "," + asking(pair.other);
-    const std::string text = refusal([&] { config_of(settings); });
+    const std::string text = refusal([&] { with_replicas(settings); });
     EXPECT_TRUE(listed.emplace(pair.one, pair.other).second) << settings << " is listed twice";
     EXPECT_THAT(text, HasSubstr(pair.reason)) << settings;
     EXPECT_THAT(text, HasSubstr(pair.one));
@@ -50,7 +50,7 @@ TEST(Composition, EveryPairIsTakenOrRefusedAsTheTableSays) {
         continue;
       }
       const std::string settings = asking(one.key) + "," + asking(other.key);
-      EXPECT_EQ(refusal([&] { config_of(settings); }), "accepted") << settings;
+      EXPECT_EQ(refusal([&] { with_replicas(settings); }), "accepted") << settings;
     }
   }
 }

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "smp_runtime/core/error.h"
 #include "smp_runtime/topology/parameter_table.h"
+#include "tests/unit/refusal.h"
 
 namespace smp::topology {
 namespace {
@@ -20,13 +20,8 @@ ParallelConfig config_of(std::string_view job, std::string_view dict = "{}") {
                               parse_settings(dict, "smp.init(config)"));
 }
 
-std::string refusal(std::string_view job, std::string_view dict = "{}") {
-  try {
-    config_of(job, dict);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
+std::string config_error(std::string_view job, std::string_view dict = "{}") {
+  return refusal([&] { config_of(job, dict); });
 }
 
 TEST(ParallelConfig, NothingGivesDefaults) {
@@ -57,7 +52,7 @@ TEST(ParallelConfig, DerivesDefaultsUnlessGiven) {
 TEST(ParallelConfig, AliasesMeanTheSame) {
   EXPECT_EQ(config_of("pipeline_parallel_degree=2").pipeline_parallel_degree, 2);
   EXPECT_EQ(config_of("partitions=2,pipeline_parallel_degree=2").pipeline_parallel_degree, 2);
-  EXPECT_THAT(refusal("partitions=2,pipeline_parallel_degree=4"),
+  EXPECT_THAT(config_error("partitions=2,pipeline_parallel_degree=4"),
               HasSubstr("partitions is 2 but pipeline_parallel_degree is 4"));
 }
 
@@ -89,9 +84,9 @@ TEST(ParallelConfig, NullMeansAbsent) {
 
 TEST(ParallelConfig, AnUnknownKeyNamesNearOnes) {
   EXPECT_THAT(
-      refusal("microbatch=2"),
+      config_error("microbatch=2"),
       HasSubstr("SM_HP_MP_PARAMETERS: unknown key \"microbatch\"; did you mean microbatches"));
-  EXPECT_THAT(refusal("", R"({"zzzzzzzzzzzzzz": 1})"),
+  EXPECT_THAT(config_error("", R"({"zzzzzzzzzzzzzz": 1})"),
               HasSubstr("smp.init(config): unknown key \"zzzzzzzzzzzzzz\"; "
                         "smp_runtime/topology/parameters.md lists the known ones"));
 }

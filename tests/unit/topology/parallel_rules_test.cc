@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Optional;
 
-ParallelConfig config_of(std::string_view text) {
+ParallelConfig checked(std::string_view text) {
   return make_parallel_config(parse_settings(text, "test"));
 }
 
@@ -43,7 +43,7 @@ TEST(ParallelRules, RefuseWhatExcludesOrMissesACompanion) {
       {"fp16=1,bf16=1", "fp16=true cannot be combined with bf16=true"},
   };
   for (const Case& bad : cases) {
-    EXPECT_THAT(refusal([&] { config_of(bad.settings); }), HasSubstr(bad.text)) << bad.settings;
+    EXPECT_THAT(refusal([&] { checked(bad.settings); }), HasSubstr(bad.text)) << bad.settings;
   }
 }
 
@@ -64,13 +64,13 @@ TEST(ParallelRules, AcceptTheConfigurationsOfPublishedJobs) {
         "sdp_max_live_parameters=1e9,sdp_hierarchical_allgather=1,sdp_gradient_clipping=1.0,"
         "ddp_dist_backend=auto,_match_weights=0,checkpoint_attentions=0",
         "ddp=1,sharded_data_parallel_degree=4,tensor_parallel_degree=2,prescaled_batch=1"}) {
-    EXPECT_EQ(refusal([&] { config_of(settings); }), "accepted") << settings;
+    EXPECT_EQ(refusal([&] { checked(settings); }), "accepted") << settings;
   }
 }
 
 TEST(ParallelRules, TheWorldMustDivide) {
   const auto fit = [](const char* settings, int world) {
-    return refusal([&] { validate_world(config_of(settings), world, 8); });
+    return refusal([&] { validate_world(checked(settings), world, 8); });
   };
 
   EXPECT_EQ(fit("partitions=2", 8), "accepted");
@@ -88,7 +88,7 @@ TEST(ParallelRules, TheWorldMustDivide) {
 }
 
 TEST(ParallelRules, TensorParallelismAcrossHostsIsWorthALine) {
-  const ParallelConfig config = config_of("tensor_parallel_degree=4,ddp=1");
+  const ParallelConfig config = checked("tensor_parallel_degree=4,ddp=1");
 
   EXPECT_THAT(validate_world(config, 8, 8), IsEmpty());
   EXPECT_THAT(validate_world(config, 8, 2),
@@ -96,10 +96,10 @@ TEST(ParallelRules, TensorParallelismAcrossHostsIsWorthALine) {
 }
 
 TEST(ParallelRules, ReplicasWithoutDdpCannotBeWrapped) {
-  EXPECT_THAT(refusal_to_wrap(config_of("partitions=2"), 8),
+  EXPECT_THAT(refusal_to_wrap(checked("partitions=2"), 8),
               Optional(HasSubstr("makes 4 replicas of the model, but ddp is false")));
-  EXPECT_EQ(refusal_to_wrap(config_of("partitions=2"), 2), std::nullopt);
-  EXPECT_EQ(refusal_to_wrap(config_of("partitions=2,ddp=1"), 8), std::nullopt);
+  EXPECT_EQ(refusal_to_wrap(checked("partitions=2"), 2), std::nullopt);
+  EXPECT_EQ(refusal_to_wrap(checked("partitions=2,ddp=1"), 8), std::nullopt);
 }
 
 }  // namespace

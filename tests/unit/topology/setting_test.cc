@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "smp_runtime/core/error.h"
+#include "tests/unit/refusal.h"
 
 namespace smp::topology {
 namespace {
@@ -13,13 +13,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::string refusal(std::string_view text) {
-  try {
-    parse_settings(text, "SM_HP_MP_PARAMETERS");
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
+std::string parse_error(std::string_view text) {
+  return refusal([&] { parse_settings(text, "SM_HP_MP_PARAMETERS"); });
 }
 
 Setting entry(std::string name, Value value) { return {std::move(name), std::move(value)}; }
@@ -66,22 +61,22 @@ TEST(Setting, UnwrapsTextThatWasEncodedTwice) {
 }
 
 TEST(Setting, BrokenJsonNamesLineAndColumn) {
-  EXPECT_THAT(refusal("{\"ddp\": true,\n  \"partitions\": two}"),
+  EXPECT_THAT(parse_error("{\"ddp\": true,\n  \"partitions\": two}"),
               HasSubstr("SM_HP_MP_PARAMETERS: not valid JSON at line 2, column 18"));
-  EXPECT_THAT(refusal("{\"ddp\": true"), HasSubstr("the text ends here"));
+  EXPECT_THAT(parse_error("{\"ddp\": true"), HasSubstr("the text ends here"));
 }
 
 TEST(Setting, RefusesWhatItCannotMean) {
-  EXPECT_THAT(refusal(R"({"ddp": 1, "ddp": 0})"), HasSubstr("key \"ddp\" is given twice"));
-  EXPECT_THAT(refusal("ddp=1,ddp=0"), HasSubstr("key \"ddp\" is given twice"));
-  EXPECT_THAT(refusal(R"({"ddp": [1]})"), HasSubstr("ddp is [1]; expected a number"));
-  EXPECT_THAT(refusal("partitions"), HasSubstr("found \"partitions\"; expected JSON"));
-  EXPECT_THAT(refusal("=2"), HasSubstr("found \"=2\""));
-  EXPECT_THAT(refusal(R"("\"{}\"")"), HasSubstr("expected JSON"));
+  EXPECT_THAT(parse_error(R"({"ddp": 1, "ddp": 0})"), HasSubstr("key \"ddp\" is given twice"));
+  EXPECT_THAT(parse_error("ddp=1,ddp=0"), HasSubstr("key \"ddp\" is given twice"));
+  EXPECT_THAT(parse_error(R"({"ddp": [1]})"), HasSubstr("ddp is [1]; expected a number"));
+  EXPECT_THAT(parse_error("partitions"), HasSubstr("found \"partitions\"; expected JSON"));
+  EXPECT_THAT(parse_error("=2"), HasSubstr("found \"=2\""));
+  EXPECT_THAT(parse_error(R"("\"{}\"")"), HasSubstr("expected JSON"));
 }
 
 TEST(Setting, ANestedKeyMayRepeatANameOutside) {
-  EXPECT_THAT(refusal(R"({"a": {"ddp": 1, "ddp": 2}})"), HasSubstr("a is {"));
+  EXPECT_THAT(parse_error(R"({"a": {"ddp": 1, "ddp": 2}})"), HasSubstr("a is {"));
 }
 
 TEST(Setting, WritesJsonText) {

@@ -21,7 +21,7 @@ constexpr const char* kRole =
     R"({"AccessKeyId":"AK","SecretAccessKey":"s","Token":"t","Expiration":"2030-01-02T03:04:05Z"})";
 
 /// A chain with all that it refers to.
-struct Case {
+struct CredentialsCase {
   EnvironmentMap environment;
   ProfileSettings profile;
   ScriptedClient client{{}};
@@ -34,11 +34,11 @@ struct Case {
 };
 
 TEST(CredentialChain, VariablesComeFirstAndAskNobody) {
-  Case job{.environment = {{"AWS_ACCESS_KEY_ID", "A"},
-                           {"AWS_SECRET_ACCESS_KEY", "S"},
-                           {"AWS_SESSION_TOKEN", "T"},
-                           {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/x"}},
-           .profile = {{"aws_access_key_id", "P"}, {"aws_secret_access_key", "Q"}}};
+  CredentialsCase job{.environment = {{"AWS_ACCESS_KEY_ID", "A"},
+                                      {"AWS_SECRET_ACCESS_KEY", "S"},
+                                      {"AWS_SESSION_TOKEN", "T"},
+                                      {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/x"}},
+                      .profile = {{"aws_access_key_id", "P"}, {"aws_secret_access_key", "Q"}}};
 
   EXPECT_EQ(job.chain.get().access_key, "A");
   EXPECT_EQ(job.chain.get().session_token, "T");
@@ -46,25 +46,26 @@ TEST(CredentialChain, VariablesComeFirstAndAskNobody) {
 }
 
 TEST(CredentialChain, AProfileComesNext) {
-  Case job{.environment = {{"AWS_ACCESS_KEY_ID", "half"}},
-           .profile = {{"aws_access_key_id", "P"}, {"aws_secret_access_key", "Q"}}};
+  CredentialsCase job{.environment = {{"AWS_ACCESS_KEY_ID", "half"}},
+                      .profile = {{"aws_access_key_id", "P"}, {"aws_secret_access_key", "Q"}}};
 
   EXPECT_EQ(job.chain.get().access_key, "P");
   EXPECT_EQ(job.chain.get().origin, "profile default");
 }
 
 TEST(CredentialChain, AProfileThatWasAskedForMustBeThereAndUsable) {
-  Case missing{.environment = {{"AWS_PROFILE", "p"}}};
-  Case other{.profile = {{"role_arn", "arn:x"}}};
+  CredentialsCase missing{.environment = {{"AWS_PROFILE", "p"}}};
+  CredentialsCase other{.profile = {{"role_arn", "arn:x"}}};
 
   EXPECT_THAT(missing.error(), HasSubstr("AWS_PROFILE=p: no such profile"));
   EXPECT_THAT(other.error(), HasSubstr("gets its credentials by role_arn"));
 }
 
 TEST(CredentialChain, AContainersRelativeAddressIsTheAgents) {
-  Case job{.environment = {{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/credentials/id"},
-                           {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "Basic x"}},
-           .client = ScriptedClient({answer(500), answer(200, kRole)})};
+  CredentialsCase job{
+      .environment = {{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/credentials/id"},
+                      {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "Basic x"}},
+      .client = ScriptedClient({answer(500), answer(200, kRole)})};
 
   const Credentials found = job.chain.get();
 
@@ -80,11 +81,12 @@ TEST(CredentialChain, AContainersRelativeAddressIsTheAgents) {
 TEST(CredentialChain, ATokenFileIsReadAndWins) {
   const TemporaryFolder folder;
   write_file(folder.path() / "token", "fresh\n");
-  Case job{.environment = {{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://localhost:1/c"},
-                           {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "stale"},
-                           {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-                            (folder.path() / "token").string()}},
-           .client = ScriptedClient({answer(200, kRole)})};
+  CredentialsCase job{
+      .environment = {{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://localhost:1/c"},
+                      {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "stale"},
+                      {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+                       (folder.path() / "token").string()}},
+      .client = ScriptedClient({answer(200, kRole)})};
 
   job.chain.get();
 
@@ -101,14 +103,15 @@ TEST(CredentialChain, PlainHttpIsForAddressesOfThisHostOnly) {
                           "http://169.254.169.254/x", "", "http://"}) {
     EXPECT_FALSE(is_trusted_credential_url(url)) << url;
   }
-  Case job{.environment = {{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.host/x"}}};
+  CredentialsCase job{
+      .environment = {{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.host/x"}}};
   EXPECT_THAT(job.error(), HasSubstr("use https"));
   EXPECT_THAT(job.client.requests, IsEmpty());
 }
 
 TEST(CredentialChain, AnInstancesRoleIsFetchedWithASessionToken) {
-  Case job{.client = ScriptedClient(
-               {answer(200, "session"), answer(200, "role-1\n"), answer(200, kRole)})};
+  CredentialsCase job{.client = ScriptedClient(
+                          {answer(200, "session"), answer(200, "role-1\n"), answer(200, kRole)})};
 
   EXPECT_EQ(job.chain.get().origin, "instance role role-1");
 
@@ -122,7 +125,7 @@ TEST(CredentialChain, AnInstancesRoleIsFetchedWithASessionToken) {
 }
 
 TEST(CredentialChain, NobodyAnywhereIsSaidOnce) {
-  Case job;
+  CredentialsCase job;
 
   const std::string error = job.error();
 
@@ -132,8 +135,8 @@ TEST(CredentialChain, NobodyAnywhereIsSaidOnce) {
 }
 
 TEST(CredentialChain, KeysAreRenewedBeforeTheyExpire) {
-  Case job{.environment = {{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/x"}},
-           .client = ScriptedClient({answer(200, kRole), answer(200, kRole)})};
+  CredentialsCase job{.environment = {{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/x"}},
+                      .client = ScriptedClient({answer(200, kRole), answer(200, kRole)})};
   const auto expiry = std::chrono::system_clock::from_time_t(1893553445);
 
   job.chain.get(expiry - std::chrono::hours(1));

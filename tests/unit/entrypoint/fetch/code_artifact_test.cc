@@ -16,7 +16,7 @@ using testing_support::message_of;
 const PackageRepository kRepository{
     .partition = "aws", .region = "eu-west-1", .owner = "123", .domain = "dom", .name = "repo"};
 
-struct Case {
+struct CodeArtifactCase {
   ScriptedClient client{{}};
   EnvironmentMap environment{{"AWS_ACCESS_KEY_ID", "A"}, {"AWS_SECRET_ACCESS_KEY", "S"}};
   ProfileSettings profile{};
@@ -30,9 +30,10 @@ struct Case {
 };
 
 TEST(CodeArtifact, TokenAndEndpointMakeTheIndex) {
-  Case job{.client = ScriptedClient(
-               {answer(200, R"({"authorizationToken":"t0k3n","expiration":1.0})"),
-                answer(200, R"({"repositoryEndpoint":"https://d.example/pypi/repo/"})")})};
+  CodeArtifactCase job{
+      .client = ScriptedClient(
+          {answer(200, R"({"authorizationToken":"t0k3n","expiration":1.0})"),
+           answer(200, R"({"repositoryEndpoint":"https://d.example/pypi/repo/"})")})};
 
   EXPECT_EQ(job.index(), "https://aws:t0k3n@d.example/pypi/repo/simple/");
 
@@ -47,10 +48,10 @@ TEST(CodeArtifact, TokenAndEndpointMakeTheIndex) {
 }
 
 TEST(CodeArtifact, ErrorsNameTheRepositoryAndNeverTheToken) {
-  Case refused{.client = ScriptedClient({answer(403, R"({"message":"no rights"})")})};
-  Case odd{.client = ScriptedClient({answer(200, R"({"authorizationToken":"t0k3n"})"),
-                                     answer(200, R"({"repositoryEndpoint":7})")})};
-  Case silent;
+  CodeArtifactCase refused{.client = ScriptedClient({answer(403, R"({"message":"no rights"})")})};
+  CodeArtifactCase odd{.client = ScriptedClient({answer(200, R"({"authorizationToken":"t0k3n"})"),
+                                                 answer(200, R"({"repositoryEndpoint":7})")})};
+  CodeArtifactCase silent;
 
   EXPECT_THAT(refused.error(), HasSubstr("repository repo of domain dom (123, eu-west-1): POST "
                                          "/v1/authorization-token answered HTTP status 403: no "

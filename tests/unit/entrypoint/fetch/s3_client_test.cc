@@ -19,7 +19,7 @@ using testing_support::read_file;
 using testing_support::TemporaryFolder;
 using testing_support::write_file;
 
-struct Case {
+struct S3Case {
   ScriptedClient client{{}};
   S3Endpoint endpoint{.region = "us-east-1"};
   TemporaryFolder folder{};
@@ -33,7 +33,7 @@ struct Case {
 const S3Location kObject{.bucket = "b", .key = "k"};
 
 TEST(S3Client, DownloadsWithASignature) {
-  Case job{.client = ScriptedClient({answer(503), answer(200, "content")})};
+  S3Case job{.client = ScriptedClient({answer(503), answer(200, "content")})};
 
   job.s3.download(kObject, job.folder.path() / "file");
 
@@ -48,7 +48,7 @@ TEST(S3Client, DownloadsWithASignature) {
 TEST(S3Client, FollowsTheBucketToItsRegion) {
   HttpResponse elsewhere = answer(301, "<Error><Code>PermanentRedirect</Code></Error>");
   elsewhere.headers["x-amz-bucket-region"] = "eu-west-1";
-  Case job{.client = ScriptedClient({elsewhere, answer(200), answer(200)})};
+  S3Case job{.client = ScriptedClient({elsewhere, answer(200), answer(200)})};
 
   job.s3.download(kObject, job.folder.path() / "file");
   job.s3.download(kObject, job.folder.path() / "file");
@@ -59,8 +59,8 @@ TEST(S3Client, FollowsTheBucketToItsRegion) {
 }
 
 TEST(S3Client, RefusalsNameBucketKeyStatusAndOriginOfTheKeys) {
-  Case job{.client = ScriptedClient({answer(
-               403, "<Error><Code>AccessDenied</Code><Message>Not you</Message></Error>")})};
+  S3Case job{.client = ScriptedClient({answer(
+                 403, "<Error><Code>AccessDenied</Code><Message>Not you</Message></Error>")})};
 
   const std::string error =
       message_of([&] { job.s3.download(kObject, job.folder.path() / "file"); });
@@ -72,11 +72,11 @@ TEST(S3Client, RefusalsNameBucketKeyStatusAndOriginOfTheKeys) {
 }
 
 TEST(S3Client, WhoseFaultItIsShowsInTheKindOfError) {
-  Case refused{.client = ScriptedClient({answer(404)})};
-  Case silent;
-  Case broken{.client = ScriptedClient({answer(500), answer(500), answer(500), answer(500),
-                                        answer(500), answer(500), answer(500), answer(500)})};
-  const auto file = [](Case& job) { return job.folder.path() / "file"; };
+  S3Case refused{.client = ScriptedClient({answer(404)})};
+  S3Case silent;
+  S3Case broken{.client = ScriptedClient({answer(500), answer(500), answer(500), answer(500),
+                                          answer(500), answer(500), answer(500), answer(500)})};
+  const auto file = [](S3Case& job) { return job.folder.path() / "file"; };
 
   EXPECT_THROW(refused.s3.download(kObject, file(refused)), smp::ConfigError);
   EXPECT_THROW(broken.s3.download(kObject, file(broken)), smp::HostError);
@@ -84,7 +84,7 @@ TEST(S3Client, WhoseFaultItIsShowsInTheKindOfError) {
 }
 
 TEST(S3Client, UploadsAFile) {
-  Case job{.client = ScriptedClient({answer(200)})};
+  S3Case job{.client = ScriptedClient({answer(200)})};
   write_file(job.folder.path() / "file", "content");
 
   job.s3.upload(job.folder.path() / "file", kObject);
@@ -95,7 +95,7 @@ TEST(S3Client, UploadsAFile) {
 }
 
 TEST(S3Client, FilesThatS3DoesNotTakeAreRefusedHere) {
-  Case job;
+  S3Case job;
   const auto file = job.folder.path() / "file";
   write_file(file, "");
   std::filesystem::resize_file(file, kLargestUpload + 1);  // a hole, no disk

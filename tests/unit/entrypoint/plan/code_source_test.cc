@@ -19,7 +19,7 @@ JobBuilder job_with(const std::string& location) {
   return a_job().with_code({}).with("sagemaker_submit_directory", location);
 }
 CodeSource source_of(const JobConfig& job) { return choose_code_source(job); }
-std::string error_of(const JobConfig& job) {
+std::string source_error(const JobConfig& job) {
   return message_of([&] { source_of(job); });
 }
 
@@ -80,12 +80,12 @@ TEST(CodeSource, UnfetchableLocationsAreRefusedOnlyWhereTheyMatter) {
   for (const char* location :
        {"https://h/x.tar.gz", "git://h/x", "code.tar.gz", "s3://b", "s3://b/", "s3://b/prefix/",
         "s3:///key", "s3://bad bucket/k", "/opt/ml", "/opt/ml/code/sub"}) {
-    EXPECT_THAT(error_of(job_with(location)),
+    EXPECT_THAT(source_error(job_with(location)),
                 HasSubstr("sagemaker_submit_directory \"" + std::string(location) + "\": "))
         << location;
-    EXPECT_EQ(error_of(a_job().with("sagemaker_submit_directory", location)), "") << location;
+    EXPECT_EQ(source_error(a_job().with("sagemaker_submit_directory", location)), "") << location;
   }
-  EXPECT_THAT(error_of(job_with("https://h/x")), HasSubstr("expecting s3 scheme"));
+  EXPECT_THAT(source_error(job_with("https://h/x")), HasSubstr("expecting s3 scheme"));
 }
 
 TEST(CodeSource, ASilentSkipIsAWarningWhenTheScriptIsMissing) {

@@ -19,7 +19,7 @@ using testing_support::message_of;
 constexpr const char* kPython = "/usr/bin/python3";
 
 EntryPoint resolve(const JobConfig& job) { return resolve_entry_point(job, kPython); }
-std::string error_of(const JobConfig& job) {
+std::string entry_point_error(const JobConfig& job) {
   return message_of([&] { resolve(job); });
 }
 
@@ -97,27 +97,30 @@ TEST(EntryPoint, CommandsNeedNoPython) {
 
 TEST(EntryPoint, NamesAreChecked) {
   for (const char* name : {"train.py", "src/train.py", "_x.sh", ".hidden", "a+b-c", "1.py"}) {
-    EXPECT_EQ(error_of(a_job().with_entry_point(name)), "") << name;
+    EXPECT_EQ(entry_point_error(a_job().with_entry_point(name)), "") << name;
   }
   for (const char* name : {"../x", "-x", "a b.py", "a/../b.py", "/etc/passwd", "a//b", "a/",
                            "./a.py", "train.py\n", "a;b.sh", "~/x", "ж.py", "+a"}) {
-    EXPECT_THAT(error_of(a_job().with_entry_point(name)), HasSubstr("sagemaker_program")) << name;
+    EXPECT_THAT(entry_point_error(a_job().with_entry_point(name)), HasSubstr("sagemaker_program"))
+        << name;
   }
-  EXPECT_THAT(error_of(a_job().with_entry_point("a b;c.py")), HasSubstr("the characters \" ;\""));
+  EXPECT_THAT(entry_point_error(a_job().with_entry_point("a b;c.py")),
+              HasSubstr("the characters \" ;\""));
 }
 
 TEST(EntryPoint, AMissingOneIsNamedWithWhatIsThere) {
-  EXPECT_THAT(error_of(a_job().with_code({.entries = {"main.py", "util.py"}})),
+  EXPECT_THAT(entry_point_error(a_job().with_code({.entries = {"main.py", "util.py"}})),
               HasSubstr("\"train.py\": no such file in /opt/ml/code; there are: main.py, util.py"));
-  EXPECT_THAT(error_of(a_job()
-                           .with("sagemaker_submit_directory", "s3://b/k")
-                           .with_code({.entries = {"other.py"}})),
+  EXPECT_THAT(entry_point_error(a_job()
+                                    .with("sagemaker_submit_directory", "s3://b/k")
+                                    .with_code({.entries = {"other.py"}})),
               HasSubstr("s3://b/k is not fetched over code that is there"));
-  EXPECT_THAT(error_of(a_job()
-                           .with("sagemaker_submit_directory", "s3://b/k")
-                           .with_code({.entries = {"other.py"}, .fetched = true})),
+  EXPECT_THAT(entry_point_error(a_job()
+                                    .with("sagemaker_submit_directory", "s3://b/k")
+                                    .with_code({.entries = {"other.py"}, .fetched = true})),
               HasSubstr("there are: other.py; correct sagemaker_program"));
-  EXPECT_THAT(error_of(a_job().with("sagemaker_program", "")), HasSubstr("no entry point"));
+  EXPECT_THAT(entry_point_error(a_job().with("sagemaker_program", "")),
+              HasSubstr("no entry point"));
 }
 
 TEST(EntryPoint, IsTakenByItsNameWhileItsCodeIsNotHere) {
@@ -127,7 +130,7 @@ TEST(EntryPoint, IsTakenByItsNameWhileItsCodeIsNotHere) {
   EXPECT_THAT(resolve(job).install, IsEmpty());
   EXPECT_EQ(resolve(JobBuilder(job).with("sagemaker_program", "run.sh")).kind,
             EntryPointKind::kCommand);
-  EXPECT_THAT(error_of(JobBuilder(job).with("sagemaker_program", "../x")),
+  EXPECT_THAT(entry_point_error(JobBuilder(job).with("sagemaker_program", "../x")),
               HasSubstr("not allowed"));
 }
 
@@ -135,7 +138,7 @@ TEST(EntryPoint, ACommandOutsideTheFolderIsRefused) {
   CodeFolder code = folder_with({"run.sh"});
   code.entry_point_escapes = true;
 
-  EXPECT_THAT(error_of(a_job().with("sagemaker_program", "run.sh").with_code(code)),
+  EXPECT_THAT(entry_point_error(a_job().with("sagemaker_program", "run.sh").with_code(code)),
               HasSubstr("outside /opt/ml/code"));
 }
 

@@ -7,6 +7,7 @@
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
 #include "tests/unit/entrypoint/job_builder.h"
+#include "tests/unit/entrypoint/plan/launch_plans.h"
 
 namespace entrypoint {
 namespace {
@@ -24,11 +25,6 @@ JobEnvironment environment_of(const JobConfig& job, bool efa = false) {
                            .interface_name = "eth0",
                            .gloo_interface = "eth0",
                            .efa = efa});
-}
-
-std::string value_of(const std::vector<Variable>& variables, std::string_view name) {
-  const std::string* value = find_variable(variables, name);
-  return value == nullptr ? "(absent)" : *value;
 }
 
 TEST(Environment, TheTableComesInItsOrder) {

@@ -9,6 +9,7 @@
 #include "entrypoint/plan/environment.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/entrypoint/job_builder.h"
+#include "tests/unit/entrypoint/plan/launch_plans.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace entrypoint {
@@ -22,22 +23,8 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using testing_support::message_of;
 
-using Words = std::vector<std::string>;
-
-LaunchPlan plan_of(const JobConfig& job, const HostFacts& facts = a_machine()) {
-  return make_launch_plan(job, facts);
-}
-std::string error_of(const JobConfig& job, const HostFacts& facts = a_machine()) {
+std::string plan_error(const JobConfig& job, const HostFacts& facts = a_machine()) {
   return message_of([&] { plan_of(job, facts); });
-}
-std::string value_of(const std::vector<Variable>& variables, std::string_view name) {
-  const std::string* value = find_variable(variables, name);
-  return value == nullptr ? "(absent)" : *value;
-}
-
-/// Whether `words` stand in `argv` one after the other.
-bool has_sequence(const Words& argv, const Words& words) {
-  return std::search(argv.begin(), argv.end(), words.begin(), words.end()) != argv.end();
 }
 
 std::ptrdiff_t count_of(const Words& argv, const std::string& word) {
@@ -245,7 +232,7 @@ TEST(LaunchPlan, AWorldThatDoesNotDivideIsRefusedWithTheNumbers) {
       "mp_parameters",
       R"({"pipeline_parallel_degree": 2, "tensor_parallel_degree": 1, "ddp": true})");
 
-  const std::string message = error_of(job);
+  const std::string message = plan_error(job);
 
   EXPECT_THAT(message, HasSubstr("3"));
   EXPECT_THAT(message, HasSubstr("2"));
@@ -253,7 +240,7 @@ TEST(LaunchPlan, AWorldThatDoesNotDivideIsRefusedWithTheNumbers) {
 
 TEST(LaunchPlan, UnknownAndContradictorySettingsAreRefused) {
   const auto with = [](const char* parameters) {
-    return error_of(a_job().with_mpi(4).with("mp_parameters", parameters));
+    return plan_error(a_job().with_mpi(4).with("mp_parameters", parameters));
   };
 
   EXPECT_THAT(with(R"({"partitons": 2})"), HasSubstr("partitons"));
@@ -261,7 +248,7 @@ TEST(LaunchPlan, UnknownAndContradictorySettingsAreRefused) {
   EXPECT_THAT(with(R"({"partitions": "two"})"), HasSubstr("partitions"));
   EXPECT_THAT(with(R"({"ddp": true, "horovod": true})"), HasSubstr("horovod"));
   // A process job, too: the script would fail in the same words.
-  EXPECT_THAT(error_of(a_job().with("mp_parameters", R"({"partitons": 2})")),
+  EXPECT_THAT(plan_error(a_job().with("mp_parameters", R"({"partitons": 2})")),
               HasSubstr("partitons"));
 }
 
@@ -350,7 +337,7 @@ TEST(LaunchPlan, SaysWhatIsFetchedAndUploaded) {
   EXPECT_THAT(plan.notes, Contains(HasSubstr("the code is not here yet")));
   EXPECT_EQ(plan.intermediate_output->prefix->text(), "s3://out/p/job-1/output/intermediate");
   EXPECT_EQ(plan.package_repository->name, "repo");
-  EXPECT_THAT(error_of(a_job().with_variable("CA_REPOSITORY_ARN", "arn:x")),
+  EXPECT_THAT(plan_error(a_job().with_variable("CA_REPOSITORY_ARN", "arn:x")),
               HasSubstr("CA_REPOSITORY_ARN=\"arn:x\""));
 }
 
@@ -373,7 +360,7 @@ TEST(LaunchPlan, AShellScriptsArgumentsCountTogether) {
                              .with("a", std::string(70'000, 'x'))
                              .with("b", std::string(70'000, 'x'));
 
-  EXPECT_THAT(error_of(job), HasSubstr("bytes in one argument, Linux allows 131071"));
+  EXPECT_THAT(plan_error(job), HasSubstr("bytes in one argument, Linux allows 131071"));
 }
 
 TEST(LaunchPlan, ACommandTooLongForOpenMpiGoesByFileOnEveryHost) {

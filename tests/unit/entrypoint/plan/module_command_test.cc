@@ -18,7 +18,7 @@ using testing_support::message_of;
 JobBuilder a_module_job(const std::string& module) {
   return a_job().with_variable("SAGEMAKER_TRAINING_MODULE", module);
 }
-std::string error_of(const std::string& module) {
+std::string module_error(const std::string& module) {
   return message_of([&] { make_module_command(module, "/usr/bin/python3"); });
 }
 
@@ -35,9 +35,9 @@ TEST(ModuleCommand, TheNameIsAnArgumentAndNeverCode) {
 
 TEST(ModuleCommand, ANameOfAnotherFormIsRefused) {
   for (const char* name : {"module", ":function", "module:", "a:b:c"}) {
-    EXPECT_THAT(error_of(name), HasSubstr("expected module:function")) << name;
+    EXPECT_THAT(module_error(name), HasSubstr("expected module:function")) << name;
   }
-  EXPECT_EQ(error_of("package.module:main"), "");
+  EXPECT_EQ(module_error("package.module:main"), "");
   EXPECT_THAT(message_of([] { make_module_command("a:b", ""); }), HasSubstr("needs Python"));
 }
 

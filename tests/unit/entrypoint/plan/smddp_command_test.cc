@@ -8,6 +8,7 @@
 
 #include "entrypoint/plan/environment.h"
 #include "tests/unit/entrypoint/job_builder.h"
+#include "tests/unit/entrypoint/plan/launch_plans.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace entrypoint {
@@ -20,15 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 using testing_support::message_of;
-
-using Words = std::vector<std::string>;
-
-LaunchPlan plan_of(const JobConfig& job, const HostFacts& facts = a_machine()) {
-  return make_launch_plan(job, facts);
-}
-bool has_sequence(const Words& argv, const Words& words) {
-  return std::search(argv.begin(), argv.end(), words.begin(), words.end()) != argv.end();
-}
 
 TEST(SmddpCommand, OneHostIsWordForWord) {
   EXPECT_THAT(

@@ -8,6 +8,7 @@
 
 #include "entrypoint/plan/environment.h"
 #include "tests/unit/entrypoint/job_builder.h"
+#include "tests/unit/entrypoint/plan/launch_plans.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
 namespace entrypoint {
@@ -19,19 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using testing_support::message_of;
-
-using Words = std::vector<std::string>;
-
-LaunchPlan plan_of(const JobConfig& job, const HostFacts& facts = a_machine()) {
-  return make_launch_plan(job, facts);
-}
-std::string value_of(const LaunchPlan& plan, std::string_view name) {
-  const std::string* value = find_variable(plan.environment, name);
-  return value == nullptr ? "(absent)" : *value;
-}
-bool has_sequence(const Words& argv, const Words& words) {
-  return std::search(argv.begin(), argv.end(), words.begin(), words.end()) != argv.end();
-}
 
 TEST(TorchrunCommand, OneHostNeedsNoRendezvous) {
   const LaunchPlan plan = plan_of(a_job().with_torchrun(4).with("lr", "0.1"));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/entrypoint/supervise/tagged_piece.h"
+
 namespace entrypoint::supervise {
 namespace {
 
@@ -13,12 +15,6 @@ using testing::Not;
 using testing::StartsWith;
 
 std::string algo_of(int rank) { return rank < 2 ? "algo-1" : "algo-2"; }
-
-// As it comes from RankLines: the tag apart from the text.
-void add(OutputRecord& record, StreamKind kind, std::string_view piece) {
-  const auto tag = parse_rank_tag(piece);
-  record.add(kind, tag ? &*tag : nullptr, piece.substr(tag ? tag->length : 0));
-}
 
 OutputRecord record_of(std::initializer_list<const char*> lines) {
   OutputRecord record;

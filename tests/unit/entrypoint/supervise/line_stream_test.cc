@@ -12,7 +12,7 @@ using testing::IsEmpty;
 using namespace std::chrono_literals;
 using Clock = LineStream::Clock;
 
-struct Collected {
+struct CollectedPieces {
   std::vector<std::string> pieces;  // "+" before a piece that starts a line
   LineStream stream{[this](std::string_view piece, bool starts_line) {
     pieces.push_back((starts_line ? "+" : "") + std::string(piece));
@@ -21,7 +21,7 @@ struct Collected {
 };
 
 TEST(LineStream, JoinsALineThatComesInChunks) {
-  Collected c;
+  CollectedPieces c;
 
   c.stream.append("ab", c.now);
   c.stream.append("c\nd", c.now);
@@ -31,7 +31,7 @@ TEST(LineStream, JoinsALineThatComesInChunks) {
 }
 
 TEST(LineStream, PassesProgressBarsOnAtCarriageReturns) {
-  Collected c;
+  CollectedPieces c;
 
   c.stream.append("10%\r20%\r\n", c.now);
 
@@ -39,7 +39,7 @@ TEST(LineStream, PassesProgressBarsOnAtCarriageReturns) {
 }
 
 TEST(LineStream, PassesAPartialLineOnAfterItsAge) {
-  Collected c;
+  CollectedPieces c;
   c.stream.append("name? ", c.now);
 
   c.stream.flush_aged(c.now + 999ms);
@@ -52,7 +52,7 @@ TEST(LineStream, PassesAPartialLineOnAfterItsAge) {
 }
 
 TEST(LineStream, LosesNothingAtTheEndAndBoundsALine) {
-  Collected c;
+  CollectedPieces c;
   const std::string endless(LineStream::kLongestLine, 'x');
 
   c.stream.append(endless + "y", c.now);

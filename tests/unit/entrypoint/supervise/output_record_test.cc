@@ -4,16 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/entrypoint/supervise/tagged_piece.h"
+
 namespace entrypoint::supervise {
 namespace {
 
 using testing::ElementsAre;
-
-// As it comes from RankLines: the tag apart from the text.
-void add(OutputRecord& record, StreamKind kind, std::string_view piece) {
-  const auto tag = parse_rank_tag(piece);
-  record.add(kind, tag ? &*tag : nullptr, piece.substr(tag ? tag->length : 0));
-}
 
 void feed(OutputRecord& record, StreamKind kind, std::initializer_list<const char*> lines) {
   for (const std::string line : lines) add(record, kind, line + "\n");

@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using namespace std::chrono_literals;
 
-struct Collected {
+struct CollectedRankPieces {
   std::vector<std::string> pieces;
   RankLines lines{[this](const RankTag* tag, std::string_view piece, bool starts_line) {
     pieces.push_back((starts_line ? "+" : "") + (tag ? std::to_string(tag->rank) : "mpirun") + " " +
@@ -22,7 +22,7 @@ struct Collected {
 
 TEST(RankLines, PutsTheWordsOfInterleavedPrintsTogether) {
   // print("loss", 1) and print("loss", 2) of two unbuffered ranks, as Open MPI 4.1.4 shows them.
-  Collected c;
+  CollectedRankPieces c;
 
   c.lines.append("[1,0]<stdout>:loss[1,1]<stdout>:loss[1,0]<stdout>: [1,1]<stdout>: 2\n", c.now);
   c.lines.append("[1,0]<stdout>:1\n", c.now);
@@ -31,7 +31,7 @@ TEST(RankLines, PutsTheWordsOfInterleavedPrintsTogether) {
 }
 
 TEST(RankLines, KeepsMpirunsOwnWordsApart) {
-  Collected c;
+  CollectedRankPieces c;
 
   c.lines.append("[1,0]<stderr>:x\n", c.now);
   c.lines.append("mpirun noticed [1,0] <stderr>\n", c.now);
@@ -40,7 +40,7 @@ TEST(RankLines, KeepsMpirunsOwnWordsApart) {
 }
 
 TEST(RankLines, PassesAPartialLineOnWithItsRank) {
-  Collected c;
+  CollectedRankPieces c;
   c.lines.append("[1,0]<stdout>:a[1,1]<stdout>:b", c.now);  // aged already when it comes here
   EXPECT_THAT(c.pieces, ElementsAre("+1 b"));
 
@@ -53,7 +53,7 @@ TEST(RankLines, PassesAPartialLineOnWithItsRank) {
 }
 
 TEST(RankLines, LosesNothingAtTheEnd) {
-  Collected c;
+  CollectedRankPieces c;
   c.lines.append("[1,0]<stdout>:a[1,1]<stdout>:\n", c.now);
   EXPECT_THAT(c.pieces, ElementsAre("+1 \n"));
 

@@ -20,12 +20,12 @@ using ::testing::UnorderedElementsAre;
 using testing_support::TemporaryFolder;
 using testing_support::write_file;
 
-struct Case {
+struct WatchCase {
   TemporaryFolder folder;
   fs::path out = folder.path() / "intermediate";
   std::unique_ptr<FolderWatch> watch;
 
-  Case() { fs::create_directory(out); }
+  WatchCase() { fs::create_directory(out); }
   void start() { watch = std::make_unique<FolderWatch>(out); }
 
   /// inotify events are there when the call that made them returns: nothing to wait for.
@@ -39,7 +39,7 @@ struct Case {
 };
 
 TEST(FolderWatch, FilesAreFinishedWhenTheyAreClosed) {
-  Case job;
+  WatchCase job;
   job.start();
 
   std::ofstream open(job.out / "open");
@@ -51,7 +51,7 @@ TEST(FolderWatch, FilesAreFinishedWhenTheyAreClosed) {
 }
 
 TEST(FolderWatch, EachFileComesOnceInTheOrderOfItsLastChange) {
-  Case job;
+  WatchCase job;
   job.start();
 
   for (const char* name : {"a", "b", "a"}) write_file(job.out / name, name);
@@ -60,7 +60,7 @@ TEST(FolderWatch, EachFileComesOnceInTheOrderOfItsLastChange) {
 }
 
 TEST(FolderWatch, WhatIsMovedInCountsFoldersToo) {
-  Case job;
+  WatchCase job;
   write_file(job.folder.path() / "file.tmp", "");
   write_file(job.folder.path() / "tree/d/file", "");
   job.start();
@@ -72,7 +72,7 @@ TEST(FolderWatch, WhatIsMovedInCountsFoldersToo) {
 }
 
 TEST(FolderWatch, NewFoldersAreWatchedWithWhatIsInThem) {
-  Case job;
+  WatchCase job;
   job.start();
 
   write_file(job.out / "d/e/first", "");
@@ -82,7 +82,7 @@ TEST(FolderWatch, NewFoldersAreWatchedWithWhatIsInThem) {
 }
 
 TEST(FolderWatch, LinksToFilesCountAndLinksToFoldersDoNot) {
-  Case job;
+  WatchCase job;
   write_file(job.folder.path() / "elsewhere/file", "");
   job.start();
 
@@ -95,7 +95,7 @@ TEST(FolderWatch, LinksToFilesCountAndLinksToFoldersDoNot) {
 }
 
 TEST(FolderWatch, WhatWasThereBeforeIsFinished) {
-  Case job;
+  WatchCase job;
   write_file(job.out / "d/old", "");
 
   job.start();

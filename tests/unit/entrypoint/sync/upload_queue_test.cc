@@ -18,13 +18,13 @@ using testing_support::read_file;
 using testing_support::TemporaryFolder;
 using testing_support::write_file;
 
-struct Case {
+struct QueueCase {
   TemporaryFolder folder;
   fs::path out = folder.path() / "out";
   fs::path staging = folder.path() / "staging";
   std::vector<std::string> uploads;  // "name=content", written by the queue's thread alone
 
-  Case() { fs::create_directory(out); }
+  QueueCase() { fs::create_directory(out); }
   Upload upload() {
     return [this](const fs::path& copy, const std::string& name) {
       uploads.push_back(name + "=" + read_file(copy));
@@ -33,7 +33,7 @@ struct Case {
 };
 
 TEST(UploadQueue, UploadsCopiesInOrder) {
-  Case job;
+  QueueCase job;
   {
     UploadQueue queue(job.out, job.staging, job.upload());
     for (const char* name : {"b", "d/a", "c"}) {
@@ -51,7 +51,7 @@ TEST(UploadQueue, UploadsCopiesInOrder) {
 }
 
 TEST(UploadQueue, AnUnchangedFileIsNotTakenAgain) {
-  Case job;
+  QueueCase job;
   UploadQueue queue(job.out, job.staging, job.upload());
   write_file(job.out / "a", "1");
 
@@ -67,7 +67,7 @@ TEST(UploadQueue, AnUnchangedFileIsNotTakenAgain) {
 }
 
 TEST(UploadQueue, AFailedUploadIsTakenOnceMore) {
-  Case job;
+  QueueCase job;
   int attempts = 0;
   UploadQueue queue(job.out, job.staging, [&](const fs::path& copy, const std::string& name) {
     if (++attempts == 1) throw std::runtime_error("HTTP status 503");
@@ -86,7 +86,7 @@ TEST(UploadQueue, AFailedUploadIsTakenOnceMore) {
 }
 
 TEST(UploadQueue, OnlyTheLastOfWaitingVersionsIsUploaded) {
-  Case job;
+  QueueCase job;
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
   UploadQueue queue(job.out, job.staging, [&](const fs::path& copy, const std::string& name) {
@@ -110,7 +110,7 @@ TEST(UploadQueue, OnlyTheLastOfWaitingVersionsIsUploaded) {
 }
 
 TEST(UploadQueue, ErrorsEndNothing) {
-  Case job;
+  QueueCase job;
   UploadQueue queue(job.out, job.staging, [&](const fs::path& copy, const std::string& name) {
     if (name == "bad") throw std::runtime_error("HTTP status 403");
     job.upload()(copy, name);
