@@ -61,17 +61,23 @@ def pip_settings(listed: str) -> dict[str, str]:
     return settings
 
 
+def is_missing(place: str) -> bool:
+    """A folder that is not there: pip passes it over, uv refuses it."""
+    return place.startswith("/") and not Path(place).exists()
+
+
 def uv_words(settings: dict[str, str]) -> tuple[list[str], dict[str, str]] | None:
     """The same for uv, options and variables; None where it has no word for a setting."""
     options: list[str] = []
     variables = {"SSL_CERT_FILE": SYSTEM_CERTIFICATES}
     for key, value in settings.items():
         if key in OPTIONS:
-            options += [word for item in value.split() for word in (OPTIONS[key], item)]
+            items = [item for item in value.split() if not is_missing(item)]
+            options += [word for item in items for word in (OPTIONS[key], item)]
         elif key in VARIABLES:
             variables |= dict.fromkeys(VARIABLES[key], value)
-        elif key == "no-index" and value.lower() in ("1", "true", "yes", "on"):
-            options.append("--no-index")
+        elif key == "no-index":
+            options += ["--no-index"] * (value.lower() in ("1", "true", "yes", "on"))
         elif key not in IGNORED:
             return None
     return options, variables
