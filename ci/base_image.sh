@@ -40,7 +40,9 @@ main() {
   # usrmerge is a Perl script that has done its work; an empty package takes its place.
   # mmdebstrap copies the machine's name and resolver into the root: they would be published.
   # So would be the machine's mirror: apt's own example, which names the public archive, replaces it.
+  # Like Debian's own image it has dpkg not wait for the disk after each file.
   quietly "mmdebstrap" "" mmdebstrap --variant=minbase --include=ca-certificates,usr-is-merged \
+    --dpkgopt=force-unsafe-io \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --customize-hook='chroot "$1" apt-get --quiet=2 --yes purge usrmerge perl-modules-5.36 libperl5.36 >/dev/null 2>&1' \
