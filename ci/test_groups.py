@@ -19,6 +19,7 @@ import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
+BEAT = 5  # [s] without a word
 CPUS = len(os.sched_getaffinity(0))
 
 
@@ -48,6 +49,7 @@ class Group:
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)
+    start: float = field(default_factory=time.monotonic)
 
     @property
     def log(self) -> Path:
@@ -57,15 +59,29 @@ class Group:
         words = [str(word) for word in command]
         with self.log.open("a") as log:
             print("$", shlex.join(words), file=log, flush=True)
-            return subprocess.run(
+            process = subprocess.Popen(
                 words,
                 cwd=ROOT,
                 env=os.environ | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                check=False,
-            ).returncode
+            )
+            while True:
+                try:
+                    return process.wait(BEAT)
+                except subprocess.TimeoutExpired:
+                    self.tell_progress()
+                except BaseException:
+                    process.terminate()
+                    process.wait()
+                    raise
+
+    def tell_progress(self) -> None:
+        """One line on stderr: for how long the group runs, and what its log said last."""
+        took = time.monotonic() - self.start
+        last = tail(self.log, 1).rpartition("\r")[2].strip()
+        print(f"  {self.name}: {took:.0f} s, {last[-90:]}", file=sys.stderr, flush=True)
 
     def require(self, *command: str | Path) -> None:
         if self.run(*command) != 0:
@@ -126,9 +142,22 @@ def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
     return run
 
 
+RANKS = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl": "^openib,ofi"}  # as tests/mpi/CMakeLists.txt
+
+
 def mpi(group: Group) -> Count:
+    group.environment |= RANKS | package_path()
+    return group.pytest("tests/mpi", "-m", "not thorough")
+
+
+def thorough(group: Group) -> Count:
     group.run("ci/peers")  # without it the tests beside DeepSpeed are skipped, and say so
-    return labelled("mpi")(group)
+    group.environment |= RANKS | package_path()
+    return group.pytest("tests/mpi", "-m", "thorough")
+
+
+def package_path() -> dict[str, str]:
+    return {"PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi"}
 
 
 def lint(group: Group) -> Count:
@@ -192,12 +221,8 @@ def soak(group: Group) -> Count:
 def grid(group: Group) -> Count:
     """Tests whose usual run takes a few of many cases: all of them."""
     group.run("ci/peers")
-    group.environment |= {
-        "SMP_LONG_TESTS": "1",
-        "SMP_FUZZ_ROUNDS": "10000",
-        "PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi",
-        "OMP_NUM_THREADS": "1",
-    }
+    group.environment |= {"SMP_LONG_TESTS": "1", "SMP_FUZZ_ROUNDS": "10000"}
+    group.environment |= RANKS | package_path()
     pattern = "^pipeline_(fuzz|placement|shared_order)_test$"
     count = group.ctest("release", "--tests-regex", pattern)
     names = (
@@ -218,41 +243,67 @@ def grid(group: Group) -> Count:
 
 
 def cold(group: Group) -> Count:
+    """Each source by itself: what another file of its unit includes does not help it."""
     folder = ROOT / "build" / "cold"
     shutil.rmtree(folder, ignore_errors=True)
     group.environment["CCACHE_DISABLE"] = "1"
     options = ["-DSMP_DEVELOPER_MODE=ON", f"-DSMP_PYTHON={ROOT / '.venv/bin/python'}"]
+    options += ["-DCMAKE_UNITY_BUILD=OFF"]
     group.require("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
-    group.require("cmake", "--build", folder)
+    group.require("cmake", "--build", folder, "--target", "all", "tests")
     shutil.rmtree(folder)
     return Count(passed=1)
 
 
-def prepared(command: str) -> Callable[[Group], Count]:
+def fresh(group: Group) -> Count:
+    return Count(passed=1) if group.run("ci/fresh") == 0 else Count(failed=1)
+
+
+def documents(group: Group) -> Count:
+    group.require("ci/docs")
+    return labelled("documents")(group)
+
+
+def prepared(*command: str) -> Callable[[Group], Count]:
     """A step that no test can do without; it counts only when it fails."""
 
     def run(group: Group) -> Count:
-        group.require(command)
+        group.require(*command)
         return Count()
 
     return run
 
 
-PREPARE = {"setup": prepared("ci/setup"), "build": prepared("ci/build")}
-FAST = {
+PREPARE = {"setup": prepared("ci/setup", "--tests"), "build": prepared("ci/build", "--tests")}
+# What shows that this machine runs the product.
+HERE = {
     "lint": lint,
     "unit": labelled("unit", CPUS),
     "golden": labelled("golden", CPUS),
     "launcher": labelled("launcher"),
-    "differential": labelled("differential"),
     "mpi": mpi,
     "python": labelled("python"),
+    "examples": labelled("examples"),
     "gpu": labelled("gpu"),
+}
+ALL = HERE | {
+    "thorough": thorough,
+    "documents": documents,
+    "differential": labelled("differential"),
     "asan": sanitized("asan", "."),
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives)"),
+    "image": image,
+    "cluster": cluster,
 }
-IMAGE = {"image": image, "cluster": cluster}
-LONG = {"images": images, "grid": grid, "fuzz": fuzz, "soak": soak, "cold": cold}
+EVERY = ALL | {
+    "images": images,
+    "grid": grid,
+    "fuzz": fuzz,
+    "soak": soak,
+    "cold": cold,
+    "fresh": fresh,
+}
+SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 
 
 def tail(path: Path, lines: int) -> str:
@@ -287,17 +338,16 @@ def closing_line(total: Count) -> str:
 
 
 def chosen_groups(arguments: list[str]) -> dict[str, Callable[[Group], Count]]:
-    every = FAST | IMAGE | LONG
     names = [argument for argument in arguments if not argument.startswith("-")]
     flags = [argument for argument in arguments if argument.startswith("-")]
-    unknown = [flag for flag in flags if flag not in ("--fast", "--long")]
-    unknown += [name for name in names if name not in every]
+    unknown = [flag for flag in flags if flag not in SETS]
+    unknown += [name for name in names if name not in EVERY]
     if unknown or len(flags) > 1:
         print(f"ci/test: cannot use {' '.join(unknown or flags)}; see --help", file=sys.stderr)
         sys.exit(2)
     if names:
-        return {name: every[name] for name in names}
-    return FAST | ({} if flags == ["--fast"] else IMAGE) | (LONG if flags == ["--long"] else {})
+        return {name: EVERY[name] for name in names}
+    return SETS[flags[0] if flags else ""]
 
 
 def main() -> int:
