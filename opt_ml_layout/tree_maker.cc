@@ -108,7 +108,7 @@ void check_source(const std::string& what, const fs::path& folder, const TreeReq
         "{} folder {}: the job tree {} would lie inside it; choose a folder elsewhere", what,
         folder.string(), request.directory.string());
   }
-  if (request.link) return;
+  if (is_linked(request)) return;
   const std::uintmax_t bytes = size_bytes(folder);
   if (bytes > kLargestCopyBytes) {
     throw smp::ConfigError("{} folder {}: {} bytes, more than the {} that are copied; add --link",
@@ -187,13 +187,15 @@ void write_base(const TreeRequest& request, const fs::path& base, const std::str
   write_json(layout.input_data_config(), channel_config(request));
   write_json(layout.resource_config(), resource_config(request, host));
   for (const auto& [name, folder] : request.channels) {
-    place(folder, layout.channel(name), request.link);
+    place(folder, layout.channel(name), is_linked(request));
   }
-  if (request.code) place(*request.code, layout.code(), request.link);
+  if (request.code) place(*request.code, layout.code(), is_linked(request));
   create_job_folders(layout);
 }
 
 }  // namespace
+
+bool is_linked(const TreeRequest& request) { return request.link.value_or(request.hosts == 1); }
 
 std::vector<fs::path> make_tree(const TreeRequest& request) {
   check(request);

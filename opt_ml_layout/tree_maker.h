@@ -27,12 +27,17 @@ struct TreeRequest {
   std::optional<std::string> mp_parameters;   ///< JSON object of the model-parallel library
   std::string instance_type = "local";
   std::string network_interface = "eth0";
-  bool link = false;     ///< symbolic links to channels and code in place of copies
+  /// Symbolic links to channels and code (true) or copies (false). Unset: links for one host, so
+  /// that an edit counts at the next run; copies for several, whose trees go into containers.
+  std::optional<bool> link;
   bool replace = false;  ///< remove a tree that an earlier call made in `directory`
 };
 
 /// Copying more than this per channel or code folder is refused; `link` is the way out.
 inline constexpr std::uintmax_t kLargestCopyBytes = std::uintmax_t{1} << 30;
+
+/// Whether the tree will hold links to channels and code.
+bool is_linked(const TreeRequest& request);
 
 /// Writes the tree and returns the base folder of each host, in host order. For one host that is
 /// `directory` itself, for several `directory`/algo-1 and so on, each with its own copies. Throws

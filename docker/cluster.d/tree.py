@@ -13,7 +13,7 @@ from engine import Docker
 def make_trees(docker: Docker, options: argparse.Namespace, folder: Path) -> None:
     """Has the image's own launcher write the job's trees, so that nothing need be built here."""
     mounts = ["--volume", f"{folder}:/job"]
-    words = ["--make-tree", "/job/tree", "--replace", "--hosts", str(options.hosts)]
+    words = ["--make-tree", "/job/tree", "--replace", "--copy", "--hosts", str(options.hosts)]
 
     def source(path: str) -> str:
         """Mounts a folder of this machine; its name in the container."""

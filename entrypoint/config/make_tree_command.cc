@@ -37,7 +37,8 @@ options::options_description tree_options() {
       ("mp-parameters", text("JSON"), "settings of the model-parallel library")         //
       ("instance-type", text("TYPE"), "e.g. ml.p4d.24xlarge (local)")                   //
       ("network-interface", text("NAME"), "interface between the hosts (eth0)")         //
-      ("link", "link code and channels in place of copying")                            //
+      ("link", "link code and channels, so that edits count (one host)")                //
+      ("copy", "copy code and channels (several hosts)")                                //
       ("replace", "remove a job tree that is there already");
   return result;
 }
@@ -65,7 +66,10 @@ opt_ml::TreeRequest parse_make_tree(std::span<const std::string> arguments) {
   request.instance_type = values.get<std::string>("instance-type").value_or(request.instance_type);
   request.network_interface =
       values.get<std::string>("network-interface").value_or(request.network_interface);
-  request.link = values.has("link");
+  if (values.has("link") && values.has("copy")) {
+    throw smp::ConfigError("--link and --copy exclude each other; give one of them");
+  }
+  if (values.has("link") || values.has("copy")) request.link = values.has("link");
   request.replace = values.has("replace");
   for (const std::string& pair : values.get<Texts>("channel").value_or(Texts{})) {
     request.channels.push_back(split_pair("channel", pair, "NAME=DIR"));
@@ -86,6 +90,11 @@ void run_make_tree(const opt_ml::TreeRequest& request, std::ostream& out) {
   const std::vector<std::filesystem::path> bases = opt_ml::make_tree(request);
   out << "Made the job tree of " << bases.size() << (bases.size() == 1 ? " host:\n" : " hosts:\n");
   for (const std::filesystem::path& base : bases) out << "  " << base.string() << '\n';
+  if (request.code) {
+    out << (opt_ml::is_linked(request)
+                ? "Its code is linked: an edit of " + request.code->string() + " counts at once.\n"
+                : "Its code is a copy: after an edit make the tree again, with --replace.\n");
+  }
   if (bases.size() > 1) {
     out << "Each is the /opt/ml of one host: mount it there in a container of that name.\n";
     return;

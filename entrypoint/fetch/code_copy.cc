@@ -74,6 +74,12 @@ void copy_into(const fs::path& file, const fs::path& folder) {
 }
 
 void empty_folder(const fs::path& folder) {
+  if (fs::is_symlink(folder)) {
+    throw smp::ConfigError(
+        "SM_LAUNCH_CODE=replace: {} is a link to {}, whose files would be removed; make the job "
+        "tree with --copy, or without --code",
+        folder.string(), fs::read_symlink(folder).string());
+  }
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     fs::remove_all(entry.path(), error);

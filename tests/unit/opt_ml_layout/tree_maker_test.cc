@@ -86,12 +86,39 @@ TEST_F(TreeMaker, HyperparametersArriveAsTheSdkSendsThem) {
   EXPECT_EQ(*read.reserved.find("sagemaker_program"), Value("train.py"));
 }
 
-TEST_F(TreeMaker, LinksInPlaceOfCopies) {
-  request.link = true;
+TEST_F(TreeMaker, OneHostLinksSoThatEditsCount) {
   make_tree(request);
 
   EXPECT_EQ(fs::read_symlink(request.directory / "code"), folder.path() / "src");
   EXPECT_EQ(fs::read_symlink(request.directory / "input/data/train"), folder.path() / "digits");
+}
+
+TEST_F(TreeMaker, SeveralHostsCopySinceTheirTreesGoIntoContainers) {
+  request.hosts = 2;
+  make_tree(request);
+
+  EXPECT_FALSE(fs::is_symlink(request.directory / "algo-2/code"));
+  EXPECT_TRUE(fs::is_regular_file(request.directory / "algo-2/code/train.py"));
+}
+
+TEST_F(TreeMaker, LinksAndCopiesOnRequest) {
+  request.link = false;
+  make_tree(request);
+  EXPECT_FALSE(fs::is_symlink(request.directory / "code"));
+
+  request.hosts = 2;
+  request.link = true;
+  request.replace = true;
+  make_tree(request);
+  EXPECT_TRUE(fs::is_symlink(request.directory / "algo-2/code"));
+}
+
+TEST_F(TreeMaker, ReplacingALinkLeavesWhatItLeadsTo) {
+  make_tree(request);
+  request.replace = true;
+  make_tree(request);
+
+  EXPECT_TRUE(fs::is_regular_file(folder.path() / "src/train.py"));
 }
 
 TEST_F(TreeMaker, ATreeIsReplacedOnlyOnRequest) {

@@ -90,8 +90,14 @@ TEST(CommandLine, MakeTreeReadsItsOptionsInAnyOrder) {
   EXPECT_THAT(line.tree.channels, ElementsAre(Pair("train", "/data")));
   EXPECT_EQ(line.tree.processes_per_host, 4);
   EXPECT_EQ(line.tree.mp_parameters, R"({"partitions": 2})");
-  EXPECT_TRUE(line.tree.link);
+  EXPECT_EQ(line.tree.link, true);
   EXPECT_FALSE(line.tree.replace);
+}
+
+TEST(CommandLine, LinksAndCopiesExcludeEachOther) {
+  EXPECT_EQ(parse({"--make-tree", "job"}).tree.link, std::nullopt);
+  EXPECT_EQ(parse({"--make-tree", "job", "--copy"}).tree.link, false);
+  EXPECT_THAT(error_of({"--make-tree", "job", "--copy", "--link"}), HasSubstr("--link and --copy"));
 }
 
 TEST(CommandLine, MistakesNameTheOption) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
+#include "tests/unit/refusal.h"
 
 namespace entrypoint::fetch {
 namespace {
@@ -59,6 +60,17 @@ TEST(CodeCopy, AnEmptiedFolderStays) {
   empty_folder(folder.path() / "code");
 
   EXPECT_TRUE(fs::is_empty(folder.path() / "code"));
+}
+
+TEST(CodeCopy, EmptiesNoFolderThatALinkLeadsTo) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "src/train.py", "");
+  fs::create_directory_symlink(folder.path() / "src", folder.path() / "code");
+
+  EXPECT_THAT(smp::refusal([&] { empty_folder(folder.path() / "code"); }),
+              HasSubstr("would be removed"));
+
+  EXPECT_TRUE(fs::exists(folder.path() / "src/train.py"));
 }
 
 }  // namespace
