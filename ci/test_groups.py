@@ -264,6 +264,10 @@ def documents(group: Group) -> Count:
     return labelled("documents")(group)
 
 
+def figures(group: Group) -> Count:
+    return Count(passed=1) if group.run("ci/figures", "--measure") == 0 else Count(failed=1)
+
+
 def prepared(*command: str) -> Callable[[Group], Count]:
     """A step that no test can do without; it counts only when it fails."""
 
@@ -302,6 +306,7 @@ EVERY = ALL | {
     "soak": soak,
     "cold": cold,
     "fresh": fresh,
+    "figures": figures,
 }
 SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 

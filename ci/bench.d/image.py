@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 import time
-import uuid
 from pathlib import Path
 
 import tomllib
 from benchmark import ROOT, Result
 from image_layers import layer_folders, usage
+from source_copy import copy_source, edit
 
 GOAL = (
     "image within its sizes; rebuilt after one edit within 3 to 90 s, by what was edited; two "
@@ -39,24 +38,6 @@ def docker(*words: str) -> str:
     command = [client, *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()
-
-
-def copy_source(folder: Path) -> None:
-    """The tracked files as they lie here, so that edits touch nobody's tree."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, folder / name)
-
-
-def edit(file: Path) -> None:
-    """Adds code, not only a comment: that would leave the compiler nothing to do."""
-    mark = uuid.uuid4().hex
-    python = f"_BENCH = {mark!r}\n"
-    cpp = f'namespace {{ [[maybe_unused]] const char* const k{mark} = "{mark}"; }}\n'
-    file.write_text(file.read_text() + (python if file.suffix == ".py" else cpp))
 
 
 def build(folder: Path, *options: str, tag: str = TAG) -> float:

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What building costs in processor time: from nothing, with a full compiler cache, after edits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmark import ROOT, Result
+from source_copy import copy_source, edit
+
+BUILD_SECONDS, TESTS_SECONDS, EDIT_SECONDS = 600, 1200, 40
+GOAL = (
+    f"ci/build in {BUILD_SECONDS} s of processor time with an empty compiler cache, "
+    f"{TESTS_SECONDS} s with all tests; a change of one source rebuilt and installed in "
+    f"{EDIT_SECONDS} s on average over all sources"
+)
+FOLDER = ROOT / "build" / "bench" / "build"
+SOURCE, TREE, CLOCK = FOLDER / "source", FOLDER / "tree", FOLDER / "clock"
+# As CMakeLists.txt sets them; here the launcher is a clock around ccache.
+CCACHE = {
+    "CCACHE_DIR": str(FOLDER / "ccache"),
+    "CCACHE_SLOPPINESS": "time_macros,include_file_mtime,include_file_ctime",
+    "CCACHE_BASEDIR": str(SOURCE),
+}
+INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+
+
+@dataclass
+class Cost:
+    processor: float  # [s] of all processes
+    elapsed: float  # [s]
+
+    def row(self, what: str) -> tuple[str, ...]:
+        return (what, f"{self.processor:.0f}", f"{self.elapsed:.0f}")
+
+
+def measured(*command: str | Path) -> Cost:
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=SOURCE,
+        env=os.environ | CCACHE,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"ci/bench: {command[0]} failed:\n{done.stdout[-3000:]}{done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(used, time.monotonic() - start)
+
+
+def configure() -> Cost:
+    shutil.rmtree(TREE, ignore_errors=True)
+    CLOCK.unlink(missing_ok=True)
+    clock = f"{ROOT / 'ci/bench_jobs/compile_clock.py'};{CLOCK}"
+    options = {
+        "SMP_PYTHON": ROOT / ".venv/bin/python",
+        "SMP_CCACHE": "OFF",
+        "CMAKE_CXX_COMPILER_LAUNCHER": f"{clock};ccache",
+        "CMAKE_CUDA_COMPILER_LAUNCHER": f"{clock};ccache",
+        "CMAKE_CXX_LINKER_LAUNCHER": clock,
+        "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
+    }
+    words = [f"-D{name}={value}" for name, value in options.items()]
+    return measured("cmake", "--preset", "release", "-B", TREE, *words)
+
+
+def build(*targets: str) -> Cost:
+    return measured("cmake", "--build", TREE, "--target", *(targets or ("all",)))
+
+
+def install() -> Cost:
+    total = Cost(0, 0)
+    for component in ("launcher", "python"):
+        prefix = FOLDER / "installed"
+        done = measured("cmake", "--install", TREE, "--component", component, "--prefix", prefix)
+        total = Cost(total.processor + done.processor, total.elapsed + done.elapsed)
+    return total
+
+
+def clocked() -> dict[str, float]:
+    """Processor time by what was made, relative to TREE."""
+    lines = (line.split("\t") for line in CLOCK.read_text().splitlines())
+    return {output: float(seconds) for seconds, output in lines}
+
+
+def units() -> dict[str, list[str]]:
+    """The sources in each object file of the product, relative to SOURCE."""
+    result = {}
+    for entry in json.loads((TREE / "compile_commands.json").read_text()):
+        file = Path(entry["file"])
+        output = entry.get("output") or re.search(r" -o (\S+)", entry["command"])[1]
+        names = INCLUDED.findall(file.read_text()) if "Unity" in file.parts else [str(file)]
+        sources = [os.path.relpath(name, SOURCE) for name in names]
+        if not any(source.startswith("tests/") for source in sources):
+            result[os.path.relpath(TREE / output, TREE)] = sources
+    return result
+
+
+def after_an_edit(source: str) -> float:
+    edit(SOURCE / source)
+    return build().processor + install().processor
+
+
+def run() -> list[Result]:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    copy_source(SOURCE)
+    cold = configure()
+    compiled = build()
+    installed = install()
+    cold = Cost(
+        cold.processor + compiled.processor + installed.processor,
+        cold.elapsed + compiled.elapsed + installed.elapsed,
+    )
+    costs = clocked()
+    objects = units()
+    tests = build("tests")
+    everything = Cost(cold.processor + tests.processor, cold.elapsed + tests.elapsed)
+
+    # All programs and modules are counted as linked again: an upper bound for every source.
+    links = sum(seconds for output, seconds in costs.items() if not output.endswith(".o"))
+    nothing = build()
+    fixed = links + nothing.processor + installed.processor
+    edits = {source: costs[unit] + fixed for unit, names in objects.items() for source in names}
+    mean = statistics.fmean(edits.values())
+    ordered = sorted(edits, key=lambda source: edits[source])
+    tried = [ordered[len(ordered) * part // 10] for part in (3, 6, 9)]
+    real = {source: after_an_edit(source) for source in tried}
+    copy_source(SOURCE)
+
+    again = configure()
+    warm = build("all", "tests")
+    warm = Cost(again.processor + warm.processor, again.elapsed + warm.elapsed)
+
+    rows = [("", "processor, s", "elapsed, s")]
+    rows += [cold.row("ci/build, empty cache"), everything.row("with tests, empty cache")]
+    rows += [warm.row("with tests, full cache")]
+    rows.append((f"one of {len(edits)} sources, mean", f"{mean:.1f}", ""))
+    rows += [(f"  {source}, really", f"{seconds:.1f}", "") for source, seconds in real.items()]
+    rows.append(("the ten most expensive units", "", ""))
+    for unit in sorted(objects, key=lambda unit: -costs[unit])[:10]:
+        name = f"  {objects[unit][0]} and {len(objects[unit]) - 1} more"
+        rows.append((name, f"{costs[unit]:.1f}", ""))
+    return [
+        Result("build", cold.processor, BUILD_SECONDS, 1, GOAL, rows),
+        Result("build with tests", everything.processor, TESTS_SECONDS, 1, GOAL),
+        Result("build after an edit", mean, EDIT_SECONDS, 1, GOAL),
+    ]
