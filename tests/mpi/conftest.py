@@ -6,6 +6,32 @@ from collections.abc import Callable, Iterator
 import pytest
 from rank_pool import RankPool
 
+# What takes longest, most of it jobs and models of their own: ci/test --all runs it, ci/test does
+# not. Each part of the library is in what is left, too.
+THOROUGH = {
+    "test_assignments",
+    "test_gpt2_tensor_parallel",
+    "test_hugging_face",
+    "test_kills",
+    "test_published",
+    "test_ranks_and_objects",
+    "test_real_models",
+    "test_sharded_checkpoints",
+    "test_sharding_hosts",
+    "test_smddp",
+    "test_smddp_hosts",
+    "test_tensor_state_checkpoints",
+    "test_tensor_states",
+    "test_trainer",
+    "test_vit_sharded",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in THOROUGH:
+            item.add_marker(pytest.mark.thorough)
+
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Callable[[int], RankPool]]:
