@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of {fmt} that is no template, compiled once: Debian's library of it is a shared one, which
-// neither the image nor a wheel would have, and its header-only form is compiled into every file.
+// The part of {fmt} that is no template, compiled once: Debian's library of it is a shared one,
+// which neither the image nor a wheel would have, and its header-only form is compiled into every
+// file.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -198,7 +198,8 @@ void SmddpBackend::stop(bool drain) {
   pairs.reset();  // it asks the communicator
   gpus.reset();   // likewise
   if (!communicator) return;
-  communicator->leave(WaitLimit::after(std::min(timeout_.load(), Communicator::kLeaveLimit), "leaving"));
+  communicator->leave(
+      WaitLimit::after(std::min(timeout_.load(), Communicator::kLeaveLimit), "leaving"));
 }
 
 void SmddpBackend::leave() {
