@@ -10,10 +10,9 @@ main() {
   cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" -DSMP_DEVELOPER_MODE=ON -DSMP_WERROR=OFF \
     -DSMP_PYTHON="$venv/bin/python" -DSMP_WITH_CUDA=ON
-  cmake --build "$build"
-  # The documents' tests are pytest's, which the image does not have.
-  ctest --test-dir "$build" --label-regex '^(unit|golden)$' --exclude-regex '^documents$' \
-    --parallel "$(nproc)" --output-on-failure
+  cmake --build "$build" --target all tests
+  ctest --test-dir "$build" --label-regex '^(unit|golden)$' --parallel "$(nproc)" \
+    --output-on-failure
   rm --recursive --force "$build"
 }
 
