@@ -89,7 +89,15 @@ def make_tree(docker: Docker, image: str, tmp_path: Path) -> MakeTree:
     def make(script: str, *options: str) -> Path:
         (tmp_path / "source").mkdir()
         (tmp_path / "source" / "script.py").write_text(script)
-        words = ["--make-tree", "/job/opt_ml", "--code", "/job/source", "--program", "script.py"]
+        words = [
+            "--make-tree",
+            "/job/opt_ml",
+            "--copy",
+            "--code",
+            "/job/source",
+            "--program",
+            "script.py",
+        ]
         mount = f"{tmp_path}:/job"
         made = docker("run", "--rm", "--volume", mount, image, *words, *options)
         assert made.returncode == 0, made.stderr

@@ -150,7 +150,9 @@ def make_trees(
     (code / name).write_text(textwrap.dedent(script))
     for file, text in dict(options.pop("files", {})).items():  # type: ignore[call-overload]
         (code / file).write_text(text)
-    command = [train_binary(), "--make-tree", directory / "job", "--code", code, "--program", name]
+    # Copies, as the service lays them out: a linked script's folder is the one it lies in.
+    command = [train_binary(), "--make-tree", directory / "job", "--copy"]
+    command += ["--code", code, "--program", name]
     for option, value in options.items():
         for one in value if isinstance(value, list) else [value]:
             command += [f"--{option}", str(one)]
