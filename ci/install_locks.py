@@ -89,21 +89,27 @@ def pip(environment: dict[str, str], *options: str | Path) -> None:
     subprocess.run([*command, *options], env=environment, check=True)
 
 
-def uv(environment: dict[str, str], words: tuple[list[str], dict[str, str]], *locks: str) -> bool:
+def uv(environment: dict[str, str], words: tuple[list[str], dict[str, str]], *more: str) -> bool:
     options, variables = words
-    command: list[str | Path] = [
-        VENV / "bin" / "uv",
-        "pip",
-        "install",
-        "--python",
-        sys.executable,
-        "--no-config",
-    ]
+    command = [str(VENV / "bin" / "uv"), "pip", "install", "--python", sys.executable]
     # As pip does: any index may have the file that a hash names.
-    command += ["--index-strategy", "unsafe-best-match", "--no-deps", "--require-hashes"]
-    command += ["--compile-bytecode", *options]
-    command += [word for lock in locks for word in ("--requirement", lock)]
+    command += ["--no-config", "--index-strategy", "unsafe-best-match", "--no-deps"]
+    command += ["--require-hashes", "--compile-bytecode", *options, *more]
     return subprocess.run(command, env=environment | variables, check=False).returncode == 0
+
+
+def install(environment: dict[str, str], locks: list[str], half_done: bool) -> None:
+    requirements = [f"--requirement={lock}" for lock in locks]
+    listed = [sys.executable, "-m", "pip", "config", "list"]
+    found = subprocess.run(listed, capture_output=True, text=True, check=True)
+    words = uv_words(pip_settings(found.stdout))
+    pip(environment, "--requirement", LOCKS / "uv.lock")
+    if words is not None:
+        if uv(environment, words, *requirements, *["--reinstall"] * half_done):
+            return
+        half_done = True
+    print("installing with pip, which reads all of its configuration", flush=True)
+    pip(environment, *requirements, *["--force-reinstall"] * half_done)
 
 
 def main() -> int:
@@ -111,21 +117,18 @@ def main() -> int:
         print(__doc__)
         return 0 if sys.argv[1:] in (["--help"], ["-h"]) else 2
     scratch = VENV / "downloads"
+    # Where another run was stopped a package may seem installed and lack files.
+    half_done = scratch.exists()
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     environment = os.environ | {"TMPDIR": str(scratch), "UV_CACHE_DIR": str(scratch / "uv")}
-    listed = [sys.executable, "-m", "pip", "config", "list"]
-    found = subprocess.run(listed, capture_output=True, text=True, check=True)
-    words = uv_words(pip_settings(found.stdout))
     try:
-        pip(environment, "--requirement", LOCKS / "uv.lock")
-        if words is None or not uv(environment, words, *sys.argv[1:]):
-            print("installing with pip, which reads all of its configuration", flush=True)
-            pip(environment, *(f"--requirement={lock}" for lock in sys.argv[1:]))
+        install(environment, sys.argv[1:], half_done)
     except subprocess.CalledProcessError as error:
+        shutil.rmtree(scratch)
+        scratch.mkdir()  # for the next run to see
         return error.returncode
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(scratch)
     return 0
 
 

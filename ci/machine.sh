@@ -73,7 +73,8 @@ engine_folder() {
 
 # require_writable FOLDER: ends the script unless this user can write there.
 require_writable() {
-  [[ -w $1 ]] || die "$(id --user --name) cannot write to $1; give that user the folder (chown) or clone it anew"
+  [[ -w $1 ]] ||
+    die "$(id --user --name) cannot write to $1; give that user the folder (chown) or clone it anew"
 }
 
 # Ends the script unless Debian's mirror answers: has apt, with its own proxy and certificates,
@@ -168,12 +169,12 @@ apt_install() {
   require_mirror
   quietly "apt-get update" "" as_root apt-get --quiet update
   # What another run left half done.
-  [[ -z $(dpkg --audit) ]] || quietly "dpkg --configure" "" as_root dpkg --configure --pending
+  [[ -z $(dpkg --audit) ]] || quietly "dpkg --configure" "" as_root dpkg --configure --pending || true
   say "installing ${#missing[@]} Debian packages ($(apt_cost "${missing[@]}")): ${missing[*]}"
   # dpkg would wait for the disk after each of 20,000 files; to wait once, at the end, takes a third.
   quietly "Debian packages" "" as_root env DEBIAN_FRONTEND=noninteractive apt-get \
     --quiet --yes -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 \
-    -o Dpkg::Options::=--force-unsafe-io install --no-install-recommends "${missing[@]}"
+    -o Dpkg::Options::=--force-unsafe-io install --fix-broken --no-install-recommends "${missing[@]}"
   quietly "writing Debian packages to disk" "" sync --file-system /usr
 }
 
