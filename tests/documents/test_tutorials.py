@@ -99,18 +99,15 @@ def test_first_job(tmp_path: Path) -> None:
 
     accuracies = numbers(r"epoch 10: .* accuracy ([\d.]+)%", output)
     assert len(accuracies) == 3, "alone, by mpirun, by train"
-    assert min(accuracies) > 88
-    losses = numbers(r"epoch 10: loss ([\d.]+)", output)
-    # Each prints the loss of rank 0's last batch: with two replicas that of half a batch, the same
-    # one however the ranks were started.
-    assert losses[1] == losses[2]
+    assert min(accuracies) > 93
+    assert max(accuracies) - min(accuracies) < 2, "they learn from the same batches"
 
 
 @pytest.mark.usefixtures("built")
 def test_from_smp_v1(tmp_path: Path) -> None:
     output = run("from_smp_v1", tmp_path)
 
-    assert numbers(r"epoch 3: .* accuracy ([\d.]+)%", output)[0] > 88
+    assert numbers(r"epoch 3: .* accuracy ([\d.]+)%", output)[0] > 85
 
 
 @pytest.mark.usefixtures("built")
@@ -125,6 +122,7 @@ def test_the_script_of_v1_runs_unchanged_where_cuda_is(tmp_path: Path) -> None:
     shim = ROOT / "tests/mpi/published/run_as_cuda.py"
     script = TUTORIALS / "from_smp_v1/v1.py"
 
+    accuracies: list[float] = []
     for resume in ("0", "1"):
         done = subprocess.run(
             [
@@ -144,7 +142,8 @@ def test_the_script_of_v1_runs_unchanged_where_cuda_is(tmp_path: Path) -> None:
         )
 
         assert done.returncode == 0, done.stdout + done.stderr
-        assert numbers(r"epoch 1: .* accuracy ([\d.]+)%", done.stdout)[0] > 85
+        accuracies.append(numbers(r"epoch 1: .* accuracy ([\d.]+)%", done.stdout)[0])
+    assert accuracies[1] > max(accuracies[0], 85), "goes on from the parts that were saved"
     assert (tmp_path / "checkpoint.pt_1").exists()
 
 
@@ -173,6 +172,8 @@ def test_tensor_parallel(tmp_path: Path) -> None:
     held = numbers(r"a rank holds (\d+) parameters", output)
     assert held[1] < 0.6 * held[0]
     assert held[2] < 0.6 * held[1]
+    plain = numbers(r"mean loss in plain Transformers: ([\d.]+)", output)
+    assert plain[0] < both[0], "it is what the job trained"
 
 
 @pytest.mark.usefixtures("built")

@@ -42,6 +42,7 @@ def test_step(model, images, digits):
 
 def load_digits(folder):
     table = np.loadtxt(os.path.join(folder, "digits.csv.gz"), delimiter=",")
+    np.random.default_rng(0).shuffle(table)
     images = torch.tensor(table[:, :-1] / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
     digits = torch.tensor(table[:, -1], dtype=torch.int64)
     return images, digits

@@ -18,6 +18,6 @@ SM_HP_MP_PARAMETERS='{"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2
   mpirun --allow-run-as-root --oversubscribe -np 4 python docs/tutorials/tensor_parallel/train.py
 # [end pipeline]
 
-# [write]
-python docs/tutorials/tensor_parallel/write.py
-# [end write]
+# [evaluate]
+python docs/tutorials/tensor_parallel/evaluate.py
+# [end evaluate]
