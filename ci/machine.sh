@@ -162,7 +162,7 @@ as_root() {
 
 # apt_install NAME...: installs the Debian packages that are not there yet.
 apt_install() {
-  local missing=()
+  local missing=() noun=packages
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]} > 0)) || return 0
   require_root "install the Debian packages ${missing[*]}"
@@ -170,7 +170,8 @@ apt_install() {
   quietly "apt-get update" "" as_root apt-get --quiet update
   # What another run left half done.
   [[ -z $(dpkg --audit) ]] || quietly "dpkg --configure" "" as_root dpkg --configure --pending || true
-  say "installing ${#missing[@]} Debian packages ($(apt_cost "${missing[@]}")): ${missing[*]}"
+  ((${#missing[@]} > 1)) || noun=package
+  say "installing ${#missing[@]} Debian $noun ($(apt_cost "${missing[@]}")): ${missing[*]}"
   # dpkg would wait for the disk after each of 20,000 files; to wait once, at the end, takes a third.
   quietly "Debian packages" "" as_root env DEBIAN_FRONTEND=noninteractive apt-get \
     --quiet --yes -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 \
