@@ -10,8 +10,8 @@ python -m pip download --quiet --dest build/extend_image/wheels scikit-learn
 # [end context]
 
 # [build]
-docker build --build-arg IMAGE="${IMAGE:-smp-train:dev}" --tag "${TAG:-digits-train}" \
-  build/extend_image
+docker build --network none --build-arg IMAGE="${IMAGE:-smp-train:dev}" \
+  --tag "${TAG:-digits-train}" build/extend_image
 # [end build]
 
 # [run]
