@@ -160,8 +160,13 @@ def package_path() -> dict[str, str]:
     return {"PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi"}
 
 
-def lint(group: Group) -> Count:
-    return Count(passed=1) if group.run("ci/check") == 0 else Count(failed=1)
+def one_test(*command: str) -> Callable[[Group], Count]:
+    """A group that is one command, which passes or fails as a whole."""
+
+    def run(group: Group) -> Count:
+        return Count(passed=1) if group.run(*command) == 0 else Count(failed=1)
+
+    return run
 
 
 def sanitized(preset: str, pattern: str) -> Callable[[Group], Count]:
@@ -204,10 +209,6 @@ def cluster(group: Group) -> Count:
 def images(group: Group) -> Count:
     use_engine(group)
     return group.pytest("tests/image", "-m", "long")
-
-
-def fuzz(group: Group) -> Count:
-    return Count(passed=1) if group.run("ci/fuzz") == 0 else Count(failed=1)
 
 
 def soak(group: Group) -> Count:
@@ -255,17 +256,9 @@ def cold(group: Group) -> Count:
     return Count(passed=1)
 
 
-def fresh(group: Group) -> Count:
-    return Count(passed=1) if group.run("ci/fresh") == 0 else Count(failed=1)
-
-
 def documents(group: Group) -> Count:
     group.require("ci/docs")
     return labelled("documents")(group)
-
-
-def figures(group: Group) -> Count:
-    return Count(passed=1) if group.run("ci/figures", "--measure") == 0 else Count(failed=1)
 
 
 def prepared(*command: str) -> Callable[[Group], Count]:
@@ -281,7 +274,7 @@ def prepared(*command: str) -> Callable[[Group], Count]:
 PREPARE = {"setup": prepared("ci/setup", "--tests"), "build": prepared("ci/build", "--tests")}
 # What shows that this machine runs the product.
 HERE = {
-    "lint": lint,
+    "lint": one_test("ci/check"),
     "unit": labelled("unit", CPUS),
     "golden": labelled("golden", CPUS),
     "launcher": labelled("launcher"),
@@ -302,11 +295,11 @@ ALL = HERE | {
 EVERY = ALL | {
     "images": images,
     "grid": grid,
-    "fuzz": fuzz,
+    "fuzz": one_test("ci/fuzz"),
     "soak": soak,
     "cold": cold,
-    "fresh": fresh,
-    "figures": figures,
+    "fresh": one_test("ci/fresh"),
+    "figures": one_test("ci/figures", "--measure"),
 }
 SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 

@@ -39,6 +39,9 @@ class Cost:
     processor: float  # [s] of all processes
     elapsed: float  # [s]
 
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.processor + other.processor, self.elapsed + other.elapsed)
+
     def row(self, what: str) -> tuple[str, ...]:
         return (what, f"{self.processor:.0f}", f"{self.elapsed:.0f}")
 
@@ -86,7 +89,7 @@ def install() -> Cost:
     for component in ("launcher", "python"):
         prefix = FOLDER / "installed"
         done = measured("cmake", "--install", TREE, "--component", component, "--prefix", prefix)
-        total = Cost(total.processor + done.processor, total.elapsed + done.elapsed)
+        total += done
     return total
 
 
@@ -117,17 +120,12 @@ def after_an_edit(source: str) -> float:
 def run() -> list[Result]:
     shutil.rmtree(FOLDER, ignore_errors=True)
     copy_source(SOURCE)
-    cold = configure()
-    compiled = build()
+    compiled = configure() + build()
     installed = install()
-    cold = Cost(
-        cold.processor + compiled.processor + installed.processor,
-        cold.elapsed + compiled.elapsed + installed.elapsed,
-    )
+    cold = compiled + installed
     costs = clocked()
     objects = units()
-    tests = build("tests")
-    everything = Cost(cold.processor + tests.processor, cold.elapsed + tests.elapsed)
+    everything = cold + build("tests")
 
     # All programs and modules are counted as linked again: an upper bound for every source.
     links = sum(seconds for output, seconds in costs.items() if not output.endswith(".o"))
@@ -140,9 +138,7 @@ def run() -> list[Result]:
     real = {source: after_an_edit(source) for source in tried}
     copy_source(SOURCE)
 
-    again = configure()
-    warm = build("all", "tests")
-    warm = Cost(again.processor + warm.processor, again.elapsed + warm.elapsed)
+    warm = configure() + build("all", "tests")
 
     rows = [("", "processor, s", "elapsed, s")]
     rows += [cold.row("ci/build, empty cache"), everything.row("with tests, empty cache")]
