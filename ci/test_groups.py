@@ -142,22 +142,18 @@ def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
     return run
 
 
-RANKS = {"OMP_NUM_THREADS": "1", "OMPI_MCA_btl": "^openib,ofi"}  # as tests/mpi/CMakeLists.txt
+PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
 
 
 def mpi(group: Group) -> Count:
-    group.environment |= RANKS | package_path()
+    group.environment |= PACKAGE
     return group.pytest("tests/mpi", "-m", "not thorough")
 
 
 def thorough(group: Group) -> Count:
     group.run("ci/peers")  # without it the tests beside DeepSpeed are skipped, and say so
-    group.environment |= RANKS | package_path()
+    group.environment |= PACKAGE
     return group.pytest("tests/mpi", "-m", "thorough")
-
-
-def package_path() -> dict[str, str]:
-    return {"PYTHONPATH": f"{ROOT}/build/release/python:{ROOT}/tests/mpi"}
 
 
 def one_test(*command: str) -> Callable[[Group], Count]:
@@ -213,8 +209,10 @@ def images(group: Group) -> Count:
 
 def soak(group: Group) -> Count:
     matrix = "^launcher_signal_matrix$"
-    many = ("--label-regex", "^(unit|launcher|mpi)$", "--exclude-regex", matrix)
+    many = ("--label-regex", "^(unit|launcher)$", "--exclude-regex", matrix)
     count = group.ctest("release", *many, "--repeat", "until-fail:20")
+    for _ in range(20):
+        count += mpi(group)
     # Every signal to every runner: not one process may be left in a hundred rounds.
     return count + group.ctest("release", "--tests-regex", matrix, "--repeat", "until-fail:100")
 
@@ -222,8 +220,7 @@ def soak(group: Group) -> Count:
 def grid(group: Group) -> Count:
     """Tests whose usual run takes a few of many cases: all of them."""
     group.run("ci/peers")
-    group.environment |= {"SMP_LONG_TESTS": "1", "SMP_FUZZ_ROUNDS": "10000"}
-    group.environment |= RANKS | package_path()
+    group.environment |= PACKAGE | {"SMP_LONG_TESTS": "1", "SMP_FUZZ_ROUNDS": "10000"}
     pattern = "^pipeline_(fuzz|placement|shared_order)_test$"
     count = group.ctest("release", "--tests-regex", pattern)
     names = (
@@ -277,7 +274,7 @@ HERE = {
     "lint": one_test("ci/check"),
     "unit": labelled("unit", CPUS),
     "golden": labelled("golden", CPUS),
-    "launcher": labelled("launcher"),
+    "launcher": labelled("launcher", CPUS),
     "mpi": mpi,
     "python": labelled("python"),
     "examples": labelled("examples"),

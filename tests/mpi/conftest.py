@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warm ranks, shared by all tests of a size."""
+"""Warm ranks, shared by all tests of a size, and what jobs find in their environment."""
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from rank_pool import RankPool
+
+HERE = str(Path(__file__).parent)
+os.environ["PYTHONPATH"] = os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]).rstrip(":")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# btl/ofi, which no test needs, sleeps for a second when a rank ends.
+os.environ.setdefault("OMPI_MCA_btl", "^openib,ofi")
 
 # What takes longest, most of it jobs and models of their own: ci/test --all runs it, ci/test does
 # not. Each part of the library is in what is left, too.
