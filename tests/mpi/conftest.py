@@ -2,10 +2,14 @@
 """Warm ranks, shared by all tests of a size, and what jobs find in their environment."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # rank_pool.py, launching.py: however pytest imports
+
 from rank_pool import RankPool
 
 HERE = str(Path(__file__).parent)
