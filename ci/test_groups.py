@@ -150,10 +150,19 @@ def mpi(group: Group) -> Count:
     return group.pytest("tests/mpi", "-m", "not thorough")
 
 
+# The README and the tutorials, as their pages have them.
+PAGES = ("tests/documents/test_readme.py", "tests/documents/test_tutorials.py")
+
+
+def examples(group: Group) -> Count:
+    return group.pytest(*PAGES, "-m", "not thorough")
+
+
 def thorough(group: Group) -> Count:
     group.run("ci/peers")  # without it the tests beside DeepSpeed are skipped, and say so
+    count = group.pytest(*PAGES, "-m", "thorough")
     group.environment |= PACKAGE
-    return group.pytest("tests/mpi", "-m", "thorough")
+    return count + group.pytest("tests/mpi", "-m", "thorough")
 
 
 def one_test(*command: str) -> Callable[[Group], Count]:
@@ -277,7 +286,7 @@ HERE = {
     "launcher": labelled("launcher", CPUS),
     "mpi": mpi,
     "python": labelled("python"),
-    "examples": labelled("examples"),
+    "examples": examples,
     "gpu": labelled("gpu"),
 }
 ALL = HERE | {

@@ -7,7 +7,6 @@ Those that need containers are in tests/image/test_tutorials.py.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -33,7 +32,7 @@ NAMES = sorted(path.parent.name for path in TUTORIALS.glob("*/run.sh"))
 @pytest.fixture
 def built() -> None:
     """Skips where neither the launcher nor the package is there yet."""
-    launcher = os.environ.get("SMP_TRAIN") or shutil.which("train", path=environment()["PATH"])
+    launcher = shutil.which("train", path=environment()["PATH"])
     if launcher is None or importlib.util.find_spec("smdistributed") is None:
         pytest.skip("train or smdistributed is not built; ci/build does that")
 
@@ -147,6 +146,7 @@ def test_the_script_of_v1_runs_unchanged_where_cuda_is(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint.pt_1").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("built")
 def test_sharded_training(tmp_path: Path) -> None:
     output = run("sharded_training", tmp_path)
@@ -160,6 +160,7 @@ def test_sharded_training(tmp_path: Path) -> None:
     assert numbers(r"test accuracy in plain PyTorch: ([\d.]+)%", output)[0] > 88
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("built")
 def test_tensor_parallel(tmp_path: Path) -> None:
     output = run("tensor_parallel", tmp_path)
@@ -176,6 +177,7 @@ def test_tensor_parallel(tmp_path: Path) -> None:
     assert plain[0] < both[0], "it is what the job trained"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("built")
 def test_smddp(tmp_path: Path) -> None:
     output = run("smddp", tmp_path)

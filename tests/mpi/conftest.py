@@ -22,6 +22,7 @@ os.environ.setdefault("OMPI_MCA_btl", "^openib,ofi")
 # not. Each part of the library is in what is left, too.
 THOROUGH = {
     "test_assignments",
+    "test_determinism",
     "test_gpt2_tensor_parallel",
     "test_hugging_face",
     "test_kills",
@@ -32,6 +33,7 @@ THOROUGH = {
     "test_sharding_hosts",
     "test_smddp",
     "test_smddp_hosts",
+    "test_tensor_schedules",
     "test_tensor_state_checkpoints",
     "test_tensor_states",
     "test_trainer",
