@@ -17,7 +17,7 @@ using opt_ml::utf8_prefix;
 
 // Shares of the 1024 bytes; the rest is for the fixed words around them.
 constexpr std::size_t kMessageBytes = 500;
-constexpr std::size_t kHeadlineBytes = 340;
+constexpr std::size_t kHeadlineBytes = 340;  // of it: the exception, before the place
 constexpr std::size_t kExtraBytes = 150;
 constexpr std::size_t kCommandBytes = 260;
 constexpr std::size_t kDetailTracebacks = 8;
@@ -34,20 +34,23 @@ std::string speaker(int rank, const std::function<std::string(int)>& host_of) {
   return host.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} on {}", rank, host);
 }
 
-// The exception with as many of its innermost frames as fit.
+// What led to the exception, the exception with its text, and as many of the innermost frames as
+// fit.
 std::string message_of(const OutputRecord::RankTraceback& found,
                        const std::function<std::string(int)>& host_of) {
-  const std::vector<std::string>& lines = found.traceback->lines;
-  const std::string_view exception = found.traceback->exception();
+  const Traceback& traceback = *found.traceback;
+  const std::size_t text_begin = traceback.lines.size() - traceback.text_lines;
+  std::string what;
+  for (const std::string& cause : traceback.causes) what += cause + "\nled to ";
+  if (traceback.text_lines == 0) what += "a traceback that was cut off";
+  for (std::size_t i = text_begin; i < traceback.lines.size(); ++i) {
+    what += (i == text_begin ? "" : "\n") + traceback.lines[i];
+  }
   const std::string who = speaker(found.rank, host_of);
-  const std::string_view what =
-      exception.empty() ? std::string_view("a traceback that was cut off") : exception;
-  std::string message =
-      cut(who.empty() ? std::string(what) : fmt::format("{}: {}", who, what), kHeadlineBytes);
+  std::string message = cut(who.empty() ? what : fmt::format("{}: {}", who, what), kHeadlineBytes);
   std::string frames;
-  const std::size_t end = lines.size() - (exception.empty() ? 0 : 1);
-  for (std::size_t i = end; i > 1; --i) {
-    const std::string& line = lines[i - 1];
+  for (std::size_t i = text_begin; i > 1; --i) {
+    const std::string& line = traceback.lines[i - 1];
     if (message.size() + frames.size() + line.size() + 1 > kMessageBytes) break;
     frames.insert(0, "\n" + line);
   }
@@ -125,7 +128,9 @@ std::string message_of(const OutputRecord& record,
                        const std::function<std::string(int)>& host_of) {
   const int blamed = record.blamed_rank();
   const bool has_words = blamed != OutputRecord::kNoRank && !record.last_words(blamed).empty();
-  if (!tracebacks.empty() && blamed != OutputRecord::kNoRank && tracebacks.front().rank != blamed) {
+  const bool blamed_has_one =
+      std::ranges::any_of(tracebacks, [blamed](const auto& found) { return found.rank == blamed; });
+  if (!tracebacks.empty() && blamed != OutputRecord::kNoRank && !blamed_has_one) {
     return message_of_blamed(record, host_of);
   }
   if (!tracebacks.empty()) return message_of(tracebacks.front(), host_of);

@@ -36,10 +36,11 @@ struct Failure {
 ///     ExtraInfo "…"
 ///     Command "…"
 ///
-/// The message: the exception of the first failing rank (the one that mpirun blames, else the one
-/// whose traceback came first) with its innermost frames; without a traceback what looks most like
-/// a cause, else the last words. The class is that of an exception of smdistributed, smdebug or
-/// TensorFlow, if one leads and `error_class` is the general one.
+/// The message: the exception of the first failing rank (one that blames no other rank; of those
+/// the one that mpirun blames, else the one whose traceback came first), after what it was raised
+/// from, with its innermost frames; without a traceback what looks most like a cause, else the last
+/// words. The class is that of an exception of smdistributed, smdebug or TensorFlow, if one leads
+/// and `error_class` is the general one.
 ///
 /// An exit code 128 + N is taken for signal N where programs usually die of that signal, or where
 /// mpirun says that a rank did.

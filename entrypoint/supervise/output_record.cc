@@ -114,6 +114,7 @@ void OutputRecord::note_blame(std::string_view text) {
 std::vector<OutputRecord::RankTraceback> OutputRecord::tracebacks() const {
   struct Found {
     RankTraceback traceback;
+    bool consequence;
     bool blamed;
     long order;
   };
@@ -122,10 +123,12 @@ std::vector<OutputRecord::RankTraceback> OutputRecord::tracebacks() const {
     const TracebackCollector& collector = of.err.empty() ? of.out : of.err;
     if (collector.empty()) continue;
     found.push_back({.traceback = {.rank = rank, .traceback = &collector.last()},
+                     .consequence = blames_another_rank(collector.last().exception()),
                      .blamed = rank == blamed_rank_ && rank != kNoRank,
                      .order = of.order});
   }
   std::ranges::sort(found, [](const Found& a, const Found& b) {
+    if (a.consequence != b.consequence) return b.consequence;
     if (a.blamed != b.blamed) return a.blamed;
     return a.order < b.order;
   });

@@ -29,8 +29,9 @@ class OutputRecord {
   /// plain_text(). A line that torch marks (`[rank3]: …`) counts as that rank's.
   void add(StreamKind stream, const RankTag* tag, std::string_view piece);
 
-  /// Lines without a tag count as rank kNoRank. Failing rank first: the one
-  /// that mpirun blames; then in order of their tracebacks.
+  /// Lines without a tag count as rank kNoRank. The first cause first: an exception that blames
+  /// another rank comes behind all others, whenever it was seen; then the rank that mpirun blames;
+  /// then in order of their tracebacks.
   struct RankTraceback {
     int rank = kNoRank;
     const Traceback* traceback = nullptr;

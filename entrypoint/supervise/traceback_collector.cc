@@ -3,15 +3,23 @@
 
 #include <algorithm>
 #include <cctype>
+#include <span>
 
 namespace entrypoint::supervise {
 namespace {
 
 constexpr std::string_view kHeader = "Traceback (most recent call last):";
 constexpr std::string_view kGroup = "+ Exception Group ";
+constexpr std::string_view kTorchs = "[rank";  // "[rank3]: "
+constexpr std::size_t kLongestText = 20;       // lines of an exception
 
 bool is_indented(std::string_view line) {
   return line.empty() || line.front() == ' ' || line.front() == '\t';
+}
+
+bool holds_one_of(std::string_view text, std::span<const std::string_view> words) {
+  return std::ranges::any_of(
+      words, [text](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
 // What a parent says of a child that failed: the cause came before.
@@ -20,6 +28,13 @@ bool reports_another_process(std::string_view exception) {
                                            "subprocess.CalledProcessError"};
   return std::ranges::any_of(
       kReports, [exception](std::string_view report) { return exception.starts_with(report); });
+}
+
+bool chains(std::string_view line) {
+  constexpr std::string_view kLinks[] = {
+      "The above exception was the direct cause of the following exception:",
+      "During handling of the above exception, another exception occurred:"};
+  return holds_one_of(line, kLinks);
 }
 
 }  // namespace
@@ -36,15 +51,42 @@ bool names_exception(std::string_view line) {
   return true;
 }
 
+bool blames_another_rank(std::string_view exception) {
+  constexpr std::string_view kNames[] = {"SMPConnectionError", "SMPCommTimeoutError",
+                                         "DistNetworkError", "DistStoreError"};
+  // What torch's backends say; the rank that is meant has failed in its own way.
+  constexpr std::string_view kTexts[] = {"Connection closed by peer",
+                                         "Connection reset by peer",
+                                         "Connection refused",
+                                         "Broken pipe",
+                                         "Socket closed",
+                                         "Timed out waiting",
+                                         "remote process exited or there was a network error",
+                                         "ncclRemoteError"};
+  const std::string_view name = exception.substr(0, exception.find(':'));
+  if (holds_one_of(name, kNames)) return true;
+  const bool quotes_a_rank = name.ends_with("SMPStepError") &&
+                             exception.substr(name.size()).starts_with(": rank ") &&
+                             exception.find(" failed") != std::string_view::npos;
+  const bool of_torch = name == "RuntimeError" || name.ends_with("DistBackendError");
+  return quotes_a_rank || (of_torch && holds_one_of(exception, kTexts));
+}
+
 std::string_view Traceback::exception() const {
-  if (lines.empty()) return {};
-  const std::string& line = lines.back();
-  return is_indented(line) || !names_exception(line) ? std::string_view{} : line;
+  return text_lines == 0 ? std::string_view{} : lines[lines.size() - text_lines];
 }
 
 void TracebackCollector::begin(std::string_view prefix) {
-  open_.lines.clear();
-  inside_ = true;
+  quoted_ = place_ == Place::kText && blames_another_rank(last_.exception());
+  std::vector<std::string> causes;
+  if (chained_ && !last_.exception().empty()) {
+    causes = last_.causes;
+    if (causes.size() < kMostCauses) causes.emplace_back(last_.exception());
+  }
+  chained_ = false;
+  open_ = {};
+  open_.causes = std::move(causes);
+  place_ = Place::kFrames;
   prefix_ = prefix;
   // "  + Exception Group Traceback (most…" goes on with "  | ".
   if (prefix.ends_with(kGroup)) {
@@ -61,10 +103,30 @@ void TracebackCollector::keep(std::string_view line) {
   open_.lines.emplace_back(line);
 }
 
-void TracebackCollector::finish() {
-  inside_ = false;
-  if (last_.lines.empty() || !reports_another_process(open_.exception())) last_ = open_;
-  open_.lines.clear();
+void TracebackCollector::complete() {
+  if (quoted_) {
+    append_text(open_.exception());
+  } else if (last_.lines.empty() || !reports_another_process(open_.exception())) {
+    last_ = std::move(open_);
+  }
+  open_ = {};
+}
+
+void TracebackCollector::append_text(std::string_view line) {
+  last_.lines.emplace_back(line);
+  ++last_.text_lines;
+}
+
+void TracebackCollector::continue_text(std::string_view line, bool has_prefix) {
+  chained_ = chained_ || chains(line);
+  if (chained_ || quoted_) return;
+  const bool belongs =
+      prefix_.empty() ? is_indented(line) : has_prefix && prefix_.starts_with(kTorchs);
+  if (belongs && last_.text_lines < kLongestText) {
+    append_text(line);
+  } else {
+    place_ = Place::kOutside;
+  }
 }
 
 void TracebackCollector::add(std::string_view line) {
@@ -73,15 +135,25 @@ void TracebackCollector::add(std::string_view line) {
     begin(line.substr(0, header));
     return;
   }
-  if (!inside_) return;
-  if (!prefix_.empty() && line.starts_with(prefix_)) line.remove_prefix(prefix_.size());
+  if (place_ == Place::kOutside) return;
+  const bool has_prefix = !prefix_.empty() && line.starts_with(prefix_);
+  if (has_prefix) line.remove_prefix(prefix_.size());
+  if (place_ == Place::kText) {
+    continue_text(line, has_prefix);
+    return;
+  }
   if (is_indented(line)) {
     keep(line);
     return;
   }
-  // Something else spoke in between: the block stays, without an exception line.
-  if (names_exception(line)) keep(line);
-  finish();
+  // Something else spoke in between: the block stays, without an exception.
+  const bool ends_well = names_exception(line);
+  if (ends_well) {
+    keep(line);
+    open_.text_lines = 1;
+  }
+  complete();
+  place_ = ends_well ? Place::kText : Place::kOutside;
 }
 
 }  // namespace entrypoint::supervise

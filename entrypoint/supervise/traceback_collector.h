@@ -12,38 +12,58 @@ namespace entrypoint::supervise {
 /// "ValueError: boom", "torch.OutOfMemoryError: …", "KeyError".
 bool names_exception(std::string_view line);
 
-struct Traceback {
-  std::vector<std::string> lines;  ///< from "Traceback (most…" to the exception line
+/// Whether an exception says only that another rank failed or was lost, so that the cause is to be
+/// looked for there: SMPConnectionError, "rank 1 failed in …", gloo's and NCCL's lost connections.
+bool blames_another_rank(std::string_view exception);
 
-  /// The exception line, e.g. "ValueError: boom"; empty if the block was cut off.
+struct Traceback {
+  std::vector<std::string> lines;  ///< from "Traceback (most…" to the end of the exception's text
+  std::size_t text_lines = 0;      ///< how many of them, at the end, are the exception's text
+  /// Exceptions that this one was raised from, or while handling them; the first one first.
+  std::vector<std::string> causes;
+
+  /// The exception's first line, e.g. "ValueError: boom"; empty if the block was cut off.
   [[nodiscard]] std::string_view exception() const;
 };
 
 /// Knows the forms that real jobs print: plain; after a prefix that each line repeats, as torch
 /// ("[rank3]: "), pip (indented) and exception groups ("  | ") write it; and after a logger's
-/// prefix on the first line alone. A launcher's own traceback which only says that another process
-/// failed (torchrun's ChildFailedError, subprocess.CalledProcessError) does not replace the cause.
+/// prefix on the first line alone. Lines that follow the exception and are indented, or have
+/// torch's prefix, belong to its text. A traceback that is quoted in the text of an error which
+/// blames another rank is that rank's, and does not replace it; nor does a launcher's own, which
+/// only says that another process failed (torchrun's ChildFailedError,
+/// subprocess.CalledProcessError).
 class TracebackCollector {
  public:
   /// Keeps memory bounded for a recursion thousands of frames deep: the first and the last half of
   /// this many lines stay.
   static constexpr std::size_t kLongest = 120;
+  static constexpr std::size_t kMostCauses = 8;
 
   /// One whole line, without its end mark and rank tag.
   void add(std::string_view line);
 
-  /// The last complete block, or the one that is being read when none is complete. torchrun's
-  /// report on its workers does not replace what a worker said.
+  /// The last complete block, or the one that is being read when none is complete.
   [[nodiscard]] const Traceback& last() const { return last_.lines.empty() ? open_ : last_; }
   [[nodiscard]] bool empty() const { return last().lines.empty(); }
 
  private:
+  enum class Place {
+    kOutside,
+    kFrames,  ///< between the header and the exception
+    kText,    ///< in the exception's text, or right behind it
+  };
+
   void begin(std::string_view prefix);
   void keep(std::string_view line);
-  void finish();
+  void complete();
+  void append_text(std::string_view line);
+  void continue_text(std::string_view line, bool has_prefix);
 
-  bool inside_ = false;
-  std::string prefix_;  ///< what each line of the open block may repeat
+  Place place_ = Place::kOutside;
+  bool chained_ = false;  ///< the block before led to the one that comes
+  bool quoted_ = false;   ///< the open block is another rank's
+  std::string prefix_;    ///< what each line of the open block may repeat
   Traceback open_;
   Traceback last_;
 };

@@ -51,6 +51,38 @@ TEST(FailureText, NamesTheFailingRankAndItsHostFirst) {
   EXPECT_LT(text.find("Traceback of rank 3 on algo-2:"), text.find("Traceback of rank 0"));
 }
 
+TEST(FailureText, NamesTheRankThatFailedAndNotTheOneThatLostIt) {
+  const OutputRecord record = record_of(
+      {"[1,0]<stderr>:Traceback (most recent call last):",
+       "[1,0]<stderr>:smdistributed.modelparallel.backend.exceptions.SMPConnectionError: rank 1 is "
+       "lost",
+       "[1,1]<stderr>:Traceback (most recent call last):", "[1,1]<stderr>:ValueError: boom",
+       "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD"});
+
+  const std::string text =
+      failure_text({.status = {.code = 1, .signal = 0}, .command = "mpirun"}, record, algo_of);
+
+  EXPECT_THAT(text, StartsWith("ExecuteUserScriptError:\n"));
+  EXPECT_THAT(text, HasSubstr("ErrorMessage \"rank 1 on algo-1: ValueError: boom\"\n"));
+}
+
+TEST(FailureText, HasCauseThenTextThenPlace) {
+  const OutputRecord record = record_of(
+      {"Traceback (most recent call last):", "  File \"options.py\", line 3, in read",
+       "KeyError: 'lr'", "The above exception was the direct cause of the following exception:",
+       "Traceback (most recent call last):", "  File \"train.py\", line 7, in <module>",
+       "    read()", "RuntimeError: the options are incomplete:", "\tlr is missing"});
+
+  const std::string text =
+      failure_text({.status = {.code = 1, .signal = 0}, .command = "x"}, record, algo_of);
+
+  EXPECT_THAT(text, HasSubstr("ErrorMessage \"KeyError: 'lr'\n"
+                              "led to RuntimeError: the options are incomplete:\n"
+                              "\tlr is missing\n"
+                              "  File \"train.py\", line 7, in <module>\n"
+                              "    read()\"\n"));
+}
+
 TEST(FailureText, HasTheCommandWithinTheBytesThatAreShown) {
   OutputRecord record;
   add(record, StreamKind::kErr, "Traceback (most recent call last):\n");

@@ -8,6 +8,8 @@ namespace entrypoint::supervise {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 constexpr const char* kHeader = "Traceback (most recent call last):";
 
@@ -80,6 +82,67 @@ TEST(TracebackCollector, KeepsTheCauseOverAParentsReport) {
 
 TEST(TracebackCollector, SaysWhenABlockWasCutOff) {
   EXPECT_EQ(collected({kHeader, "  File \"a.py\"", "> somebody else <"}).exception(), "");
+}
+
+TEST(TracebackCollector, TakesAllLinesOfAnExceptionsText) {
+  const Traceback plain = collected({kHeader, "  File \"a.py\", line 1", "    f()",
+                                     "RuntimeError: Error(s) in loading state_dict for Net:",
+                                     "\tMissing key(s) in state_dict: \"a\".", "the job ends"});
+  EXPECT_EQ(plain.exception(), "RuntimeError: Error(s) in loading state_dict for Net:");
+  EXPECT_EQ(plain.text_lines, 2U);
+  EXPECT_EQ(plain.lines.back(), "\tMissing key(s) in state_dict: \"a\".");
+
+  const Traceback torchs =
+      collected({"[rank0]: Traceback (most recent call last):", "[rank0]:   File \"a.py\", line 1",
+                 "[rank0]: KeyError: 1", "[rank0]: and more", "[W1] a warning"});
+  EXPECT_EQ(torchs.text_lines, 2U);
+  EXPECT_EQ(torchs.lines.back(), "and more");
+}
+
+TEST(TracebackCollector, RemembersWhatAnExceptionWasRaisedFrom) {
+  const char* const direct = "The above exception was the direct cause of the following exception:";
+  const char* const handled = "During handling of the above exception, another exception occurred:";
+
+  const Traceback found =
+      collected({kHeader, "  File \"a.py\"", "KeyError: 'lr'", direct, kHeader, "  File \"b.py\"",
+                 "ValueError: no rate", handled, kHeader, "  File \"c.py\"", "OSError: gone"});
+
+  EXPECT_THAT(found.causes, ElementsAre("KeyError: 'lr'", "ValueError: no rate"));
+  EXPECT_EQ(found.exception(), "OSError: gone");
+  EXPECT_THAT(collected({kHeader, "  File \"a.py\"", "KeyError: 1", "epoch 2", kHeader,
+                         "  File \"b.py\"", "OSError: gone"})
+                  .causes,
+              IsEmpty());
+}
+
+TEST(TracebackCollector, TakesAQuotedTracebackForTheRanksThatItIsOf) {
+  const Traceback found = collected(
+      {kHeader, "  File \"train.py\", line 9",
+       "smdistributed.modelparallel.torch.exceptions.SMPStepError: rank 1 failed in step 3:",
+       kHeader, "  File \"model.py\", line 2", "ValueError: boom"});
+
+  EXPECT_THAT(found.exception(), HasSubstr("SMPStepError: rank 1 failed in step 3:"));
+  EXPECT_EQ(found.lines.back(), "ValueError: boom");
+  EXPECT_EQ(found.text_lines, 2U);
+}
+
+TEST(TracebackCollector, KnowsExceptionsThatBlameAnotherRank) {
+  for (const char* consequence :
+       {"smdistributed.modelparallel.backend.exceptions.SMPConnectionError: rank 1 is lost",
+        "smdistributed.modelparallel.torch.exceptions.SMPStepError: rank 1 failed in step 3:",
+        "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
+        "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a "
+        "network error",
+        "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]"}) {
+    EXPECT_TRUE(blames_another_rank(consequence)) << consequence;
+  }
+  for (const char* cause :
+       {"ValueError: boom", "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+        "smdistributed.modelparallel.torch.exceptions.SMPStepError: a step was called inside a "
+        "step",
+        "ConnectionRefusedError: [Errno 111] Connection refused", ""}) {
+    EXPECT_FALSE(blames_another_rank(cause)) << cause;
+  }
 }
 
 }  // namespace

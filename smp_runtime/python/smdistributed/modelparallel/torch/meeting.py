@@ -17,9 +17,6 @@ from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
 from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError
 from smdistributed.modelparallel.torch.stores import Store
 
-#: [s] Whoever served the store ended first. A launcher reports the exit code of the first rank that
-#: it sees end, and ends the others: those that follow leave it the time.
-_HEAD_START = 3.0
 #: Ranks whose collective failed learn of it, and say so, within this time of each other: those that
 #: wait look for it so often.
 _SIGNS, _LOOK = timedelta(seconds=3), timedelta(seconds=1)
@@ -162,7 +159,6 @@ class Meetings:
         try:
             yield
         except dist.DistError as error:
-            time.sleep(_HEAD_START)
             raise SMPConnectionError(
                 f"rank {self._rank} lost the job's store, which rank 0 or its launcher serves: "
                 f"{str(error).splitlines()[0]}"

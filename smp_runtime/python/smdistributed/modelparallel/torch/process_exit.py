@@ -1,28 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this process ends because it failed: then nobody may wait for the other ranks."""
+"""Whether this process ends because it failed, and whether because another rank did.
+
+A process that failed waits for nobody. One that lost another rank ends last: a launcher reports the
+exit code of the first rank that it sees end, and ends the others.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
 import sys
+import time
+from types import TracebackType
 from typing import Any, NoReturn
+
+import torch.distributed as dist
+
+from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
+from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError, SMPStepError
+
+#: [s] For the rank that failed first to end. Where a launcher sees that it has, it ends this one.
+_GIVEN_WAY = 10.0
 
 _codes: list[int] = []  # of the calls of sys.exit
 
 
 def watch() -> None:
-    """From now on remembers the code of ``sys.exit``; exit handlers cannot ask for it."""
+    """From now on remembers the code of ``sys.exit``; exit handlers cannot ask for it. An uncaught
+    error that blames another rank holds the process up for some seconds, after its traceback."""
     if hasattr(sys.exit, "__wrapped__"):
         return
-    plain = sys.exit
+    plain_exit, plain_hook = sys.exit, sys.excepthook
 
-    @functools.wraps(plain)
+    @functools.wraps(plain_exit)
     def remembering(status: Any = None, /) -> NoReturn:
         # As the interpreter does: nothing is success, a text is printed and counts as 1.
         _codes.append(0 if status is None else status if isinstance(status, int) else 1)
-        plain(status)
+        plain_exit(status)
+
+    @functools.wraps(plain_hook)
+    def giving_way(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        plain_hook(kind, error, trace)
+        if blames_another_rank(error):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            time.sleep(_GIVEN_WAY)
 
     sys.exit = remembering
+    sys.excepthook = giving_way
+
+
+def blames_another_rank(error: BaseException) -> bool:
+    """Whether an error says only that another rank failed or is lost.
+
+    >>> blames_another_rank(SMPStepError("rank 1 failed in step 3: ..."))
+    True
+    >>> blames_another_rank(SMPStepError("a step was called inside a step"))
+    False
+    """
+    if isinstance(error, SMPStepError):
+        return re.match(r"rank \d+ failed in step", str(error)) is not None
+    lost = (SMPConnectionError, SMPCommTimeoutError, dist.DistNetworkError, dist.DistStoreError)
+    return isinstance(error, lost)
 
 
 def failure_code() -> int:
