@@ -29,6 +29,7 @@ Module map, in the order in which a job meets them:
     master_parameters, mixed_precision_steps   what an optimizer steps then, and its loss scale
     memory_ledger        smp.memory_summary
     clipping             smp.clip_grad_norm_, over partitions and slices
+    training_checks      mistakes of a training loop that would go unseen
     fed_batches          whether tensor ranks are fed as the job says
     nn, optimizers, amp, patches, sharded_data_parallel_checkpoint
                          names that scripts import; what is not there yet raises when it is used

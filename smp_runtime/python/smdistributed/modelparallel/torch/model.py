@@ -48,6 +48,7 @@ from smdistributed.modelparallel.torch.tensor_replacement import (
 )
 from smdistributed.modelparallel.torch.tensor_states import axes_of
 from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions
+from smdistributed.modelparallel.torch.training_checks import TrainingChecks
 
 Hook = Callable[["DistributedModel", Any], None]
 
@@ -130,6 +131,8 @@ class DistributedModel(ModelStates):
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._post_step_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._border: FP16_Module | None = None
+        self.checks = TrainingChecks(self)
+        """Of the script's training loop, for the library's own modules."""
         if ranks.tp_size() > 1:
             state.require_initialized("smp.DistributedModel").groups.make_tensor_groups()
         module, self._replaced = replace_marked(without_compilation(module))
@@ -299,6 +302,7 @@ class DistributedModel(ModelStates):
 
     def before_step(self) -> None:
         """What each step begins with; the step calls it."""
+        self.checks.before_step()
         joining = self.replicas.joining
         self._send_buffers(0 if joining is None else joining.begin_step(active=True))
         due = self.replicas.begin_step()
@@ -318,6 +322,7 @@ class DistributedModel(ModelStates):
 
     def after_step(self, backward_ran: bool) -> None:
         """What each step ends with; the step calls it."""
+        self.checks.after_step(backward_ran)
         self._after_backward(backward_ran)
         hooks, self._post_step_hooks = self._post_step_hooks, OrderedDict()
         for hook in hooks.values():

@@ -482,12 +482,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _parameters(self) -> list[torch.Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
+    def given_parameters(self) -> list[torch.Tensor]:
+        """What the script made the wrapped optimizer from, in its order."""
+        return self._parameters() if self._masters is None else self._original_parameters()
+
     def parameter_names(self) -> list[str]:
         named: dict[torch.Tensor, str] = {}
         if state.model is not None:
             named = {parameter: name for name, parameter in state.model.named_parameters()}
-        own = self._parameters() if self._masters is None else self._original_parameters()
-        return [named.get(parameter, "") for parameter in own]
+        return [named.get(parameter, "") for parameter in self.given_parameters()]
 
     def _only_local(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
         """Without the state of other partitions' parameters, which this rank never steps.

@@ -130,6 +130,8 @@ def shutdown() -> None:
         return  # connections belong to the parent, which goes on
     atexit.unregister(shutdown)
     state.close_engine()
+    if state.model is not None:
+        state.model.checks.close()
     if state.meter is not None:
         state.meter.close()
     _leave(session)

@@ -20,6 +20,7 @@ from smdistributed.modelparallel.torch.fed_batches import check_fed_alike
 from smdistributed.modelparallel.torch.splitting import Arguments, batch_size, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_output import StepOutput
+from smdistributed.modelparallel.torch.training_checks import backward_through_model
 
 __all__ = ["StepOutput", "step"]
 
@@ -29,7 +30,8 @@ def _in_step() -> Iterator[None]:
     state.in_step = True
     state.step_context = contextvars.copy_context()
     try:
-        yield
+        with backward_through_model():
+            yield
     finally:
         state.in_step = False
 

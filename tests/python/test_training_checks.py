@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training loops that would learn nothing, or something else, in one process."""
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import smdistributed.modelparallel.torch as library
+import torch
+from smdistributed.modelparallel.torch.exceptions import SMPStepError
+from torch import nn
+
+Train = Callable[..., None]
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType]]:
+    """`job(bf16=True)`: the library, initialised with these settings."""
+    monkeypatch.delenv("SM_HP_MP_PARAMETERS", raising=False)
+    monkeypatch.setenv("SMP_PROGRESS", "off")
+
+    def start(**config: Any) -> ModuleType:
+        library.init(config)
+        return library
+
+    yield start
+    library.shutdown()
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def train(
+    smp: ModuleType,
+    model: nn.Module,
+    optimizer: Any,
+    steps: int = 3,
+    backward: Callable[[torch.Tensor], Any] | None = None,
+) -> None:
+    @smp.step
+    def step(batch: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(batch).pow(2).mean()
+        (backward or model.backward)(loss)  # type: ignore[operator]
+        return loss
+
+    for _ in range(steps):
+        optimizer.zero_grad()
+        step(torch.ones(4, 4))
+        optimizer.step()
+
+
+@pytest.mark.parametrize("setting", ["bf16", "fp16"])
+def test_an_optimizer_that_is_not_wrapped_is_refused_where_it_would_update_copies(
+    job: Callable[..., ModuleType], setting: str
+) -> None:
+    smp = job(**{setting: True})
+    model = smp.DistributedModel(network())
+
+    with pytest.raises(
+        SMPStepError, match=rf"SGD\.step\(\) .* with {setting} the model's"
+    ) as raised:
+        train(smp, model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "optimizer = smp.DistributedOptimizer(SGD(model.parameters(), ...))" in str(raised.value)
+
+
+def test_optimizers_of_other_modules_are_nobodys_business(job: Callable[..., ModuleType]) -> None:
+    smp = job(bf16=True)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    train(smp, model, optimizer)
+    other = nn.Linear(2, 2)
+    other(torch.ones(1, 2)).sum().backward()
+
+    torch.optim.SGD(other.parameters(), lr=0.1).step()
+
+
+def test_a_job_as_it_should_be_hears_nothing(
+    job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str]
+) -> None:
+    smp = job(bf16=True)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    train(smp, model, optimizer)
+    model.eval()
+    with torch.no_grad():
+        train(smp, model, optimizer, 1, backward=lambda _: None)
+
+    assert "WARNING" not in capfd.readouterr().err
+
+
+def test_a_plain_backward_inside_a_step_is_refused(job: Callable[..., ModuleType]) -> None:
+    smp = job(microbatches=4)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    with pytest.raises(SMPStepError, match=r"call model\.backward\(loss\) in its place"):
+        train(smp, model, optimizer, backward=lambda loss: loss.backward())
+
+    weight = torch.ones(2, requires_grad=True)
+    weight.sum().backward()  # outside it is torch's again
+    assert torch.equal(weight.grad, torch.ones(2))  # type: ignore[arg-type]
+
+
+class _Inner(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(value)
+        return value * 3
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            again = ctx.saved_tensors[0].detach().requires_grad_()
+            (again * 3).backward(gradient)  # as checkpoints of older libraries do
+        assert again.grad is not None
+        return again.grad
+
+
+def test_a_backward_within_a_backward_is_left_alone(
+    job: Callable[..., ModuleType],
+) -> None:
+    smp = job()
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    train(smp, model, optimizer, backward=lambda loss: model.backward(_Inner.apply(loss)))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "warning"),
+    [
+        ("rate", "the learning rate of SGD is 0 in all groups"),
+        ("no backward", "a step of the model in training mode that ran no backward"),
+        ("half", "no optimizer that has stepped so far has 2 parameters (2.weight, 2.bias)"),
+        ("of another", "an optimizer has 4 parameters that are not the model's, and none has 4"),
+        ("no optimizer", "there is no optimizer: with bf16 only smp.DistributedOptimizer updates"),
+    ],
+)
+def test_what_learns_nothing_is_said_once_within_three_steps(
+    job: Callable[..., ModuleType],
+    capfd: pytest.CaptureFixture[str],
+    mistake: str,
+    warning: str,
+) -> None:
+    smp = job(bf16=mistake == "no optimizer")
+    model = smp.DistributedModel(network())
+    parameters = list((network() if mistake == "of another" else model).parameters())
+    if mistake == "half":
+        parameters = parameters[:2]
+    optimizer: Any = torch.optim.SGD(parameters, lr=0.0 if mistake == "rate" else 0.1)
+    if mistake == "no optimizer":
+        optimizer = nn.Module()
+        optimizer.step = lambda: None
+    elif mistake != "of another":
+        optimizer = smp.DistributedOptimizer(optimizer)
+
+    train(
+        smp,
+        model,
+        optimizer,
+        steps=4,
+        backward=(lambda _: None) if mistake == "no backward" else None,
+    )
+
+    assert capfd.readouterr().err.count(warning) == 1
+
+
+def test_a_warm_up_may_begin_at_0(
+    job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str]
+) -> None:
+    smp = job()
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer.optimizer, lambda step: step / 10)
+
+    for _ in range(3):
+        train(smp, model, optimizer, 1)
+        schedule.step()
+
+    assert "learning rate" not in capfd.readouterr().err
