@@ -18,19 +18,20 @@ int train(const CommandLine& line) {
   const EnvironmentMap environment = read_process_environment();
   const opt_ml::Layout layout = find_layout(environment);
   const bool only_plans = line.action == Action::kPlan;
+  bool runs = false;
   try {
     supervise::Supervisor supervisor;  // first: it blocks the signals for all that follows
     JobConfig job = read_job_config(layout, environment);
     supervise::speak_as_the_launcher(job.log_level);
     const HostFacts facts = launch::probe_host(job);
     const LaunchPlan plan = make_launch_plan(job, facts);
-    if (!only_plans && !job.knobs.dry_run) {
-      return supervise::run_job(std::move(job), facts, plan, supervisor);
-    }
+    runs = !only_plans && !job.knobs.dry_run;
+    if (runs) return supervise::run_job(std::move(job), facts, plan, supervisor);
     std::cout << (only_plans && !line.json ? plan_text(plan) : plan_json(plan));
     return 0;
   } catch (const std::exception& error) {
     if (only_plans) return supervise::complain(error);
+    if (!runs) supervise::remove_old_markers(layout);
     return supervise::publish(layout, supervise::report_error(error));
   }
 }

@@ -2,6 +2,8 @@
 #include "opt_ml_layout/tree_maker.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <string_view>
 #include <system_error>
@@ -85,7 +87,7 @@ void write_json(const fs::path& file, const Value& value) {
   std::ofstream stream(file);
   stream << to_json_indented(value, kIndent) << '\n';
   stream.close();
-  if (!stream) throw smp::HostError("{}: cannot be written", file.string());
+  if (!stream) throw smp::HostError("{}: cannot be written: {}", file.string(), strerror(errno));
 }
 
 std::uintmax_t size_bytes(const fs::path& folder) {
@@ -178,6 +180,32 @@ void place(const fs::path& source, const fs::path& target, bool link) {
   }
 }
 
+/// Removes a tree that could not be finished.
+class Rollback {
+ public:
+  explicit Rollback(const fs::path& directory)
+      : directory_(directory), is_new_(!fs::exists(directory)) {}
+  ~Rollback() {
+    if (!armed_) return;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(directory_, ignored)) {
+      fs::remove_all(entry.path(), ignored);
+    }
+    if (is_new_) fs::remove(directory_, ignored);
+  }
+  Rollback(const Rollback&) = delete;
+  Rollback& operator=(const Rollback&) = delete;
+
+  /// From now on all that the folder holds is ours.
+  void arm() { armed_ = true; }
+  void disarm() { armed_ = false; }
+
+ private:
+  const fs::path& directory_;
+  bool is_new_;
+  bool armed_ = false;
+};
+
 void write_base(const TreeRequest& request, const fs::path& base, const std::string& host) {
   const Layout layout(base);
   fs::create_directories(layout.input_config());
@@ -200,8 +228,10 @@ bool is_linked(const TreeRequest& request) { return request.link.value_or(reques
 std::vector<fs::path> make_tree(const TreeRequest& request) {
   check(request);
   std::vector<fs::path> bases;
+  Rollback rollback(request.directory);
   try {
     clear_directory(request);
+    rollback.arm();
     for (const std::string& host : host_names(request.hosts)) {
       bases.push_back(request.hosts == 1 ? request.directory : request.directory / host);
       write_base(request, bases.back(), host);
@@ -209,6 +239,7 @@ std::vector<fs::path> make_tree(const TreeRequest& request) {
   } catch (const fs::filesystem_error& error) {
     throw smp::HostError("the job tree cannot be made: {}", error.what());
   }
+  rollback.disarm();
   return bases;
 }
 

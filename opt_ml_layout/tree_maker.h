@@ -43,6 +43,7 @@ bool is_linked(const TreeRequest& request);
 /// `directory` itself, for several `directory`/algo-1 and so on, each with its own copies. Throws
 /// ConfigError for a request that makes no job (no host, a name that is no file name, mp_parameters
 /// that is no JSON object), for a source that does not exist, and for a folder that is in use.
+/// Throws HostError where it cannot be written, and leaves nothing half done.
 std::vector<std::filesystem::path> make_tree(const TreeRequest& request);
 
 }  // namespace opt_ml

@@ -65,6 +65,14 @@ CommandLine parse_rank_exec(std::span<const std::string> arguments) {
 }
 
 CommandLine parse_options(std::span<const std::string> arguments) {
+  const auto word = std::ranges::find_if(
+      arguments, [](const std::string& argument) { return !argument.starts_with('-'); });
+  if (word != arguments.end()) {
+    throw smp::ConfigError(
+        "command line: \"{0}\" is no option; a job's tree is named by a variable: "
+        "SAGEMAKER_BASE_DIR={0} train{1}",
+        *word, word == arguments.begin() ? "" : " " + arguments.front());
+  }
   const OptionValues values(launcher_options(), arguments);
   CommandLine result{.json = values.has("json")};
   std::string_view chosen;
@@ -144,6 +152,20 @@ CommandLine parse_command_line(std::span<const std::string> arguments) {
 CommandLine parse_command_line(int argc, const char* const* argv) {
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   return parse_command_line(arguments);
+}
+
+std::string nearest_command(const std::string& word) {
+  for (const auto& [name, action] : kActions) {
+    if (word == name) return fmt::format("did you mean `train --{}`?", name);
+  }
+  if (word == "make-tree") return "did you mean `train --make-tree DIR`?";
+  if (word.ends_with(".py") || word.ends_with(".sh")) {
+    return fmt::format(
+        "to run a script make a job of it, `train --make-tree job --code FOLDER --program {0}`, "
+        "and start that, `SAGEMAKER_BASE_DIR=job train`; or start it alone, `train {1} {0}`",
+        word, word.ends_with(".py") ? "python3" : "bash");
+  }
+  return "see `train --help`";
 }
 
 std::string help_text() {

@@ -39,6 +39,10 @@ struct CommandLine {
 CommandLine parse_command_line(std::span<const std::string> arguments);
 CommandLine parse_command_line(int argc, const char* const* argv);
 
+/// What somebody who wrote `train WORD` may have meant, as advice: an option without its dashes, a
+/// script, or else --help.
+std::string nearest_command(const std::string& word);
+
 /// What --help prints: usage, options, examples and the table of knobs. Ends in a newline.
 std::string help_text();
 

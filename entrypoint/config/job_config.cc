@@ -157,10 +157,11 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
       !module.empty()) {
     job.framework_module = module;
   }
-  job.log_level =
-      parse_log_level(first_of(reserved_text(job, "sagemaker_container_log_level"),
-                               value_or(job.environment, "SAGEMAKER_CONTAINER_LOG_LEVEL")),
-                      job.warnings);
+  job.log_level = parse_log_level(
+      first_of(value_or(job.environment, "SM_LOG_LEVEL"),
+               first_of(reserved_text(job, "sagemaker_container_log_level"),
+                        value_or(job.environment, "SAGEMAKER_CONTAINER_LOG_LEVEL"))),
+      job.warnings);
   job.mp_parameters = find_mp_parameters(job);
   resolve_distribution(job);
   return job;

@@ -95,6 +95,10 @@ void run_make_tree(const opt_ml::TreeRequest& request, std::ostream& out) {
                 ? "Its code is linked: an edit of " + request.code->string() + " counts at once.\n"
                 : "Its code is a copy: after an edit make the tree again, with --replace.\n");
   }
+  if (request.mp_parameters && !request.processes_per_host) {
+    out << "It has mp_parameters and no --processes, so it starts one process and not several "
+           "ranks.\n";
+  }
   if (bases.size() > 1) {
     out << "Each is the /opt/ml of one host: mount it there in a container of that name.\n";
     return;

@@ -89,6 +89,13 @@ class Examination {
   [[nodiscard]] bool has_several_hosts() const { return job_ && job_->hosts.size() > 1; }
 
   void look_at_config() {
+    std::error_code ignored;
+    if (value_or(environment_, "SAGEMAKER_BASE_DIR").empty() &&
+        !fs::exists(layout_.resource_config(), ignored)) {
+      add("config", Health::kGood,
+          fmt::format("no job in {}: the machine alone is looked at", layout_.base().string()));
+      return;
+    }
     try {
       job_ = read_job_config(layout_, environment_);
       add("config", Health::kGood,

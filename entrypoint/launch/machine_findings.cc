@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -46,7 +47,10 @@ class Judge {
     judge_fabric();
     judge_memlock();
     judge_shared_memory();
-    for (const DiskSpace& disk : facts_.disks) judge_disk(disk);
+    std::set<std::filesystem::path> seen;  // folders that are not there share the one above
+    for (const DiskSpace& disk : facts_.disks) {
+      if (seen.insert(disk.path).second) judge_disk(disk);
+    }
     return std::move(findings_);
   }
 
@@ -106,8 +110,6 @@ class Judge {
       if (promises_gpus(needs_.instance_type)) {
         bad("gpus", fmt::format("none is seen, {} has some", needs_.instance_type),
             "start the container with --gpus all, and NVIDIA's container toolkit on the machine");
-      } else {
-        good("gpus", "none");
       }
       return;
     }
@@ -124,6 +126,7 @@ class Judge {
   }
 
   void judge_nccl() {
+    if (facts_.gpus.empty()) return;  // nothing loads it
     const auto& libraries = facts_.nccl_libraries;
     const std::string version = torch_ && !torch_->nccl.empty() ? torch_->nccl + ", " : "";
     if (libraries.size() > 1) {
@@ -132,8 +135,6 @@ class Judge {
            "keep the one that came with torch: which of them a process loads depends on its paths");
     } else if (libraries.size() == 1) {
       good("nccl", version + libraries.front().string());
-    } else if (facts_.gpus.empty()) {
-      good("nccl", "not installed; only GPUs need it");
     } else {
       bad("nccl", "libnccl.so is not found", "pip install the nvidia-nccl package of your torch");
     }

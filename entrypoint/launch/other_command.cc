@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include "entrypoint/config/command_line.h"
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/launch/certificates.h"
 #include "entrypoint/launch/child_environment.h"
@@ -33,9 +34,8 @@ void become(const std::vector<std::string>& command) {
   const std::filesystem::path program = find_program(command.front(), path);
   if (program.empty()) {
     throw smp::ConfigError(
-        "\"{}\" is neither `train`, nor one of its options, nor a program on "
-        "PATH ({}); see train --help",
-        command.front(), path);
+        "\"{}\" is neither `train`, nor one of its options, nor a program on PATH; {}",
+        command.front(), nearest_command(command.front()));
   }
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));

@@ -143,11 +143,20 @@ std::optional<Outcome> prepare(const LaunchPlan& plan, const JobSettings& settin
 
 void log_invocation(const LaunchPlan& plan) {
   if (!smp::log::enabled(smp::log::Level::kInfo)) return;
-  std::string text = "Invoking user script\n\nTraining Env:\n\n";
-  text += opt_ml::to_json_indented(mask_secrets(plan.training_environment), 4);
-  text += "\n\nEnvironment variables:\n\n";
-  for (const Variable& variable : mask_secrets(std::span<const Variable>(plan.environment))) {
-    text += fmt::format("{}={}\n", variable.name, variable.value);
+  std::string text = "Invoking user script\n\n";
+  // Log readers search for these words, so they stay where the variables do not.
+  if (smp::log::enabled(smp::log::Level::kDebug)) {
+    text += "Training Env:\n\n";
+    text += opt_ml::to_json_indented(mask_secrets(plan.training_environment), 4);
+    text += "\n\nEnvironment variables:\n\n";
+    for (const Variable& variable : mask_secrets(std::span<const Variable>(plan.environment))) {
+      text += fmt::format("{}={}\n", variable.name, variable.value);
+    }
+  } else {
+    text += fmt::format(
+        "Training Env: in SM_TRAINING_ENV. Environment variables: {} are set; SM_LOG_LEVEL=10 "
+        "prints all of them\n",
+        plan.environment.size());
   }
   text += "\nInvoking script with the following command:\n\n";
   const auto& command = plan.argv.empty() ? plan.user_command : plan.argv;

@@ -183,7 +183,8 @@ class Planner {
       plan_.warnings.push_back(fmt::format(
           "mp_parameters ask for partitions={}, tensor_parallel_degree={}, "
           "sharded_data_parallel_degree={}, yet one process per host is started; enable MPI "
-          "(sagemaker_mpi_enabled, sagemaker_mpi_num_of_processes_per_host)",
+          "(sagemaker_mpi_enabled, sagemaker_mpi_num_of_processes_per_host; for a tree of "
+          "--make-tree: --processes)",
           parallel->pipeline_parallel_degree, parallel->tensor_parallel_degree,
           parallel->sharded_data_parallel_degree));
     }

@@ -76,15 +76,6 @@ void introduce(const JobConfig& job, const HostFacts& facts, const LaunchPlan& p
   for (const std::string& warning : plan.warnings) SMP_LOG(warning, "{}", warning);
 }
 
-void clear_marker_of_an_earlier_run(const opt_ml::Layout& layout) {
-  std::error_code ignored;
-  std::filesystem::remove(layout.success_marker(), ignored);
-  if (std::filesystem::exists(layout.failure_marker(), ignored)) {
-    SMP_LOG(warning, "{} is there before the job starts and will be kept",
-            layout.failure_marker().string());
-  }
-}
-
 bool is_tolerated(const JobConfig& job, const launch::Outcome& outcome,
                   const Supervisor& supervisor) {
   const bool is_pytorch = job.framework_module && *job.framework_module == kPyTorchModule;
@@ -152,7 +143,7 @@ void announce(std::unique_ptr<launch::Job>& launched, const LaunchPlan& plan,
 
 int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor) {
   opt_ml::create_job_folders(job.layout);
-  clear_marker_of_an_earlier_run(job.layout);
+  remove_old_markers(job.layout);
   supervisor.merge_streams(job.knobs.merge);
   if (plan.runs_mpirun()) {
     supervisor.set_rank_tags(RankTags(plan.hosts, plan.processes_per_host));

@@ -64,6 +64,18 @@ Report report_error(const std::exception& error, const ReportContext& context) {
   return {.exit_code = 1, .failure_text = context.secrets.mask(std::move(text))};
 }
 
+void remove_old_markers(const opt_ml::Layout& layout) {
+  for (const std::filesystem::path& marker : {layout.success_marker(), layout.failure_marker()}) {
+    std::error_code error;
+    if (std::filesystem::remove(marker, error)) {
+      SMP_LOG(info, "Removed {}, which an earlier run left", marker.string());
+    } else if (error) {
+      SMP_LOG(warning, "{} is an earlier run's and cannot be removed: {}", marker.string(),
+              error.message());
+    }
+  }
+}
+
 int publish(const opt_ml::Layout& layout, const Report& report) {
   try {
     // A job that ended before its folders were made has a report all the same.
@@ -79,7 +91,8 @@ int publish(const opt_ml::Layout& layout, const Report& report) {
       return 0;
     }
     SMP_LOG(error, "Reporting training FAILURE");
-    SMP_LOG(error, "{}", report.failure_text);
+    // The log has the output already; the rest is in the file.
+    SMP_LOG(error, "{}", report.failure_text.substr(0, report.failure_text.find("\n\n")));
     if (!opt_ml::write_failure(layout, report.failure_text)) {
       SMP_LOG(info, "{} was there before and is kept", layout.failure_marker().string());
     }

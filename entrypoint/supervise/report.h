@@ -43,6 +43,10 @@ Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervis
 /// "Framework Error" before everything else; then the disks that are full.
 Report report_error(const std::exception& error, const ReportContext& context = {});
 
+/// Removes the markers that an earlier run left in the tree, and says so in the log: what is found
+/// at the end is this run's.
+void remove_old_markers(const opt_ml::Layout& layout);
+
 /// Writes the marker (a failure text of the user's own stays) and says so in the log. A marker that
 /// cannot be written makes success a failure. Returns the exit status.
 int publish(const opt_ml::Layout& layout, const Report& report);

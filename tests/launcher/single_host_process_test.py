@@ -47,12 +47,22 @@ def test_the_lines_that_people_search_for_are_in_the_log(folder, run):
         "Invoking user script",
         "Training Env:",
         "Environment variables:",
-        "SM_HP_EPOCHS=3",
         "Invoking script with the following command:",
         "Reporting training SUCCESS",
     ):
         assert line in log
     assert " sagemaker-training-toolkit INFO     Reporting training SUCCESS" in log
+    assert "SM_HP_EPOCHS=3\n" not in log
+
+
+def test_the_whole_environment_is_in_the_log_at_level_10(folder, run):
+    [tree] = make_trees(folder, "", hyperparameter=["epochs=3"])
+
+    log = run(tree, SM_LOG_LEVEL="10").err
+
+    assert "\nTraining Env:\n\n{" in log
+    assert "\nSM_HP_EPOCHS=3\n" in log
+    assert "\nSM_LOG_LEVEL=10\n" in log
 
 
 @pytest.mark.parametrize(
@@ -177,7 +187,7 @@ def test_doctor_looks_at_all_that_the_specification_names(folder, run):
     report = json.loads(result.out)
     by_subject = {finding["subject"]: finding for finding in report["findings"]}
     assert {
-        "config", "plan", "torch", "driver", "gpus", "nccl", "fabric", "memlock", "/dev/shm",
+        "config", "plan", "torch", "driver", "fabric", "memlock", "/dev/shm",
         "disk", "interface", "host algo-1", "host algo-2",
     } <= by_subject.keys()  # fmt: skip
     assert by_subject["host algo-2"]["health"] == "bad"  # nobody started it

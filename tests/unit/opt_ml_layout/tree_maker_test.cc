@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "opt_ml_layout/data_channels.h"
 #include "opt_ml_layout/hyperparameters.h"
@@ -138,6 +139,18 @@ TEST_F(TreeMaker, AFolderThatIsNoTreeIsNeverRemoved) {
 
   EXPECT_THAT(error_of(request), HasSubstr("holds no job tree"));
   EXPECT_EQ(read_file(request.directory / "thesis.tex"), "precious");
+}
+
+TEST_F(TreeMaker, ATreeThatCannotBeFinishedIsRemoved) {
+  ASSERT_EQ(mkfifo((folder.path() / "digits/pipe").c_str(), 0600), 0);  // cannot be copied
+  request.link = false;
+
+  EXPECT_THAT(error_of(request), HasSubstr("the job tree cannot be made"));
+  EXPECT_FALSE(fs::exists(request.directory));
+
+  fs::create_directory(request.directory);
+  EXPECT_THAT(error_of(request), HasSubstr("the job tree cannot be made"));
+  EXPECT_TRUE(fs::is_empty(request.directory));
 }
 
 TEST_F(TreeMaker, ImpossibleRequestsAreRefusedBeforeAnythingIsWritten) {

@@ -49,6 +49,15 @@ TEST(CommandLine, AnotherProgramTakesTheWholeLine) {
   EXPECT_THAT(line.command, ElementsAre("bash", "-c", "echo $X", "--plan"));
 }
 
+TEST(CommandLine, WordsAreAnsweredWithWhatMayBeMeant) {
+  EXPECT_THAT(error_of({"--plan", "job"}), HasSubstr("SAGEMAKER_BASE_DIR=job train --plan"));
+  EXPECT_EQ(nearest_command("plan"), "did you mean `train --plan`?");
+  EXPECT_EQ(nearest_command("make-tree"), "did you mean `train --make-tree DIR`?");
+  EXPECT_THAT(nearest_command("train.py"), HasSubstr("--program train.py"));
+  EXPECT_THAT(nearest_command("train.py"), HasSubstr("`train python3 train.py`"));
+  EXPECT_EQ(nearest_command("bsh"), "see `train --help`");
+}
+
 TEST(CommandLine, RankExecKeepsItsCommandUntouched) {
   const CommandLine line = parse({"--rank-exec", "--", "python3", "--", "t.py", "--help"});
 
@@ -105,7 +114,7 @@ TEST(CommandLine, MistakesNameTheOption) {
   EXPECT_THAT(error_of({"--pla"}), HasSubstr("--pla"));  // no guessing
   EXPECT_THAT(error_of({"--json"}), HasSubstr("--json goes with --plan or --doctor"));
   EXPECT_THAT(error_of({"--plan", "--doctor"}), HasSubstr("exclude each other"));
-  EXPECT_THAT(error_of({"train", "bash"}), HasSubstr("positional"));
+  EXPECT_THAT(error_of({"train", "bash"}), HasSubstr("\"bash\" is no option"));
   EXPECT_THAT(error_of({"--make-tree"}), HasSubstr("--make-tree"));
   EXPECT_THAT(error_of({"--make-tree", "d", "--hosts", "two"}), HasSubstr("two"));
   EXPECT_THAT(error_of({"--make-tree", "d", "--channel", "train"}), HasSubstr("NAME=DIR"));

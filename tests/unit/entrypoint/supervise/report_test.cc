@@ -145,6 +145,19 @@ TEST_F(Publish, LeavesTheUsersOwnWords) {
   EXPECT_EQ(read(layout_.failure_marker()), "mine");
 }
 
+TEST_F(Publish, FindsNoMarkerOfAnEarlierRun) {
+  std::filesystem::create_directories(layout_.output());
+  std::ofstream(layout_.failure_marker()) << "of yesterday";
+  std::ofstream(layout_.success_marker()) << "";
+
+  remove_old_markers(layout_);
+
+  EXPECT_FALSE(std::filesystem::exists(layout_.failure_marker()));
+  EXPECT_FALSE(std::filesystem::exists(layout_.success_marker()));
+  EXPECT_EQ(publish(layout_, {.exit_code = 1, .failure_text = "of today"}), 1);
+  EXPECT_EQ(read(layout_.failure_marker()), "of today");
+}
+
 TEST_F(Publish, MakesSuccessAFailureWhenItCannotBeMarked) {
   std::filesystem::create_directories(layout_.success_marker());  // a folder is in the way
 
