@@ -28,7 +28,9 @@ def _part(rank, steps=(5, 5), lr=0.1):
 
 
 def _joined(parts, names=("split", "whole"), groups=((0, 1),), rename=dict):
-    return joined_optimizer(parts, AXES, SHAPES, rename, names, groups, lambda _, value: value)
+    return joined_optimizer(
+        parts, AXES, SHAPES, rename, names, groups, lambda _, value: value, "ckpt"
+    )
 
 
 def test_moments_are_joined_and_counts_of_steps_are_kept():

@@ -45,11 +45,16 @@ from smdistributed.modelparallel.torch.flat_checkpoints import (
 )
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
 from smdistributed.modelparallel.torch.resliced_checkpoints import read_resliced_parts
 from smdistributed.modelparallel.torch.resliced_parts import slices_to_json
-from smdistributed.modelparallel.torch.saved_parts import PartialCheckpoint, merged_entries
+from smdistributed.modelparallel.torch.saved_parts import (
+    PARTIAL_KEY,
+    PartialCheckpoint,
+    merged_entries,
+)
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch.state_fit import shapes_of
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tensor_states import axes_of
 from smdistributed.modelparallel.torch.whole_models import read_whole_model
@@ -196,7 +201,9 @@ def _resume_parts(
     with _agreement("smp.resume_from_checkpoint"):
         saved = _open_parts(root, tag)
         same_modules = (saved.tp > 1) == (ranks.tp_size() > 1)
-        same_split = same_modules and model.takes_partition(saved.partition_json())
+        same_split = same_modules and model.takes_partition(
+            saved.partition_json(), f"{saved.folder}/partition.json"
+        )
         slices = saved.slices()
         resliced = slices is not None and (
             saved.tp != ranks.tp_size() or slices != axes_of(model.get_module())
@@ -232,15 +239,21 @@ def _resume_parts(
         load()
         return content
     with _agreement("smp.resume_from_checkpoint"):
-        if same_split:
-            model.load_state_dict(saved.read(own("model")), strict, same_partition_load=True)
-        else:
-            parts = [saved.read(name, mmap=True) for name in saved.files("model")]
-            model.load_slices(merged_entries(parts), strict)
-        if load_optimizer:
-            assert state.optimizer is not None
+        where = str(saved.folder)
+        names = [own("model")] if same_split else saved.files("model")
+        entries = merged_entries(saved.read(name, mmap=not same_split) for name in names)
+        shapes = shapes_of(entries)
+        model.check_entries(shapes, where, strict, only_local=same_split)
+        if optimizer is not None:  # all is compared before anything is loaded
             names = [own("optimizer")] if same_split else saved.files("optimizer")
-            state.optimizer.load_parts([saved.read(name) for name in names], saved.folder)
+            states = [saved.read(name) for name in names]
+            optimizer.check_plain(merged_states(states), where, shapes=shapes)
+        if same_split:
+            model.load_entries({**entries, PARTIAL_KEY: True}, where, strict, True)
+        else:
+            model.load_slices(entries, strict, where)
+        if optimizer is not None:
+            optimizer.load_parts(states, saved.folder)
         return content
 
 
@@ -293,7 +306,8 @@ def _resume_whole(
             if file.name in known:
                 known.verify(file)
     entries = read_whole_model(place(name), lambda: _absent(root, name))
-    model.load_state_dict(entries if translate is None else translate(entries), strict)
+    whole = entries if translate is None else translate(entries)
+    model.load_entries(whole, str(place(name)), strict)
     has_content = content.is_file() and (known is None or content.name in known)
     return read_marker_or_object(content) if has_content else {}
 

@@ -10,7 +10,6 @@ from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
-from smdistributed.modelparallel.torch.resliced_parts import NAMES_KEY
 from smdistributed.modelparallel.torch.saved_parts import PartialCheckpoint, merged_entries
 from smdistributed.modelparallel.torch.shard_states import (
     Part,
@@ -24,6 +23,14 @@ from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (
     get_param_shapes,
 )
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch.state_fit import (
+    KIND_KEY,
+    NAMES_KEY,
+    Shapes,
+    check_optimizer,
+    shapes_of,
+    state_of_parts,
+)
 
 
 def write_flat_parts(
@@ -120,6 +127,7 @@ class FlatParts:
         entries |= masters
         entries |= {name: masters[first] for name, first in tied.items() if first in masters}
         state_dict[NAMES_KEY] = names
+        state_dict[KIND_KEY] = shards[0].get("optimizer", "")
         if "loss_scaler" in shards[0]:
             state_dict["loss_scaler"] = shards[0]["loss_scaler"]
         return entries, state_dict
@@ -138,17 +146,22 @@ def read_flat_parts(
 
     Raises SMPCheckpointError for parts that are missing or of another model.
     """
+    where = str(saved.folder)
     shards = parts.shards(ranks.tp_rank())
-    entries, _, elsewhere = parts.entries(ranks.tp_rank())
-    if shard_plan() is None:
-        return lambda: _load_plain(model, optimizer, entries, shards, strict)
+    entries, tied, elsewhere = parts.entries(ranks.tp_rank())
+    shapes = _shapes(entries, shards, tied if elsewhere else {})
+    model.check_entries(shapes, where, strict)
     shards_of_plain: list[dict[str, Any]] = []
-    if not shards and optimizer is not None:
+    if shards and optimizer is not None:
+        check_optimizer(state_of_parts(shards), optimizer.described(), where)
+    elif optimizer is not None:
         shards_of_plain = [saved.read(name) for name in saved.files("optimizer")]
+        optimizer.check_plain(merged_states(shards_of_plain), where, shapes=shapes)
+    if shard_plan() is None:
+        return lambda: _load_plain(model, optimizer, entries, shards, where, strict)
 
     def take() -> None:
         assert model.sharded is not None
-        where = str(saved.folder)
         if shards and optimizer is not None:
             optimizer.restore_parts(shards, where)
         elif shards:
@@ -157,10 +170,18 @@ def read_flat_parts(
             optimizer.load_parts(shards_of_plain, saved.folder)
 
     def load() -> None:
-        model.load_slices(entries, strict and not elsewhere)
+        model.load_slices(entries, strict and not elsewhere, where)
         model.when_partitioned(take)
 
     return load
+
+
+def _shapes(entries: Mapping[str, Any], shards: Sequence[Part], tied: Mapping[str, str]) -> Shapes:
+    """Of all entries that files of the model and shards have together."""
+    shapes = shapes_of(entries)
+    for part in shards:
+        shapes |= {name: tuple(entry["shape"]) for name, entry in part["parameters"].items()}
+    return {**shapes, **{name: shapes[first] for name, first in tied.items() if first in shapes}}
 
 
 def _load_plain(
@@ -168,12 +189,13 @@ def _load_plain(
     optimizer: DistributedOptimizer | None,
     entries: dict[str, Any],
     shards: list[dict[str, Any]],
+    where: str,
     strict: bool,
 ) -> None:
     names = [] if optimizer is None else optimizer.parameter_names()
     masters, state_dict = plain_of_parts(shards, names)
     put_values(model, entries, masters)
-    model.load_slices(entries, strict)
+    model.load_slices(entries, strict, where)
     if optimizer is not None:
         optimizer.load_slices(state_dict)
 

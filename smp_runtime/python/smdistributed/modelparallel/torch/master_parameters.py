@@ -20,7 +20,6 @@ from torch import nn
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import (
-    SMPCheckpointError,
     SMPUnsupportedError,
     SMPValidationError,
 )
@@ -201,19 +200,8 @@ class MasterParameters:
             )
         ]
 
-    def take_settings(self, saved: list[dict[str, Any]], where: str) -> None:
-        """Raises SMPCheckpointError, naming the first that differs, for other parameters."""
-        own = self.settings_of_groups()
-        sizes = [[len(group["names"]) for group in groups] for groups in (saved, own)]
-        names = [[name for group in groups for name in group["names"]] for groups in (saved, own)]
-        if sizes[0] != sizes[1] or names[0] != names[1]:
-            pairs = zip(names[0], names[1], strict=False)
-            first = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
-            raise SMPCheckpointError(
-                f"the optimizer state in {where} is of other parameters: groups of {sizes[0]}, "
-                f"here of {sizes[1]}; the first difference is {first[0] or 'none'} there and "
-                f"{first[1] or 'none'} here"
-            )
+    def take_settings(self, saved: list[dict[str, Any]]) -> None:
+        """Of groups of the same parameters; drops the optimizer's state."""
         for group, settings in zip(self.optimizer.param_groups, saved, strict=True):
             group.update({key: value for key, value in settings.items() if key != "names"})
         self.optimizer.state.clear()

@@ -252,24 +252,27 @@ class DistributedModel(ModelStates):
         else:
             self._early_restores.append(act)
 
-    def takes_partition(self, text: str) -> bool:
+    def takes_partition(self, text: str, where: str) -> bool:
         """Whether the modules are, or from the first step on will be, where ``text`` says.
 
-        ``text`` is a saved decision; empty, or of another number of partitions, it is not taken.
-        Raises SMPCheckpointError if it is another model's.
+        ``text`` is a saved decision; empty, of another number of partitions or of other modules, it
+        is not taken. Raises SMPCheckpointError, naming the file ``where``, if it is none.
         """
         if not text:
             return False
         try:
-            saved = _runtime.Assignment.from_json(text, "partition.json of the checkpoint")
-            if saved.partitions != ranks.pp_size():
-                return False
-            if self._ownership is not None:
-                return self._assignment == saved
-            tree = module_tree(self.get_module(), Trace(), partition_of)
-            saved.check_fits(tree, ranks.pp_size())
+            saved = _runtime.Assignment.from_json(text, where)
         except SMPConfigError as error:
-            raise SMPCheckpointError(f"the checkpoint is of another model: {error}") from error
+            raise SMPCheckpointError(str(error)) from error
+        if saved.partitions != ranks.pp_size():
+            return False
+        if self._ownership is not None:
+            return self._assignment == saved
+        tree = module_tree(self.get_module(), Trace(), partition_of)
+        try:
+            saved.check_fits(tree, ranks.pp_size())
+        except SMPConfigError:  # what of it is another model's, its parameters tell
+            return False
         self._assignment = saved
         info(saved.log_line(tree))
         return True

@@ -13,11 +13,11 @@ import torch.distributed as dist
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.delayed_parameters import has_delayed
-from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model_views import ModelViews
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY, merged_entries
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch.state_fit import Shapes, check_model, shapes_of
 from smdistributed.modelparallel.torch.tensor_registry import Registration, Translation
 from smdistributed.modelparallel.torch.tensor_replacement import registrations_with
 from smdistributed.modelparallel.torch.tensor_states import (
@@ -26,6 +26,7 @@ from smdistributed.modelparallel.torch.tensor_states import (
     sliced_entries,
     to_plain,
     whole_entries,
+    whole_shapes,
 )
 
 
@@ -165,23 +166,60 @@ class ModelStates(ModelViews):
         or those of the model before modules were replaced, as of a pretrained one.
         Raises SMPCheckpointError for entries that are missing or too many.
         """
+        return self.load_entries(state_dict, "the state dict", strict, same_partition_load)
+
+    def load_entries(
+        self,
+        state_dict: Mapping[str, Any],
+        where: str,
+        strict: bool = True,
+        same_partition_load: bool = False,
+    ) -> Any:
+        """The same of what lies at ``where``, with which errors begin."""
         entries = merged_entries([state_dict])
         partial = bool(state_dict.get(PARTIAL_KEY, False))
         if partial and ranks.pp_size() > 1 and not same_partition_load:
             entries = merged_entries(comm.allgather(to_cpu(entries), comm.CommGroup.PP_GROUP))
         module = self.get_module()
-        if not partial:
+        if partial:
+            self.check_entries(shapes_of(entries), where, strict, only_local=same_partition_load)
+        else:
             entries = from_plain(entries, module.state_dict(), self._replaced)
+            self.check_entries(shapes_of(entries), where, strict, whole=True)
             entries = sliced_entries(entries, axes_of(module))
-        return self._take(entries, strict, only_local=partial and same_partition_load)
+        return self._take(entries)
 
-    def load_slices(self, entries: Mapping[str, Any], strict: bool) -> None:
+    def load_slices(
+        self, entries: Mapping[str, Any], strict: bool, where: str = "the state dict"
+    ) -> None:
         """Loads the entries of all partitions, of distributed modules this rank's slices."""
-        self._take(dict(entries), strict, only_local=False)
+        self.check_entries(shapes_of(entries), where, strict)
+        self._take(dict(entries))
 
-    def _take(self, entries: dict[str, Any], strict: bool, *, only_local: bool) -> Any:
-        if strict:
-            self._check_entries(entries, only_local=only_local)
+    def check_entries(
+        self,
+        saved: Shapes,
+        where: str,
+        strict: bool,
+        *,
+        only_local: bool = False,
+        whole: bool = False,
+    ) -> None:
+        """Raises SMPCheckpointError, naming ``where`` and the first that differs, unless entries of
+        the shapes ``saved`` can be loaded: with ``strict`` those of this partition, or of all. They
+        are slices of distributed modules, or ``whole``.
+        """
+        module = self.get_module()
+        entries = self._local_entries() if only_local else module.state_dict()
+        own, ownership = shapes_of(entries), self._ownership
+        if ownership is not None:  # those elsewhere hold one element here
+            own = {key: shape if ownership.is_local_entry(module, key) else None
+                   for key, shape in own.items()}  # fmt: skip
+        if whole:
+            own = whole_shapes(own, axes_of(module))
+        check_model(saved, own, where, strict)
+
+    def _take(self, entries: dict[str, Any]) -> Any:
         module = self.get_module()
         if self._ownership is None and has_delayed(module):
             self._early_loads.append(entries)  # for when there is memory to load into
@@ -204,12 +242,6 @@ class ModelStates(ModelViews):
         assert self.sharded is not None
         module = self.get_module()
         parameters = dict(module.named_parameters(remove_duplicate=False))
-        for key, value in entries.items():
-            if key in parameters and tuple(value.shape) != tuple(parameters[key].shape):
-                raise SMPCheckpointError(
-                    f"the state dict is of another model: {key} has shape {tuple(value.shape)} "
-                    f"there and {tuple(parameters[key].shape)} here"
-                )
         numbers = {self.sharded.names[n]: n for n in self.sharded.number_of.values()}
         first_name = {p: name for name, p in module.named_parameters()}
         values = {first_name[parameters[key]]: value for key, value in entries.items()
@@ -217,16 +249,6 @@ class ModelStates(ModelViews):
         self.sharded.assign(values)
         rest = {key: value for key, value in entries.items() if key not in parameters}
         return module.load_state_dict(rest, strict=False)
-
-    def _check_entries(self, entries: Mapping[str, Any], *, only_local: bool) -> None:
-        wanted = set(self._local_entries() if only_local else self.get_module().state_dict())
-        missing, foreign = sorted(wanted - set(entries)), sorted(set(entries) - wanted)
-        if missing or foreign:
-            raise SMPCheckpointError(
-                f"the state dict does not fit the model: missing {missing[:8] or 'nothing'}, "
-                f"unknown {foreign[:8] or 'nothing'} ({len(missing)} and {len(foreign)} in all); "
-                "load with strict=False to take what fits"
-            )
 
 
 def to_cpu(entries: Mapping[str, Any]) -> dict[str, Any]:

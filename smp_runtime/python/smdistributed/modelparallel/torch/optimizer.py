@@ -14,7 +14,6 @@ import torch.distributed as dist
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import (
-    SMPCheckpointError,
     SMPUnsupportedError,
     SMPValidationError,
 )
@@ -28,9 +27,9 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import (
     slice_of,
     whole_of,
 )
-from smdistributed.modelparallel.torch.resliced_parts import NAMES_KEY
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY
 from smdistributed.modelparallel.torch.shard_states import (
+    check_same_model,
     is_shared,
     only,
     part_of_plain,
@@ -38,7 +37,18 @@ from smdistributed.modelparallel.torch.shard_states import (
     plain_of_parts,
     restore,
 )
+from smdistributed.modelparallel.torch.state_fit import (
+    KIND_KEY,
+    NAMES_KEY,
+    OptimizerState,
+    Shapes,
+    check_is_state,
+    check_optimizer,
+    state_of_parts,
+    state_of_plain,
+)
 from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.tensor_states import whole_shapes
 
 _MASTERS_KEY = "_smp_masters"
 
@@ -310,16 +320,21 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """Loads a full or partial state dict.
 
         Partial ones of another partition of the model are gathered first, over the pipeline group.
-        Where state is sharded all ranks call it.
+        Where state is sharded all ranks call it. Raises SMPCheckpointError for what is no state of
+        an optimizer, or that of another class or over other parameters.
         """
+        where = "the state dict"
         if self._masters is not None:
-            self._load_flat(state_dict)
+            self._load_flat(state_dict, where)
             return
-        state_dict = {k: v for k, v in state_dict.items() if k != _MASTERS_KEY}
-        given = {k: v for k, v in state_dict.items() if k not in (PARTIAL_KEY, NAMES_KEY)}
-        if state_dict.get(PARTIAL_KEY, False) and ranks.pp_size() > 1:
+        check_is_state(state_dict, where)
+        partial = bool(state_dict.get(PARTIAL_KEY, False))
+        given = {k: v for k, v in state_dict.items() if k not in (_MASTERS_KEY, PARTIAL_KEY)}
+        if partial and ranks.pp_size() > 1:
             given = merged_states(comm.allgather(given, comm.CommGroup.PP_GROUP))
-        elif not state_dict.get(PARTIAL_KEY, False):
+        self.check_plain(given, where, whole=not partial)
+        given = {k: v for k, v in given.items() if k not in (NAMES_KEY, KIND_KEY)}
+        if not partial:
             given = self._resized(given, self._parameters(), slice_of)
         self.load_slices(given)
 
@@ -359,12 +374,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """What this rank owns of masters and state; see shard_states."""
         assert state.model is not None and state.model.sharded is not None
         part = part_of_rank(state.model.sharded, self._masters)
-        return {**part, "loss_scaler": list(self._precision.scaler.state())}
+        scaler = list(self._precision.scaler.state())
+        return {**part, "loss_scaler": scaler, "optimizer": self.kind}
 
     def restore_parts(self, parts: Sequence[Mapping[str, Any]], where: str) -> None:
         """Masters, state and loss scale from the parts of any job. Collective."""
         assert state.model is not None and state.model.sharded is not None
-        restore(state.model.sharded, self._masters, [dict(part) for part in parts], where)
+        own_parts = [dict(part) for part in parts]
+        check_same_model(state.model.sharded, self._masters, own_parts, where)
+        check_optimizer(state_of_parts(own_parts), self.described(), where)
+        restore(state.model.sharded, self._masters, own_parts, where)
         self.restore_loss_scale(parts[0].get("loss_scaler"))
 
     def restore_loss_scale(self, saved: Sequence[Any] | None) -> None:
@@ -398,15 +417,16 @@ class DistributedOptimizer(torch.optim.Optimizer):
         whole[_MASTERS_KEY] = {numbers[k]: v for k, v in masters.items() if k in numbers}
         return self._resized(whole, self._original_parameters(), whole_of)
 
-    def _load_flat(self, state_dict: Mapping[str, Any]) -> None:
+    def _load_flat(self, state_dict: Mapping[str, Any], where: str) -> None:
         if "parameters" in state_dict:
-            self.restore_parts([state_dict], "the state dict")
+            self.restore_parts([state_dict], where)
             return
-        if isinstance(state_dict["state"], list):
-            self.restore_parts(state_dict["state"], "the state dict")
+        if isinstance(state_dict.get("state"), list):
+            self.restore_parts(state_dict["state"], where)
             return
+        self.check_plain(state_dict, where, whole=True)
         own = self._resized(dict(state_dict), self._original_parameters(), slice_of)
-        self.restore_parts([self.plain_part(own)], "the state dict")
+        self.restore_parts([self.plain_part(own)], where)
 
     def plain_part(self, saved: Mapping[str, Any]) -> dict[str, Any]:
         """A part of what an optimizer over whole parameters saved."""
@@ -415,46 +435,78 @@ class DistributedOptimizer(torch.optim.Optimizer):
         assert sharded is not None
         own = [name for group in self._masters.settings_of_groups() for name in group["names"]]
         names = list(saved.get(NAMES_KEY, own))
-        if len(names) != len(own):
-            raise SMPCheckpointError(
-                f"the optimizer state is of {len(names)} parameters, here are {len(own)}"
-            )
         shapes = dict(zip(sharded.names, sharded.shapes, strict=True))
         part = part_of_plain(saved, names, shapes)
         for number, master in saved.get(_MASTERS_KEY, {}).items():
             part["parameters"][names[number]]["master"] = master.reshape(-1)
-        return part
+        return {**part, "optimizer": saved.get(KIND_KEY, "")}
 
     def part_for_checkpoint(self) -> dict[str, Any]:
-        """``local_state_dict`` and the names of the parameters, so that they are found again."""
-        return {**self.local_state_dict(), NAMES_KEY: self.parameter_names()}
+        """``local_state_dict``, and the names of the parameters and the optimizer's class, so that
+        another job can tell whether they are its own."""
+        names = self.parameter_names()
+        return {**self.local_state_dict(), NAMES_KEY: names, KIND_KEY: self.kind}
 
     def load_parts(self, parts: Sequence[Mapping[str, Any]], folder: Path) -> None:
         """Loads what all partitions of a checkpoint saved, whatever their number. Where state is
         sharded all ranks call it.
 
-        Raises SMPCheckpointError if they are of an optimizer over other parameters.
+        Raises SMPCheckpointError if they are of another optimizer, or one over other parameters.
         """
         saved = merged_states(parts)
+        self.check_plain(saved, str(folder))
         if self._masters is not None:
             part = self.plain_part(saved)
             if "loss_scaler" in saved:
                 part["loss_scaler"] = saved["loss_scaler"]
             self.restore_parts([part], str(folder))
             return
-        names, own = list(saved.pop(NAMES_KEY, self.parameter_names())), self.parameter_names()
-        sizes = [[len(group["params"]) for group in groups] for groups in
-                 (saved["param_groups"], self.param_groups)]  # fmt: skip
-        if names != own or sizes[0] != sizes[1]:
-            place = next((i for i, (a, b) in enumerate(zip(names, own, strict=False)) if a != b), 0)
-            raise SMPCheckpointError(
-                f"the optimizer state in {folder} is of other parameters: {len(names)} in groups "
-                f"of {sizes[0]}, here {len(own)} in groups of {sizes[1]}; number {place} is "
-                f"{names[place] if place < len(names) else 'absent'} there and "
-                f"{own[place] if place < len(own) else 'absent'} here"
-            )
         saved = {k: v for k, v in saved.items() if k in ("state", "param_groups")}
         self.load_slices(saved)
+
+    # --- Whether state is this optimizer's; see state_fit ---
+
+    @property
+    def kind(self) -> str:
+        """The name of the wrapped optimizer's class."""
+        return type(self.optimizer).__name__
+
+    def described(self, whole: bool = False) -> OptimizerState:
+        """What can be compared of the wrapped optimizer; shapes of slices, or of whole values."""
+        names, parameters = self.parameter_names(), self.given_parameters()
+        model = state.model
+        local = set(parameters)
+        if model is not None and model.partitioned:  # others hold one element here
+            local &= set(model.local_parameters())
+        shapes: Shapes = {name: tuple(parameter.shape)
+                          for name, parameter in zip(names, parameters, strict=True)
+                          if name and parameter in local}  # fmt: skip
+        if whole:
+            axes = {name: distribution_axis(p) for name, p in zip(names, parameters, strict=True)}
+            cut = {name: axis for name, axis in axes.items() if axis is not None}
+            shapes = whole_shapes(shapes, cut)
+        return OptimizerState(
+            kind=self.kind,
+            groups=[[names[number] for number in group] for group in self.groups_by_number()],
+            settings=[self.optimizer.defaults.keys()],
+            fields={key for held in self.optimizer.state.values() for key in held},
+            shapes=shapes,
+        )
+
+    def check_plain(
+        self,
+        saved: Mapping[str, Any],
+        where: str,
+        *,
+        whole: bool = False,
+        shapes: Shapes | None = None,
+    ) -> None:
+        """Raises SMPCheckpointError unless this optimizer can go on from ``saved``: the state of
+        one over whole parameters or, without ``whole``, this rank's slices of them. ``shapes`` are
+        those of its parameters, as far as known.
+        """
+        own = self.described(whole)
+        check_optimizer(state_of_plain(saved, own, where, shapes), own, where)
 
     def groups_by_number(self) -> list[list[int]]:
         """The numbers of the parameters in each group."""

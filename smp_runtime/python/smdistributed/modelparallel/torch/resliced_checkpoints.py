@@ -11,6 +11,7 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import slice_of
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 from smdistributed.modelparallel.torch.resliced_parts import joined_entries, joined_optimizer
 from smdistributed.modelparallel.torch.saved_parts import PartialCheckpoint
+from smdistributed.modelparallel.torch.state_fit import check_kind, shapes_of, state_of_plain
 from smdistributed.modelparallel.torch.tensor_states import axes_of
 
 
@@ -32,9 +33,14 @@ def read_resliced_parts(
     entries = dict(model.renamed(joined_entries(models, slices), saved.tp))
     if flat.is_flat:
         put_values(model, entries, dict(entries))
+    where = str(saved.folder)
+    model.check_entries(shapes_of(entries), where, strict, whole=True)
     whole = None
     if optimizer is not None:
         own_axes = axes_of(model.get_module())
+        state = of_ranks[0][1]
+        own = optimizer.described()
+        check_kind(state_of_plain(state, own, where), own, where)
         whole = joined_optimizer(
             [state for _, state in of_ranks],
             slices,
@@ -43,12 +49,13 @@ def read_resliced_parts(
             optimizer.parameter_names(),
             optimizer.groups_by_number(),
             lambda name, value: slice_of(value, own_axes.get(name)),
+            where,
         )
         if "loss_scaler" in of_ranks[0][1]:
             whole["loss_scaler"] = of_ranks[0][1]["loss_scaler"]
 
     def load() -> None:
-        model.load_state_dict(entries, strict)
+        model.load_entries(entries, where, strict)
         if optimizer is not None and whole is not None:
             model.when_partitioned(lambda: optimizer.load_parts([whole], saved.folder))
 

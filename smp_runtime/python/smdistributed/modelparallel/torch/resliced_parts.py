@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.state_fit import KIND_KEY, NAMES_KEY
 
-#: In a checkpoint's file: the parameters' names, by their numbers in the optimizer.
-NAMES_KEY = "_smp_parameter_names"
 Axes = Mapping[str, int]
 Rename = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -63,6 +62,7 @@ def joined_optimizer(
     own_names: Sequence[str],
     own_groups: Sequence[Sequence[int]],
     cut: Callable[[str, torch.Tensor], torch.Tensor],
+    where: str,
 ) -> dict[str, Any]:
     """One optimizer state for this job from those of all tensor ranks of a checkpoint.
 
@@ -74,17 +74,27 @@ def joined_optimizer(
         axes, shapes: of the checkpoint's entries, by name; shapes of slices.
         rename: whole values under the names of this job.
         own_names, own_groups: of this job's parameters, by number, and the numbers in each group.
+        where: the checkpoint, for errors.
     """
     names = list(parts[0][NAMES_KEY])
     if any(list(part[NAMES_KEY]) != names for part in parts):
         raise SMPCheckpointError(
-            "tensor ranks of the checkpoint have optimizers of other parameters"
+            f"tensor ranks of the checkpoint {where} have optimizers of other parameters; its "
+            "files are of several checkpoints"
         )
     groups = parts[0]["param_groups"]
     if len(groups) != len(own_groups):
         raise SMPCheckpointError(
-            f"the optimizer state has {len(groups)} groups of parameters, here are "
-            f"{len(own_groups)}; with another tensor_parallel_degree they have to be as many"
+            f"the optimizer state in {where} has {len(groups)} groups of parameters, here are "
+            f"{len(own_groups)}; make the optimizer with as many groups as in the job that saved, "
+            "or give load_optimizer=False"
+        )
+    foreign = [name for name in names if name not in shapes]
+    if foreign:
+        raise SMPCheckpointError(
+            f"the optimizer state in {where} has parameter {foreign[0] or 'without a name'}, which "
+            "the model beside it does not have, and this job has another tensor_parallel_degree; "
+            "go on with the same degree, or give load_optimizer=False"
         )
     moments, others = _fields(parts, names, axes, shapes)
     numbers = {name: number for number, name in enumerate(own_names) if name}
@@ -102,6 +112,7 @@ def joined_optimizer(
             {**group, "params": list(own)} for group, own in zip(groups, own_groups, strict=True)
         ],
         NAMES_KEY: list(own_names),
+        KIND_KEY: parts[0].get(KIND_KEY, ""),
     }
 
 

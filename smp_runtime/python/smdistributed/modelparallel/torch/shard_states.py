@@ -17,6 +17,7 @@ import torch
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch.state_fit import Shapes, check_model
 
 Part = dict[str, Any]
 
@@ -187,33 +188,36 @@ class SavedParts:
         return values
 
 
+def check_same_model(
+    sharded: ShardedModel, masters: MasterParameters | None, parts: Sequence[Part], where: str
+) -> None:
+    """Raises SMPCheckpointError, naming the first parameter that differs, if ``parts`` are another
+    model's."""
+    saved = SavedParts(parts)
+    numbers = [number for number, p in enumerate(sharded.parameters) if p.requires_grad]
+    if len(parts) == 1 and is_shared(parts[0]):  # this rank's own
+        numbers = [piece.parameter for piece in sharded.store.pieces()]
+    if masters is not None and all(part.get("of_optimizer", False) for part in parts):
+        numbers = [number for number in numbers if masters.steps(number)]
+    own: Shapes = {sharded.names[number]: sharded.shapes[number] for number in numbers}
+    there: Shapes = {name: saved.shape_of(name) for name in saved.names if name in own}
+    check_model(there, own, where, strict=True)
+
+
 def restore(
     sharded: ShardedModel, masters: MasterParameters | None, parts: Sequence[Part], where: str
 ) -> None:
     """Takes masters and, with ``masters``, the optimizer's state from ``parts``. Collective.
 
-    Raises SMPCheckpointError, naming the first parameter that differs, if they are another model's
-    or another optimizer's.
+    Raises SMPCheckpointError, naming the first parameter that differs, if they are another model's;
+    whether they are this optimizer's is the caller's to check.
     """
+    check_same_model(sharded, masters, parts, where)
     saved = SavedParts(parts)
-    pieces = sharded.store.pieces()
-    numbers = [number for number, p in enumerate(sharded.parameters) if p.requires_grad]
-    if len(parts) == 1 and is_shared(parts[0]):  # this rank's own
-        numbers = [piece.parameter for piece in pieces]
-    if masters is not None and all(part.get("of_optimizer", False) for part in parts):
-        numbers = [number for number in numbers if masters.steps(number)]
-    for number in numbers:
-        name, shape = sharded.names[number], sharded.shapes[number]
-        if name not in saved or saved.shape_of(name) != shape:
-            there = f"has shape {saved.shape_of(name)}" if name in saved else "is absent"
-            raise SMPCheckpointError(
-                f"{where} is of another model: parameter {name} {there} there and has shape "
-                f"{shape} here"
-            )
     if masters is not None:
-        masters.take_settings(parts[0]["param_groups"], where)
+        masters.take_settings(parts[0]["param_groups"])
     flats = sharded.store.masters()
-    for piece in pieces:
+    for piece in sharded.store.pieces():
         name = sharded.names[piece.parameter]
         if name not in saved:
             continue  # the optimizer does not step it

@@ -15,6 +15,7 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import (
     slice_of,
     whole_of,
 )
+from smdistributed.modelparallel.torch.ranks import tp_size
 from smdistributed.modelparallel.torch.tensor_registry import Registration, Translation
 
 
@@ -32,6 +33,21 @@ def whole_entries(entries: Mapping[str, Any], axes: Mapping[str, int]) -> Ordere
         (key, whole_of(value.detach(), axes[key]) if key in axes else value)
         for key, value in entries.items()
     )
+
+
+def whole_shapes(
+    shapes: Mapping[str, tuple[int, ...] | None], axes: Mapping[str, int]
+) -> dict[str, tuple[int, ...] | None]:
+    """Of the whole values whose slices have these."""
+
+    def whole(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        return tuple(size * tp_size() if dim == axis % len(shape) else size
+                     for dim, size in enumerate(shape))  # fmt: skip
+
+    return {
+        key: shape if shape is None or key not in axes else whole(shape, axes[key])
+        for key, shape in shapes.items()
+    }
 
 
 def sliced_entries(entries: Mapping[str, Any], axes: Mapping[str, int]) -> dict[str, Any]:
