@@ -61,14 +61,7 @@ void bind_topology(py::module_& module) {
              "Which features go together, as the documentation's table.");
   module.def("parameters_as_markdown", &topology::parameters_as_markdown,
              "All settings, as the documentation's table.");
-  module.def("parameter_names", [] {
-    std::vector<std::string> names;
-    for (const topology::Parameter& parameter : topology::parameter_table()) {
-      names.emplace_back(parameter.name);
-      if (!parameter.alias.empty()) names.emplace_back(parameter.alias);
-    }
-    return names;
-  });
+  module.def("parameter_names", &topology::parameter_names);
 
   py::enum_<Group>(module, "Group")
       .value("WORLD", Group::kWorld)

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/near_names.h"
 #include "smp_runtime/topology/parallel_rules.h"
 #include "smp_runtime/topology/parameter_table.h"
 
@@ -19,7 +20,8 @@ namespace {
 using Given = std::map<const Parameter*, Setting>;
 
 [[noreturn]] void refuse_unknown(const std::string& name, const std::string& where) {
-  const auto near = near_names(name);
+  const auto known = parameter_names();
+  const auto near = near_names(name, known);
   throw ConfigError("{}: unknown key \"{}\"; {}", where, name,
                     near.empty() ? "smp_runtime/topology/parameters.md lists the known ones"
                                  : fmt::format("did you mean {}?", fmt::join(near, " or ")));

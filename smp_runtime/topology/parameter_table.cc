@@ -3,10 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
-#include <utility>
-
-#include <fmt/ranges.h>
 
 namespace smp::topology {
 namespace {
@@ -198,22 +194,6 @@ const std::array kTable{
               .no_effect = "it changes speed only, and is not used"},
 };
 
-// Edits (insert, delete, replace) that turn one text into the other.
-size_t edit_distance(std::string_view left, std::string_view right) {
-  std::vector<size_t> row(right.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < left.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < right.size(); ++j) {
-      const size_t replaced = diagonal + (left[i] == right[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::span<const Parameter> parameter_table() { return kTable; }
@@ -225,24 +205,11 @@ const Parameter* find_parameter(std::string_view name) {
   return found == kTable.end() ? nullptr : &*found;
 }
 
-std::vector<std::string_view> near_names(std::string_view name) {
-  std::vector<std::pair<size_t, std::string_view>> candidates;
-  const auto consider = [&](std::string_view known) {
-    if (known.empty()) return;
-    const size_t edits = edit_distance(name, known);
-    const bool part = name.size() >= 3 && known.find(name) != std::string_view::npos;
-    if (edits <= std::max<size_t>(2, known.size() / 3) || part)
-      candidates.emplace_back(edits, known);
-  };
-  for (const Parameter& parameter : kTable) {
-    consider(parameter.name);
-    consider(parameter.alias);
-  }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+std::vector<std::string_view> parameter_names() {
   std::vector<std::string_view> names;
-  for (const auto& [edits, known] : candidates) {
-    if (names.size() < 3) names.push_back(known);
+  for (const Parameter& parameter : kTable) {
+    names.push_back(parameter.name);
+    if (!parameter.alias.empty()) names.push_back(parameter.alias);
   }
   return names;
 }

@@ -42,8 +42,8 @@ std::string parameters_as_markdown();
 /// The parameter with this name or alias, or null.
 const Parameter* find_parameter(std::string_view name);
 
-/// Names and aliases close to `name`, best first, at most three: for "did you mean".
-std::vector<std::string_view> near_names(std::string_view name);
+/// All names and aliases, in the order of the table.
+std::vector<std::string_view> parameter_names();
 
 /// What a legal value looks like: "an integer >= 1", "one of interleaved, simple".
 std::string expectation(const Parameter& parameter);
