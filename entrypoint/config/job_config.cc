@@ -2,9 +2,6 @@
 #include "entrypoint/config/job_config.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <charconv>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +13,7 @@
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
 
 namespace entrypoint {
 namespace {
@@ -40,29 +38,14 @@ std::string relative_to_code(std::string entry_point, const opt_ml::Layout& layo
 }
 
 int parse_log_level(const std::string& text, std::vector<std::string>& warnings) {
-  constexpr int kInfo = 20;
-  constexpr std::array<std::pair<std::string_view, int>, 8> kNames = {{{"DEBUG", 10},
-                                                                       {"INFO", kInfo},
-                                                                       {"WARNING", 30},
-                                                                       {"WARN", 30},
-                                                                       {"ERROR", 40},
-                                                                       {"CRITICAL", 50},
-                                                                       {"FATAL", 50},
-                                                                       {"NOTSET", 0}}};
-  if (text.empty()) return kInfo;
-  int level = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, level);
-  if (error == std::errc() && rest == end) return level;
-  std::string name = text;
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
-  for (const auto& [known, value] : kNames) {
-    if (name == known) return value;
+  constexpr auto kDefault = smp::log::Level::kInfo;
+  const auto level = text.empty() ? kDefault : smp::log::parse_level(text);
+  if (!level) {
+    warnings.push_back(fmt::format(
+        "log level \"{}\" is neither a number nor DEBUG, INFO, WARNING or ERROR; INFO is used",
+        text));
   }
-  warnings.push_back(fmt::format(
-      "log level \"{}\" is neither a number nor DEBUG, INFO, WARNING or ERROR; INFO is used",
-      text));
-  return kInfo;
+  return static_cast<int>(level.value_or(kDefault));
 }
 
 /// The hyperparameter, else the variable that image tests set by hand; null when there is neither.
@@ -140,6 +123,7 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
   job.hyperparameters = std::move(files.hyperparameters);
   job.environment = std::move(environment);
   job.knobs = read_knobs(job.environment);
+  job.warnings = describe_unknown_knobs(job.environment);
 
   job.entry_point = relative_to_code(first_of(value_or(job.environment, "SAGEMAKER_PROGRAM"),
                                               reserved_text(job, "sagemaker_program")),

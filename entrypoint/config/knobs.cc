@@ -10,6 +10,7 @@
 
 #include "opt_ml_layout/hyperparameters.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/near_names.h"
 
 namespace entrypoint {
 namespace {
@@ -45,7 +46,7 @@ void parse(const Setting& setting, std::string& value) { value = setting.text; }
 
 void parse(const Setting& setting, bool& value) {
   const auto on = opt_ml::parse_switch(setting.text);
-  if (!on) setting.fail("1 or 0");
+  if (!on) setting.fail("1, on, true or yes, or 0, off, false or no");
   value = *on;
 }
 
@@ -105,6 +106,17 @@ Knobs read_knobs(const EnvironmentMap& environment) {
   ENTRYPOINT_KNOBS(KNOB_READ)
 #undef KNOB_READ
   return knobs;
+}
+
+std::vector<std::string> describe_unknown_knobs(const EnvironmentMap& environment) {
+  constexpr std::string_view kPrefix = "SM_LAUNCH_";
+  std::vector<std::string_view> given;
+  for (const auto& [name, value] : environment) given.push_back(name);
+  std::vector<std::string_view> known;
+  for (const KnobRow& row : kRows) {
+    if (row.variable.starts_with(kPrefix)) known.push_back(row.variable);
+  }
+  return smp::describe_unknown_variables(given, kPrefix, known);
 }
 
 }  // namespace entrypoint

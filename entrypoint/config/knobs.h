@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "entrypoint/config/process_environment.h"
 
@@ -71,5 +72,8 @@ std::span<const KnobRow> knob_table();
 /// Values of the environment, defaults elsewhere; an empty variable counts as unset. Throws
 /// ConfigError that names the variable, what it holds and what may stand there.
 Knobs read_knobs(const EnvironmentMap& environment);
+
+/// One sentence for each SM_LAUNCH_ variable that is not in the table, with the nearest that is.
+std::vector<std::string> describe_unknown_knobs(const EnvironmentMap& environment);
 
 }  // namespace entrypoint

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/core/log.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cctype>
+#include <charconv>
 #include <ctime>
 #include <utility>
 
@@ -50,6 +53,28 @@ std::string timestamp() {
 }
 
 }  // namespace
+
+std::optional<Level> parse_level(std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, int>, 8> kNames = {{{"DEBUG", 10},
+                                                                       {"INFO", 20},
+                                                                       {"WARNING", 30},
+                                                                       {"WARN", 30},
+                                                                       {"ERROR", 40},
+                                                                       {"CRITICAL", 50},
+                                                                       {"FATAL", 50},
+                                                                       {"NOTSET", 0}}};
+  int number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && rest == text.data() + text.size()) {
+    return number < 0 ? std::nullopt : std::optional(static_cast<Level>(number));
+  }
+  std::string name(text);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+  for (const auto& [known, value] : kNames) {
+    if (name == known) return static_cast<Level>(value);
+  }
+  return std::nullopt;
+}
 
 void configure(std::string name, Level threshold, std::string prefix) {
   settings() = Settings{.name = std::move(name), .prefix = std::move(prefix)};

@@ -2,6 +2,7 @@
 // One line per event on stderr: `2026-11-21 01:55:15,423 NAME LEVEL message`.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,9 @@ namespace smp::log {
 
 /// Values are those of Python's logging module, which `SM_LOG_LEVEL` carries.
 enum class Level { kDebug = 10, kInfo = 20, kWarning = 30, kError = 40 };
+
+/// A level by its number (at least 0) or its name in Python, in any case; nothing for other texts.
+std::optional<Level> parse_level(std::string_view text);
 
 /// Who speaks (padded to 12) and from which level on. Call once, before other threads start.
 /// `prefix` is put before each message, e.g. "[rank 3, algo-2] ".

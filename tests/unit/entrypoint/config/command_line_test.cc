@@ -148,9 +148,19 @@ TEST(Knobs, ValuesAreChecked) {
                 read_knobs({{"SM_LAUNCH_EFA", "maybe"}});
               }),
               HasSubstr("SM_LAUNCH_EFA=\"maybe\": expected auto or on or off"));
+  EXPECT_THAT(message_of([] {
+                read_knobs({{"SM_LAUNCH_MERGE", "of"}});
+              }),
+              HasSubstr("SM_LAUNCH_MERGE=\"of\": expected 1, on, true or yes, or 0, off"));
   EXPECT_THROW(read_knobs({{"SM_LAUNCH_STOP_SECONDS", "-1"}}), smp::ConfigError);
   EXPECT_THROW(read_knobs({{"SM_LAUNCH_STOP_SECONDS", "1.5"}}), smp::ConfigError);
   EXPECT_THROW(read_knobs({{"SM_LAUNCH_MERGE", "2"}}), smp::ConfigError);
+}
+
+TEST(Knobs, ThatAreNotKnownNameTheNearest) {
+  EXPECT_THAT(
+      describe_unknown_knobs({{"SM_LAUNCH_EFAA", "on"}, {"SM_LAUNCH_MERGE", "1"}, {"SMP_X", "1"}}),
+      testing::ElementsAre("SM_LAUNCH_EFAA is not known; did you mean SM_LAUNCH_EFA?"));
 }
 
 }  // namespace

@@ -57,6 +57,13 @@ TEST(JobConfig, AnUnknownLogLevelIsAWarning) {
   EXPECT_THAT(job.warnings, ElementsAre(HasSubstr("log level \"loud\"")));
 }
 
+TEST(JobConfig, AMisspelledVariableIsAWarning) {
+  const JobConfig job = a_job().with_variable("SM_LAUNCH_DRY_RUNS", "1");
+
+  EXPECT_THAT(job.warnings, ElementsAre("SM_LAUNCH_DRY_RUNS is not known; did you mean "
+                                        "SM_LAUNCH_DRY_RUN?"));
+}
+
 TEST(JobConfig, RegionIsTheHyperparameterElseTheDefaultRegion) {
   EXPECT_EQ(JobConfig(a_job().with_variable("AWS_REGION", "eu-west-1")).region, "");
   EXPECT_EQ(JobConfig(a_job().with_variable("AWS_DEFAULT_REGION", "eu-west-1")).region,
