@@ -1,40 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/dataparallel/knobs.h"
 
+#include <algorithm>
 #include <charconv>
-#include <cstdlib>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 
+#include <unistd.h>
+
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/near_names.h"
 
 namespace smp::dataparallel {
 namespace {
 
-size_t bytes_knob(const char* variable, size_t otherwise) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return otherwise;
+std::string text_of(const Variables& variables, std::string_view variable) {
+  const auto entry = variables.find(variable);
+  if (entry != variables.end() && !entry->second.empty()) return entry->second;
+  const auto row = std::ranges::find(kKnobs, variable, &KnobRow::variable);
+  return row == kKnobs.end() ? "" : std::string(row->standard);
+}
+
+size_t bytes_of(const Variables& variables, std::string_view variable) {
   constexpr size_t kMost = size_t{1} << 30;
-  const std::string_view view(text);
+  const std::string text = text_of(variables, variable);
   size_t value = 0;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (error != std::errc() || end != view.data() + view.size() || value == 0 || value > kMost) {
-    throw ConfigError("{} is \"{}\"; expected a number of bytes from 1 to {}", variable, view,
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end || value == 0 || value > kMost) {
+    throw ConfigError("{} is \"{}\"; expected a number of bytes from 1 to {}", variable, text,
                       kMost);
   }
   return value;
 }
 
-std::string text_knob(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? "" : text;
-}
-
-std::optional<collectives::GpuRoute> route_knob(const char* variable) {
-  const std::string text = text_knob(variable);
-  if (text.empty() || text == "auto") return std::nullopt;
+std::optional<collectives::GpuRoute> route_of(const Variables& variables,
+                                              std::string_view variable) {
+  const std::string text = text_of(variables, variable);
+  if (text == "auto") return std::nullopt;
   for (const auto route : {collectives::GpuRoute::kHost, collectives::GpuRoute::kNcclInside,
                            collectives::GpuRoute::kNccl}) {
     if (text == collectives::name(route)) return route;
@@ -42,10 +44,14 @@ std::optional<collectives::GpuRoute> route_knob(const char* variable) {
   throw ConfigError("{} is \"{}\"; expected auto, host, nccl-inside or nccl", variable, text);
 }
 
-/// Who judges a level is the launcher; what is no number is as if it were not there.
-log::Level level_knob(const char* variable) {
-  const int level = std::atoi(text_knob(variable).c_str());
-  return level > 0 ? static_cast<log::Level>(level) : log::Level::kInfo;
+log::Level level_of(const Variables& variables, std::string_view variable) {
+  const std::string text = text_of(variables, variable);
+  const auto level = log::parse_level(text);
+  if (!level) {
+    throw ConfigError("{} is \"{}\"; expected a number, or DEBUG, INFO, WARNING or ERROR", variable,
+                      text);
+  }
+  return *level;
 }
 
 /// What FI_PROVIDER chooses. It may also exclude ("^udp") or list several: that libfabric does.
@@ -55,21 +61,42 @@ std::string provider_of(const std::string& filter) {
 
 }  // namespace
 
-Knobs knobs_from_environment() {
-  const collectives::Tuning defaults;
-  std::string provider = text_knob("SMDDP_FABRIC_PROVIDER");
-  if (provider.empty()) provider = provider_of(text_knob("FI_PROVIDER"));
-  const std::string plugin = text_knob("NCCL_NET_PLUGIN");
-  return {
-      .tuning = {.slot_bytes = bytes_knob("SMDDP_SLOT_BYTES", defaults.slot_bytes),
-                 .wire_slot_bytes = bytes_knob("SMDDP_WIRE_SLOT_BYTES", defaults.wire_slot_bytes),
-                 .small_bytes = bytes_knob("SMDDP_SMALL_BYTES", defaults.small_bytes)},
-      .network = {.fabric = {.provider = std::move(provider)},
-                  .interface = text_knob("SMDDP_INTERFACE"),
-                  .master = text_knob("MASTER_ADDR")},
-      .gpu_route = route_knob("SMDDP_GPU_ROUTE"),
-      .nccl_has_plugin = !plugin.empty() && plugin != "none",
-      .log_level = level_knob("SM_LOG_LEVEL")};
+Variables read_variables() {
+  Variables variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t mark = text.find('=');
+    if (mark != std::string_view::npos) {
+      variables.emplace(text.substr(0, mark), text.substr(mark + 1));
+    }
+  }
+  return variables;
+}
+
+Knobs make_knobs(const Variables& variables) {
+  std::string provider = text_of(variables, "SMDDP_FABRIC_PROVIDER");
+  if (provider.empty()) provider = provider_of(text_of(variables, "FI_PROVIDER"));
+  const std::string plugin = text_of(variables, "NCCL_NET_PLUGIN");
+  return {.tuning = {.slot_bytes = bytes_of(variables, "SMDDP_SLOT_BYTES"),
+                     .wire_slot_bytes = bytes_of(variables, "SMDDP_WIRE_SLOT_BYTES"),
+                     .small_bytes = bytes_of(variables, "SMDDP_SMALL_BYTES")},
+          .network = {.fabric = {.provider = std::move(provider)},
+                      .interface = text_of(variables, "SMDDP_INTERFACE"),
+                      .master = text_of(variables, "MASTER_ADDR")},
+          .gpu_route = route_of(variables, "SMDDP_GPU_ROUTE"),
+          .nccl_has_plugin = !plugin.empty() && plugin != "none",
+          .log_level = level_of(variables, "SM_LOG_LEVEL")};
+}
+
+std::vector<std::string> describe_unknown_knobs(const Variables& variables) {
+  constexpr std::string_view kPrefix = "SMDDP_";
+  std::vector<std::string_view> given;
+  for (const auto& [name, value] : variables) given.push_back(name);
+  std::vector<std::string_view> known;
+  for (const KnobRow& row : kKnobs) {
+    if (row.variable.starts_with(kPrefix)) known.push_back(row.variable);
+  }
+  return describe_unknown_variables(given, kPrefix, known);
 }
 
 }  // namespace smp::dataparallel

@@ -1,31 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a user may set by environment: the one table of it.
 //
-//   variable               default  meaning
-//   SMDDP_SLOT_BYTES        131072  of shared memory for data on its way, four for each rank
-//   SMDDP_WIRE_SLOT_BYTES   262144  the same in groups over several hosts, twelve for each rank
-//   SMDDP_SMALL_BYTES        32768  up to here a collective is one step of all ranks
-//   SMDDP_FABRIC_PROVIDER           of libfabric between hosts, e.g. efa or tcp; else that of
-//                                   FI_PROVIDER, else efa where a device is, else one over TCP
-//   SMDDP_INTERFACE                 to other hosts, e.g. eth0; else the one to MASTER_ADDR
-//   SMDDP_GPU_ROUTE           auto  of tensors of GPUs: host, nccl-inside or nccl (gpu_route.h) for
-//                                   all sizes; auto takes the cheapest for each
-//   SM_LOG_LEVEL                20  as Python's levels; 10 tells that choice
-//
-// Slots are as large as the group needs, if that is more: 64 bytes for each rank, 8192 over several
-// hosts.
-//
 // libfabric has variables of its own. One has another default here, which Python sets before
 // libfabric starts: FI_OFI_RXM_EAGER_LIMIT, 262144 (backend_registration.py).
 #pragma once
 
+#include <array>
+#include <map>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "smp_runtime/collectives/communicator.h"
 #include "smp_runtime/collectives/gpu_route.h"
 #include "smp_runtime/core/log.h"
 
 namespace smp::dataparallel {
+
+/// A row of the table, for the reference.
+struct KnobRow {
+  std::string_view variable;
+  std::string_view standard;  ///< the default; empty: none
+  std::string_view meaning;
+};
+
+/// Slots are as large as the group needs, if that is more: 64 bytes for each rank, 8192 over
+/// several hosts.
+inline constexpr std::array kKnobs = {
+    KnobRow{"SMDDP_SLOT_BYTES", "131072",
+            "of shared memory for data on its way, four for each rank"},
+    KnobRow{"SMDDP_WIRE_SLOT_BYTES", "262144",
+            "the same in groups over several hosts, twelve for each rank"},
+    KnobRow{"SMDDP_SMALL_BYTES", "32768", "up to here a collective is one step of all ranks"},
+    KnobRow{"SMDDP_FABRIC_PROVIDER", "",
+            "of libfabric between hosts, e.g. efa or tcp; else that of FI_PROVIDER, else efa where "
+            "a device is, else one over TCP"},
+    KnobRow{"SMDDP_INTERFACE", "", "to other hosts, e.g. eth0; else the one to MASTER_ADDR"},
+    KnobRow{"SMDDP_GPU_ROUTE", "auto",
+            "of tensors of GPUs: host, nccl-inside or nccl (gpu_route.h) for all sizes; auto takes "
+            "the cheapest for each"},
+    KnobRow{"SM_LOG_LEVEL", "20", "as Python's levels; 10 tells that choice"},
+};
+
+using Variables = std::map<std::string, std::string, std::less<>>;
 
 struct Knobs {
   collectives::Tuning tuning;
@@ -35,9 +53,14 @@ struct Knobs {
   log::Level log_level = log::Level::kInfo;
 };
 
-/// Reads the environment; the only place of the backend that does.
-/// Throws ConfigError for a size that is no positive number of at most 1 GiB, and for a route that
-/// is none.
-Knobs knobs_from_environment();
+/// The environment; the only place of the backend that reads it.
+Variables read_variables();
+
+/// An empty variable counts as unset. Throws ConfigError for a size that is no positive number of
+/// at most 1 GiB, for a route that is none, and for a level that is none.
+Knobs make_knobs(const Variables& variables);
+
+/// One sentence for each SMDDP_ variable that is not in the table, with the nearest that is.
+std::vector<std::string> describe_unknown_knobs(const Variables& variables);
 
 }  // namespace smp::dataparallel

@@ -55,7 +55,7 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
     : c10d::Backend(rank, size),
       store_(store),
       keys_(store),
-      knobs_(knobs_from_environment()),
+      knobs_(make_knobs(read_variables())),
       process_(getpid()),
       timeout_(timeout) {
   communicator_ = std::make_unique<Communicator>(

@@ -3,6 +3,7 @@
 // alone, so that a script with data parallelism only loads nothing of the model-parallel runtime.
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <pybind11/chrono.h>
@@ -29,8 +30,13 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
                                          int size, std::chrono::milliseconds timeout,
                                          const std::vector<int64_t>& global_ranks) {
   try {
-    static const bool log_is_set = [] {  // before the first group has threads
-      log::configure("smddp", dataparallel::knobs_from_environment().log_level);
+    static const bool log_is_set = [rank] {  // before the first group has threads
+      const dataparallel::Variables variables = dataparallel::read_variables();
+      log::configure("smddp", dataparallel::make_knobs(variables).log_level);
+      if (rank != 0) return true;
+      for (const std::string& line : dataparallel::describe_unknown_knobs(variables)) {
+        SMP_LOG(warning, "{}", line);
+      }
       return true;
     }();
     static_cast<void>(log_is_set);
