@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four kinds of errors as Python exceptions, and the log.
+// Python's view of smp_runtime/core: the four kinds of errors as exceptions, the log, and names of
+// variables that nothing knows.
 #include <exception>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/near_names.h"
 #include "smp_runtime/python/bindings.h"
 
 namespace smp::python {
@@ -54,6 +59,14 @@ void bind_errors(py::module_& module) {
         }
       },
       py::arg("level"), py::arg("message"), "Levels are those of Python's logging module.");
+  module.def(
+      "describe_unknown_variables",
+      [](const std::vector<std::string_view>& given, std::string_view prefix,
+         const std::vector<std::string_view>& known) {
+        return describe_unknown_variables(given, prefix, known);
+      },
+      py::arg("given"), py::arg("prefix"), py::arg("known"),
+      "A sentence for each variable with the prefix that is not known, with the nearest that is.");
 }
 
 }  // namespace smp::python

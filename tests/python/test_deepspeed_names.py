@@ -36,8 +36,9 @@ def run(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_published_patch_works_where_it_is_asked_for() -> None:
-    done = run(SCRIPT, SMP_DEEPSPEED_COMPAT="1")
+@pytest.mark.parametrize("value", ["1", "on"])
+def test_published_patch_works_where_it_is_asked_for(value: str) -> None:
+    done = run(SCRIPT, SMP_DEEPSPEED_COMPAT=value)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -45,11 +46,17 @@ def test_published_patch_works_where_it_is_asked_for() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", ["", "0"])
+@pytest.mark.parametrize("value", ["", "0", "off"])
 def test_nothing_is_offered_unasked(value: str) -> None:
     done = run("import smdistributed\nimport deepspeed", SMP_DEEPSPEED_COMPAT=value)
 
     assert "ModuleNotFoundError: No module named 'deepspeed'" in done.stderr
+
+
+def test_another_value_is_refused() -> None:
+    done = run("import smdistributed", SMP_DEEPSPEED_COMPAT="ture")
+
+    assert "ValueError: SMP_DEEPSPEED_COMPAT is 'ture'; expected 1, on, true or yes" in done.stderr
 
 
 def test_the_real_package_goes_first(tmp_path: Path) -> None:

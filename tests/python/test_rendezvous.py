@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where ranks meet, from what launchers export."""
 
+from dataclasses import replace
+
 import pytest
 from smdistributed.modelparallel.torch.discovery import Identity
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
-from smdistributed.modelparallel.torch.launch_environment import LaunchEnvironment
+from smdistributed.modelparallel.torch.launch_environment import (
+    LaunchEnvironment,
+    read_launch_environment,
+)
 from smdistributed.modelparallel.torch.rendezvous import Rendezvous, plan_rendezvous
 
 ONE_HOST = Identity(1, 4, 1, 4, "Open MPI")
 TWO_HOSTS = Identity(1, 4, 1, 2, "Open MPI")
 MASTER = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
 JOB = {"OMPI_MCA_ess_base_jobid": "2146566145"}
+
+
+def environment_of(hosts: tuple[str, ...], variables: dict[str, str]) -> LaunchEnvironment:
+    return replace(read_launch_environment({}), hosts=hosts, variables=variables)
 
 
 def plan(
@@ -21,7 +30,7 @@ def plan(
     ddp_port: int | None = None,
     have_mpi: bool = False,
 ) -> Rendezvous:
-    environment = LaunchEnvironment(hosts=hosts, variables=variables)
+    environment = environment_of(hosts, variables)
     return plan_rendezvous(identity, environment, ddp_port, have_mpi)
 
 
@@ -60,7 +69,7 @@ def test_a_derived_port_is_the_same_on_all_ranks_and_differs_between_jobs() -> N
 
 
 def test_the_next_init_derives_another_port() -> None:
-    environment = LaunchEnvironment(hosts=(), variables=JOB)
+    environment = environment_of((), JOB)
     ports = {plan_rendezvous(ONE_HOST, environment, None, False, n).port for n in range(5)}
 
     assert len(ports) == 5

@@ -3,7 +3,9 @@
 
 import os as _os
 
-if _os.environ.get("SMP_DEEPSPEED_COMPAT") == "1":
+from smdistributed import _variables
+
+if _variables.read("SMP_DEEPSPEED_COMPAT", _os.environ):
     from smdistributed import _deepspeed_names
 
     _deepspeed_names.offer()

@@ -12,6 +12,9 @@ from typing_extensions import Buffer
 
 def configure_log(name: str, threshold: int, prefix: str) -> None: ...
 def write_log(level: int, message: str) -> None: ...
+def describe_unknown_variables(
+    given: Sequence[str], prefix: str, known: Sequence[str]
+) -> list[str]: ...
 
 # --- bindings_topology.cc
 

@@ -93,7 +93,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     session = _start(parallel, environment)
     cfg = SimpleNamespace(**json.loads(parallel.as_json()))
     state.begin(session, cfg, _meter(environment, session, cfg))
-    for line in parallel.warnings:
+    for line in (*environment.warnings, *parallel.warnings):
         log.warning(line)
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import torch
 
-from smdistributed import _runtime
+from smdistributed import _runtime, _variables
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.state_mod import state
-
-#: ``SMP_NCCL_THROTTLE_LIMIT`` where it is not set, as documented.
-_EXCHANGES_UNDER_WAY = 8
 
 
 def tp_size() -> int:
@@ -41,7 +38,8 @@ def exchange() -> _runtime.TensorExchange:
 def _exchanges_under_way() -> int:
     asked = state.require_initialized("a distributed module").exchanges_under_way
     if asked is None:
-        return _EXCHANGES_UNDER_WAY
+        default: int = _variables.read("SMP_NCCL_THROTTLE_LIMIT", {})
+        return default
     if not torch.cuda.is_available():
         info(f"SMP_NCCL_THROTTLE_LIMIT={asked} changes nothing without a GPU: exchanges of tensors "
              "of the CPU are made one after the other")  # fmt: skip
