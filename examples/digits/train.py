@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+Data = tuple[torch.Tensor, torch.Tensor]  # images and their digits
+
 
 class Block(nn.Module):
     """A residual block: its input is used twice, on whatever process it runs."""
@@ -31,7 +33,8 @@ class Block(nn.Module):
         self.outer = nn.Linear(2 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.outer(F.gelu(self.inner(self.norm(x))))
+        change: torch.Tensor = self.outer(F.gelu(self.inner(self.norm(x))))
+        return x + change
 
 
 class DigitNet(nn.Module):
@@ -48,22 +51,28 @@ class DigitNet(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         x = self.shared(self.embed(images))
         x = self.shared(self.blocks(x))
-        return self.head(self.norm(x))
+        scores: torch.Tensor = self.head(self.norm(x))
+        return scores
 
 
 @smp.step
-def train_step(model, images, digits):
+def train_step(
+    model: smp.DistributedModel, images: torch.Tensor, digits: torch.Tensor
+) -> torch.Tensor:
     loss = F.cross_entropy(model(images), digits)
     model.backward(loss)
     return loss
 
 
 @smp.step
-def test_step(model, images, digits):
-    return (model(images).argmax(dim=1) == digits).sum()
+def test_step(
+    model: smp.DistributedModel, images: torch.Tensor, digits: torch.Tensor
+) -> torch.Tensor:
+    guesses: torch.Tensor = model(images).argmax(dim=1)
+    return (guesses == digits).sum()
 
 
-def load_digits(folder: str, device: torch.device):
+def load_digits(folder: str, device: torch.device) -> tuple[Data, Data]:
     """Images scaled to [0, 1], a fifth of them for testing. Neighbours in the file come from one
     writer, so the order is drawn anew, for every run alike."""
     table = np.loadtxt(Path(folder) / "digits.csv.gz", delimiter=",")
@@ -80,7 +89,13 @@ def mean_over_replicas(loss: torch.Tensor) -> float:
     return loss.item() / smp.dp_size()
 
 
-def train_epoch(model, optimizer, data, args, generator) -> list[float]:
+def train_epoch(
+    model: smp.DistributedModel,
+    optimizer: smp.DistributedOptimizer,
+    data: Data,
+    args: argparse.Namespace,
+    generator: torch.Generator,
+) -> list[float]:
     """One pass in batches of the whole job, of which each replica takes its share."""
     images, digits = data
     share = args.batch_size // smp.dp_size()
@@ -95,7 +110,7 @@ def train_epoch(model, optimizer, data, args, generator) -> list[float]:
     return losses
 
 
-def accuracy(model, data, microbatches: int) -> float:
+def accuracy(model: smp.DistributedModel, data: Data, microbatches: int) -> float:
     """The share of test images told right; the few that fill no microbatch are left out."""
     images, digits = data
     usable = len(digits) // microbatches * microbatches

@@ -39,7 +39,8 @@ class Net(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         x = F.relu(self.conv1(images))
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        return self.fc2(F.relu(self.fc1(x.flatten(1))))
+        scores: torch.Tensor = self.fc2(F.relu(self.fc1(x.flatten(1))))
+        return scores
 
 
 def load_digits(folder: str) -> tuple[TensorDataset, TensorDataset]:
@@ -56,7 +57,10 @@ def load_digits(folder: str) -> tuple[TensorDataset, TensorDataset]:
 
 
 def train(
-    model: nn.Module, loader: DataLoader, optimizer: optim.Optimizer, device: torch.device
+    model: nn.Module,
+    loader: DataLoader[tuple[torch.Tensor, ...]],
+    optimizer: optim.Optimizer,
+    device: torch.device,
 ) -> float:
     model.train()
     for batch in loader:
@@ -72,7 +76,8 @@ def train(
 def test(model: nn.Module, data: TensorDataset, device: torch.device) -> float:
     model.eval()
     images, digits = (tensor.to(device) for tensor in data.tensors)
-    return (model(images).argmax(dim=1) == digits).float().mean().item()
+    guesses: torch.Tensor = model(images).argmax(dim=1)
+    return (guesses == digits).float().mean().item()
 
 
 def main() -> None:
@@ -92,7 +97,9 @@ def main() -> None:
     batch_size = max(args.batch_size // size, 1)
 
     training, testing = load_digits(os.environ["SM_CHANNEL_TRAIN"])
-    sampler = DistributedSampler(training, num_replicas=size, rank=rank)
+    sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(
+        training, num_replicas=size, rank=rank
+    )
     loader = DataLoader(training, batch_size=batch_size, sampler=sampler)
 
     model = DistributedDataParallel(Net().to(device))

@@ -43,8 +43,8 @@ def own_share(batch: torch.Tensor) -> torch.Tensor:
 
 
 @smp.step
-def train_step(model, ids):
-    loss = model(input_ids=ids, labels=ids)["loss"]
+def train_step(model: smp.DistributedModel, ids: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = model(input_ids=ids, labels=ids)["loss"]
     model.backward(loss)
     return loss
 

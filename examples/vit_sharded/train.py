@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A vision transformer with sharded data parallelism: the script of the third part of "Smart
 Distributed Training on Amazon SageMaker with SMD", in its order, and with the indentation that the
-page has lost. [A] marks each place that differs from it or is not there, and says why.
+page has lost. [A] marks each place that differs from it or is not there, and says why; types of
+arguments and variables are not there either.
 
 Small, and on the handwritten digits of scikit-learn, unless --full asks for the 630M parameters
 and random images of the article. Needs transformers. With four processes:
@@ -14,6 +15,7 @@ and random images of the article. Needs transformers. With four processes:
 
 import argparse
 import time
+from typing import Any
 
 import torch
 from sklearn.datasets import load_digits  # [A] not there
@@ -33,11 +35,11 @@ SMALL = {
 }
 
 
-class FakeDataset(Dataset):
-    def __len__(self):
+class FakeDataset(Dataset[tuple[torch.Tensor, ...]]):
+    def __len__(self) -> int:
         return 1000000
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
         rand_image = torch.randn([3, 224, 224], dtype=torch.float32)
         # [A] data=[index % 1000] there: the loss takes one number a sample, not a list of one.
         label = torch.tensor(data=index % 1000, dtype=torch.int64)
@@ -45,14 +47,14 @@ class FakeDataset(Dataset):
 
 
 # [A] not there: images that a small model learns from; each replica has a share.
-def own_digits(replica, replicas):
+def own_digits(replica: int, replicas: int) -> TensorDataset:
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     own = torch.arange(replica, len(images), replicas)
     return TensorDataset(images[own], torch.tensor(digits.target)[own])
 
 
-def build_model(full):  # [A] no argument there
+def build_model(full: bool) -> ViTForImageClassification:  # [A] no argument there
     model_args = {
         "image_size": 224,  # [A] 256 there, which its own images of 224 do not fit
         "patch_size": 16,
@@ -91,7 +93,7 @@ if __name__ == "__main__":
             print("no deepspeed to patch: going without; SMP_DEEPSPEED_COMPAT=1 offers its name")
 
     # [A] no conditions there: it has GPUs.
-    device = "cpu"
+    device: str | int = "cpu"
     if torch.cuda.is_available():
         torch.cuda.set_device(smp.local_rank())
         device = torch.cuda.current_device()
@@ -111,22 +113,24 @@ if __name__ == "__main__":
     model = smp.DistributedModel(model)
     # add checkpoint activation
     # [A] vit.encoder.layer there: newer transformers call the list vit.layers.
-    vit = model.get_module().vit
+    vit: Any = model.get_module().vit
     layers = vit.layers if hasattr(vit, "layers") else vit.encoder.layer
     for m in layers.children():
         smp.set_activation_checkpointing(m)
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer: torch.optim.Optimizer = torch.optim.Adam(model.parameters())
     optimizer = smp.DistributedOptimizer(optimizer)
     loss_function = torch.nn.CrossEntropyLoss()
     model.train()
     t0 = time.perf_counter()
-    summ = 0
+    summ = 0.0
     count = 0
 
     @smp.step
-    def train_step(model, inputs, targets):
+    def train_step(
+        model: smp.DistributedModel, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> torch.Tensor:
         outputs = model(inputs)
-        loss = loss_function(outputs["logits"], targets)
+        loss: torch.Tensor = loss_function(outputs["logits"], targets)
         model.backward(loss)
         return loss
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python's view of smp_runtime/topology.
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
+#include <variant>
+#include <vector>
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -37,6 +43,33 @@ py::object config_attribute(const ParallelConfig& config, const std::string& nam
       topology::read_field(config, *parameter));
 }
 
+// The types that the attributes have.
+std::string python_type(const topology::Field& field) {
+  return std::visit(
+      [](auto member) -> std::string {
+        using Member = decltype(member);
+        if constexpr (std::is_same_v<Member, std::int64_t ParallelConfig::*>) return "int";
+        if constexpr (std::is_same_v<Member, double ParallelConfig::*>) return "float";
+        if constexpr (std::is_same_v<Member, bool ParallelConfig::*>) return "bool";
+        if constexpr (std::is_same_v<Member, std::string ParallelConfig::*>) return "str";
+        if constexpr (std::is_same_v<Member, std::optional<std::int64_t> ParallelConfig::*>) {
+          return "int | None";
+        }
+        return "str | None";
+      },
+      field);
+}
+
+std::vector<std::tuple<std::string, std::string, std::string>> parameter_fields() {
+  std::vector<std::tuple<std::string, std::string, std::string>> fields;
+  for (const topology::Parameter& parameter : topology::parameter_table()) {
+    const std::string type = python_type(parameter.field);
+    fields.emplace_back(parameter.name, type, parameter.help);
+    if (!parameter.alias.empty()) fields.emplace_back(parameter.alias, type, parameter.help);
+  }
+  return fields;
+}
+
 }  // namespace
 
 void bind_topology(py::module_& module) {
@@ -62,6 +95,8 @@ void bind_topology(py::module_& module) {
   module.def("parameters_as_markdown", &topology::parameters_as_markdown,
              "All settings, as the documentation's table.");
   module.def("parameter_names", &topology::parameter_names);
+  module.def("parameter_fields", &parameter_fields,
+             "Name, Python's type and meaning of every setting, aliases included.");
 
   py::enum_<Group>(module, "Group")
       .value("WORLD", Group::kWorld)

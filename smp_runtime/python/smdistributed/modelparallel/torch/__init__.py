@@ -7,7 +7,7 @@ Module map, in the order in which a job meets them:
     discovery            which rank this process is
     rendezvous           the store at which ranks find each other
     session              init, shutdown
-    state_mod            smp.state: settings, model, optimizer, engine of this process
+    settings, state_mod  smp.state: settings, model, optimizer, engine of this process
     groups, ranks        groups of ranks, their numbers and c10d groups
     meeting, comm        barriers and objects between ranks
     marks                smp.partition and smp.set_partition

@@ -178,7 +178,7 @@ def _run(operation: _Operation, made: dict[int, torch.UntypedStorage]) -> None:
             made[place.storage] = value.untyped_storage()
 
 
-class _Delay(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Delay(TorchDispatchMode):
     def __init__(self, tape: _Tape) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._tape = tape
@@ -346,7 +346,7 @@ def _fill_parameters(
             filled = _stand_in(parameter, device) if own is None else own
             value = nn.Parameter(filled, parameter.requires_grad)
             value.__dict__.update(parameter.__dict__)
-            torch.utils.swap_tensors(parameter, value)  # type: ignore[no-untyped-call]
+            torch.utils.swap_tensors(parameter, value)
 
 
 def _fill_buffers(module: nn.Module, values: dict[torch.Tensor, torch.Tensor]) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch.distributed as dist
@@ -28,6 +27,7 @@ from smdistributed.modelparallel.torch.meeting import Meetings
 from smdistributed.modelparallel.torch.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch.rendezvous import open_store
+from smdistributed.modelparallel.torch.settings import Settings
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_meter import StepMeter
 from smdistributed.modelparallel.torch.stores import PrefixStore, Store
@@ -91,7 +91,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         _accept_second_init(parallel)
         return
     session = _start(parallel, environment)
-    cfg = SimpleNamespace(**json.loads(parallel.as_json()))
+    cfg = Settings(**json.loads(parallel.as_json()))
     state.begin(session, cfg, _meter(environment, session, cfg))
     for line in (*environment.warnings, *parallel.warnings):
         log.warning(line)
@@ -229,9 +229,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
     )
 
 
-def _meter(
-    environment: LaunchEnvironment, session: Session, cfg: SimpleNamespace
-) -> StepMeter | None:
+def _meter(environment: LaunchEnvironment, session: Session, cfg: Settings) -> StepMeter | None:
     """The first rank's, if anybody wants to know."""
     if session.identity.rank != 0 or not (environment.progress or environment.metrics_file):
         return None

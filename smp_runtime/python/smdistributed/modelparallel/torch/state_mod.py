@@ -15,6 +15,7 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
+from smdistributed.modelparallel.torch.settings import Settings
 from smdistributed.modelparallel.torch.stand_ins import StandIn
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class State:
         self._session: Session | None = None
         self._engine: _runtime.Engine | None = None
         self.activation_store: _runtime.ActivationStore | None = None
-        self._cfg: SimpleNamespace | None = None
+        self._cfg: Settings | None = None
         self.model: DistributedModel | None = None
         self.optimizer: Any = None
         self.meter: StepMeter | None = None
@@ -51,7 +52,7 @@ class State:
         self.drawn_parameters = 0
         self.dropout_generators: dict[tuple[bool, str], torch.Generator] = {}
 
-    def begin(self, session: Session, cfg: SimpleNamespace, meter: StepMeter | None) -> None:
+    def begin(self, session: Session, cfg: Settings, meter: StepMeter | None) -> None:
         self._session, self._cfg, self.meter = session, cfg, meter
 
     @property
@@ -67,8 +68,9 @@ class State:
         return self._session
 
     @property
-    def cfg(self) -> SimpleNamespace:
-        """Effective settings, such as ``smp.state.cfg.microbatches``."""
+    def cfg(self) -> Settings:
+        """Effective settings, such as ``smp.state.cfg.microbatches``: every key of
+        ``mp_parameters``, with its type."""
         self.require_initialized("smp.state.cfg")
         assert self._cfg is not None
         return self._cfg

@@ -8,7 +8,7 @@ import contextvars
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, overload
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 import torch
 
@@ -22,7 +22,11 @@ from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_output import StepOutput
 from smdistributed.modelparallel.torch.training_checks import backward_through_model
 
-__all__ = ["StepOutput", "step"]
+__all__ = ["StepFunction", "StepOutput", "step"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 @contextlib.contextmanager
@@ -36,18 +40,20 @@ def _in_step() -> Iterator[None]:
         state.in_step = False
 
 
-class _Step:
-    """A function whose tensor arguments are cut into microbatches."""
+class StepFunction(Generic[P, R_co]):
+    """A function whose tensor arguments are cut into microbatches. Its parameters are those of the
+    decorated function ``P``; what it returns has a StepOutput where that one, of result ``R_co``,
+    has a tensor."""
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R_co],
         non_split_inputs: Collection[str],
         input_split_axes: Mapping[str, int],
         detach_outputs: bool,
     ) -> None:
         functools.update_wrapper(self, function)
-        self._function = function
+        self._function: Callable[..., Any] = function
         self._non_split_inputs = non_split_inputs
         self._input_split_axes = input_split_axes
         self._detach_outputs = detach_outputs
@@ -64,6 +70,38 @@ class _Step:
                     f"smp.step of {self._function.__qualname__}: non_split_inputs or "
                     f"input_split_axes names {name!r}, which is none of its parameters {known}"
                 )
+
+    # First for functions without annotations: their result, Any, is taken for NoReturn, too.
+    @overload
+    def __call__(self: StepFunction[P, NoReturn], *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+    @overload
+    def __call__(self: StepFunction[P, None], *args: P.args, **kwargs: P.kwargs) -> None: ...
+
+    @overload
+    def __call__(
+        self: StepFunction[P, torch.Tensor], *args: P.args, **kwargs: P.kwargs
+    ) -> StepOutput: ...
+
+    @overload
+    def __call__(
+        self: StepFunction[P, tuple[torch.Tensor, torch.Tensor]], *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[StepOutput, StepOutput]: ...
+
+    @overload
+    def __call__(
+        self: StepFunction[P, tuple[torch.Tensor, torch.Tensor, torch.Tensor]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> tuple[StepOutput, StepOutput, StepOutput]: ...
+
+    @overload
+    def __call__(
+        self: StepFunction[P, dict[str, torch.Tensor]], *args: P.args, **kwargs: P.kwargs
+    ) -> dict[str, StepOutput]: ...
+
+    @overload
+    def __call__(self: StepFunction[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state.require_initialized("a function decorated with smp.step")
@@ -168,7 +206,7 @@ def _device() -> torch.device | None:
 
 
 @overload
-def step(function: Callable[..., Any]) -> _Step: ...
+def step(function: Callable[P, R]) -> StepFunction[P, R]: ...
 
 
 @overload
@@ -177,7 +215,7 @@ def step(
     non_split_inputs: Collection[str] = ...,
     input_split_axes: Mapping[str, int] = ...,
     detach_outputs: bool = ...,
-) -> Callable[[Callable[..., Any]], _Step]: ...
+) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
 
 
 def step(
@@ -205,7 +243,7 @@ def step(
         SMPConnectionError: another rank was lost, or nothing moved for SMP_TIMEOUT_SECONDS.
     """
 
-    def decorate(decorated: Callable[..., Any]) -> _Step:
-        return _Step(decorated, non_split_inputs, input_split_axes or {}, detach_outputs)
+    def decorate(decorated: Callable[P, R]) -> StepFunction[P, R]:
+        return StepFunction(decorated, non_split_inputs, input_split_axes or {}, detach_outputs)
 
     return decorate if function is None else decorate(function)

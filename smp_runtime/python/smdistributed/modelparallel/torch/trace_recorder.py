@@ -88,7 +88,7 @@ def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
     return int(counter(*args, **kwargs, out_val=out)) if counter is not None else 0
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(TorchDispatchMode):
     """Watches modules through hooks and operations through dispatch, and charges one to the other.
 
     An operation belongs to the module whose forward runs it, not to the modules above.
@@ -203,7 +203,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _reference(tensor: torch.Tensor) -> StorageWeakRef:
-    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+    return StorageWeakRef(tensor.untyped_storage())
 
 
 def _storage_key(tensor: torch.Tensor) -> int | None:
