@@ -43,7 +43,10 @@ add_module_names = False
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!smdistributed\.|smp\.).*"),
     # Names of our own that only types mention.
-    (r"py:class", r"smdistributed\._runtime\..*|smdistributed\..*\.(_\w+|ModuleClass)"),
+    (
+        r"py:class",
+        r"smdistributed\._runtime\..*|smdistributed\..*\.(_\w+|ModuleClass|R|Settings|StepFunction)",
+    ),
 ]
 
 html_theme = "furo"
