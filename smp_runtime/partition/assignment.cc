@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/partition/assignment.h"
 
+#include <cstdint>
+#include <set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -11,7 +13,47 @@
 namespace smp::partition {
 namespace {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
+
+constexpr std::string_view kExample =
+    R"({"format": 1, "partitions": 2, "modules": {"": 0, "head": 1}})";
+
+/// Throws ConfigError for text that is no JSON, or in which an object has a key twice: JSON's own
+/// rule would take the last one silently.
+json parsed(std::string_view text, const std::string& where) {
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    throw ConfigError("{}: it is empty; expected {}", where, kExample);
+  }
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto look = [&](int, json::parse_event_t event, const json& value) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      throw ConfigError("{}: it names {} twice; leave one of the entries", where, value.dump());
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, look);
+  } catch (const json::parse_error& error) {
+    const std::string_view said = error.what();  // "[json.exception.parse_error.101] parse error…"
+    throw ConfigError("{}: it is no JSON ({}); expected {}", where,
+                      said.substr(said.find("] ") + 2), kExample);
+  }
+}
+
+/// The value of `key`. Throws ConfigError if it is missing or of another type than `type`.
+const json& value_of(const json& root, const char* key, json::value_t type,
+                     const std::string& where) {
+  if (!root.is_object() || !root.contains(key)) {
+    throw ConfigError("{}: it has no \"{}\"; expected {}", where, key, kExample);
+  }
+  const json& value = root[key];
+  const bool fits = type == json::value_t::object ? value.is_object() : value.is_number_integer();
+  if (fits) return value;
+  throw ConfigError("{}: \"{}\" is {}; expected {}", where, key, value.dump(), kExample);
+}
 
 void check_modules(const Assignment& assignment, const ModuleTree& tree) {
   for (const auto& [name, partition] : assignment.partition_of) {
@@ -65,25 +107,27 @@ std::string Assignment::to_json() const {
 }
 
 Assignment Assignment::from_json(std::string_view text, const std::string& where) {
-  Assignment assignment;
-  try {
-    const auto root = nlohmann::json::parse(text);
-    if (root.at("format") != 1) {
-      throw ConfigError("{}: format {}; this version reads format 1", where,
-                        root.at("format").dump());
-    }
-    assignment.partitions = root.at("partitions").get<int>();
-    assignment.partition_of = root.at("modules").get<std::map<std::string, int>>();
-  } catch (const nlohmann::json::exception& error) {
-    throw ConfigError(
-        R"({}: {}; expected {{"format": 1, "partitions": 2, "modules": {{"name": 0}}}})", where,
-        error.what());
+  const json root = parsed(text, where);
+  const json& format = value_of(root, "format", json::value_t::number_integer, where);
+  if (format != 1) {
+    throw ConfigError("{}: format {}; this version reads format 1", where, format.dump());
   }
-  for (const auto& [name, partition] : assignment.partition_of) {
+  Assignment assignment;
+  const json& partitions = value_of(root, "partitions", json::value_t::number_integer, where);
+  assignment.partitions = partitions.get<int>();
+  if (assignment.partitions < 1) {
+    throw ConfigError("{}: \"partitions\" is {}; expected 1 or more", where, partitions.dump());
+  }
+  for (const auto& [name, value] :
+       value_of(root, "modules", json::value_t::object, where).items()) {
+    const bool whole = value.is_number_integer();
+    const std::int64_t partition = whole ? value.get<std::int64_t>() : -1;
     if (partition < 0 || partition >= assignment.partitions) {
-      throw ConfigError("{}: module \"{}\" is on partition {}; expected 0 to {}", where, name,
-                        partition, assignment.partitions - 1);
+      throw ConfigError(
+          "{}: module \"{}\" is on partition {}; expected 0 to {}, for \"partitions\" is {}", where,
+          name, value.dump(), assignment.partitions - 1, assignment.partitions);
     }
+    assignment.partition_of.emplace(name, static_cast<int>(partition));
   }
   return assignment;
 }

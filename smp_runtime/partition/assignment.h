@@ -24,10 +24,10 @@ struct Assignment {
   /// 16 hexadecimal digits; equal on two ranks exactly when they decided alike (FNV-1a over JSON).
   [[nodiscard]] std::string hash() const;
 
-  /// What `partition_file` holds: {"format": 1, "partitions": 2, "modules": {"": 0, "fc": 1}}.
+  /// {"format": 1, "partitions": 2, "modules": {"": 0, "fc": 1}}, with all modules.
   [[nodiscard]] std::string to_json() const;
 
-  /// Throws ConfigError that starts with `where` for broken or foreign text.
+  /// Throws ConfigError that starts with `where` and names the entry for broken or foreign text.
   static Assignment from_json(std::string_view text, const std::string& where);
 };
 

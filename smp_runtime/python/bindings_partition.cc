@@ -13,6 +13,7 @@
 #include "smp_runtime/partition/compat_partitioner.h"
 #include "smp_runtime/partition/manual_partitioner.h"
 #include "smp_runtime/partition/module_tree.h"
+#include "smp_runtime/partition/partition_file.h"
 #include "smp_runtime/pipeline/task_order.h"
 #include "smp_runtime/python/bindings.h"
 
@@ -120,6 +121,10 @@ void bind_partition(py::module_& module) {
       .def_property_readonly("optimality_gap", &AutoDecision::optimality_gap)
       .def("summary", &AutoDecision::summary);
 
+  module.def("read_partition_file", &partition::read_partition_file, py::arg("text"),
+             py::arg("where"), py::arg("tree"), py::arg("partitions"));
+  module.def("partition_file_text", &partition::partition_file_text, py::arg("assignment"),
+             py::arg("tree"));
   module.def("assign_auto", &assign_auto, py::arg("tree"), py::arg("partitions"), py::kw_only(),
              py::arg("memory_weight") = 0.8, py::arg("state_factor") = 4,
              py::arg("capacity_bytes") = 0, py::arg("microbatches") = 1,

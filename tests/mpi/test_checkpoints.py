@@ -207,6 +207,16 @@ def test_broken_manifest_is_named(pool, saved, tmp_path: Path):
     assert all("manifest.json" in error for error in refused(pool, folder))
 
 
+def test_broken_partition_is_named(pool, saved, tmp_path: Path):
+    folder = copy_of(saved, tmp_path) / "step_2_partial"
+    (folder / "manifest.json").unlink()
+    (folder / "partition.json").write_text("{")
+
+    errors = refused(pool, folder.parent)
+
+    assert all(f"{folder}/partition.json: it is no JSON (" in error for error in errors), errors
+
+
 def test_absent_checkpoints_are_compared_with_those_that_are_there(pool, saved, tmp_path: Path):
     folder = copy_of(saved, tmp_path)
 

@@ -108,22 +108,38 @@ def test_partition_survives_its_file_and_can_be_edited(pool, losses_alone, tmp_p
     assert check(loaded, losses_alone) == check(saved, losses_alone)
 
     decision = json.loads(file.read_text())
-    for name in decision["modules"]:
-        decision["modules"][name] = int(name.startswith(("blocks.1", "head")))
+    decision["modules"] = {"": 0, "blocks.1": 1, "blocks.1.norm": 0, "head": 1}
     file.write_text(json.dumps(decision))
     edited = check(ranks.run("partition_jobs:train", load, STEPS, BATCH), losses_alone)
-    assert edited[1] == ["blocks.1", "blocks.1.inner", "blocks.1.norm", "head"]
+    assert edited[1] == ["blocks.1", "blocks.1.inner", "head"], "what is below moves along"
+
+
+def test_written_file_names_only_what_does_not_run_with_its_parent(pool, tmp_path: Path):
+    file = tmp_path / "partition.json"
+    pool(2).run("partition_jobs:train", config(partition_file=str(file)), 1, BATCH)
+
+    modules = json.loads(file.read_text())["modules"]
+
+    assert modules[""] == 0 and set(modules.values()) == {0, 1}
+    parents = [max((other for other in modules if name.startswith(f"{other}.")), key=len,
+                   default="") for name in modules if name]  # fmt: skip
+    assert all(modules[name] != modules[parent]
+               for name, parent in zip(filter(None, modules), parents, strict=True))  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d["modules"].pop("head"), 'does not name module "head"'),
-        (lambda d: d["modules"].update(extra=0), 'names module "extra", which this model does not'),
+        (lambda d: d["modules"].pop(""), "it does not name the model itself; add the entry"),
+        (lambda d: d["modules"].update({"heads": 0}), 'names module "heads", which this model does '
+         "not have; did you mean head"),
         (lambda d: d["modules"].update(head=7), 'module "head" is on partition 7; expected 0 to 1'),
+        (lambda d: d["modules"].update(head="1"), 'module "head" is on partition "1"; expected'),
+        (lambda d: d.pop("modules"), 'it has no "modules"; expected {"format"'),
+        (lambda d: d.update(modules={"": 0}), "no module that is run is on partition 1"),
         (lambda d: d.update(partitions=1, modules=dict.fromkeys(d["modules"], 0)), "partitions=2"),
     ],
-)
+)  # fmt: skip
 def test_file_that_does_not_fit_is_refused_on_all_ranks(pool, tmp_path: Path, change, message):
     file = tmp_path / "partition.json"
     settings = config(partition_file=str(file))
@@ -136,15 +152,29 @@ def test_file_that_does_not_fit_is_refused_on_all_ranks(pool, tmp_path: Path, ch
         "partition_jobs:train", {**settings, "load_partition": True}, 1, BATCH, fails=True
     )
 
+    assert all(f"could not partition the model: partition_file {file}: " in e for e in errors)
     assert all(message in error for error in errors), errors
+    assert not any("_decide_here" in error for error in errors), "no traceback of another rank"
 
 
-def test_missing_file_is_named_on_all_ranks(pool, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: None, "none.json cannot be read: No such file"),
+        (Path.mkdir, "none.json cannot be read: Is a directory"),
+        (Path.touch, "none.json: it is empty; expected {"),
+        (lambda path: path.write_bytes(b"\x80\x02"), "none.json is no text: invalid start byte"),
+        (lambda path: path.write_text("{'': 0}"), "none.json: it is no JSON (parse error at line"),
+    ],
+    ids=["absent", "folder", "empty", "binary", "no JSON"],
+)
+def test_what_is_no_partition_file_is_named_on_all_ranks(pool, tmp_path: Path, make, message):
+    make(tmp_path / "none.json")
     settings = config(partition_file=str(tmp_path / "none.json"), load_partition=True)
 
     errors = pool(2).run("partition_jobs:train", settings, 1, BATCH, fails=True)
 
-    assert all("none.json cannot be read: No such file" in error for error in errors)
+    assert all(message in error for error in errors)
 
 
 def test_ranks_with_different_models_are_told_so(pool):

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/partition/assignment.h"
 
+#include <string>
+
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,13 +57,26 @@ TEST(Assignment, BrokenFilesAreRefused) {
     return refusal([&] { Assignment::from_json(text, "p.json"); });
   };
 
-  EXPECT_THAT(read("{"), StartsWith("p.json: "));
-  EXPECT_THAT(read("[]"), HasSubstr("expected {\"format\": 1"));
+  const auto with_entry = [&](const std::string& entry) {
+    return read((R"({"format": 1, "partitions": 2, "modules": {)" + entry + "}}").c_str());
+  };
+
+  EXPECT_THAT(read("{"), StartsWith("p.json: it is no JSON (parse error at line 1, column 2"));
+  EXPECT_THAT(read(" \n"), StartsWith("p.json: it is empty; expected {\"format\": 1"));
+  EXPECT_THAT(read("[]"), HasSubstr("it has no \"format\"; expected {\"format\": 1"));
   EXPECT_THAT(read(R"({"format": 2})"), HasSubstr("this version reads format 1"));
-  EXPECT_THAT(read(R"({"format": 1, "partitions": 2, "modules": {"a": "x"}})"),
-              HasSubstr("expected {\"format\": 1"));
-  EXPECT_THAT(read(R"({"format": 1, "partitions": 2, "modules": {"a": 2}})"),
-              HasSubstr("module \"a\" is on partition 2; expected 0 to 1"));
+  EXPECT_THAT(read(R"({"format": 1, "modules": {}})"), HasSubstr("it has no \"partitions\""));
+  EXPECT_THAT(read(R"({"format": 1, "partitions": 2, "modules": [0]})"),
+              HasSubstr("\"modules\" is [0]; expected {\"format\": 1"));
+  EXPECT_THAT(read(R"({"format": 1, "partitions": 0, "modules": {}})"),
+              HasSubstr("\"partitions\" is 0; expected 1 or more"));
+  for (const char* partition : {"\"x\"", "2", "-1", "0.5", "true", "null", "[0]"}) {
+    EXPECT_THAT(
+        with_entry(fmt::format("\"a\": {}", partition)),
+        HasSubstr(fmt::format("module \"a\" is on partition {}; expected 0 to 1", partition)));
+  }
+  EXPECT_THAT(with_entry("\"a\": 0, \"a\": 1"),
+              HasSubstr("it names \"a\" twice; leave one of the entries"));
 }
 
 TEST(Assignment, OneOfAnotherModelIsRefused) {

@@ -53,11 +53,13 @@ def decide(
     if ranks.rank() == 0:
         try:
             decision = ("assignment", _decide_here(module, registered, run_step, options))
+        except SMPConfigError as error:  # says all: of the settings, or of a file by hand
+            decision = ("failure", str(error))
         except Exception:
-            decision = ("failure", traceback.format_exc())
+            decision = ("failure", f"\n{traceback.format_exc()}")
     kind, text = comm.broadcast_from_rank0(decision)
     if kind == "failure":
-        raise SMPPartitionError(f"rank 0 could not partition the model:\n{text}")
+        raise SMPPartitionError(f"rank 0 could not partition the model: {text}")
     assignment = _runtime.Assignment.from_json(text, "the partition decided by rank 0")
     # All ranks learn of it: one that went on alone would wait for the others.
     for rank, misfit in enumerate(comm.allgather(_misfit(assignment, registered), _WORLD)):
@@ -82,9 +84,9 @@ def _decide_here(
 ) -> str:
     cfg, partitions = state.cfg, ranks.pp_size()
     if cfg.load_partition and cfg.partition_file:
+        where = f"partition_file {cfg.partition_file}"
         text = _read(Path(cfg.partition_file))
-        assignment = _runtime.Assignment.from_json(text, cfg.partition_file)
-        assignment.check_fits(registered, partitions)
+        assignment = _runtime.read_partition_file(text, where, registered, partitions)
         tree, summary = registered, f"Partition chosen: as {cfg.partition_file} has it"
     elif cfg.auto_partition:
         trace = _trace(module, run_step, options)
@@ -97,7 +99,8 @@ def _decide_here(
         assignment = _runtime.assign_manual(tree, partitions, cfg.default_partition)
         summary = "Partition chosen: as smp.partition, smp.set_partition and default_partition say"
     if cfg.partition_file and not cfg.load_partition:
-        _write(Path(cfg.partition_file), assignment.to_json())
+        text = _runtime.partition_file_text(assignment, registered)
+        _write(Path(cfg.partition_file), text)
     info(assignment.log_line(tree))
     info(assignment.balance_line(tree))
     info(summary)
@@ -177,11 +180,17 @@ def _capacity_bytes(once: int) -> int:
 
 
 def _read(path: Path) -> str:
+    advice = "give a file that a job with partition_file wrote, or set load_partition to false"
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise SMPConfigError(
-            f"load_partition: partition_file {path} cannot be read: {error.strerror}"
+            f"load_partition: partition_file {path} cannot be read: {error.strerror}; {advice}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SMPConfigError(
+            f"load_partition: partition_file {path} is no text: {error.reason} at byte "
+            f"{error.start}; {advice}"
         ) from error
 
 
