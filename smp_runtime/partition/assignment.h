@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,11 @@ std::string human_bytes(std::int64_t bytes);
 /// The tree, one module a line behind a line break: indentation, name, partition, parameter bytes
 /// of its subtree and its share of the forward time. What is below a module that is whole on one
 /// partition is left out.
-std::string assignment_tree(const Assignment& assignment, const ModuleTree& tree);
+///
+/// With `most_lines` (at least 2) a longer tree is folded: siblings that follow each other on one
+/// partition share the line "h.0 ... 23: 24 modules"; if that is not enough, the deepest levels are
+/// left out, and a module says which partitions are below it.
+std::string assignment_tree(const Assignment& assignment, const ModuleTree& tree,
+                            std::optional<int> most_lines = {});
 
 }  // namespace smp::partition

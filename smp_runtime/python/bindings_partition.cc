@@ -109,7 +109,8 @@ void bind_partition(py::module_& module) {
       .def_static("from_json", &Assignment::from_json, py::arg("text"), py::arg("where"))
       .def("check_fits", &partition::check_fits, py::arg("tree"), py::arg("partitions"))
       .def("log_line", &partition::assignment_line, py::arg("tree"))
-      .def("describe", &partition::assignment_tree, py::arg("tree"))
+      .def("describe", &partition::assignment_tree, py::arg("tree"),
+           py::arg("most_lines") = std::nullopt)
       .def("balance_line", &partition::balance_line, py::arg("tree"))
       .def("parameter_bytes", &partition::parameter_bytes_of, py::arg("tree"));
 
@@ -132,6 +133,7 @@ void bind_partition(py::module_& module) {
              py::arg("latency_ns") = 50'000, py::arg("bytes_per_us") = 10'000);
   module.def("assign_compat", &partition::assign_compat, py::arg("tree"), py::arg("partitions"),
              py::arg("memory_weight"));
+  module.def("human_bytes", &partition::human_bytes, py::arg("bytes"));
   module.def("assign_manual", &partition::assign_manual, py::arg("tree"), py::arg("partitions"),
              py::arg("default_partition"));
 }

@@ -4,6 +4,14 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -127,6 +135,110 @@ TEST(Assignment, PrintsTheTreeDownToWholeModules) {
   EXPECT_THAT(text, testing::ContainsRegex(
                         "\n  blocks +partition +0 +1.6 KiB +[0-9.]+ %  .not run itself"));
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("inner")));
+}
+
+/// The rows of a tree: name and partitions, without amounts.
+std::vector<std::string> places(const std::string& text) {
+  const std::regex row("\n( *)(.*?) +(partitions? +.*?)  .*");
+  std::vector<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), row), end; match != end; ++match) {
+    found.push_back(
+        std::regex_replace((*match)[1].str() + (*match)[2].str() + " | " + (*match)[3].str(),
+                           std::regex("(partitions?) +"), "$1 "));
+  }
+  return found;
+}
+
+/// An embedding, a list of modules of two parts each, and a head.
+TreeBuilder a_deep_model(int blocks) {
+  TreeBuilder model;
+  model.add("embed", 64).add_list("h");
+  for (int i = 0; i < blocks; ++i) {
+    const std::string block = "h." + std::to_string(i);
+    model.add(block).add(block + ".attn", 100).add(block + ".mlp", 300);
+  }
+  model.add("head", 64);
+  return model;
+}
+
+Assignment assigned(const ModuleTree& tree, int partitions,
+                    const std::function<int(const std::string&)>& partition_of) {
+  std::vector<int> by_node;
+  for (int node = 0; node < tree.size(); ++node) {
+    by_node.push_back(partition_of(tree.module(node).name));
+  }
+  return make_assignment(tree, by_node, partitions);
+}
+
+int block_of(const std::string& name) {
+  return name.starts_with("h.") ? std::stoi(name.substr(2)) : -1;
+}
+
+TEST(Assignment, FoldsSiblingsOfOnePartition) {
+  const TreeBuilder model = a_deep_model(48);
+  const Assignment assignment = assigned(
+      model.tree(), 2, [](const auto& name) { return block_of(name) >= 24 || name == "head"; });
+
+  const std::string whole = assignment_tree(assignment, model.tree());
+  const std::string folded = assignment_tree(assignment, model.tree(), 30);
+
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 1 + 1 + 1 + 48 + 1);
+  EXPECT_THAT(places(folded),
+              ElementsAre("(root) | partition 0", "  embed | partition 0", "  h | partition 0",
+                          "    h.0 ... 23: 24 modules | partition 0",
+                          "    h.24 ... 47: 24 modules | partition 1", "  head | partition 1"));
+  EXPECT_THAT(folded, HasSubstr("9.4 KiB")) << "24 times 400 bytes";
+}
+
+TEST(Assignment, ShortTreesAreNotFolded) {
+  const TreeBuilder model = a_deep_model(26);
+  const Assignment assignment =
+      assigned(model.tree(), 2, [](const auto& name) { return block_of(name) >= 13; });
+
+  const std::string whole = assignment_tree(assignment, model.tree());
+
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 30);
+  EXPECT_EQ(assignment_tree(assignment, model.tree(), 30), whole);
+}
+
+TEST(Assignment, FoldsTheDeepestLevelWhereTooManyModulesAreDivided) {
+  const TreeBuilder model = a_deep_model(20);
+  const Assignment assignment =
+      assigned(model.tree(), 2, [](const auto& name) { return name.ends_with(".mlp"); });
+
+  const std::vector<std::string> rows = places(assignment_tree(assignment, model.tree(), 30));
+
+  ASSERT_EQ(rows.size(), 24U);
+  EXPECT_EQ(rows[2], "  h | partition 0");
+  EXPECT_EQ(rows[3], "    h.0 | partitions 0, 1");
+  EXPECT_EQ(rows[22], "    h.19 | partitions 0, 1");
+}
+
+TEST(Assignment, FoldsTheRestOfALevelThatIsTooLong) {
+  TreeBuilder model;
+  for (int i = 0; i < 100; ++i) model.add("m" + std::to_string(i), 10);
+  const Assignment assignment = assigned(model.tree(), 2, [](const auto& name) {
+    return name.empty() ? 0 : std::stoi(name.substr(1)) % 2;
+  });
+
+  const std::vector<std::string> rows = places(assignment_tree(assignment, model.tree(), 30));
+
+  ASSERT_EQ(rows.size(), 30U);
+  EXPECT_EQ(rows[28], "  m27 | partition 1");
+  EXPECT_EQ(rows[29], "  m28 ... m99: 72 modules | partitions 0, 1");
+}
+
+TEST(Assignment, NoFoldedTreeIsTooLong) {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    const ModuleTree tree = random_tree(seed, 120, false);
+    std::mt19937 random(seed);
+    const Assignment assignment =
+        assigned(tree, 4, [&](const auto&) { return static_cast<int>(random() % 4); });
+
+    const std::string folded = assignment_tree(assignment, tree, 30);
+
+    EXPECT_LE(std::count(folded.begin(), folded.end(), '\n'), 30) << "seed " << seed;
+  }
 }
 
 TEST(Assignment, SaysHowEvenItIs) {

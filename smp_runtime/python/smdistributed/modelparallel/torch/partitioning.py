@@ -18,7 +18,7 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.activation_checkpointing import regions_of
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPPartitionError
-from smdistributed.modelparallel.torch.log import info, warning
+from smdistributed.modelparallel.torch.log import info, shows_details, warning
 from smdistributed.modelparallel.torch.marks import partition_of
 from smdistributed.modelparallel.torch.module_trees import module_tree, recompute_bytes
 from smdistributed.modelparallel.torch.precision import computing_type
@@ -33,6 +33,8 @@ _WORLD = comm.CommGroup.WORLD
 #: What the predicted step takes a message between ranks to cost.
 _CPU_WIRE = {"latency_ns": 100_000, "bytes_per_us": 2_000}
 _GPU_WIRE = {"latency_ns": 20_000, "bytes_per_us": 50_000}
+#: Its heading is one of them.
+_LINES_OF_A_TREE = 30
 #: The rest is for the CUDA context, communication buffers and fragmentation.
 _USABLE_SHARE = 0.9
 
@@ -104,8 +106,17 @@ def _decide_here(
     info(assignment.log_line(tree))
     info(assignment.balance_line(tree))
     info(summary)
-    info("Partition tree:" + assignment.describe(tree))
+    info(_partition_tree(assignment, tree))
     return assignment.to_json()
+
+
+def _partition_tree(assignment: _runtime.Assignment, tree: _runtime.ModuleTree) -> str:
+    """Folded where it is long, unless details are asked for."""
+    whole = assignment.describe(tree)
+    if whole.count("\n") < _LINES_OF_A_TREE or shows_details():
+        return f"Partition tree:{whole}"
+    folded = assignment.describe(tree, most_lines=_LINES_OF_A_TREE - 1)
+    return f"Partition tree (folded; SM_LOG_LEVEL=10 shows all of it):{folded}"
 
 
 def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: TraceOptions) -> Trace:
