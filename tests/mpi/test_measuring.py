@@ -2,9 +2,11 @@
 """SMP_METRICS and SMP_TRACE of a job of two ranks."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from launching import run_mpi
 
 
@@ -42,3 +44,33 @@ def test_silence(tmp_path: Path) -> None:
 
     assert outcome.code == 0, outcome.output
     assert "samples/s" not in outcome.output
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_loss_is_the_mean_over_replicas(tmp_path: Path, partitions: int) -> None:
+    file = tmp_path / "metrics.jsonl"
+
+    outcome = run_mpi(2 * partitions, "replica_losses.py", str(partitions), SMP_METRICS=str(file))
+
+    assert outcome.code == 0, outcome.output
+    steps = [json.loads(line) for line in file.read_text().splitlines()]
+    alone, mean = (2.0, 1), (5.0, 2)  # losses 2 and 8; gradients meet in every second step
+    assert [(step["loss"], step["loss_ranks"]) for step in steps] == [
+        *(alone, mean, alone, mean),
+        alone,  # the evaluation
+        *(alone, mean, alone, alone),  # the other replica has two batches
+    ]
+    assert [step["evaluation"] for step in steps] == [False] * 4 + [True] + [False] * 4
+    assert "evaluation after step 4: loss 2, mean of 1 step of the first replica" in outcome.output
+    started = Counter(re.findall(r"rank \d+ exchanged (\d+)", outcome.output))
+    assert started == {"4": 2, **({"0": 2} if partitions > 1 else {})}, "first partitions alone"
+
+
+def test_no_rank_pays_for_what_the_first_does_not_report(tmp_path: Path) -> None:
+    outcome = run_mpi(
+        2, "replica_losses.py", "1", "silent", SMP_METRICS=str(tmp_path / "metrics.jsonl")
+    )
+
+    assert outcome.code == 0, outcome.output
+    assert outcome.output.count("exchanged 0") == 2, outcome.output
+    assert list(tmp_path.iterdir()) == []

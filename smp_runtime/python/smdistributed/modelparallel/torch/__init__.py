@@ -28,6 +28,7 @@ Module map, in the order in which a job meets them:
     precision, shard_groups, model_blocks, sharded_model   flat shards, 16-bit computing
     master_parameters, mixed_precision_steps   what an optimizer steps then, and its loss scale
     memory_ledger        smp.memory_summary
+    step_meter, progress_line, reported_loss   the live line, smp.progress and the metrics
     clipping             smp.clip_grad_norm_, over partitions and slices
     training_checks      mistakes of a training loop that would go unseen
     fed_batches          whether tensor ranks are fed as the job says
@@ -115,6 +116,7 @@ from smdistributed.modelparallel.torch.session import (
 )
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step import StepOutput, step
+from smdistributed.modelparallel.torch.step_meter import progress
 from smdistributed.modelparallel.torch.tensor_marks import (
     set_tensor_parallelism,
     tensor_parallelism,
@@ -179,6 +181,7 @@ __all__ = [
     "pp_barrier",
     "pp_rank",
     "pp_size",
+    "progress",
     "rank",
     "rdp_barrier",
     "rdp_rank",

@@ -323,16 +323,16 @@ class DistributedModel(ModelStates):
             parameter.grad = None
         self._after_backward(False)
 
-    def after_step(self, backward_ran: bool) -> None:
-        """What each step ends with; the step calls it."""
+    def after_step(self, backward_ran: bool, loss: torch.Tensor | None) -> None:
+        """What each step ends with; the step calls it. ``loss`` is for the live line."""
         self.checks.after_step(backward_ran)
-        self._after_backward(backward_ran)
+        self._after_backward(backward_ran, loss)
         hooks, self._post_step_hooks = self._post_step_hooks, OrderedDict()
         for hook in hooks.values():
             hook(self, state.optimizer)
 
-    def _after_backward(self, backward_ran: bool) -> None:
-        """Averages gradients over the replicas where it is due."""
+    def _after_backward(self, backward_ran: bool, loss: torch.Tensor | None = None) -> None:
+        """Averages gradients over the replicas where it is due, and the loss with them."""
         if self.replicas.joining is not None:
             backward_ran = self.replicas.joining.backward_ran(backward_ran)
         if not backward_ran:
@@ -342,6 +342,8 @@ class DistributedModel(ModelStates):
             self.sharded.finish_step(due)
         elif due:
             self.replicas.average(self.local_parameters())
+        if due and state.replica_loss is not None:
+            state.replica_loss.exchange(loss)
 
     def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
         """``hook(model, optimizer)`` runs once, before the first real forward."""

@@ -27,6 +27,7 @@ from smdistributed.modelparallel.torch.meeting import Meetings
 from smdistributed.modelparallel.torch.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch.rendezvous import open_store
+from smdistributed.modelparallel.torch.reported_loss import ReplicaLoss
 from smdistributed.modelparallel.torch.settings import Settings
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_meter import StepMeter
@@ -92,7 +93,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         return
     session = _start(parallel, environment)
     cfg = Settings(**json.loads(parallel.as_json()))
-    state.begin(session, cfg, _meter(environment, session, cfg))
+    replica_loss = _replica_loss(environment, session, cfg)
+    state.begin(session, cfg, _meter(environment, session, cfg, replica_loss), replica_loss)
     for line in (*environment.warnings, *parallel.warnings):
         log.warning(line)
 
@@ -229,13 +231,41 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
     )
 
 
-def _meter(environment: LaunchEnvironment, session: Session, cfg: Settings) -> StepMeter | None:
+def _replica_loss(
+    environment: LaunchEnvironment, session: Session, cfg: Settings
+) -> ReplicaLoss | None:
+    """Of the ranks that have a loss, if there are several and the first one reports it."""
+    with_a_loss = session.groups.ranks("DP")
+    if not cfg.ddp or len(with_a_loss) == 1 or 0 not in with_a_loss:
+        return None
+    if session.identity.rank == 0:
+        session.store.set("reports", "yes" if _reports(environment) else "")
+    return ReplicaLoss(session.groups) if session.store.get("reports") else None
+
+
+def _reports(environment: LaunchEnvironment) -> bool:
+    return environment.progress or bool(environment.metrics_file)
+
+
+def _meter(
+    environment: LaunchEnvironment,
+    session: Session,
+    cfg: Settings,
+    replica_loss: ReplicaLoss | None,
+) -> StepMeter | None:
     """The first rank's, if anybody wants to know."""
-    if session.identity.rank != 0 or not (environment.progress or environment.metrics_file):
+    if session.identity.rank != 0 or not _reports(environment):
         return None
     # Ranks of one tensor-parallel group get the same batch if they are fed alike.
     replicas = session.mesh.size(_runtime.Group.RDP if cfg.prescaled_batch else _runtime.Group.DP)
-    return StepMeter(replicas, environment.metrics_file, environment.progress, memory_summary)
+    return StepMeter(
+        replicas=replicas,
+        pipeline=session.mesh.size(_runtime.Group.PP) > 1,
+        metrics_file=environment.metrics_file,
+        progress=environment.progress,
+        ledger=memory_summary,
+        replica_loss=replica_loss,
+    )
 
 
 def _timeline_file(folder: str, identity: Identity) -> str:

@@ -20,6 +20,7 @@ from smdistributed.modelparallel.torch.stand_ins import StandIn
 
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.model import DistributedModel
+    from smdistributed.modelparallel.torch.reported_loss import ReplicaLoss
     from smdistributed.modelparallel.torch.session import Session
     from smdistributed.modelparallel.torch.step_meter import StepMeter
 
@@ -42,6 +43,7 @@ class State:
         self.model: DistributedModel | None = None
         self.optimizer: Any = None
         self.meter: StepMeter | None = None
+        self.replica_loss: ReplicaLoss | None = None  # of ranks that take part in reports
         self.in_step = False
         # Of the thread that called the step: what modules that serve other ranks see.
         self.step_context = contextvars.copy_context()
@@ -52,8 +54,15 @@ class State:
         self.drawn_parameters = 0
         self.dropout_generators: dict[tuple[bool, str], torch.Generator] = {}
 
-    def begin(self, session: Session, cfg: Settings, meter: StepMeter | None) -> None:
-        self._session, self._cfg, self.meter = session, cfg, meter
+    def begin(
+        self,
+        session: Session,
+        cfg: Settings,
+        meter: StepMeter | None,
+        replica_loss: ReplicaLoss | None,
+    ) -> None:
+        self._session, self._cfg = session, cfg
+        self.meter, self.replica_loss = meter, replica_loss
 
     @property
     def initialized(self) -> bool:

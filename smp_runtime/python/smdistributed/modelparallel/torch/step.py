@@ -17,6 +17,7 @@ from smdistributed.modelparallel.torch.collecting import collect_outputs
 from smdistributed.modelparallel.torch.containers import detached
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.fed_batches import check_fed_alike
+from smdistributed.modelparallel.torch.reported_loss import loss_of
 from smdistributed.modelparallel.torch.splitting import Arguments, batch_size, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_output import StepOutput
@@ -118,14 +119,17 @@ class StepFunction(Generic[P, R_co]):
         # Ranks that do not run the function may be fed anything.
         driver = ranks.pp_rank() == 0
         outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
+        reports = meter is not None or state.replica_loss is not None
+        loss = loss_of(outputs) if reports else None
         if model is not None:
-            model.after_step(backward_ran)
+            model.after_step(backward_ran, loss)
         collected = collect_outputs(outputs)
         if meter is not None:
             samples = batch_size(
                 self._function, args, kwargs, self._non_split_inputs, self._input_split_axes
             )
-            meter.step_ended(state.require_engine().last_step(), samples, collected)
+            trains = torch.is_grad_enabled() and (backward_ran or model is None or model.training)
+            meter.step_ended(state.require_engine().last_step(), samples, loss, training=trains)
         return collected
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Arguments]:
