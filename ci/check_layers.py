@@ -26,7 +26,7 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/topology": ("smp_runtime/core",),
     "smp_runtime/transport": ("smp_runtime/core", "smp_runtime/cuda"),
     "smp_runtime/partition": ("smp_runtime/core",),
-    "smp_runtime/init": ("smp_runtime/transport", "smp_runtime/topology"),
+    "smp_runtime/session": ("smp_runtime/core",),
     "smp_runtime/collectives": ("smp_runtime/transport",),
     "smp_runtime/pipeline": ("smp_runtime/collectives", "smp_runtime/partition"),
     "smp_runtime/sharding": ("smp_runtime/collectives",),
@@ -45,7 +45,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/checkpoint",
         "smp_runtime/tensor_parallel",
         "smp_runtime/dataparallel",
-        "smp_runtime/init",
+        "smp_runtime/session",
     ),
     "opt_ml_layout": ("smp_runtime/core",),
     "entrypoint/config": ("opt_ml_layout",),
@@ -60,7 +60,13 @@ USES: dict[str, tuple[str, ...]] = {
 
 TORCH = re.compile(r"(torch|ATen|c10|caffe2|pybind11)/|cuda|nccl|mpi\.h$")
 UMBRELLAS = ("torch/torch.h", "torch/extension.h")
-TORCH_FREE = ("opt_ml_layout", "entrypoint", RUNTIME + "topology", RUNTIME + "partition")
+TORCH_FREE = (
+    "opt_ml_layout",
+    "entrypoint",
+    RUNTIME + "topology",
+    RUNTIME + "partition",
+    RUNTIME + "session",
+)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 LIBRARY = re.compile(r"smp_library\(\s*(\w+)(.*?)\)", re.DOTALL)

@@ -294,7 +294,7 @@ ALL = HERE | {
     "documents": documents,
     "differential": labelled("differential"),
     "asan": sanitized("asan", "."),
-    "tsan": sanitized("tsan", "^(pipeline|transport|collectives)"),
+    "tsan": sanitized("tsan", "^(pipeline|transport|collectives|session)"),
     "image": image,
     "cluster": cluster,
 }

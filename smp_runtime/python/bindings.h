@@ -2,6 +2,9 @@
 // What the files of the extension module smdistributed._runtime add to it.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include <pybind11/pybind11.h>
 
 namespace smp::python {
@@ -15,5 +18,14 @@ void bind_checkpoint(pybind11::module_& module);
 void bind_sharding(pybind11::module_& module);
 void bind_optimizer(pybind11::module_& module);
 void bind_tensor_parallel(pybind11::module_& module);
+void bind_session(pybind11::module_& module);
+
+/// A Python object that C++ threads may drop without holding Python's lock.
+inline std::shared_ptr<pybind11::object> shared_object(pybind11::object object) {
+  return {new pybind11::object(std::move(object)), [](pybind11::object* held) {
+            const pybind11::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
 
 }  // namespace smp::python

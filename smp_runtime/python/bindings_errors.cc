@@ -13,6 +13,7 @@
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/near_names.h"
 #include "smp_runtime/python/bindings.h"
+#include "smp_runtime/session/wait_graph.h"
 
 namespace smp::python {
 namespace {
@@ -38,6 +39,8 @@ void bind_errors(py::module_& module) {
       raise(kTorch, "SMPConfigError", error);
     } catch (const HostError& error) {
       raise(kBackend, "SMPConnectionError", error);
+    } catch (const session::CallMismatch& error) {
+      raise(kTorch, "SMPMismatchError", error);
     } catch (const UserCodeError& error) {
       raise(kTorch, "SMPStepError", error);
     } catch (const Error& error) {

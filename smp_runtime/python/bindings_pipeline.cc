@@ -20,6 +20,7 @@
 #include "smp_runtime/pipeline/engine.h"
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/thread_state.h"
+#include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/transport/loopback.h"
 #include "smp_runtime/transport/process_transport.h"
 
@@ -28,14 +29,6 @@ namespace {
 
 using pipeline::TensorTree;
 using PyTree = std::pair<py::bytes, std::vector<at::Tensor>>;
-
-/// A Python object that C++ threads may drop without holding Python's lock.
-std::shared_ptr<py::object> shared_object(py::object object) {
-  return {new py::object(std::move(object)), [](py::object* held) {
-            const py::gil_scoped_acquire gil;
-            delete held;
-          }};
-}
 
 TensorTree from_python(const py::object& result) {
   auto [stub, tensors] = result.cast<std::pair<std::string, std::vector<at::Tensor>>>();
@@ -102,7 +95,7 @@ class PyEngine {
            double timeout_seconds, std::string name, py::object run_module,
            std::vector<std::string> module_names, py::object after_backward_outside,
            std::string timeline_file, int rank, int driver, py::object stand_in,
-           py::object memory_in_use) {
+           py::object memory_in_use, std::shared_ptr<WaitWatchHandle> watch) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
     const auto in_use = shared_object(std::move(memory_in_use));
@@ -121,7 +114,11 @@ class PyEngine {
                          kept.emplace();  // a failed backward has left its error in the old one
                          use_cuda_device(cuda_device);
                        },
-                   .check_interrupt = check_signals,
+                   .check_interrupt =
+                       [watch = std::move(watch)] {
+                         check_signals();
+                         if (watch) watch->watch().check();
+                       },
                    .target_name =
                        [names = std::move(module_names)](int64_t module) {
                          return names.at(static_cast<size_t>(module));
@@ -261,12 +258,13 @@ void bind_pipeline(py::module_& module) {
                        "The pipeline engine of this rank; an empty group name means one rank.")
       .def(py::init<const std::string&, int, const std::string&, int64_t, bool, bool, double,
                     std::string, py::object, std::vector<std::string>, py::object, std::string, int,
-                    int, py::object, py::object>(),
+                    int, py::object, py::object, std::shared_ptr<WaitWatchHandle>>(),
            py::kw_only(), py::arg("group_name"), py::arg("cuda_device"), py::arg("schedule"),
            py::arg("active_microbatches"), py::arg("deterministic"), py::arg("shared_order"),
            py::arg("timeout_seconds"), py::arg("name"), py::arg("run_module"),
            py::arg("module_names"), py::arg("after_backward_outside"), py::arg("timeline_file"),
-           py::arg("rank"), py::arg("driver"), py::arg("stand_in"), py::arg("memory_in_use"))
+           py::arg("rank"), py::arg("driver"), py::arg("stand_in"), py::arg("memory_in_use"),
+           py::arg("watch"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))

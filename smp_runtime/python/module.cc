@@ -9,6 +9,7 @@ PYBIND11_MODULE(_runtime, module) {
   module.doc() = "The C++ side of smdistributed; its names may change without notice.";
   smp::python::bind_errors(module);
   smp::python::bind_topology(module);
+  smp::python::bind_session(module);
   smp::python::bind_partition(module);
   smp::python::bind_pipeline(module);
   smp::python::bind_checkpoint(module);

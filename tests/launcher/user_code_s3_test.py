@@ -25,7 +25,7 @@ def test_an_archive_on_s3_is_fetched_and_run(folder, run, store):
     )
     tree = job_tree(folder, location)
 
-    result = run(tree, **store.settings)
+    result = run(tree, SM_LOG_LEVEL="10", **store.settings)
 
     assert result.code == 0, result.err
     assert f"Fetching code from {location} into {tree.base / 'code'}" in result.err

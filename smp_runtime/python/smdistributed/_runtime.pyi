@@ -126,6 +126,15 @@ def assign_manual(tree: ModuleTree, partitions: int, default_partition: int) -> 
 
 # --- bindings_pipeline.cc
 
+class WaitWatch:
+    """Tells ranks that wait for each other in different calls; see session/wait_watch.h."""
+
+    def __init__(self, store: Any, rank: int, line: Callable[[], str]) -> None: ...
+    def begin(self, call: str, label: str, needs: Sequence[int]) -> None: ...
+    def end(self) -> None: ...
+    def check(self) -> None: ...
+    def leave(self) -> None: ...
+
 class Engine:
     def __init__(
         self,
@@ -146,6 +155,7 @@ class Engine:
         driver: int,
         stand_in: Callable[..., torch.Tensor] | None,
         memory_in_use: Callable[[], int],
+        watch: WaitWatch | None,
     ) -> None: ...
     def close(self) -> None: ...
     def drive(

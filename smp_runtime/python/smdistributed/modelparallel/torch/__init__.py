@@ -9,6 +9,7 @@ Module map, in the order in which a job meets them:
     session              init, shutdown
     settings, state_mod  smp.state: settings, model, optimizer, engine of this process
     groups, ranks        groups of ranks, their numbers and c10d groups
+    script_line          where the script makes a call, for errors
     meeting, comm        barriers and objects between ranks
     marks                smp.partition and smp.set_partition
     tensor_marks, tensor_registry, predefined_modules, tensor_plan, tensor_replacement

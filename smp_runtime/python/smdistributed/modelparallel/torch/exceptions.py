@@ -48,6 +48,10 @@ class SMPCommTimeoutError(SMPError, TimeoutError):
     """Ranks that were waited for did not come; the text names them."""
 
 
+class SMPMismatchError(SMPError):
+    """Ranks are in calls that wait for each other; the text names the calls and their lines."""
+
+
 class SMPTensorParallelError(SMPError):
     """A module cannot be split over a tensor-parallel group."""
 

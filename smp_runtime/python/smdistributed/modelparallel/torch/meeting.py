@@ -6,15 +6,16 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
-from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError
+from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError, SMPMismatchError
 from smdistributed.modelparallel.torch.stores import Store
 
 #: Ranks whose collective failed learn of it, and say so, within this time of each other: those that
@@ -25,18 +26,35 @@ _SIGNS, _LOOK = timedelta(seconds=3), timedelta(seconds=1)
 class Meetings:
     """One rank's view. Calls are numbered: the n-th call of one rank meets the n-th of another.
 
-    No call waits longer than ``timeout``.
+    No call waits longer than ``timeout``; ranks that wait for each other in different calls raise
+    SMPMismatchError, within 10 s. ``watch`` sees that; without one nobody looks.
     """
 
-    def __init__(self, store: Store, rank: int, timeout: timedelta) -> None:
+    def __init__(
+        self, store: Store, rank: int, timeout: timedelta, watch: _runtime.WaitWatch | None = None
+    ) -> None:
         self._store = store
         self._rank = rank
         self.timeout = timeout
+        self.watch = watch
         self._calls: Counter[str] = Counter()
 
     def _next(self, label: str) -> str:
         self._calls[label] += 1
         return f"{label}/{self._calls[label]}"
+
+    @contextmanager
+    def waiting(self, what: str, label: str, needs: Iterable[int]) -> Iterator[None]:
+        """Around a call that does not end before all ranks in ``needs`` make it, too, under the
+        same ``label`` and in the same order."""
+        if self.watch is None:
+            yield
+            return
+        self.watch.begin(what, label, list(needs))
+        try:
+            yield
+        finally:
+            self.watch.end()
 
     def all(self, what: str, label: str, ranks: list[int], advice: str = "") -> None:
         """Returns when all ``ranks``, this one among them, have called it.
@@ -48,7 +66,7 @@ class Meetings:
             return
         key = self._next(f"all/{label}/{ranks[0]}")
         store = self._store
-        with self._connection():
+        with self.waiting(what, f"all/{label}", ranks), self._connection():
             store.set(f"{key}/{self._rank}", "")
             if store.add(f"{key}/came", 1) == len(ranks):
                 store.set(f"{key}/complete", "")
@@ -104,19 +122,22 @@ class Meetings:
         if tensor.is_cuda:
             work.wait()  # on the stream alone; with a limit this thread would wait for the GPU
             return
+        members = dist.get_process_group_ranks(group)
         try:
-            self._finish(work, place, call)
+            with self.waiting(what, place, members):
+                self._finish(work, place, call)
+        except SMPMismatchError:
+            raise
         except RuntimeError as error:
             in_time = time.monotonic() - began < self.timeout.total_seconds()
-            ranks = dist.get_process_group_ranks(group)
             with self._connection():
                 self._store.set(f"{place}/failed", "")
             self._sign(call)
             self._sign(f"{place}/lost")
-            absent = self._without_sign(f"{place}/lost" if in_time else call, ranks)
+            absent = self._without_sign(f"{place}/lost" if in_time else call, members)
             if absent and not in_time:
-                raise self._timed_out(what, absent, ranks) from error
-            raise self.lost(what, absent or ranks, error) from error
+                raise self._timed_out(what, absent, members) from error
+            raise self.lost(what, absent or members, error) from error
 
     def lost(self, what: str, peers: list[int], error: RuntimeError) -> SMPConnectionError:
         """The error to raise where ``error`` ended an exchange with ``peers``."""
@@ -137,6 +158,7 @@ class Meetings:
             except RuntimeError:
                 if work.is_completed():
                     raise
+            self._check()
             with self._connection():
                 if self._store.check([f"{place}/failed"]):
                     raise RuntimeError("another rank has seen it fail")
@@ -165,21 +187,34 @@ class Meetings:
             ) from error
 
     def _await(self, what: str, key: str, peer: int) -> str:
-        if not self._appear([key], self.timeout):
+        label = key.rpartition("/")[0]  # the same on both, without the call's number
+        with self.waiting(what, label, [peer]):
+            came = self._appear([key], self.timeout)
+        if not came:
             raise self._timed_out(what, [peer], [peer, self._rank])
         note = self._store.get(key).decode()
         self._store.delete_key(key)
         return note
 
     def _appear(self, keys: list[str], limit: timedelta) -> bool:
-        try:
-            self._store.wait(keys, limit)
-        except dist.DistNetworkError:
-            raise
-        except (dist.DistStoreError, RuntimeError):
-            # What a deadline looks like depends on the kind of store.
-            return self._store.check(keys)
-        return True
+        deadline = time.monotonic() + limit.total_seconds()
+        while True:
+            left = timedelta(seconds=max(deadline - time.monotonic(), 0.001))
+            try:
+                self._store.wait(keys, min(left, _LOOK))
+            except dist.DistNetworkError:
+                raise
+            except (dist.DistStoreError, RuntimeError):
+                came = self._store.check(keys)  # what a deadline looks like depends on the store
+            else:
+                came = True
+            if came or time.monotonic() >= deadline:
+                return came
+            self._check()
+
+    def _check(self) -> None:
+        if self.watch is not None:
+            self.watch.check()
 
     def _timed_out(
         self, what: str, absent: list[int], ranks: list[int], advice: str = ""

@@ -303,6 +303,15 @@ class DistributedModel(ModelStates):
         self.sharded.assign(values)
         return self.sharded
 
+    def ranks_of_a_step(self) -> list[int]:
+        """Those without which no step of this rank ends: they have other partitions, slices or
+        shards of this copy of the model."""
+        groups = state.require_initialized("a step").groups
+        needed = {*groups.ranks("PP"), *groups.ranks("TP")}
+        if self.sharded is not None and self.sharded.plan.on_demand:
+            needed.update(self.sharded.sharing_ranks)
+        return sorted(needed)
+
     def before_step(self) -> None:
         """What each step begins with; the step calls it."""
         self.checks.before_step()

@@ -103,8 +103,11 @@ class Replicas:
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
         """Leaves the means over all copies in the gradients of ``parameters``."""
-        for reducer in self.reducers:
-            reducer.average()
+        session = state.require_initialized("the averaging of gradients")
+        needs = session.groups.ranks("DP")
+        with session.meetings.waiting("the averaging of gradients", "averaging", needs):
+            for reducer in self.reducers:
+                reducer.average()
         if self.reducers and self.joining is not None:
             self.joining.scale_gradients([p.grad for p in parameters if p.grad is not None])
 

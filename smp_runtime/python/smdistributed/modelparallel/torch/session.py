@@ -28,6 +28,7 @@ from smdistributed.modelparallel.torch.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch.rendezvous import open_store
 from smdistributed.modelparallel.torch.reported_loss import ReplicaLoss
+from smdistributed.modelparallel.torch.script_line import script_line
 from smdistributed.modelparallel.torch.settings import Settings
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step_meter import StepMeter
@@ -206,7 +207,9 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
             timeout=timeout,
         )
     mesh = _runtime.Mesh(parallel, identity.size)
-    meetings = Meetings(store, identity.rank, timeout)
+    alone = identity.size == 1
+    waits = None if alone else _runtime.WaitWatch(store, identity.rank, script_line)
+    meetings = Meetings(store, identity.rank, timeout, waits)
     groups = Groups(mesh, meetings, identity.rank, parallel.ddp_dist_backend, backend)
     groups.object_group("WORLD")
     if parallel.ddp:
@@ -311,6 +314,8 @@ def _leave(session: Session) -> None:
     identity, store = session.identity, session.store
     if identity.size == 1:
         return
+    if session.meetings.watch is not None:
+        session.meetings.watch.leave()
     try:
         if identity.rank != 0:
             store.set(f"left/{identity.rank}", "")

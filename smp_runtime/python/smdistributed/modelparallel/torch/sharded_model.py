@@ -9,11 +9,14 @@ apart.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -204,9 +207,23 @@ class ShardedModel:
         for number, unit in enumerate(self.store.units()):
             if frozen_only and self.parameters[unit["parameters"][0]].requires_grad:
                 continue
-            values = self.store.whole_unit(number)
+            with self._waiting("the gathering of whole parameters"):
+                values = self.store.whole_unit(number)
             for parameter, value in zip(unit["parameters"], values, strict=True):
                 yield self.names[parameter], value
+
+    @contextlib.contextmanager
+    def _waiting(self, what: str) -> Iterator[None]:
+        """Around what all ranks that share a copy of the model call."""
+        meetings = state.require_initialized(what).meetings
+        with meetings.waiting(what, what, self.sharing_ranks):
+            yield
+
+    @functools.cached_property
+    def sharing_ranks(self) -> list[int]:
+        """The ranks that share one copy of the parameters, this one among them."""
+        group = self.groups.words or self.groups.shards
+        return [ranks.rank()] if group is None else dist.get_process_group_ranks(group)
 
     def fill(self, put_off: PutOff, align: Callable[[nn.Parameter, torch.Tensor], None]) -> None:
         """Takes the values of delayed parameters, one whole parameter at a time; ``align`` makes

@@ -165,6 +165,7 @@ class State:
             driver=session.groups.ranks("PP")[0],
             stand_in=functools.partial(StandIn, self._data_of) if session.direct_exchange else None,
             memory_in_use=memory_in_use,
+            watch=session.meetings.watch,
         )
         if cfg.offload_activations:
             self.activation_store = _runtime.ActivationStore(cfg.activation_loading_horizon)

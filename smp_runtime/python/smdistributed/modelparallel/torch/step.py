@@ -118,11 +118,15 @@ class StepFunction(Generic[P, R_co]):
             meter.step_begins()
         # Ranks that do not run the function may be fed anything.
         driver = ranks.pp_rank() == 0
-        outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
-        reports = meter is not None or state.replica_loss is not None
-        loss = loss_of(outputs) if reports else None
-        if model is not None:
-            model.after_step(backward_ran, loss)
+        session = state.require_initialized("a step")
+        call = f"step {self._function.__qualname__}"
+        needs = session.groups.ranks("PP") if model is None else model.ranks_of_a_step()
+        with session.meetings.waiting(call, "step", needs):
+            outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
+            reports = meter is not None or state.replica_loss is not None
+            loss = loss_of(outputs) if reports else None
+            if model is not None:
+                model.after_step(backward_ran, loss)
         collected = collect_outputs(outputs)
         if meter is not None:
             samples = batch_size(

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rank waits for which, and whether any of them can go on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::session {
+
+/// Ranks are in calls that wait for each other; the text names them.
+class CallMismatch : public UserCodeError {
+  using UserCodeError::UserCodeError;
+};
+
+/// What a rank tells the others of itself while it waits for them.
+struct Wait {
+  std::int64_t number = 0;  ///< of this rank's waits; another one is another wait
+  std::string label;        ///< of the call, equal on all ranks that make it
+  std::string text;         ///< the call and the line of the script, for people
+  std::vector<int> needs;   ///< ranks of the job without which the call does not end
+  bool ended = false;       ///< the rank has left the job and makes no call any more
+  /// How many calls of each label the rank has begun so far.
+  std::map<std::string, std::int64_t> begun;
+
+  bool operator==(const Wait&) const = default;
+};
+
+/// As JSON; decode() gives nothing for a text that encode() did not make.
+std::string encode(const Wait& wait);
+std::optional<Wait> decode(std::string_view text);
+
+/// The ranks, `rank` first, each of which waits for the next, where the last one waits for one of
+/// them or has ended: none of them can go on. Empty where there is no such path. A rank waits for
+/// another one that has not begun its call, with the same label and count. Ranks without an entry
+/// may still come. Pure.
+std::vector<int> deadlock_of(const std::map<int, Wait>& waits, int rank);
+
+/// One sentence on what each rank of such a path does.
+std::string deadlock_text(const std::map<int, Wait>& waits, const std::vector<int>& path);
+
+}  // namespace smp::session

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/wait_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace smp::session {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+/// What a store is to the ranks of a job, here threads of one process.
+class Texts {
+ public:
+  void set(const std::string& key, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    texts_[key] = text;
+  }
+  std::optional<std::string> get(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = texts_.find(key);
+    return found == texts_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> texts_;
+};
+
+class SharedBoard : public Board {
+ public:
+  explicit SharedBoard(Texts& texts) : texts_(texts) {}
+  void set(const std::string& key, const std::string& text) override { texts_.set(key, text); }
+  std::optional<std::string> get(const std::string& key) override { return texts_.get(key); }
+
+ private:
+  Texts& texts_;
+};
+
+class LostBoard : public Board {
+ public:
+  void set(const std::string&, const std::string&) override { throw std::runtime_error("lost"); }
+  std::optional<std::string> get(const std::string&) override { throw std::runtime_error("lost"); }
+};
+
+constexpr WaitWatch::Timing kQuick{
+    .tell = milliseconds(20), .judge = milliseconds(40), .look = milliseconds(5), .sightings = 3};
+
+class Job : public testing::Test {
+ protected:
+  std::unique_ptr<WaitWatch> rank(int number) {
+    return std::make_unique<WaitWatch>(
+        std::make_unique<SharedBoard>(texts_), number,
+        [number] { return "train.py:" + std::to_string(10 + number); }, kQuick);
+  }
+
+  static std::string verdict_of(const WaitWatch& watch, milliseconds limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    while (watch.verdict().empty() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return watch.verdict();
+  }
+
+  /// Until `watch` has written its call down and looked a few times.
+  void await_looks(int number) {
+    const std::string key = "waits/" + std::to_string(number);
+    while (texts_.get(key).value_or("").empty()) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(20 * kQuick.look);
+  }
+
+  static constexpr milliseconds kSoon{20000};
+  Texts texts_;
+};
+
+TEST_F(Job, NamesBothCallsOnBothRanks) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  first->begin("model.state_dict()", "state_dict", {0, 1});
+  second->begin("smp.barrier over WORLD", "barrier", {0, 1});
+
+  for (const auto* watch : {first.get(), second.get()}) {
+    const std::string verdict = verdict_of(*watch, kSoon);
+    EXPECT_THAT(verdict, HasSubstr("rank 0 waits in model.state_dict() (train.py:10)"));
+    EXPECT_THAT(verdict, HasSubstr("rank 1 waits in smp.barrier over WORLD (train.py:11)"));
+  }
+}
+
+TEST_F(Job, LetsARankComeLate) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  first->begin("smp.barrier", "barrier", {0, 1});
+  await_looks(0);
+  EXPECT_EQ(first->verdict(), "");
+
+  second->begin("smp.barrier", "barrier", {0, 1});
+  await_looks(1);
+  EXPECT_EQ(first->verdict(), "");
+  EXPECT_EQ(second->verdict(), "");
+}
+
+TEST_F(Job, TakesBackWhatIsOver) {
+  const auto first = rank(0);
+  first->begin("smp.barrier", "barrier", {0, 1});
+  await_looks(0);
+
+  first->end();
+
+  EXPECT_EQ(texts_.get("waits/0"), "");
+}
+
+TEST_F(Job, TheInnermostCallCountsAndThenTheOneAroundIt) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  second->begin("smp.barrier", "barrier", {0, 1});
+  first->begin("train_step", "step", {0, 1});
+  first->begin("smp.recv_from", "pair", {2});
+  await_looks(0);
+  EXPECT_EQ(first->verdict(), "") << "rank 2 may still come";
+
+  first->end();
+
+  EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 0 waits in train_step"));
+}
+
+TEST_F(Job, ARankThatLeavesIsNotWaitedFor) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  second->leave();
+  first->begin("smp.barrier", "barrier", {0, 1});
+
+  EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 1 has ended"));
+}
+
+TEST_F(Job, ALostBoardJudgesNobody) {
+  WaitWatch watch(
+      std::make_unique<LostBoard>(), 0, [] { return std::string(); }, kQuick);
+  watch.begin("smp.barrier", "barrier", {0, 1});
+
+  EXPECT_EQ(verdict_of(watch, 20 * kQuick.look), "");
+  watch.end();
+  watch.leave();
+}
+
+}  // namespace
+}  // namespace smp::session
