@@ -31,12 +31,16 @@ constexpr std::string_view kAveraging = "averaging gradients";
 constexpr std::size_t kBroadcastBytes = 250 * 1024 * 1024;
 
 c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor,
-                                                c10d::ReduceOp::RedOpType operation) {
+                                                c10d::ReduceOp::RedOpType operation,
+                                                Uneven advice) {
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
-  return naming_group(group, kAveraging, [&] { return group.allreduce(tensors, options); });
+  return naming_group(
+      group, kAveraging, [&] { return group.allreduce(tensors, options); }, advice);
 }
+
+Uneven advice_for(bool may_join) { return may_join ? Uneven::kMayJoin : Uneven::kRefused; }
 
 }  // namespace
 
@@ -198,7 +202,7 @@ class GradientReducer::Core {
 
   void start(Bucket& bucket, std::size_t index, std::size_t count) {
     if (!hook_) {
-      bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM);
+      bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM, advice());
       return;
     }
     std::vector<std::size_t> offsets;
@@ -220,8 +224,10 @@ class GradientReducer::Core {
   }
 
   void await(c10d::Work& work) {
-    collectives::await(*group_, kAveraging, work, parameters_[0].device().type());
+    collectives::await(*group_, kAveraging, work, parameters_[0].device().type(), advice());
   }
+
+  [[nodiscard]] Uneven advice() const { return advice_for(options_.may_join); }
 
   /// The reduced bucket, averaged.
   at::Tensor result_of(Bucket& bucket) {
@@ -281,7 +287,9 @@ class GradientReducer::Core {
                                : is_late(buckets_[index - parameters_.size()]);
     }
     tensor = tensor.to(parameters_[0].device());
-    if (group_->getSize() > 1) await(*start_all_reduce(*group_, tensor, c10d::ReduceOp::MAX));
+    if (group_->getSize() > 1) {
+      await(*start_all_reduce(*group_, tensor, c10d::ReduceOp::MAX, advice()));
+    }
     tensor = tensor.cpu();
     flags = tensor.data_ptr<std::uint8_t>();
     return std::vector<bool>(flags, flags + count);
@@ -383,12 +391,14 @@ void GradientReducer::average() { core_->average(); }
 GradientReducer::Progress GradientReducer::progress() const { return core_->progress(); }
 
 void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
-                       int root) {
+                       int root, bool may_join) {
   const auto group = c10d::resolve_process_group(group_name);
   if (group->getSize() == 1 || tensors.empty()) return;
   const at::NoGradGuard no_grad;
-  naming_group(*group, "a broadcast of parameters and buffers",
-               [&] { c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, root); });
+  naming_group(
+      *group, "a broadcast of parameters and buffers",
+      [&] { c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, root); },
+      advice_for(may_join));
 }
 
 }  // namespace smp::collectives

@@ -27,7 +27,8 @@ class GradientReducer {
   struct Options {
     std::string group_name;  ///< a registered c10d group that reaches the parameters' devices
     std::int64_t bucket_bytes = 0;
-    bool overlap = true;  ///< false: everything at the end, in an order that no timing decides
+    bool overlap = true;   ///< false: everything at the end, in an order that no timing decides
+    bool may_join = true;  ///< whether errors may advise to train inside DistributedModel.join()
   };
 
   /// All ranks give the same parameters in the same order.
@@ -60,7 +61,8 @@ class GradientReducer {
 };
 
 /// Overwrites `tensors` with those of rank `root` of the group, in buckets. All ranks call it.
+/// `may_join` as above.
 void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
-                       int root);
+                       int root, bool may_join);
 
 }  // namespace smp::collectives

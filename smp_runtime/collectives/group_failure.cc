@@ -2,6 +2,7 @@
 #include "smp_runtime/collectives/group_failure.h"
 
 #include <chrono>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -58,10 +59,27 @@ std::vector<std::string> silent_ranks(c10d::ProcessGroup& group) {
   return silent;
 }
 
+/// The rank of the job that smddp says has left the group: it knows at once, so that the others
+/// need not be asked. Empty if it says something else.
+std::vector<std::string> rank_that_left(std::string_view text) {
+  static const std::regex left("rank ([0-9]+) has ");
+  std::match_results<std::string_view::const_iterator> found;
+  if (!std::regex_search(text.begin(), text.end(), found, left)) return {};
+  return {found[1].str()};
+}
+
 std::string named(const std::vector<std::string>& silent) {
   if (silent.empty()) return "one of them has";
   return silent.size() == 1 ? fmt::format("rank {} has", silent[0])
                             : fmt::format("ranks {} have", fmt::join(silent, ", "));
+}
+
+std::string_view advice_on(Uneven batches) {
+  if (batches == Uneven::kMayJoin) {
+    return "drop the last ones (drop_last=True) or train inside model.join()";
+  }
+  return "give all ranks the same number of batches, for example by drop_last=True in the "
+         "DataLoader";
 }
 
 }  // namespace
@@ -71,20 +89,30 @@ void leave_job_rank(const std::string& group_name, int job_rank) {
   group->getStore()->set(key_of(kJobRank, group->getRank()), std::to_string(job_rank));
 }
 
-HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text) {
+HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text,
+                        Uneven advice) {
   std::vector<std::string> silent;
-  // NCCL fails on one rank while the others wait: they have no answer to give.
-  if (text.find("NCCL") == std::string_view::npos) silent = silent_ranks(group);
+  if (text.find("smddp: ") != std::string_view::npos) {
+    silent = rank_that_left(text);
+    if (silent.empty()) {
+      return HostError(
+          "{} over {} of the job failed: {}; where ranks have fewer batches than others, {}", what,
+          group.getGroupDesc(), text, advice_on(advice));
+    }
+  } else if (text.find("NCCL") == std::string_view::npos) {
+    // NCCL fails on one rank while the others wait: they have no answer to give.
+    silent = silent_ranks(group);
+  }
   return HostError(
       "{} over {} of the job failed: {} ended or not answered; if one said why, that is the cause; "
-      "where ranks have fewer batches than others, drop the last ones (drop_last=True) or train "
-      "inside model.join() ({}){}",
-      what, group.getGroupDesc(), named(silent), text, transport::nccl_advice(text));
+      "where ranks have fewer batches than others, {} ({}){}",
+      what, group.getGroupDesc(), named(silent), advice_on(advice), text,
+      transport::nccl_advice(text));
 }
 
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device) {
-  naming_group(group, what, [&] {
+           c10::DeviceType device, Uneven advice) {
+  const auto wait = [&] {
     if (!transport::is_gloo(group, device)) {
       work.wait();
       return;
@@ -95,10 +123,13 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
         return;
       } catch (const c10::Error&) {
         if (work.isCompleted()) throw;
-        if (has_failed(group)) throw group_failure(group, what, "another rank has seen it fail");
+        if (has_failed(group)) {
+          throw group_failure(group, what, "another rank has seen it fail", advice);
+        }
       }
     }
-  });
+  };
+  naming_group(group, what, wait, advice);
 }
 
 }  // namespace smp::collectives

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/error_text.h"
 
 namespace smp::collectives {
 
@@ -18,23 +19,28 @@ namespace smp::collectives {
 /// lost. Each rank that makes a group does so.
 void leave_job_rank(const std::string& group_name, int job_rank);
 
+/// Whether ranks with different numbers of batches can be helped by DistributedModel.join().
+enum class Uneven { kMayJoin, kRefused };
+
 /// What to throw for a collective, `what`, over `group` that c10d gave up with `text`. Tells the
 /// other ranks of the group, whose collective then fails, too, and names those that do not answer
 /// within 3 s. The group is of no use any more.
-HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text);
+HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text,
+                        Uneven advice = Uneven::kMayJoin);
 
 /// What `call` returns: a part of `what`, a collective over `group`. Throws group_failure() where
 /// c10d reports a lost or silent rank; all other errors, such as those of user code, pass.
 template <typename Call>
-decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Call&& call) {
+decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Call&& call,
+                            Uneven advice = Uneven::kMayJoin) {
   try {
     return call();
   } catch (const Error&) {
     throw;
   } catch (const c10::DistError& error) {
-    throw group_failure(group, what, error.what_without_backtrace());
+    throw group_failure(group, what, error.what_without_backtrace(), advice);
   } catch (const std::runtime_error& error) {  // Gloo's own
-    throw group_failure(group, what, error.what());
+    throw group_failure(group, what, transport::error_text(error), advice);
   }
 }
 
@@ -42,6 +48,6 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
 /// rank may wait for one that has failed and not for the one that is lost: it looks each second
 /// whether that has happened.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device);
+           c10::DeviceType device, Uneven advice = Uneven::kMayJoin);
 
 }  // namespace smp::collectives

@@ -305,15 +305,16 @@ void bind_pipeline(py::module_& module) {
   py::class_<collectives::GradientReducer>(module, "GradientReducer",
                                            "Averages gradients over a c10d group.")
       .def(py::init([](std::string group_name, std::vector<at::Tensor> parameters,
-                       int64_t bucket_bytes, bool overlap) {
+                       int64_t bucket_bytes, bool overlap, bool may_join) {
              return std::make_unique<collectives::GradientReducer>(
                  collectives::GradientReducer::Options{.group_name = std::move(group_name),
                                                        .bucket_bytes = bucket_bytes,
-                                                       .overlap = overlap},
+                                                       .overlap = overlap,
+                                                       .may_join = may_join},
                  std::move(parameters));
            }),
            py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"),
-           py::arg("overlap"))
+           py::arg("overlap"), py::arg("may_join") = true)
       .def(
           "set_hook",
           [](collectives::GradientReducer& reducer, py::object state, py::object hook) {
@@ -334,7 +335,8 @@ void bind_pipeline(py::module_& module) {
 
   module.def("heap_bytes", &heap_bytes, "Bytes that this process has allocated and not freed.");
   module.def("broadcast_tensors", &collectives::broadcast_tensors, py::arg("group_name"),
-             py::arg("tensors"), py::arg("root"), py::call_guard<py::gil_scoped_release>(),
+             py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
+             py::call_guard<py::gil_scoped_release>(),
              "Overwrites tensors with those of the group's rank `root`.");
   module.def("leave_job_rank", &collectives::leave_job_rank, py::arg("group_name"),
              py::arg("job_rank"), py::call_guard<py::gil_scoped_release>(),

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "smp_runtime/collectives/group_failure.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
 #include "smp_runtime/transport/group_backend.h"
@@ -22,6 +23,10 @@ namespace {
 
 constexpr std::int64_t kWords = 5;  // sequence, kind, first unit, units, mark of them
 constexpr std::int64_t kReplicaChunk = 16 * 1024 * 1024;  // elements
+constexpr std::string_view kShards = "an exchange of shards";
+constexpr std::string_view kReplicas = "the sum of gradients over replicas of the model";
+// DistributedModel.join() is refused where state is sharded or 16-bit.
+constexpr auto kUneven = collectives::Uneven::kRefused;
 
 c10::intrusive_ptr<c10d::ProcessGroup> resolve(const std::string& name) {
   return name.empty() ? nullptr : c10d::resolve_process_group(name);
@@ -74,6 +79,22 @@ ShardExchange::ShardExchange(ShardExchange&&) noexcept = default;
 int ShardExchange::degree() const { return shards_ ? shards_->getSize() : 1; }
 int ShardExchange::replicas() const { return replicas_ ? replicas_->getSize() : 1; }
 
+template <typename Act>
+decltype(auto) ShardExchange::named(const Pending& pending, c10d::ProcessGroup& group,
+                                    Act&& act) const {
+  try {
+    return collectives::naming_group(group, kShards, std::forward<Act>(act), kUneven);
+  } catch (const HostError& error) {
+    throw HostError("{}: {}", describe(pending.kind_, pending.units_, pending.units_.size()),
+                    error.what());
+  }
+}
+
+void ShardExchange::await(const Pending& pending, c10d::ProcessGroup& group, c10d::Work& work,
+                          c10::DeviceType device) const {
+  named(pending, group, [&] { collectives::await(group, kShards, work, device, kUneven); });
+}
+
 ShardExchange::Pending ShardExchange::announce(std::span<const int> units, ExchangeKind kind) {
   SMP_CHECK(shards_, "an exchange in a shard group of one");
   Pending pending;
@@ -91,15 +112,16 @@ ShardExchange::Pending ShardExchange::announce(std::span<const int> units, Excha
     word[4] = mark_of(units);
   }
   pending.words_ = at::empty({degree() * kWords}, at::kLong);
-  if (transport::is_gloo(*words_, at::kCPU)) {
-    // Straight to everybody: in a ring each word would queue behind what hosts send meanwhile, once
-    // a step of the ring.
-    std::vector<std::int64_t> equal;
-    pending.word_work_ = words_->alltoall_base(pending.words_, pending.words_sent_, equal, equal);
-  } else {
+  pending.word_work_ = named(pending, *words_, [&] {
+    if (transport::is_gloo(*words_, at::kCPU)) {
+      // Straight to everybody: in a ring each word would queue behind what hosts send meanwhile,
+      // once a step of the ring.
+      std::vector<std::int64_t> equal;
+      return words_->alltoall_base(pending.words_, pending.words_sent_, equal, equal);
+    }
     at::Tensor own = pending.words_sent_.narrow(0, 0, kWords);
-    pending.word_work_ = words_->_allgather_base(pending.words_, own);
-  }
+    return words_->_allgather_base(pending.words_, own);
+  });
   return pending;
 }
 
@@ -114,11 +136,13 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
     const bool apart =
         !shard.is_alias_of(full) || !transport::is_gloo(*shards_, full.device().type());
     if (!apart) pending.input_ = shard.clone();
-    pending.work_ = gather_bytes(*shards_, full, pending.input_);
+    pending.work_ =
+        named(pending, *shards_, [&] { return gather_bytes(*shards_, full, pending.input_); });
     return pending;
   }
   pending.staged_ = at::empty({across_->getSize() * shard.numel()}, shard.options());
-  pending.work_ = gather_bytes(*across_, pending.staged_, shard);
+  pending.work_ =
+      named(pending, *across_, [&] { return gather_bytes(*across_, pending.staged_, shard); });
   return pending;
 }
 
@@ -132,49 +156,42 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4;
   if (wide && !transport::is_gloo(*shards_, contributions.device().type())) {
     pending.output_ = at::empty({contributions.size(1)}, contributions.options());
-    pending.work_ = shards_->_reduce_scatter_base(pending.output_, pending.input_);
+    pending.work_ = named(pending, *shards_, [&] {
+      return shards_->_reduce_scatter_base(pending.output_, pending.input_);
+    });
     return pending;
   }
   pending.output_ = at::empty_like(contributions);
   at::Tensor output = as_bytes(pending.output_);
   at::Tensor input = as_bytes(contributions);
   std::vector<std::int64_t> equal;
-  pending.work_ = shards_->alltoall_base(output, input, equal, equal);
+  pending.work_ =
+      named(pending, *shards_, [&] { return shards_->alltoall_base(output, input, equal, equal); });
   return pending;
 }
 
 at::Tensor ShardExchange::wait(Pending& pending) {
-  const auto fail = [&](const char* why) {
-    throw HostError(
-        "{} was not completed: {}; another rank of the shard group failed, or is not "
-        "there. Every rank of it makes the same calls of the model",
-        describe(pending.kind_, pending.units_, pending.units_.size()), why);
-  };
   if (pending.word_work_) {
-    try {
-      pending.word_work_->wait();
-    } catch (const std::exception& error) {
-      fail(error.what());
-    }
+    await(pending, *words_, *pending.word_work_, at::kCPU);
     check_words(pending);
   }
-  try {
-    pending.work_->wait();
-    if (pending.staged_.defined()) {
-      // Rank (host h, local l) holds T_l = [s of (0,l), s of (1,l), ...]; wanted is host-major.
-      // One gather a host writes straight into that host's slice, so nothing is reordered.
-      const std::int64_t hosts = across_->getSize();
-      const std::int64_t shard = pending.input_.numel();
-      std::vector<c10::intrusive_ptr<c10d::Work>> works;
-      for (std::int64_t host = 0; host < hosts; ++host) {
-        const std::int64_t slice = shard * within_->getSize();
-        works.push_back(gather_bytes(*within_, pending.output_.narrow(0, host * slice, slice),
-                                     pending.staged_.narrow(0, host * shard, shard)));
-      }
-      for (const auto& work : works) work->wait();
+  const c10::DeviceType device = pending.input_.device().type();
+  await(pending, across_ && pending.staged_.defined() ? *across_ : *shards_, *pending.work_,
+        device);
+  if (pending.staged_.defined()) {
+    // Rank (host h, local l) holds T_l = [s of (0,l), s of (1,l), ...]; wanted is host-major.
+    // One gather a host writes straight into that host's slice, so nothing is reordered.
+    const std::int64_t hosts = across_->getSize();
+    const std::int64_t shard = pending.input_.numel();
+    const std::int64_t slice = shard * within_->getSize();
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    for (std::int64_t host = 0; host < hosts; ++host) {
+      works.push_back(named(pending, *within_, [&] {
+        return gather_bytes(*within_, pending.output_.narrow(0, host * slice, slice),
+                            pending.staged_.narrow(0, host * shard, shard));
+      }));
     }
-  } catch (const std::exception& error) {
-    fail(error.what());
+    for (const auto& work : works) await(pending, *within_, *work, device);
   }
   at::Tensor output = std::move(pending.output_);
   if (pending.kind_ == ExchangeKind::kReduce && output.dim() == 2) {
@@ -219,25 +236,22 @@ std::string ShardExchange::describe(ExchangeKind kind, std::span<const int> unit
 ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
   Sum sum;
   if (!replicas_) return sum;
+  sum.device_ = tensor.device().type();
   const std::int64_t size = replicas();
   traffic_.replica_bytes += 2 * bytes_of(tensor) / size * (size - 1);
   // In pieces, since gloo makes a scratch copy of what it is given.
   for (std::int64_t from = 0; from < tensor.numel(); from += kReplicaChunk) {
     std::vector<at::Tensor> piece{
         tensor.narrow(0, from, std::min(kReplicaChunk, tensor.numel() - from))};
-    sum.works_.push_back(replicas_->allreduce(piece));
+    sum.works_.push_back(collectives::naming_group(
+        *replicas_, kReplicas, [&] { return replicas_->allreduce(piece); }, kUneven));
   }
   return sum;
 }
 
 void ShardExchange::wait(Sum& sum) {
-  try {
-    for (const auto& work : sum.works_) work->wait();
-  } catch (const std::exception& error) {
-    throw HostError(
-        "the sum of gradients over replicas of the model was not completed: {}; another rank "
-        "failed, or is not there",
-        error.what());
+  for (const auto& work : sum.works_) {
+    collectives::await(*replicas_, kReplicas, *work, sum.device_, kUneven);
   }
   sum = Sum();
 }

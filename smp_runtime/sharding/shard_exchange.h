@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
 #include <c10/util/intrusive_ptr.h>
 
 namespace c10d {
@@ -82,8 +83,8 @@ class ShardExchange {
                        at::ScalarType sum_type);
 
   /// Blocks until `pending` is there: what was gathered, or the sum. Throws UserCodeError, naming
-  /// units and ranks, if another rank is at another call, and HostError if one was lost or did not
-  /// come in time.
+  /// units and ranks, if another rank is at another call, and HostError, naming units and the rank,
+  /// if one was lost or did not come in time. So do those that start a collective.
   at::Tensor wait(Pending& pending);
 
   /// A sum under way. Its tensor is kept alive until wait() returns.
@@ -97,6 +98,7 @@ class ShardExchange {
    private:
     friend class ShardExchange;
     std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+    c10::DeviceType device_ = c10::DeviceType::CPU;
   };
 
   /// Adds up `tensor`, in place, over the replicas, which start the same sums in the same order.
@@ -114,6 +116,12 @@ class ShardExchange {
  private:
   Pending announce(std::span<const int> units, ExchangeKind kind);
   void check_words(const Pending& pending) const;
+  /// What `act` returns, a part of an exchange over `group`; naming_group() and `pending`'s units
+  /// name what failed.
+  template <typename Act>
+  decltype(auto) named(const Pending& pending, c10d::ProcessGroup& group, Act&& act) const;
+  void await(const Pending& pending, c10d::ProcessGroup& group, c10d::Work& work,
+             c10::DeviceType device) const;
   [[nodiscard]] std::string describe(ExchangeKind kind, std::span<const int> units,
                                      std::size_t count) const;
 

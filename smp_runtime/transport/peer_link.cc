@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/error_text.h"
 
 namespace smp::transport {
 
@@ -73,7 +74,7 @@ void PeerLink::send_all() {
       wire_->send(pack(next, wire_->apart()));
     }
   } catch (const std::exception& error) {
-    lose(error.what());
+    lose(error_text(error));
   }
   const std::lock_guard lock(mutex_);
   sent_all_ = true;
@@ -87,7 +88,7 @@ void PeerLink::receive_all() {
     }
     end_of_peer();
   } catch (const std::exception& error) {
-    lose(error.what());
+    lose(error_text(error));
   }
 }
 
@@ -96,8 +97,9 @@ void PeerLink::end_of_peer() {
   {
     const std::lock_guard lock(mutex_);
     text = lost_ = fmt::format(
-        "rank {} of the pipeline group has left the job; do all ranks call the step the same "
-        "number of times?",
+        "rank {} of the pipeline group has left the job; all ranks call the step the same number "
+        "of times: give them the same number of batches, for example by drop_last=True in the "
+        "DataLoader",
         ends_.peer);
   }
   // Without the driver no step can go on, and none that the driver is in without the peer.

@@ -251,6 +251,36 @@ def test_what_needs_whole_parameters_or_gradients_is_refused(pool, job, text):
     assert all(text in error for error in errors)
 
 
+#: What they are in when one of them is through.
+UNEVEN = {
+    "sharded": (2, config(2), "gathering module"),
+    "persistent": (2, config(2, sdp_param_persistence_threshold=10**9), "reducing the gradients"),
+    "sharded twice": (4, config(2), ""),
+    "optimizer": (2, {"ddp": True, "shard_optimizer_state": True}, "reducing the gradients of"),
+    "16-bit": (2, {"ddp": True, "bf16": True}, "the sum of gradients over replicas of the model"),
+    "tensor": (2, {"ddp": True, "tensor_parallel_degree": 2}, "an exchange of tensor parallelism"),
+}
+
+
+@pytest.mark.parametrize(("ranks", "settings", "call"), UNEVEN.values(), ids=UNEVEN)
+def test_rank_with_fewer_batches_is_named_with_advice_that_applies(pool, ranks, settings, call):
+    last = ranks - 1
+
+    pool(ranks).start("sharding_jobs:too_few", settings, [2] * last + [1])
+    errors = [pool(ranks).outcome(rank).error for rank in range(ranks)]
+
+    assert not errors[last]
+    said = [error for error in errors if f"rank {last} has ended" in error]
+    assert said and all(errors[:last]), errors
+    for error in said:
+        assert call in error
+        assert "give all ranks the same number of batches, for example by drop_last=True" in error
+        assert "SMPConnectionError: " in error
+    for error in errors:
+        assert "model.join()" not in error, "which is refused here"
+        assert "frame #" not in error and "Exception raised from" not in error
+
+
 @pytest.mark.parametrize(
     ("threshold", "turn"),
     [

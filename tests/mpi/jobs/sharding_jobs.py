@@ -404,6 +404,27 @@ def refuse_hook():
     model.register_comm_hook(None, lambda _state, bucket: bucket)
 
 
+@smp.step
+def uneven_step(model, x):
+    out = model(x.to(next(model.parameters()).dtype))["out"][0]
+    model.backward(out.float().square().mean())
+
+
+def too_few(batches: list[int]):
+    """Ranks with different numbers of batches."""
+    module = Chain()
+    if smp.tp_size() > 1:
+        module.last = nn.Sequential(Product(7), smp.nn.DistributedLinear(WIDTH, WIDTH))
+    if smp.pp_size() > 1:
+        split_over_partitions(module)
+    model = smp.DistributedModel(module)
+    optimizer = smp.DistributedOptimizer(make_optimizer("adamw", model.parameters()))
+    for step in range(batches[smp.rank()]):
+        optimizer.zero_grad()
+        uneven_step(model, batch(step, smp.dp_rank()))
+        optimizer.step()
+
+
 def refuse_join():
     model = smp.DistributedModel(Chain())
     with model.join():

@@ -71,7 +71,11 @@ class Replicas:
         # A fixed order of work leaves no room for an order by readiness.
         overlapping = self._how.overlapping and not state.cfg.deterministic_server
         reducer = _runtime.GradientReducer(
-            state.internal_group_name(group), parameters, self._how.bucket_bytes, overlapping
+            state.internal_group_name(group),
+            parameters,
+            self._how.bucket_bytes,
+            overlapping,
+            _may_join(),
         )
         if self._hook is not None:
             reducer.set_hook(*self._hook)
@@ -138,18 +142,24 @@ class Replicas:
     @staticmethod
     def refuse_join() -> None:
         """Raises SMPUnsupportedError where copies must make the same number of steps."""
+        if _may_join():
+            return
         if ranks.tp_size() > 1:
             raise SMPUnsupportedError(
                 "DistributedModel.join is not available with tensor parallelism: give all ranks "
                 "the same number of batches"
             )
-        if shard_plan() is not None:
-            raise SMPUnsupportedError(
-                "DistributedModel.join is not available with sharded or 16-bit state: give all "
-                "replicas the same number of batches"
-            )
+        raise SMPUnsupportedError(
+            "DistributedModel.join is not available with sharded or 16-bit state: give all "
+            "replicas the same number of batches"
+        )
 
 
 def _send(group: str, tensors: list[torch.Tensor], root: int = 0) -> None:
     if group == "DP" or ranks.tp_size() > 1:
-        _runtime.broadcast_tensors(state.internal_group_name(group), tensors, root)
+        _runtime.broadcast_tensors(state.internal_group_name(group), tensors, root, _may_join())
+
+
+def _may_join() -> bool:
+    """Whether ``DistributedModel.join`` is a way out of different numbers of batches."""
+    return ranks.tp_size() == 1 and shard_plan() is None

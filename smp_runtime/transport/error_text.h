@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What errors of Torch say, without the C++ frames that it adds to them.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <string_view>
+
+namespace smp::transport {
+
+/// `text` without lines that tell of C++ frames: "Exception raised from …" and "frame #0: …".
+inline std::string without_frames(std::string_view text) {
+  std::string kept;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.empty() || line.starts_with("Exception raised from ") || line.starts_with("frame #")) {
+      continue;
+    }
+    if (!kept.empty()) kept += '\n';
+    kept += line;
+  }
+  return kept;
+}
+
+/// What `error` says, without them.
+inline std::string error_text(const std::exception& error) { return without_frames(error.what()); }
+
+}  // namespace smp::transport
