@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/partition/assignment.h"
 
-#include <string>
-
-#include <fmt/format.h>
 #include <algorithm>
 #include <functional>
 #include <random>
