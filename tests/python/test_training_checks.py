@@ -91,6 +91,14 @@ def test_a_job_as_it_should_be_hears_nothing(
     assert "WARNING" not in capfd.readouterr().err
 
 
+def test_a_plain_backward_of_one_microbatch_is_the_same(job: Callable[..., ModuleType]) -> None:
+    smp = job(microbatches=1)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    train(smp, model, optimizer, backward=lambda loss: loss.backward())
+
+
 def test_a_plain_backward_inside_a_step_is_refused(job: Callable[..., ModuleType]) -> None:
     smp = job(microbatches=4)
     model = smp.DistributedModel(network())

@@ -139,8 +139,13 @@ class TrainingChecks:
 
 @contextlib.contextmanager
 def backward_through_model() -> Iterator[None]:
-    """Inside, ``loss.backward()`` raises SMPStepError: it would run the backward of this rank's
-    modules alone, and add up over microbatches what ``model.backward`` averages."""
+    """Inside, ``loss.backward()`` raises SMPStepError where it is not what ``model.backward`` does:
+    it would run the backward of this rank's modules alone, add up over microbatches what is to be
+    averaged, and leave out the loss scale."""
+    cfg = state.cfg
+    if cfg.pipeline_parallel_degree == 1 and cfg.microbatches == 1 and not cfg.fp16:
+        yield
+        return
     plain: Callable[..., None] = torch.Tensor.backward
 
     def refuse(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
