@@ -27,10 +27,10 @@ def sentence(calls: tuple[str, str], order: tuple[int, int]) -> str:
     ("settings", "calls"),
     [
         (PIPELINE, ("state_dict", "barrier")),  # if smp.rank() == 0: torch.save(...)
-        (PIPELINE, ("state_dict", "step")),
-        (PIPELINE, ("barrier", "step")),
-        (PIPELINE, ("step", "barrier")),
-        (PIPELINE, ("barrier", "allgather")),
+        pytest.param(PIPELINE, ("state_dict", "step"), marks=pytest.mark.thorough),
+        pytest.param(PIPELINE, ("barrier", "step"), marks=pytest.mark.thorough),
+        pytest.param(PIPELINE, ("step", "barrier"), marks=pytest.mark.thorough),
+        pytest.param(PIPELINE, ("barrier", "allgather"), marks=pytest.mark.thorough),
     ],
 )
 def test_both_calls_are_named_with_their_lines(pool, settings, calls):
@@ -45,6 +45,7 @@ def test_both_calls_are_named_with_their_lines(pool, settings, calls):
         assert re.search(r"SMPStepError: rank \d failed|SMPConnectionError", error)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("settings", "calls"),
     [
