@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "opt_ml_layout/outputs.h"
 
@@ -190,10 +191,27 @@ std::string cause_from_outside(const Failure& failure, const OutputRecord& recor
   return signal != 0 ? "Process killed by " + signal_words(signal) : std::string{};
 }
 
-std::string extra_info(const Failure& failure, const OutputRecord& record) {
-  const std::string cause = cause_from_outside(failure, record);
-  if (failure.full_disks.empty()) return cause;
-  return fmt::format("Disk full: {}{}{}", failure.full_disks, cause.empty() ? "" : "; ", cause);
+// What helps where a script reads the variable of a channel that the job does not have.
+std::string channel_hint(const Failure& failure,
+                         const std::vector<OutputRecord::RankTraceback>& tracebacks) {
+  constexpr std::string_view kMissing = "KeyError: 'SM_CHANNEL_";
+  if (tracebacks.empty()) return {};
+  const Traceback& traceback = *tracebacks.front().traceback;
+  const auto asks = [&](std::string_view exception) { return exception.starts_with(kMissing); };
+  if (!asks(traceback.exception()) && std::ranges::none_of(traceback.causes, asks)) return {};
+  if (failure.channels.empty()) return "The job has no channels: --channel NAME=DIR gives it one";
+  return fmt::format("The job's channels are {}", fmt::join(failure.channels, ", "));
+}
+
+std::string extra_info(const Failure& failure, const OutputRecord& record,
+                       const std::vector<OutputRecord::RankTraceback>& tracebacks) {
+  std::vector<std::string> parts;
+  if (!failure.full_disks.empty()) parts.push_back("Disk full: " + failure.full_disks);
+  for (std::string part :
+       {cause_from_outside(failure, record), channel_hint(failure, tracebacks)}) {
+    if (!part.empty()) parts.push_back(std::move(part));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 void append_lines(std::string& text, std::string_view heading, const std::deque<std::string>& lines,
@@ -214,7 +232,7 @@ std::string failure_text(const Failure& failure, const OutputRecord& record,
   std::string text =
       fmt::format("{}:\nExitCode {}\nErrorMessage \"{}\"\n", error_class_of(failure, tracebacks),
                   failure.status.failure_code(), message);
-  const std::string extra = extra_info(failure, record);
+  const std::string extra = extra_info(failure, record, tracebacks);
   if (!extra.empty()) text += fmt::format("ExtraInfo \"{}\"\n", cut(extra, kExtraBytes));
   text += fmt::format("Command \"{}\"\n", cut(failure.command, kCommandBytes));
 

@@ -24,6 +24,7 @@ struct Failure {
   std::optional<bool> out_of_memory;  ///< what the kernel's counter says; none: it cannot be read
   std::string full_disks;             ///< free_space_text() of folders that are full; or empty
   bool debugger = true;               ///< smdebug may be in use: its exceptions count by name
+  std::vector<std::string> channels;  ///< that the job has; told where the script asks for another
   std::string command;                ///< secrets masked, as it should be shown
 };
 

@@ -102,6 +102,7 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
   const ReportContext context{.policy = job.knobs.exit,
                               .oom_kills_before = oom_kills(),
                               .folders = {job.layout.base(), job.layout.output(), "/tmp"},
+                              .channels = job.channels.sorted_names(),
                               .debugger = value_or(job.environment, "USE_SMDEBUG") != "0",
                               .secrets = SecretValues(plan, settings.inherited)};
   try {

@@ -48,6 +48,7 @@ Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervis
                         .out_of_memory = ran_out_of_memory(context.oom_kills_before),
                         .full_disks = free_space_text(free_space(context.folders), kFullBelow),
                         .debugger = context.debugger,
+                        .channels = context.channels,
                         .command = joined(mask_secrets(outcome.command))};
   const auto host_of = [&](int rank) { return supervisor.rank_tags().host_of(rank); };
   return {

@@ -28,6 +28,7 @@ struct ReportContext {
   ExitPolicy policy = ExitPolicy::kOne;
   std::optional<long> oom_kills_before;        ///< oom_kills() when the job began
   std::vector<std::filesystem::path> folders;  ///< a full disk under one of them is told
+  std::vector<std::string> channels;           ///< of the job, by name
   bool debugger = true;                        ///< USE_SMDEBUG is not 0
   SecretValues secrets;                        ///< masked in the failure text
 };

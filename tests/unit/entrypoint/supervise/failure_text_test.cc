@@ -184,6 +184,18 @@ TEST(FailureText, SaysThatADiskIsFull) {
       HasSubstr("ExtraInfo \"Disk full: /opt/ml 0 bytes\"\n"));
 }
 
+TEST(FailureText, SaysWhichChannelsThereAre) {
+  const OutputRecord record =
+      record_of({"Traceback (most recent call last):", "  File \"train.py\", line 3, in <module>",
+                 "KeyError: 'SM_CHANNEL_TRAINING'"});
+  const ExitStatus failed{.code = 1, .signal = 0};
+
+  EXPECT_THAT(failure_text({.status = failed, .channels = {"test", "train"}}, record, algo_of),
+              HasSubstr("ExtraInfo \"The job's channels are test, train\"\n"));
+  EXPECT_THAT(failure_text({.status = failed}, record, algo_of),
+              HasSubstr("ExtraInfo \"The job has no channels: --channel"));
+}
+
 TEST(FailureText, TakesNoExitCodeForASignalThatNobodySent) {
   const Failure failure{.status = {.code = 131, .signal = 0}, .command = "mpirun"};
 
