@@ -33,6 +33,7 @@ THOROUGH = {
     "test_sharding_hosts",
     "test_smddp",
     "test_smddp_hosts",
+    "test_state_fit",
     "test_tensor_schedules",
     "test_tensor_state_checkpoints",
     "test_tensor_states",
