@@ -147,7 +147,7 @@ PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
 
 def mpi(group: Group) -> Count:
     group.environment |= PACKAGE
-    return group.pytest("tests/mpi", "-m", "not thorough")
+    return group.pytest("tests/mpi", "-m", "not thorough and not long")
 
 
 # The README and the tutorials, as their pages have them.
@@ -162,7 +162,7 @@ def thorough(group: Group) -> Count:
     group.run("ci/peers")  # without it the tests beside DeepSpeed are skipped, and say so
     count = group.pytest(*PAGES, "-m", "thorough")
     group.environment |= PACKAGE
-    return count + group.pytest("tests/mpi", "-m", "thorough")
+    return count + group.pytest("tests/mpi", "-m", "thorough and not long")
 
 
 def one_test(*command: str) -> Callable[[Group], Count]:
@@ -230,7 +230,7 @@ def grid(group: Group) -> Count:
     """Tests whose usual run takes a few of many cases: all of them."""
     group.run("ci/peers")
     group.environment |= PACKAGE | {"SMP_LONG_TESTS": "1", "SMP_FUZZ_ROUNDS": "10000"}
-    pattern = "^pipeline_(fuzz|placement|shared_order)_test$"
+    pattern = "^(partition|pipeline_(fuzz|placement|shared_order))_test$"
     count = group.ctest("release", "--tests-regex", pattern)
     names = (
         "tests/mpi/test_real_models.py",
@@ -246,7 +246,8 @@ def grid(group: Group) -> Count:
         "tests/mpi/test_backward_counting.py",
         "tests/mpi/test_assignments.py",
     )
-    return count + group.pytest(*names, "tests/python/test_checkpoints.py")
+    count += group.pytest(*names, "tests/python/test_checkpoints.py")
+    return count + group.pytest("tests/mpi", "-m", "long")
 
 
 def cold(group: Group) -> Count:

@@ -4,10 +4,12 @@ list, intended.toml, with its reason; and whatever is on the list must be seen t
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,13 +22,19 @@ import tomllib
 from tests.differential.case import Case
 from tests.differential.cases import CASES
 from tests.differential.comparison import Difference, differences
-from tests.differential.observation import observe_ours, observe_reference, remove
+from tests.differential.observation import (
+    Observation,
+    observe_ours,
+    observe_reference,
+    remove,
+)
 from tests.differential.reference import NoReference, reference_python
 from tests.launcher.jobs import train_binary
 
 INTENDED = Path(__file__).with_name("intended.toml")
 seen: Counter[int] = Counter()
 ran: set[str] = set()
+Observed = dict[str, "Future[tuple[Observation, Observation]]"]  # ours and theirs, by case
 
 
 @dataclass(frozen=True)
@@ -71,17 +79,28 @@ def reference() -> None:
         pytest.skip(str(reason))
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="smp-differential-"))
-    yield path
-    remove(path)
+def observe_both(case: Case) -> tuple[Observation, Observation]:
+    folder = Path(tempfile.mkdtemp(prefix="smp-differential-"))
+    try:
+        theirs = observe_reference(case, folder)
+        return observe_ours(case, folder, train_binary()), theirs
+    finally:
+        remove(folder)
+
+
+@pytest.fixture(scope="session")
+def observed(request: pytest.FixtureRequest) -> Iterator[Observed]:
+    """What each case that is asked for shows, as many cases at once as there are CPUs."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    chosen = {item.callspec.id for item in items if hasattr(item, "callspec")}
+    threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    yield {case.name: threads.submit(observe_both, case) for case in CASES if case.name in chosen}
+    threads.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_difference_is_intended(case: Case, folder: Path) -> None:
-    theirs = observe_reference(case, folder)
-    ours = observe_ours(case, folder, train_binary())
+def test_every_difference_is_intended(case: Case, observed: Observed) -> None:
+    ours, theirs = observed[case.name].result()
 
     ran.add(case.name)
     surprises = []

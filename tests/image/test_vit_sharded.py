@@ -30,26 +30,42 @@ def train(image: str, tree: Path, **sharding: int | bool) -> Trained:
     return Trained([float(loss) for loss in losses], use)
 
 
+def train_on_shards(image: str, tree: Path, degree: int) -> Trained:
+    return train(
+        image,
+        tree,
+        sharded_data_parallel_degree=degree,
+        sdp_param_persistence_threshold=64,
+        sdp_gradient_clipping=0,
+    )
+
+
+def check_learns(trained: Trained) -> None:
+    assert len(trained.losses) == STEPS
+    assert sum(trained.losses[-5:]) / 5 < trained.losses[0] - 0.4, trained.losses
+
+
 @pytest.mark.cluster
+def test_vision_transformer_learns_on_shards_of_two_hosts(
+    image_with: Callable[..., str], tmp_path: Path
+) -> None:
+    image = image_with("transformers", "scikit-learn")
+
+    check_learns(train_on_shards(image, tmp_path, degree=4))
+
+
+@pytest.mark.cluster
+@pytest.mark.long
 def test_vision_transformer_learns_on_shards_what_whole_replicas_learn(
     image_with: Callable[..., str], tmp_path: Path
 ) -> None:
     image = image_with("transformers", "scikit-learn")
 
-    between_hosts, within_hosts = (
-        train(
-            image,
-            tmp_path / f"degree{degree}",
-            sharded_data_parallel_degree=degree,
-            sdp_param_persistence_threshold=64,
-            sdp_gradient_clipping=0,
-        )
-        for degree in (4, 2)
-    )
+    between_hosts = train_on_shards(image, tmp_path / "degree4", degree=4)
+    within_hosts = train_on_shards(image, tmp_path / "degree2", degree=2)
 
     whole = train(image, tmp_path / "whole")
-    assert len(whole.losses) == STEPS
-    assert sum(whole.losses[-5:]) / 5 < whole.losses[0] - 0.4, whole.losses
+    check_learns(whole)
     for sharded in (between_hosts, within_hosts):
         # 32 bits over 40 steps of Adam.
         assert sharded.losses == pytest.approx(whole.losses, abs=1e-2)

@@ -39,7 +39,7 @@ def curve(folder: Path, outcome: Outcome) -> dict[str, object]:
         # Other sums of the same terms: 1.5e-6 seen after 264 steps.
         pytest.param((str(EXAMPLE),), 1e-5, 1e-4, id="float32"),
         pytest.param(
-            ("in_double.py", str(EXAMPLE)), 1e-12, 1e-12, id="float64", marks=pytest.mark.thorough
+            ("in_double.py", str(EXAMPLE)), 1e-12, 1e-12, id="float64", marks=pytest.mark.long
         ),
     ],
 )

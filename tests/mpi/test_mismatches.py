@@ -27,10 +27,10 @@ def sentence(calls: tuple[str, str], order: tuple[int, int]) -> str:
     ("settings", "calls"),
     [
         (PIPELINE, ("state_dict", "barrier")),  # if smp.rank() == 0: torch.save(...)
-        pytest.param(PIPELINE, ("state_dict", "step"), marks=pytest.mark.thorough),
         pytest.param(PIPELINE, ("barrier", "step"), marks=pytest.mark.thorough),
-        pytest.param(PIPELINE, ("step", "barrier"), marks=pytest.mark.thorough),
-        pytest.param(PIPELINE, ("barrier", "allgather"), marks=pytest.mark.thorough),
+        pytest.param(PIPELINE, ("state_dict", "step"), marks=pytest.mark.long),
+        pytest.param(PIPELINE, ("step", "barrier"), marks=pytest.mark.long),
+        pytest.param(PIPELINE, ("barrier", "allgather"), marks=pytest.mark.long),
     ],
 )
 def test_both_calls_are_named_with_their_lines(pool, settings, calls):
@@ -49,9 +49,9 @@ def test_both_calls_are_named_with_their_lines(pool, settings, calls):
 @pytest.mark.parametrize(
     ("settings", "calls"),
     [
-        ({"ddp": True}, ("barrier", "step")),
-        (SHARDED, ("barrier", "state_dict")),
         (SHARDED, ("barrier", "step")),
+        pytest.param({"ddp": True}, ("barrier", "step"), marks=pytest.mark.long),
+        pytest.param(SHARDED, ("barrier", "state_dict"), marks=pytest.mark.long),
     ],
 )
 def test_a_rank_that_waits_for_tensors_ends_with_the_one_that_does_not(settings, calls):

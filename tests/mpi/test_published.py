@@ -64,7 +64,7 @@ def language_model_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("ranks", "arguments", "settings"),
     [
-        (2, ("--strategy", "contiguous"), {"partitions": 2}),
+        pytest.param(2, ("--strategy", "contiguous"), {"partitions": 2}, marks=pytest.mark.long),
         (4, ("--manual", "1", "--strategy", "group_2"), {"partitions": 2}),
     ],
 )

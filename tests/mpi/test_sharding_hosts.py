@@ -15,8 +15,15 @@ LACKS = lacks()
 
 
 @pytest.mark.skipif(bool(LACKS), reason=LACKS)
-@pytest.mark.parametrize("steps", ["steps", "flat"])
-@pytest.mark.parametrize("backend", ["auto", "gloo"])
+@pytest.mark.parametrize(
+    ("backend", "steps"),
+    [
+        ("auto", "steps"),
+        ("gloo", "steps"),
+        pytest.param("auto", "flat", marks=pytest.mark.long),
+        pytest.param("gloo", "flat", marks=pytest.mark.long),
+    ],
+)
 def test_three_steps_between_hosts_gather_what_one_process_has(tmp_path, backend, steps) -> None:
     """gloo's steps are ours; what is used without asking, smddp, makes its own. In one step,
     without sdp_hierarchical_allgather, both are gloo's."""

@@ -38,6 +38,7 @@ def test_vision_transformer_learns_digits_on_shards():
     assert "no deepspeed" not in output
 
 
+@pytest.mark.long
 def test_vision_transformer_goes_without_the_names_of_deepspeed():
     output = train(2)
 

@@ -11,6 +11,7 @@
 #include "smp_runtime/partition/compat_partitioner.h"
 #include "smp_runtime/partition/proposals.h"
 #include "smp_runtime/partition/units.h"
+#include "tests/unit/fuzz_rounds.h"
 #include "tests/unit/partition/auto_settings.h"
 #include "tests/unit/partition/model_corpus.h"
 
@@ -76,7 +77,7 @@ TEST_P(AnyPartitions, KnownModelsAreWithinFivePercentOfTheContiguousOptimum) {
 }
 
 TEST_P(AnyPartitions, RandomTreesAreWithinFivePercentOfTheContiguousOptimum) {
-  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+  for (std::uint32_t seed = 0; seed < fuzz_rounds(300); ++seed) {
     const ModuleTree tree = random_tree(seed, 5 + static_cast<int>(seed) % 80, seed % 2 == 0);
     expect_good(tree, GetParam(), seed % 3 == 0 ? 0.2 : 0.8, "seed " + std::to_string(seed));
   }

@@ -2,7 +2,6 @@
 // Random models over random placements: what several ranks compute is what one computes.
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/pipeline/engine.h"
+#include "tests/unit/fuzz_rounds.h"
 #include "tests/unit/pipeline/engine_ranks.h"
 
 namespace smp::pipeline::testing {
@@ -301,10 +301,8 @@ bool exact(const StepResult& result) {
          std::ranges::all_of(result.bias_grads, small);
 }
 
-/// SMP_FUZZ_ROUNDS says how many.
 TEST(Engine, StandInsComputeTheSameHoweverLateMessagesAre) {
-  const char* rounds = std::getenv("SMP_FUZZ_ROUNDS");
-  const uint32_t count = rounds == nullptr ? 60 : static_cast<uint32_t>(std::stoul(rounds));
+  const uint32_t count = fuzz_rounds(60);
   for (uint32_t seed = 1; seed <= count; ++seed) {
     std::mt19937 random(seed);
     at::manual_seed(seed);

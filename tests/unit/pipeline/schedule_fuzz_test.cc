@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random programs under random delays: whatever arrives when, and whatever a step leaves out of its
-// program, each rank computes what one alone computes, and nothing is left behind. SMP_FUZZ_ROUNDS
-// says how many; each prints its seed when it fails.
+// program, each rank computes what one alone computes, and nothing is left behind. Each prints its
+// seed when it fails.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <random>
@@ -18,6 +17,7 @@
 
 #include "smp_runtime/pipeline/server.h"
 #include "smp_runtime/transport/loopback.h"
+#include "tests/unit/fuzz_rounds.h"
 #include "tests/unit/pipeline/toy_member.h"
 
 namespace smp::pipeline::testing {
@@ -93,13 +93,8 @@ void run_round(uint32_t seed) {
   }
 }
 
-uint32_t rounds() {
-  const char* given = std::getenv("SMP_FUZZ_ROUNDS");
-  return given == nullptr ? 300 : static_cast<uint32_t>(std::stoul(given));
-}
-
 TEST(Schedule, ComputesTheSameHoweverLateMessagesAre) {
-  for (uint32_t seed = 1; seed <= rounds(); ++seed) {
+  for (uint32_t seed = 1; seed <= fuzz_rounds(300); ++seed) {
     run_round(seed);
 
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
@@ -154,7 +149,7 @@ bool leaves_its_plan(uint32_t seed) {
 TEST(Schedule, ComputesTheSameWhenStepsLeaveLayersOut) {
   // A rank gives up an order that holds it back after a second: rounds wait side by side.
   constexpr uint32_t kAtOnce = 8;
-  const uint32_t count = std::max(2 * kAtOnce, rounds() / 50);
+  const uint32_t count = std::max(2 * kAtOnce, fuzz_rounds(300) / 50);
   std::atomic<uint32_t> left = 0;
   for (uint32_t seed = 0; seed < count; seed += kAtOnce) {
     std::vector<std::thread> threads;

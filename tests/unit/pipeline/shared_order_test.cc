@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipeline groups whose ranks meet in collectives, as under tensor parallelism: they work in one
-// order however late messages and ranks are. SMP_FUZZ_ROUNDS says how many random programs.
+// order however late messages and ranks are.
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "smp_runtime/pipeline/server.h"
 #include "smp_runtime/transport/loopback.h"
+#include "tests/unit/fuzz_rounds.h"
 #include "tests/unit/pipeline/sibling_meeting.h"
 #include "tests/unit/pipeline/toy_member.h"
 
@@ -136,8 +136,7 @@ void run_round(uint32_t seed) {
 }
 
 TEST(SharedOrder, SiblingsMeetForTheSameWorkHoweverLateMessagesAre) {
-  const char* rounds = std::getenv("SMP_FUZZ_ROUNDS");
-  const uint32_t count = rounds == nullptr ? 12 : static_cast<uint32_t>(std::stoul(rounds));
+  const uint32_t count = fuzz_rounds(12);
   for (uint32_t seed = 1; seed <= count; ++seed) {
     run_round(seed);
 
