@@ -10,15 +10,27 @@ namespace smp::dataparallel {
 
 using Future = c10::ivalue::Future;
 
-PendingWork::PendingWork(int rank, c10d::OpType type, uint64_t sequence,
-                         std::vector<at::Tensor> results, std::optional<c10::Stream> writes_on)
-    : c10d::Work(rank, type),
-      sequence_(sequence),
+namespace {
+
+InterpreterLock interpreter;
+
+}  // namespace
+
+void set_interpreter_lock(const InterpreterLock& lock) { interpreter = lock; }
+
+PendingWork::PendingWork(int rank, const Call& call, std::vector<at::Tensor> results,
+                         std::optional<c10::Stream> writes_on)
+    : c10d::Work(rank, call.type, call.title.c_str(), call.inputs),
+      sequence_(call.sequence),
+      between_all_(call.between_all),
       results_(std::move(results)),
       writes_on_(writes_on),
-      future_(c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()),
-                                          writes_on ? std::vector<c10::Device>{writes_on->device()}
-                                                    : std::vector<c10::Device>())) {}
+      future_(c10::make_intrusive<Future>(
+          c10::ListType::create(c10::TensorType::get()),
+          writes_on ? std::vector<c10::Device>{writes_on->device()} : std::vector<c10::Device>())) {
+  // The first callback: whoever waits finds the future complete, and does not wait for the others.
+  future_->addCallback([this](Future&) { finish(error_); });
+}
 
 void PendingWork::synchronize() {
   if (writes_on_) written_.hold_back(cuda::current_stream(writes_on_->device()));
@@ -26,20 +38,37 @@ void PendingWork::synchronize() {
 
 void PendingWork::end(const std::exception_ptr& error, CallbackThreads* threads) {
   if (writes_on_ && !error) written_ = cuda::StreamMark(*writes_on_);
-  finish(error);
-  const auto tell = [future = future_, results = results_, stream = writes_on_, error] {
-    const c10::OptionalStreamGuard guard(stream);  // the future notes its place, too
-    if (error) {
-      future->setErrorIfNeeded(error);
-    } else {
-      future->markCompleted(c10::IValue(results));
-    }
-  };
-  if (threads != nullptr) {
-    threads->run(tell);
+  error_ = error;
+  const std::lock_guard lock(asking_);
+  if (is_asked_for_ && threads != nullptr) {
+    threads->run(
+        [self = c10::intrusive_ptr<PendingWork>::reclaim_copy(this)] { self->complete_future(); });
   } else {
-    tell();
+    complete_future();
   }
+}
+
+void PendingWork::complete_future() {
+  const c10::OptionalStreamGuard guard(writes_on_);  // the future notes its place, too
+  if (error_) {
+    future_->setErrorIfNeeded(error_);
+  } else {
+    future_->markCompleted(c10::IValue(results_));
+  }
+}
+
+c10::intrusive_ptr<Future> PendingWork::getFuture() {
+  if (between_all_ && interpreter.held != nullptr && interpreter.held()) {
+    interpreter.without([this] {
+      std::unique_lock lock(mutex_);
+      // No deadline of its own: the call has one, at which it ends with an error.
+      cv_.wait(lock, [this] { return completed_; });
+    });
+    return future_;
+  }
+  const std::lock_guard lock(asking_);
+  is_asked_for_ = true;
+  return future_;
 }
 
 JoinedWork::JoinedWork(std::vector<c10::intrusive_ptr<c10d::Work>> works)

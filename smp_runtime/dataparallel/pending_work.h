@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
@@ -15,17 +18,36 @@
 
 namespace smp::dataparallel {
 
-/// Waited for by any thread, ended once by the thread that ran the collective.
+/// Python's lock, of which the backend knows nothing: whether this thread holds it, and how to do
+/// something without it.
+struct InterpreterLock {
+  bool (*held)() = nullptr;
+  void (*without)(const std::function<void()>& action) = nullptr;
+};
+/// Before the first group is made. Without it all callers are taken for C++.
+void set_interpreter_lock(const InterpreterLock& lock);
+
+/// Waited for by any thread, ended once by the thread that ran the collective. When `wait` returns
+/// the future is complete.
 class PendingWork : public c10d::Work {
  public:
+  /// What the call is: `title` and the shapes of `inputs` are what profilers show.
+  struct Call {
+    c10d::OpType type;
+    uint64_t sequence;
+    std::string title;
+    std::vector<at::Tensor> inputs;
+    bool between_all;  ///< a collective, which each rank calls in the same order
+  };
+
   /// `writes_on` is the stream that writes the results, where they are on a GPU.
-  PendingWork(int rank, c10d::OpType type, uint64_t sequence, std::vector<at::Tensor> results,
+  PendingWork(int rank, const Call& call, std::vector<at::Tensor> results,
               std::optional<c10::Stream> writes_on);
 
   [[nodiscard]] const std::optional<c10::Stream>& writes_on() const { return writes_on_; }
 
-  /// Ends it; `error` is null for success. Whoever waits for the work goes on; the future, with its
-  /// callbacks, ends in one of `threads`, or at once where there is none.
+  /// Ends it; `error` is null for success. If somebody has asked for the future, it ends with its
+  /// callbacks in one of `threads`; else, or without threads, at once.
   void end(const std::exception_ptr& error, CallbackThreads* threads);
 
   /// What the thread's stream is given from now on waits for the results; the thread does not.
@@ -33,19 +55,28 @@ class PendingWork : public c10d::Work {
   void blockCurrentStream() override { synchronize(); }
 
   std::vector<at::Tensor> result() override { return results_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  /// Of a collective, and for a caller in Python, it returns when the work has ended: what `then`
+  /// attaches runs at once, where it is attached. So collectives that are called in there come in
+  /// one order on all ranks, as with NCCL; from another thread they could pair with other calls.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
   /// The group rank of what was received from any; -1 otherwise.
   int sourceRank() const override { return source_.load(); }
   void set_source(int rank) { source_.store(rank); }
 
  private:
+  void complete_future();
+
   uint64_t sequence_;
+  bool between_all_;
   std::vector<at::Tensor> results_;
   std::optional<c10::Stream> writes_on_;
   cuda::StreamMark written_;  // of an ended work
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::atomic<int> source_{-1};
+  std::exception_ptr error_;
+  std::mutex asking_;  // guards what follows
+  bool is_asked_for_ = false;
 };
 
 /// Several works as one, as batch_isend_irecv and the coalescing manager want it.

@@ -106,21 +106,23 @@ c10d::ErrorType SmddpBackend::getError() {
   return failed_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
-SmddpBackend::WorkPtr SmddpBackend::start(const DeviceScope& scope, c10d::OpType type,
-                                          std::string operation, std::chrono::milliseconds timeout,
-                                          bool async, Tensors results, Body body) {
-  TORCH_CHECK(getpid() == process_, "smddp: ", operation,
+SmddpBackend::WorkPtr SmddpBackend::start(const DeviceScope& scope, Call call, Tensors results,
+                                          Body body) {
+  TORCH_CHECK(getpid() == process_, "smddp: ", call.operation,
               " was called in a forked process; make groups after the fork");
   std::unique_lock lock(mutex_);
-  TORCH_CHECK(!stopping_, "smddp: ", operation, " was called after the group was shut down");
-  if (timeout <= std::chrono::milliseconds::zero()) timeout = timeout_;
-  Task task{.work = c10::make_intrusive<PendingWork>(rank_, type, calls_++, std::move(results),
-                                                     scope.up()),
-            .operation = std::move(operation),
-            .timeout = timeout,
+  TORCH_CHECK(!stopping_, "smddp: ", call.operation, " was called after the group was shut down");
+  const PendingWork::Call shown{.type = call.type,
+                                .sequence = calls_++,
+                                .title = "smddp:" + call.operation,
+                                .inputs = std::move(call.inputs),
+                                .between_all = true};
+  Task task{.work = c10::make_intrusive<PendingWork>(rank_, shown, std::move(results), scope.up()),
+            .operation = std::move(call.operation),
+            .timeout = call.timeout < call.timeout.zero() ? timeout_.load() : call.timeout,
             .body = std::move(body),
             .copied = scope.copied(),
-            .told_apart = async || busy_ || !queue_.empty()};
+            .told_apart = call.async || busy_ || !queue_.empty()};
   c10::intrusive_ptr<PendingWork> work = task.work;
   if (coalesced_) coalesced_->push_back(work);
   if (task.told_apart) {
@@ -268,8 +270,8 @@ GpuGroup& SmddpBackend::gpus(const c10::Device& gpu, std::chrono::milliseconds t
       return *gpus_;
     }
   }
-  start(DeviceScope(streams_, {}), c10d::OpType::UNKNOWN, "meeting of the ranks' GPUs", timeout,
-        false, {},
+  start(DeviceScope(streams_, {}),
+        {c10d::OpType::UNKNOWN, "meeting of the ranks' GPUs", timeout, false, {}}, {},
         [this, gpu](Communicator&, const WaitLimit& limit) {
           std::unique_ptr<GpuGroup> made = meet_gpus(gpu, limit);
           const std::lock_guard lock(mutex_);
@@ -348,7 +350,13 @@ c10::intrusive_ptr<PendingWork> SmddpBackend::pair_work(const DeviceScope& scope
               " was called in a forked process; make groups after the fork");
   the_one(tensors, operation);
   TORCH_CHECK_VALUE(tag >= 0, "smddp: ", operation, " got the tag ", tag, ", which is negative");
-  auto work = c10::make_intrusive<PendingWork>(rank_, type, 0, tensors, scope.up());
+  const char* const title = type == c10d::OpType::RECVANYSOURCE ? "recvAnySource" : operation;
+  const PendingWork::Call shown{.type = type,
+                                .sequence = 0,
+                                .title = fmt::format("smddp:{}", title),
+                                .inputs = tensors,
+                                .between_all = false};
+  auto work = c10::make_intrusive<PendingWork>(rank_, shown, tensors, scope.up());
   const std::lock_guard lock(mutex_);
   if (coalesced_) coalesced_->push_back(work);
   return work;

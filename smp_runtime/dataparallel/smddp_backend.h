@@ -61,6 +61,8 @@ class SmddpBackend : public c10d::Backend {
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                           const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -124,8 +126,20 @@ class SmddpBackend : public c10d::Backend {
     bool told_apart;          ///< somebody may have attached callbacks
   };
 
-  WorkPtr start(const DeviceScope& scope, c10d::OpType type, std::string operation,
-                std::chrono::milliseconds timeout, bool async, Tensors results, Body body);
+  /// A call as torch.distributed makes it.
+  struct Call {
+    c10d::OpType type;
+    std::string operation;
+    std::chrono::milliseconds timeout;  ///< below 0: the group's
+    bool async;
+    Tensors inputs;
+  };
+  WorkPtr start(const DeviceScope& scope, Call call, Tensors results, Body body);
+  WorkPtr gather_unequal(const DeviceScope& scope, const Tensors& outputs, const at::Tensor& input,
+                         const c10d::AllgatherOptions& options);
+  WorkPtr reduce_unequal(const DeviceScope& scope, const at::Tensor& output, const Tensors& inputs,
+                         const c10d::ReduceScatterOptions& options);
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
   collectives::GpuRoute gpu_route(const DeviceScope& scope, const collectives::CallHeader& call,
                                   collectives::Collective collective, const at::Tensor& tensor,
                                   std::chrono::milliseconds timeout);

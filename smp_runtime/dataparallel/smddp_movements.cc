@@ -29,14 +29,16 @@ SmddpBackend::WorkPtr SmddpBackend::broadcast(Tensors& tensors,
   const CallHeader header = header_of(tensor);
   if (gpu_route(scope, header, Collective::kBroadcast, tensor, options.timeout) ==
       GpuRoute::kNccl) {
-    return start(scope, c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp,
+    return start(scope,
+                 {c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp, tensors},
                  tensors, [this, header, root, tensor](Communicator&, const WaitLimit& limit) {
                    const at::Tensor own = writable(tensor, true);
                    gpus_->broadcast(header, root, own, cuda::current_stream(own.device()), limit);
                    put_back(tensor, own);
                  });
   }
-  return start(scope, c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp,
+  return start(scope,
+               {c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp, tensors},
                tensors,
                [call = header, root, landing = Landing(tensor, true)](Communicator& group,
                                                                       const WaitLimit& limit) {
@@ -51,14 +53,72 @@ SmddpBackend::WorkPtr SmddpBackend::allgather(std::vector<Tensors>& outputs, Ten
                           joined({outputs.empty() ? Tensors() : outputs.front(), inputs}));
   const at::Tensor& input = the_one(inputs, "all_gather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "smddp: all_gather takes one list of outputs");
+  if (differ_in_size(outputs.front()))
+    return gather_unequal(scope, outputs.front(), input, options);
   check_alike(outputs.front(), input, size_, "all_gather");
   return start(
-      scope, c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp,
+      scope, {c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp, inputs},
       outputs.front(),
       [call = header_of(input), source = on_host(inputs).front(),
        landings = landings_of(outputs.front())](Communicator& group, const WaitLimit& limit) {
         group.all_gather(call, bytes_in(source), bytes_of(landings), limit);
         finish(landings);
+      });
+}
+
+/// Where ranks give tensors of other sizes, as every rank's list of outputs says: each sends its
+/// own to all others.
+SmddpBackend::WorkPtr SmddpBackend::gather_unequal(const DeviceScope& scope, const Tensors& outputs,
+                                                   const at::Tensor& input,
+                                                   const c10d::AllgatherOptions& options) {
+  check_types(outputs, input, size_, "all_gather");
+  TORCH_CHECK_VALUE(outputs[static_cast<size_t>(rank_)].numel() == input.numel(),
+                    "smddp: all_gather: the output for this rank is ",
+                    outputs[static_cast<size_t>(rank_)].sizes(), ", its input ", input.sizes());
+  CallHeader call = header_of(input);
+  call.elements = 0;  // ranks differ
+  return start(scope,
+               {c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp, {input}},
+               outputs,
+               [call, source = on_host(input), landings = landings_of(outputs)](
+                   Communicator& group, const WaitLimit& limit) {
+                 const std::vector<collectives::ConstBytes> same(landings.size(), bytes_in(source));
+                 group.all_to_all(call, same, bytes_of(landings), limit);
+                 finish(landings);
+               });
+}
+
+SmddpBackend::WorkPtr SmddpBackend::allgather_coalesced(std::vector<Tensors>& outputs,
+                                                        Tensors& inputs,
+                                                        const c10d::AllgatherOptions& options) {
+  const DeviceScope scope(streams_, joined({joined(outputs), inputs}));
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_),
+                    "smddp: all_gather_coalesced got ", outputs.size(), " lists of outputs for ",
+                    size_, " ranks");
+  std::vector<CallHeader> calls;
+  std::vector<std::vector<Landing>> landings;  // by input
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensors parts;
+    for (const Tensors& list : outputs) {
+      TORCH_CHECK_VALUE(list.size() == inputs.size(), "smddp: all_gather_coalesced got a list of ",
+                        list.size(), " outputs for ", inputs.size(), " inputs");
+      parts.push_back(list[i]);
+    }
+    check_tensor(inputs[i], "all_gather_coalesced");
+    check_alike(parts, inputs[i], size_, "all_gather_coalesced");
+    calls.push_back(header_of(inputs[i]));
+    landings.push_back(landings_of(parts));
+  }
+  return start(
+      scope,
+      {c10d::OpType::ALLGATHER_COALESCED, "all_gather_coalesced", options.timeout, options.asyncOp,
+       inputs},
+      joined(outputs),
+      [calls, sources = on_host(inputs), landings](Communicator& group, const WaitLimit& limit) {
+        for (size_t i = 0; i < calls.size(); ++i) {
+          group.all_gather(calls[i], bytes_in(sources[i]), bytes_of(landings[i]), limit);
+          finish(landings[i]);
+        }
       });
 }
 
@@ -83,9 +143,10 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_into_tensor_coalesced(
                                    options.timeout) == GpuRoute::kNccl;
   }
   if (by_nccl) {
-    return start(scope, c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
-                 options.asyncOp, outputs,
-                 [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
+    return start(scope,
+                 {c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
+                  options.asyncOp, inputs},
+                 outputs, [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
                    for (size_t i = 0; i < calls.size(); ++i) {
                      const at::Tensor own = writable(outputs[i], false);
                      const at::Tensor part = writable(inputs[i], true);
@@ -96,8 +157,10 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_into_tensor_coalesced(
                    }
                  });
   }
-  return start(scope, c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
-               options.asyncOp, outputs,
+  return start(scope,
+               {c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
+                options.asyncOp, inputs},
+               outputs,
                [calls, sources = on_host(inputs), landings = landings_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
@@ -122,7 +185,8 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall_base(at::Tensor& output, at::Tensor
   const auto inputs = split_parts(input, bytes_in(source), input_splits, size_);
   const auto outputs = split_parts(output, bytes_out(landing.tensor()), output_splits, size_);
   return start(
-      scope, c10d::OpType::ALLTOALL_BASE, "all_to_all_single", options.timeout, options.asyncOp,
+      scope,
+      {c10d::OpType::ALLTOALL_BASE, "all_to_all_single", options.timeout, options.asyncOp, {input}},
       {output},
       [call, source, landing, inputs, outputs](Communicator& group, const WaitLimit& limit) {
         group.all_to_all(call, inputs, outputs, limit);
@@ -139,7 +203,8 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall(Tensors& outputs, Tensors& inputs,
   for (const at::Tensor& tensor : joined({inputs, outputs})) check_tensor(tensor, "all_to_all");
   CallHeader call = header_of(inputs.front());
   call.elements = 0;  // ranks may differ
-  return start(scope, c10d::OpType::ALLTOALL, "all_to_all", options.timeout, options.asyncOp,
+  return start(scope,
+               {c10d::OpType::ALLTOALL, "all_to_all", options.timeout, options.asyncOp, inputs},
                outputs,
                [call, sources = on_host(inputs), landings = landings_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
@@ -156,7 +221,8 @@ SmddpBackend::WorkPtr SmddpBackend::gather(std::vector<Tensors>& outputs, Tensor
   const Tensors mine = joined(outputs);
   if (root == rank_) check_alike(mine, input, size_, "gather");
   TORCH_CHECK_VALUE(root == rank_ || mine.empty(), "smddp: gather: outputs belong to the root");
-  return start(scope, c10d::OpType::GATHER, "gather", options.timeout, options.asyncOp, mine,
+  return start(scope, {c10d::OpType::GATHER, "gather", options.timeout, options.asyncOp, inputs},
+               mine,
                [call = header_of(input), root, source = on_host(inputs).front(),
                 landings = landings_of(mine)](Communicator& group, const WaitLimit& limit) {
                  group.gather(call, root, bytes_in(source), bytes_of(landings), limit);
@@ -172,7 +238,8 @@ SmddpBackend::WorkPtr SmddpBackend::scatter(Tensors& outputs, std::vector<Tensor
   const Tensors mine = joined(inputs);
   if (root == rank_) check_alike(mine, output, size_, "scatter");
   TORCH_CHECK_VALUE(root == rank_ || mine.empty(), "smddp: scatter: inputs belong to the root");
-  return start(scope, c10d::OpType::SCATTER, "scatter", options.timeout, options.asyncOp, outputs,
+  return start(scope, {c10d::OpType::SCATTER, "scatter", options.timeout, options.asyncOp, mine},
+               outputs,
                [call = header_of(output), root, sources = on_host(mine),
                 landing = Landing(output, false)](Communicator& group, const WaitLimit& limit) {
                  group.scatter(call, root, bytes_of(sources), bytes_out(landing.tensor()), limit);
@@ -182,7 +249,7 @@ SmddpBackend::WorkPtr SmddpBackend::scatter(Tensors& outputs, std::vector<Tensor
 
 SmddpBackend::WorkPtr SmddpBackend::barrier(const c10d::BarrierOptions& options) {
   const DeviceScope scope(streams_, {});
-  return start(scope, c10d::OpType::BARRIER, "barrier", options.timeout, options.asyncOp, {},
+  return start(scope, {c10d::OpType::BARRIER, "barrier", options.timeout, options.asyncOp, {}}, {},
                [](Communicator& group, const WaitLimit& limit) { group.barrier(limit); });
 }
 
@@ -212,8 +279,8 @@ void SmddpBackend::count_ranks(Communicator& group, const WaitLimit& limit) {
 }
 
 void SmddpBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  start(DeviceScope(streams_, {}), c10d::OpType::BARRIER, "monitored_barrier", options.timeout,
-        false, {},
+  start(DeviceScope(streams_, {}),
+        {c10d::OpType::BARRIER, "monitored_barrier", options.timeout, false, {}}, {},
         [this, wait_all_ranks](Communicator& group, const WaitLimit& limit) {
           if (wait_all_ranks) count_ranks(group, limit);
           group.barrier(limit);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backend's calls that add up.
+#include <ATen/ops/empty_like.h>
+
 #include "smp_runtime/dataparallel/smddp_backend.h"
+#include "smp_runtime/dataparallel/sparse_sum.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 
 namespace smp::dataparallel {
@@ -13,6 +16,9 @@ using transport::WaitLimit;
 
 SmddpBackend::WorkPtr SmddpBackend::allreduce(Tensors& tensors,
                                               const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors.front().is_sparse()) {
+    return allreduce_sparse(tensors, options);
+  }
   const DeviceScope scope(streams_, tensors);
   const at::Tensor& tensor = the_one(tensors, "all_reduce");
   const CallHeader call = reduction_of(tensor, options.reduceOp);
@@ -22,15 +28,16 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce(Tensors& tensors,
       plain ? gpu_route(scope, call, Collective::kAllReduce, tensor, options.timeout)
             : GpuRoute::kHost;
   if (route != GpuRoute::kHost) {
-    return start(scope, c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp,
-                 tensors, [this, call, route, tensor](Communicator&, const WaitLimit& limit) {
-                   const at::Tensor own = writable(tensor, true);
-                   gpus_->all_reduce(route, call, own, cuda::current_stream(tensor.device()),
-                                     limit);
-                   put_back(tensor, own);
-                 });
+    return start(
+        scope, {c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp, tensors},
+        tensors, [this, call, route, tensor](Communicator&, const WaitLimit& limit) {
+          const at::Tensor own = writable(tensor, true);
+          gpus_->all_reduce(route, call, own, cuda::current_stream(tensor.device()), limit);
+          put_back(tensor, own);
+        });
   }
-  return start(scope, c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp,
+  return start(scope,
+               {c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp, tensors},
                tensors,
                [call, landing = Landing(tensor, false), input = input_of(tensor, options.reduceOp)](
                    Communicator& group, const WaitLimit& limit) {
@@ -49,8 +56,10 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce_coalesced(
     calls.push_back(reduction_of(tensor, options.reduceOp));
     inputs.push_back(input_of(tensor, options.reduceOp));
   }
-  return start(scope, c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", options.timeout,
-               options.asyncOp, tensors,
+  return start(scope,
+               {c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", options.timeout,
+                options.asyncOp, tensors},
+               tensors,
                [calls, inputs, landings = landings_of(tensors)](Communicator& group,
                                                                 const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
@@ -68,7 +77,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce(Tensors& tensors, const c10d::ReduceO
   const int root = static_cast<int>(options.rootRank);
   const bool wants = root == rank_;
   return start(
-      scope, c10d::OpType::REDUCE, "reduce", options.timeout, options.asyncOp, tensors,
+      scope, {c10d::OpType::REDUCE, "reduce", options.timeout, options.asyncOp, tensors}, tensors,
       [call, root, wants, landing = Landing(tensor, true),
        input = input_of(tensor, options.reduceOp)](Communicator& group, const WaitLimit& limit) {
         group.reduce(call, root, bytes_in(input), bytes_out(landing.tensor()), limit);
@@ -81,16 +90,73 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter(Tensors& outputs, std::vector
   const DeviceScope scope(streams_, joined({outputs, joined(inputs)}));
   const at::Tensor& output = the_one(outputs, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs.size() == 1, "smddp: reduce_scatter takes one list of inputs");
+  if (differ_in_size(inputs.front())) {
+    return reduce_unequal(scope, output, inputs.front(), options);
+  }
   check_alike(inputs.front(), output, size_, "reduce_scatter");
   const CallHeader call = reduction_of(output, options.reduceOp);
   Tensors sources;
   for (const at::Tensor& one : inputs.front()) sources.push_back(input_of(one, options.reduceOp));
-  return start(scope, c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout,
-               options.asyncOp, outputs,
+  return start(scope,
+               {c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout, options.asyncOp,
+                joined(inputs)},
+               outputs,
                [call, sources, landing = Landing(output, false)](Communicator& group,
                                                                  const WaitLimit& limit) {
                  group.reduce_scatter(call, bytes_of(sources), bytes_out(landing.tensor()), limit);
                  landing.finish();
+               });
+}
+
+/// Where ranks get tensors of other sizes: a reduction to each.
+SmddpBackend::WorkPtr SmddpBackend::reduce_unequal(const DeviceScope& scope,
+                                                   const at::Tensor& output, const Tensors& inputs,
+                                                   const c10d::ReduceScatterOptions& options) {
+  check_types(inputs, output, size_, "reduce_scatter");
+  TORCH_CHECK_VALUE(inputs[static_cast<size_t>(rank_)].numel() == output.numel(),
+                    "smddp: reduce_scatter: the input for this rank is ",
+                    inputs[static_cast<size_t>(rank_)].sizes(), ", its output ", output.sizes());
+  std::vector<CallHeader> calls;
+  Tensors sources;
+  for (const at::Tensor& input : inputs) {
+    calls.push_back(reduction_of(input, options.reduceOp));
+    sources.push_back(input_of(input, options.reduceOp));
+  }
+  return start(
+      scope,
+      {c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout, options.asyncOp, inputs},
+      {output},
+      [calls, sources, me = rank_, landing = Landing(output, false)](Communicator& group,
+                                                                     const WaitLimit& limit) {
+        for (int root = 0; root < group.size(); ++root) {
+          const auto i = static_cast<size_t>(root);
+          const at::Tensor unused = root == me ? at::Tensor() : at::empty_like(sources[i]);
+          group.reduce(calls[i], root, bytes_in(sources[i]),
+                       bytes_out(root == me ? landing.tensor() : unused), limit);
+        }
+        landing.finish();
+      });
+}
+
+/// Sparse tensors: all ranks get all entries, in the order of the ranks, and add them up alike.
+SmddpBackend::WorkPtr SmddpBackend::allreduce_sparse(Tensors& tensors,
+                                                     const c10d::AllreduceOptions& options) {
+  const auto op = static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp);
+  TORCH_CHECK_VALUE(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG,
+                    "smddp: sparse tensors can be added and averaged only");
+  const at::Tensor& tensor = tensors.front();
+  TORCH_CHECK_VALUE(tensor.layout() == at::kSparse,
+                    "smddp: all_reduce takes strided and sparse COO tensors, not ",
+                    tensor.layout());
+  const DeviceScope scope(streams_, {tensor._indices()});
+  const at::Tensor own = sparse_on_host(tensor);
+  return start(scope,
+               {c10d::OpType::_ALLREDUCE_SPARSE, "sparse_all_reduce", options.timeout,
+                options.asyncOp, tensors},
+               tensors, [tensor, own, op](Communicator& group, const WaitLimit& limit) {
+                 at::Tensor sum = sum_of_sparse(group, own, limit);
+                 if (op == c10d::ReduceOp::AVG) sum.div_(group.size());
+                 put_back_sparse(tensor, sum);
                });
 }
 
@@ -117,9 +183,10 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter_tensor_coalesced(
                                    options.timeout) == GpuRoute::kNccl;
   }
   if (by_nccl) {
-    return start(scope, c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
-                 options.timeout, options.asyncOp, outputs,
-                 [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
+    return start(scope,
+                 {c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options.timeout,
+                  options.asyncOp, inputs},
+                 outputs, [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
                    for (size_t i = 0; i < calls.size(); ++i) {
                      const at::Tensor own = writable(outputs[i], false);
                      const at::Tensor whole = writable(inputs[i], true);
@@ -131,8 +198,10 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter_tensor_coalesced(
                  });
   }
   for (const at::Tensor& input : inputs) sources.push_back(input_of(input, options.reduceOp));
-  return start(scope, c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options.timeout,
-               options.asyncOp, outputs,
+  return start(scope,
+               {c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options.timeout,
+                options.asyncOp, inputs},
+               outputs,
                [calls, sources, landings = landings_of(outputs)](Communicator& group,
                                                                  const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 
+#include <algorithm>
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_like.h>
 
@@ -53,6 +55,8 @@ const at::Tensor& the_one(const std::vector<at::Tensor>& tensors, const char* op
 CallHeader reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   CallHeader call = header_of(tensor);
   call.op = operation_of(op);
+  TORCH_CHECK_TYPE(call.type != collectives::ElementType::kBytes, "smddp: tensors of ",
+                   tensor.scalar_type(), " can be moved, not reduced");
   TORCH_CHECK_VALUE(!tensor.is_complex() || call.op <= ReduceOp::kAverage,
                     "smddp: complex tensors can be added and averaged only");
   try {
@@ -130,6 +134,23 @@ void check_alike(const std::vector<at::Tensor>& tensors, const at::Tensor& like,
                       tensor.sizes(), " beside one of ", like.scalar_type(), " ", like.sizes(),
                       "; all must have one size and type");
   }
+}
+
+void check_types(const std::vector<at::Tensor>& tensors, const at::Tensor& like, int count,
+                 const char* operation) {
+  TORCH_CHECK_VALUE(tensors.size() == static_cast<size_t>(count), "smddp: ", operation, " got ",
+                    tensors.size(), " tensors for ", count, " ranks");
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(tensor, operation);
+    TORCH_CHECK_VALUE(tensor.scalar_type() == like.scalar_type(), "smddp: ", operation,
+                      ": a tensor of ", tensor.scalar_type(), " beside one of ", like.scalar_type(),
+                      "; all must have one type");
+  }
+}
+
+bool differ_in_size(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::any_of(
+      tensors, [&](const at::Tensor& one) { return one.numel() != tensors.front().numel(); });
 }
 
 void check_whole(const at::Tensor& whole, const at::Tensor& part, int count,

@@ -39,6 +39,10 @@ std::vector<at::Tensor> joined(const std::vector<std::vector<at::Tensor>>& lists
 /// `tensors` are `count` of the size and type of `like`.
 void check_alike(const std::vector<at::Tensor>& tensors, const at::Tensor& like, int count,
                  const char* operation);
+/// `tensors` are `count` of the type of `like`; sizes may differ.
+void check_types(const std::vector<at::Tensor>& tensors, const at::Tensor& like, int count,
+                 const char* operation);
+bool differ_in_size(const std::vector<at::Tensor>& tensors);
 /// `whole` is `count` times `part`.
 void check_whole(const at::Tensor& whole, const at::Tensor& part, int count, const char* operation);
 

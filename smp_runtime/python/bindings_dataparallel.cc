@@ -3,6 +3,7 @@
 // alone, so that a script with data parallelism only loads nothing of the model-parallel runtime.
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/knobs.h"
+#include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/dataparallel/smddp_backend.h"
 
 namespace smp::python {
@@ -50,6 +52,13 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
   }
 }
 
+bool holds_lock() { return Py_IsInitialized() != 0 && PyGILState_Check() != 0; }
+
+void without_lock(const std::function<void()>& action) {
+  const py::gil_scoped_release release;
+  action();
+}
+
 }  // namespace
 }  // namespace smp::python
 
@@ -58,6 +67,8 @@ PYBIND11_MODULE(_smddp, module) {
   module.doc() = "The C++ side of smdistributed.dataparallel; its names may change without notice.";
   // Base types of the backend; without them its Python objects could not be made.
   pybind11::module_::import("torch.distributed");
+  smp::dataparallel::set_interpreter_lock(
+      {.held = &smp::python::holds_lock, .without = &smp::python::without_lock});
   module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
              "Makes this rank's end of a group; collective.");

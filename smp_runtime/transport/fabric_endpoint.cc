@@ -17,6 +17,7 @@
 #include <rdma/fi_tagged.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/fabric_library.h"
 
 namespace smp::transport {
 namespace {
@@ -28,14 +29,15 @@ static_assert(sizeof(FabricEndpoint::Context::internal) >= sizeof(fi_context2));
 void check(int64_t result, const char* call, const std::string& provider) {
   if (result == 0) return;
   throw HostError("libfabric provider {}: {} failed: {}", provider, call,
-                  fi_strerror(static_cast<int>(-result)));
+                  FabricLibrary::get().strerror(static_cast<int>(-result)));
 }
 
-using InfoPointer = std::unique_ptr<fi_info, decltype(&fi_freeinfo)>;
+using InfoPointer = std::unique_ptr<fi_info, void (*)(fi_info*)>;
 
 /// What a provider offers, the best first; null for nothing.
 InfoPointer offers(const std::string& provider, const FabricSettings& settings) {
-  const InfoPointer hints(fi_allocinfo(), &fi_freeinfo);
+  const FabricLibrary& library = FabricLibrary::get();
+  const InfoPointer hints(library.dupinfo(nullptr), library.freeinfo);
   SMP_CHECK(hints != nullptr, "fi_allocinfo gave nothing");
   hints->caps = FI_TAGGED | FI_MSG;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -52,16 +54,17 @@ InfoPointer offers(const std::string& provider, const FabricSettings& settings) 
   const bool over_ip = provider != "efa" && provider != "shm" && !address.empty();
   fi_info* found = nullptr;
   const int result =
-      fi_getinfo(kVersion, over_ip ? address.c_str() : nullptr, over_ip ? "0" : nullptr,
-                 over_ip ? FI_SOURCE : 0, hints.get(), &found);
-  return {result == 0 ? found : nullptr, &fi_freeinfo};
+      library.getinfo(kVersion, over_ip ? address.c_str() : nullptr, over_ip ? "0" : nullptr,
+                      over_ip ? FI_SOURCE : 0, hints.get(), &found);
+  return {result == 0 ? found : nullptr, library.freeinfo};
 }
 
 /// The providers that are here for any use, each once, without the layers above them.
 std::vector<std::string> providers_here() {
+  const FabricLibrary& library = FabricLibrary::get();
   fi_info* found = nullptr;
-  if (fi_getinfo(kVersion, nullptr, nullptr, 0, nullptr, &found) != 0) return {};
-  const InfoPointer list(found, &fi_freeinfo);
+  if (library.getinfo(kVersion, nullptr, nullptr, 0, nullptr, &found) != 0) return {};
+  const InfoPointer list(found, library.freeinfo);
   std::vector<std::string> names;
   for (const fi_info* one = found; one != nullptr; one = one->next) {
     const std::string_view layered = one->fabric_attr->prov_name;
@@ -76,7 +79,7 @@ std::vector<std::string> providers_here() {
 template <typename T>
 void FabricEndpoint::Closer::operator()(T* object) const {
   if constexpr (std::is_same_v<T, fi_info>) {
-    fi_freeinfo(object);
+    FabricLibrary::get().freeinfo(object);
   } else {
     fi_close(&object->fid);
   }
@@ -94,12 +97,12 @@ FabricEndpoint::FabricEndpoint(const FabricSettings& settings) {
     const fi_info* chosen = found.get();
     // Cards of EFA are equal; what others offer is sorted by how well it fits.
     for (int i = settings.card % count; candidate == "efa" && i > 0; --i) chosen = chosen->next;
-    info_.reset(fi_dupinfo(chosen));
+    info_.reset(FabricLibrary::get().dupinfo(chosen));
     provider_ = info_->fabric_attr->prov_name;
     open();
     return;
   }
-  const uint32_t version = fi_version();
+  const uint32_t version = FabricLibrary::get().version();
   const std::vector<std::string> here = providers_here();
   throw ConfigError(
       "libfabric {}.{} offers no provider \"{}\" with tagged messages here{}; fi_getinfo finds: {} "
@@ -116,7 +119,7 @@ FabricEndpoint::FabricEndpoint(const FabricSettings& settings) {
 
 void FabricEndpoint::open() {
   fid_fabric* fabric = nullptr;
-  check(fi_fabric(info_->fabric_attr, &fabric, nullptr), "fi_fabric", provider_);
+  check(FabricLibrary::get().fabric(info_->fabric_attr, &fabric), "fi_fabric", provider_);
   fabric_.reset(fabric);
   fid_domain* domain = nullptr;
   check(fi_domain(fabric, info_.get(), &domain, nullptr), "fi_domain", provider_);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/fabric_library.h"
 
 namespace smp::transport {
 namespace {
@@ -163,7 +164,7 @@ bool FabricLink::drive() {
                           message->in_.size());
     } else if (one.error != 0) {
       error = fmt::format("the connection with {} failed: {}", message->peer_name_,
-                          fi_strerror(one.error));
+                          FabricLibrary::get().strerror(one.error));
     }
     finish(*message, std::move(error));
   }

@@ -109,7 +109,7 @@ def refused() -> dict[str, str]:
         "gathered sizes": told(lambda: dist.all_gather(outputs, ones(5), group)),
         "a part too large": told(lambda: dist.reduce_scatter_tensor(ones(5), ones(5), group=group)),
         "bits of floats": told(lambda: dist.all_reduce(ones(5), ReduceOp.BAND, group)),
-        "sparse": told(lambda: group.allreduce([ones(3).to_sparse()]).wait()),
+        "sparse": told(lambda: dist.all_reduce(ones(3).to_sparse(), ReduceOp.MAX, group)),
     }
     data = ones(5)
     dist.all_reduce(data, group=group)

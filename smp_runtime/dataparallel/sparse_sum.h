@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sum of sparse tensors over a group: each rank's entries go to all, who add them up in one
+// order, so that all have the same bits.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/collectives/communicator.h"
+
+namespace smp::dataparallel {
+
+/// `tensor` [sparse dims..., dense dims...], coalesced, on the CPU, where copies of a GPU go on the
+/// thread's stream.
+at::Tensor sparse_on_host(const at::Tensor& tensor);
+
+/// Coalesced, of all ranks' `own`, which have one size and type; collective. Throws HostError where
+/// they differ.
+at::Tensor sum_of_sparse(collectives::Communicator& group, const at::Tensor& own,
+                         const transport::WaitLimit& limit);
+
+/// `sum` becomes the content of `target`, in the thread's stream.
+void put_back_sparse(const at::Tensor& target, const at::Tensor& sum);
+
+}  // namespace smp::dataparallel

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suite by which PyTorch judges its own backends, over one of them, on four ranks:
+
+    python suite.py BACKEND RESULTS.json [--start fork|spawn] [TEST...]
+
+The suite comes with the torch wheel, so a new version brings its tests by itself. RESULTS gets
+{test: [outcome, text]}; outcomes are passed, failed and skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import unittest
+from pathlib import Path
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("backend")
+arguments.add_argument("results", type=Path)
+arguments.add_argument("--start", choices=("fork", "spawn"), default="fork")
+arguments.add_argument("tests", nargs="*")
+RANKS = "4"
+
+# Spawned ranks import this module, too: the variables are what they have of the arguments.
+if __name__ == "__main__":
+    given = arguments.parse_args()
+    os.environ |= {"BACKEND": given.backend, "WORLD_SIZE": RANKS, "SUITE_START": given.start}
+
+import torch  # noqa: E402
+
+BACKEND = os.environ["BACKEND"]
+if BACKEND == "smddp":
+    import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
+
+# What a backend is asked is decided where the suite is imported: all of gloo's.
+os.environ["BACKEND"] = "gloo"
+from torch.testing._internal.distributed import distributed_test  # noqa: E402
+
+os.environ["BACKEND"] = distributed_test.BACKEND = BACKEND
+if BACKEND == "smddp":
+    distributed_test.PROFILING_SUPPORTED_BACKENDS.append("smddp")
+    distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.append("smddp")
+
+
+class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    def setUp(self) -> None:
+        super().setUp()
+        context = torch.multiprocessing.get_context(os.environ["SUITE_START"])
+        self._start_processes(context.Process)
+
+
+class Results(unittest.TestResult):
+    """Outcomes by test; each is said on stderr as soon as it is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[str, tuple[str, str]] = {}
+
+    def note(self, test: unittest.TestCase, outcome: str, text: str = "") -> None:
+        name = test.id().rpartition(".")[2]
+        self.outcomes[name] = (outcome, text)
+        print(f"{BACKEND}: {outcome} {name}", file=sys.stderr, flush=True)
+
+    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
+        self.note(test, "passed")
+
+    def addFailure(self, test: unittest.TestCase, err: object) -> None:  # noqa: N802
+        self.note(test, "failed", self._exc_info_to_string(err, test))  # type: ignore[attr-defined]
+
+    addError = addFailure  # noqa: N815
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
+        self.note(test, "skipped", reason)
+
+
+def main() -> None:
+    names = given.tests or unittest.defaultTestLoader.getTestCaseNames(Suite)
+    results = Results()
+    unittest.TestSuite(Suite(name) for name in names).run(results)
+    given.results.write_text(json.dumps(results.outcomes, indent=1))
+
+
+if __name__ == "__main__":
+    main()

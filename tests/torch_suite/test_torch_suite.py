@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""smddp passes each test of PyTorch's own suite that gloo passes in the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomllib
+
+HERE = Path(__file__).parent
+LIMIT = 3000  # [s]
+INTENDED: dict[str, str] = tomllib.loads((HERE / "intended.toml").read_text())
+Outcomes = dict[str, tuple[str, str]]
+
+
+@pytest.mark.parametrize(
+    ("start", "debug"),
+    [
+        ("fork", "OFF"),
+        pytest.param("fork", "DETAIL", marks=pytest.mark.long),
+        pytest.param("spawn", "OFF", marks=pytest.mark.long),
+    ],
+)
+def test_what_gloo_passes_smddp_passes(start: str, debug: str, tmp_path: Path) -> None:
+    variables = {"TORCH_DISTRIBUTED_DEBUG": debug, "GLOO_SOCKET_IFNAME": "lo"}
+    files = {backend: tmp_path / f"{backend}.json" for backend in ("gloo", "smddp")}
+    runs = [
+        subprocess.Popen(
+            [sys.executable, HERE / "suite.py", backend, file, "--start", start],
+            env=os.environ | variables,
+            cwd=tmp_path,
+        )
+        for backend, file in files.items()
+    ]
+    try:
+        for process in runs:
+            assert process.wait(LIMIT) == 0
+    finally:
+        for process in runs:
+            process.kill()
+    gloo, smddp = (json.loads(file.read_text()) for file in files.values())
+
+    passed = [name for name, (outcome, _) in gloo.items() if outcome == "passed"]
+    print(f"gloo passes {len(passed)}, smddp {count(smddp, 'passed')} and fails "
+          f"{count(smddp, 'failed')}, of {len(smddp)}")  # fmt: skip
+    assert len(passed) > 100
+    missed = {name: smddp[name] for name in passed if smddp[name][0] != "passed"}
+    surprises = {name: outcome for name, outcome in missed.items() if name not in INTENDED}
+    text = "\n".join(
+        f"--- {name}: {said[0]}\n{said[1][-3000:]}" for name, said in surprises.items()
+    )
+    assert not surprises, text
+    assert not INTENDED.keys() - missed.keys(), "these pass now; take them off intended.toml"
+
+
+def count(outcomes: Outcomes, outcome: str) -> int:
+    return sum(one == outcome for one, _ in outcomes.values())
