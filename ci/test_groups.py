@@ -165,6 +165,11 @@ def thorough(group: Group) -> Count:
     return count + group.pytest("tests/mpi", "-m", "thorough and not long")
 
 
+def torch_suite(group: Group) -> Count:
+    group.environment |= PACKAGE
+    return group.pytest("tests/torch_suite", "-m", "not long")
+
+
 def one_test(*command: str) -> Callable[[Group], Count]:
     """A group that is one command, which passes or fails as a whole."""
 
@@ -247,7 +252,13 @@ def grid(group: Group) -> Count:
         "tests/mpi/test_assignments.py",
     )
     count += group.pytest(*names, "tests/python/test_checkpoints.py")
-    return count + group.pytest("tests/mpi", "-m", "long")
+    return count + group.pytest("tests/mpi", "tests/torch_suite", "-m", "long")
+
+
+def mistakes(group: Group) -> Count:
+    """What users do wrong, as jobs; writes docs/mistakes.md."""
+    group.environment |= PACKAGE
+    return group.pytest("tests/mistakes")
 
 
 def cold(group: Group) -> Count:
@@ -302,6 +313,8 @@ ALL = HERE | {
 EVERY = ALL | {
     "images": images,
     "grid": grid,
+    "torch_suite": torch_suite,
+    "mistakes": mistakes,
     "fuzz": one_test("ci/fuzz"),
     "soak": soak,
     "cold": cold,

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "entrypoint/supervise/script_advice.h"
 #include "opt_ml_layout/outputs.h"
 
 namespace entrypoint::supervise {
@@ -137,7 +138,10 @@ std::string message_of(const OutputRecord& record,
   if (!tracebacks.empty()) return message_of(tracebacks.front(), host_of);
   const std::string message = message_without_traceback(record);
   if (!has_words || !OutputRecord::is_mpiruns(message)) return message;
-  return headline_over(tail_of(record.last_words(blamed), kHeadlineBytes), message);
+  std::vector<std::string> words;
+  for (const std::string& line : record.last_words(blamed)) words.emplace_back(untagged(line));
+  const std::string who = speaker(blamed, host_of);
+  return headline_over(fmt::format("{}: {}", who, tail_of(words, kHeadlineBytes)), message);
 }
 
 // "smdistributed.modelparallel.torch.exceptions.SMPStepError: …" is an SMPStepError.
@@ -191,16 +195,23 @@ std::string cause_from_outside(const Failure& failure, const OutputRecord& recor
   return signal != 0 ? "Process killed by " + signal_words(signal) : std::string{};
 }
 
-// What helps where a script reads the variable of a channel that the job does not have.
-std::string channel_hint(const Failure& failure,
-                         const std::vector<OutputRecord::RankTraceback>& tracebacks) {
-  constexpr std::string_view kMissing = "KeyError: 'SM_CHANNEL_";
-  if (tracebacks.empty()) return {};
-  const Traceback& traceback = *tracebacks.front().traceback;
-  const auto asks = [&](std::string_view exception) { return exception.starts_with(kMissing); };
-  if (!asks(traceback.exception()) && std::ranges::none_of(traceback.causes, asks)) return {};
-  if (failure.channels.empty()) return "The job has no channels: --channel NAME=DIR gives it one";
-  return fmt::format("The job's channels are {}", fmt::join(failure.channels, ", "));
+// For the first failing rank's exception or what it was raised from; without one, for the script's
+// last words.
+std::string advice_for(const Failure& failure, const OutputRecord& record,
+                       const std::vector<OutputRecord::RankTraceback>& tracebacks) {
+  std::vector<std::string> errors;
+  if (tracebacks.empty()) {
+    for (const std::string& line : record.lines(StreamKind::kErr)) {
+      errors.emplace_back(untagged(line));
+    }
+  } else {
+    errors = tracebacks.front().traceback->causes;
+    errors.emplace_back(tracebacks.front().traceback->exception());
+  }
+  for (const std::string& error : errors) {
+    if (std::string advice = script_advice(error, failure.channels); !advice.empty()) return advice;
+  }
+  return {};
 }
 
 std::string extra_info(const Failure& failure, const OutputRecord& record,
@@ -208,7 +219,7 @@ std::string extra_info(const Failure& failure, const OutputRecord& record,
   std::vector<std::string> parts;
   if (!failure.full_disks.empty()) parts.push_back("Disk full: " + failure.full_disks);
   for (std::string part :
-       {cause_from_outside(failure, record), channel_hint(failure, tracebacks)}) {
+       {cause_from_outside(failure, record), advice_for(failure, record, tracebacks)}) {
     if (!part.empty()) parts.push_back(std::move(part));
   }
   return fmt::format("{}", fmt::join(parts, "; "));

@@ -140,6 +140,15 @@ void announce(std::unique_ptr<launch::Job>& launched, const LaunchPlan& plan,
   }
 }
 
+/// Where the service uploads an empty model, which is found when it is deployed.
+void tell_of_empty_model(const JobConfig& job) {
+  std::error_code unreadable;
+  if (job.is_master() && std::filesystem::is_empty(job.layout.model(), unreadable) && !unreadable) {
+    SMP_LOG(warning, "The script wrote nothing into SM_MODEL_DIR ({}): the job's model is empty",
+            job.layout.model().string());
+  }
+}
+
 }  // namespace
 
 int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor) {
@@ -157,6 +166,7 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
   // Our own marker first: where the first container to end stops all others, a worker that was
   // told ends at once.
   report.exit_code = publish(job.layout, report);
+  if (report.exit_code == 0) tell_of_empty_model(job);
   announce(launched, plan, settings, report, supervisor);
   output_sync.finish();
   const auto grace_end = launch::Clock::now() + job.knobs.grace;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training loops that would learn nothing, or something else, in one process."""
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 import smdistributed.modelparallel.torch as library
 import torch
-from smdistributed.modelparallel.torch.exceptions import SMPStepError
+from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPUnsupportedError
 from torch import nn
 
 Train = Callable[..., None]
@@ -189,3 +191,93 @@ def test_a_warm_up_may_begin_at_0(
         schedule.step()
 
     assert "learning rate" not in capfd.readouterr().err
+
+
+def step_function(
+    smp: ModuleType, model: nn.Module, before: Callable[[], Any] = lambda: None
+) -> Callable[[torch.Tensor], Any]:
+    @smp.step
+    def step(batch: torch.Tensor) -> torch.Tensor:
+        before()
+        loss: torch.Tensor = model(batch).pow(2).mean()
+        model.backward(loss)  # type: ignore[operator]
+        return loss
+
+    return step  # type: ignore[no-any-return]
+
+
+def test_what_belongs_before_or_after_a_step_is_refused_inside(
+    job: Callable[..., ModuleType],
+) -> None:
+    smp = job(microbatches=2)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    with pytest.raises(SMPStepError, match=r"SGD\.zero_grad\(\) was called inside a function"):
+        step_function(smp, model, optimizer.zero_grad)(torch.ones(4, 4))
+    with pytest.raises(SMPStepError, match=r"SGD\.step\(\) was called inside a function"):
+        step_function(smp, model, optimizer.step)(torch.ones(4, 4))
+    train(smp, model, optimizer)
+
+
+@pytest.mark.parametrize("settings", [{}, {"bf16": True}], ids=["plain", "masters"])
+def test_gradients_that_are_never_cleared_are_told_once(
+    job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str], settings: dict[str, Any]
+) -> None:
+    smp = job(**settings)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    train(smp, model, optimizer)
+    assert "are still there" not in capfd.readouterr().err
+
+    step = step_function(smp, model)
+    for _ in range(4):
+        step(torch.ones(4, 4))
+        optimizer.step()
+
+    assert capfd.readouterr().err.count("the last update used are still there") == 1
+
+
+def test_training_in_evaluation_mode_is_told_where_it_is_new(
+    job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str]
+) -> None:
+    smp = job()
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    model.eval()
+    train(smp, model, optimizer)
+    assert "evaluation mode" not in capfd.readouterr().err
+    model.train()
+    train(smp, model, optimizer)
+    model.eval()
+    train(smp, model, optimizer)
+
+    assert capfd.readouterr().err.count("while the model is in evaluation mode") == 1
+
+
+def test_torchs_clipping_is_refused_where_masters_are_stepped(
+    job: Callable[..., ModuleType],
+) -> None:
+    smp = job(bf16=True)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    train(smp, model, optimizer)
+
+    with pytest.raises(SMPUnsupportedError, match=r"optimizer\.clip_master_grads"):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    library.shutdown()
+    torch.nn.utils.clip_grad_norm_(network().parameters(), 1.0)  # as ever, after the job
+
+
+def test_the_wrapper_says_where_what_it_has_not_is(job: Callable[..., ModuleType]) -> None:
+    smp = job()
+    model = smp.DistributedModel(network())
+
+    with pytest.raises(AttributeError, match=r"take it from model\.get_module\(\)\.append"):
+        _ = model.append
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        _ = model.nothing
+    with pytest.raises(SMPUnsupportedError, match="before it is wrapped"):
+        copy.deepcopy(model)
+    with pytest.raises(SMPUnsupportedError, match=r"model\.state_dict\(\)"):
+        pickle.dumps(model)

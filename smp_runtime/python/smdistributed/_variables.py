@@ -105,6 +105,8 @@ VARIABLES = (
              "results of a remote module that only another remote one uses go straight there"),
     Variable("SMP_NCCL_THROTTLE_LIMIT", "8", LIMIT,
              "how many collectives of tensor parallelism may be in flight on a GPU"),
+    Variable("SMP_CPU", "off", SWITCH,
+             "without a GPU, what scripts do on CUDA devices is done on the CPU, for debugging"),
     Variable("SMP_DEEPSPEED_COMPAT", "off", SWITCH,
              "names of DeepSpeed that a published script patches can be imported without it"),
 )  # fmt: skip
@@ -115,8 +117,9 @@ OTHERS = (
     "SMP_EXTRA_CA_FILE", "SMP_LAUNCH_FOLDER",
     "SMP_BENCH_HOSTS", "SMP_ENGINE_ROOT", "SMP_ENGINE_RUN", "SMP_IMAGE", "SMP_OS_RELEASE",
     "SMP_SHM_SIZE", "SMP_TREE",
-    "SMP_FUZZ_ROUNDS", "SMP_LONG_TESTS", "SMP_MARK", "SMP_PIP_EXIT", "SMP_RECORDER", "SMP_RECORDS",
-    "SMP_SCRIPT", "SMP_TEST_FOLDER", "SMP_TEST_IMAGE", "SMP_TEST_MARK", "SMP_TRAIN",
+    "SMP_FUZZ_ROUNDS", "SMP_LONG_TESTS", "SMP_MARK", "SMP_MISTAKE_LOAD",
+    "SMP_MISTAKE_ROUNDS", "SMP_PIP_EXIT", "SMP_RECORDER", "SMP_RECORDS", "SMP_SCRIPT",
+    "SMP_TEST_FOLDER", "SMP_TEST_IMAGE", "SMP_TEST_MARK", "SMP_TRAIN",
     "SMP_UPDATE_GOLDEN",
 )  # fmt: skip
 

@@ -158,7 +158,7 @@ TEST(FailureText, PutsARanksOwnWordsBeforeMpiruns) {
   EXPECT_THAT(message_of({"[1,1]<stderr>:cannot read the data set",
                           "mpirun detected that one or more processes exited with non-zero status",
                           "  Process name: [[60263,1],1]"}),
-              StartsWith("[1,1]<stderr>:cannot read the data set\nmpirun detected"));
+              StartsWith("rank 1 on algo-1: cannot read the data set\nmpirun detected"));
 }
 
 TEST(FailureText, NamesTheErrorOfALibrary) {
@@ -194,6 +194,21 @@ TEST(FailureText, SaysWhichChannelsThereAre) {
               HasSubstr("ExtraInfo \"The job's channels are test, train\"\n"));
   EXPECT_THAT(failure_text({.status = failed}, record, algo_of),
               HasSubstr("ExtraInfo \"The job has no channels: --channel"));
+}
+
+TEST(FailureText, AdvisesOnErrorsThatTellLessThanIsKnown) {
+  const auto text = [](std::initializer_list<const char*> lines) {
+    return failure_text({.status = {.code = 2, .signal = 0}}, record_of(lines), algo_of);
+  };
+
+  EXPECT_THAT(text({"usage: train.py [-h]", "train.py: error: unrecognized arguments: --epochs 3"}),
+              HasSubstr("use parser.parse_known_args()"));
+  EXPECT_THAT(
+      text({"Traceback (most recent call last):", "  File \"train.py\", line 3, in <module>",
+            "RuntimeError: Found no NVIDIA driver on your system."}),
+      HasSubstr("SMP_CPU=1"));
+  EXPECT_THAT(text({"Traceback (most recent call last):", "ValueError: boom"}),
+              Not(HasSubstr("ExtraInfo")));
 }
 
 TEST(FailureText, TakesNoExitCodeForASignalThatNobodySent) {

@@ -31,8 +31,8 @@ Module map, in the order in which a job meets them:
     memory_ledger        smp.memory_summary
     step_meter, progress_line, reported_loss   the live line, smp.progress and the metrics
     clipping             smp.clip_grad_norm_, over partitions and slices
-    training_checks      mistakes of a training loop that would go unseen
-    fed_batches          whether tensor ranks are fed as the job says
+    training_checks, step_guards   mistakes of a training loop that would go unseen
+    fed_batches, replica_batches   whether ranks are fed as the job says
     nn, optimizers, amp, patches, sharded_data_parallel_checkpoint
                          names that scripts import; what is not there yet raises when it is used
 

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.amp.grad_scaler import GradScaler as _TorchScaler
 
 from smdistributed.modelparallel.torch import ranks
+from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
 
@@ -42,23 +43,48 @@ class GradScaler(_TorchScaler):
         if not self.is_enabled():
             return
         self._begin()
-        super().unscale_(optimizer)
+        try:
+            super().unscale_(optimizer)
+        except ValueError as error:
+            if "FP16" not in str(error):
+                raise
+            raise SMPValidationError(
+                f"GradScaler.unscale_: {error} The model's parameters are float16, whose gradients "
+                "lose what a scale would save. Keep them in float32 and use torch.autocast, or set "
+                '"fp16": true in mp_parameters, which has 32-bit masters and a scale of its own'
+            ) from error
         found = self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
-        if not found:  # a rank that owns no parameter
-            found[self._own_device()] = torch.zeros(1, device=self._own_device())
+        device = self._own_device()
+        # Infinite or not, and whether there is any gradient: a rank may own no parameter.
+        seen = torch.zeros(2, device=device)
+        for flag in found.values():
+            seen = torch.maximum(
+                seen, torch.stack([flag.to(device).reshape(()), torch.ones_like(seen[0])])
+            )
         # Ranks that share one state see different parts of it.
         shared = state.model is not None and state.model.sharded is not None
         if ranks.mp_size() > 1 or (shared and ranks.size() > 1):
             session = state.require_initialized("GradScaler")
             group = session.groups.internal_group("WORLD" if shared else "MP")
-            for flag in found.values():
-                session.meetings.all_reduce("GradScaler.unscale_", flag, group, dist.ReduceOp.MAX)
+            session.meetings.all_reduce("GradScaler.unscale_", seen, group, dist.ReduceOp.MAX)
+        if not seen[1]:
+            raise SMPStepError(
+                "GradScaler.unscale_: no parameter of this optimizer has a gradient, on any rank: "
+                "it was made from other parameters than the model's, or no step ran "
+                "model.backward(scaler.scale(loss)) since zero_grad()"
+            )
+        for place in list(found) or [device]:
+            found[place] = seen[0].to(place)
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Steps ``optimizer``, on all ranks or, after an overflow on one of them, on none."""
+        """Steps ``optimizer``, on all ranks or, after an overflow on one of them, on none.
+
+        Raises SMPStepError where no parameter of it has a gradient on any rank.
+        """
         if self.is_enabled():
             self._begin()
-        return super().step(optimizer, *args, **kwargs)
+        with state.scaling():
+            return super().step(optimizer, *args, **kwargs)
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """Adapts the scale, alike on all ranks."""

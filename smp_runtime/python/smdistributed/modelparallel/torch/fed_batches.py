@@ -26,10 +26,7 @@ def check_fed_alike(arguments: Mapping[str, Any], prescaled: bool) -> None:
     Shapes have to be equal; with ``prescaled`` values, too. Raises SMPValidationError on all ranks,
     naming argument and ranks.
     """
-    own = [
-        (where, f"{tuple(tensor.shape)} {tensor.dtype}", _digest(tensor) if prescaled else "")
-        for where, tensor in _tensors(arguments)
-    ]
+    own = fed_tensors(arguments, with_digests=prescaled)
     reports = comm.allgather(own, comm.CommGroup.TP_GROUP)
     found = difference(reports, ranks.get_tp_group())
     if found is None:
@@ -42,6 +39,14 @@ def check_fed_alike(arguments: Mapping[str, Any], prescaled: bool) -> None:
         "drop the last batch"
     )
     raise SMPValidationError(f"{found}; {expected}")
+
+
+def fed_tensors(arguments: Mapping[str, Any], with_digests: bool) -> Fed:
+    """All tensors among a step's arguments. On a GPU digests wait for it."""
+    return [
+        (where, f"{tuple(tensor.shape)} {tensor.dtype}", _digest(tensor) if with_digests else "")
+        for where, tensor in _tensors(arguments)
+    ]
 
 
 def difference(reports: list[Fed], names: list[int]) -> str | None:

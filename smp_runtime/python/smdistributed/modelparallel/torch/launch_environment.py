@@ -35,6 +35,8 @@ class LaunchEnvironment:
     """``SMP_PARTITIONER``: ``auto`` or ``compat``."""
     direct_exchange: bool
     """``SMP_DIRECT_EXCHANGE``."""
+    cuda_on_cpu: bool
+    """``SMP_CPU``."""
     exchanges_under_way: int | None
     """``SMP_NCCL_THROTTLE_LIMIT``; -1 for any number, None where it is not set."""
     variables: Mapping[str, str]
@@ -66,6 +68,7 @@ def read_launch_environment(variables: Mapping[str, str]) -> LaunchEnvironment:
         trace_folder=values["SMP_TRACE"],
         partitioner=values["SMP_PARTITIONER"],
         direct_exchange=values["SMP_DIRECT_EXCHANGE"],
+        cuda_on_cpu=values["SMP_CPU"],
         exchanges_under_way=values[_THROTTLE] if variables.get(_THROTTLE) else None,
         variables=dict(variables),
         warnings=tuple(_runtime.describe_unknown_variables(given, _PREFIX, known)),

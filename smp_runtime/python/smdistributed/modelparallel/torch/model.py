@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import comm, partitioning, ranks
 from smdistributed.modelparallel.torch.activation_checkpointing import Region, install_marked
+from smdistributed.modelparallel.torch.built_alike import check_built_alike
 from smdistributed.modelparallel.torch.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch.compiled_modules import without_compilation
 from smdistributed.modelparallel.torch.delayed_parameters import has_delayed, materialize
@@ -50,6 +51,7 @@ from smdistributed.modelparallel.torch.tensor_states import axes_of
 from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions
 from smdistributed.modelparallel.torch.training_checks import TrainingChecks
 
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 Hook = Callable[["DistributedModel", Any], None]
 
 
@@ -133,6 +135,7 @@ class DistributedModel(ModelStates):
         self._border: FP16_Module | None = None
         self.checks = TrainingChecks(self)
         """Of the script's training loop, for the library's own modules."""
+        check_built_alike(module)
         if ranks.tp_size() > 1:
             state.require_initialized("smp.DistributedModel").groups.make_tensor_groups()
         module, self._replaced = replace_marked(without_compilation(module))
@@ -148,12 +151,19 @@ class DistributedModel(ModelStates):
     def _refuse_bad_arguments(module: Any, trace: TraceOptions, passes: int) -> None:
         if state.model is not None:
             raise SMPValidationError(
-                "smp.DistributedModel was called a second time; a process wraps one model"
+                "smp.DistributedModel was called a second time; a process wraps one model. Put "
+                "several that are trained into one nn.Module; one that only evaluates, such as a "
+                "teacher, needs no wrapper"
             )
         if isinstance(module, torch.jit.ScriptModule):
             raise SMPValidationError(
                 "smp.DistributedModel got a scripted module; wrap the module itself, not the "
                 "result of torch.jit"
+            )
+        if any(isinstance(m, _PARALLEL) for m in getattr(module, "modules", list)()):
+            raise SMPValidationError(
+                "smp.DistributedModel got a module with a DataParallel or DistributedDataParallel "
+                "inside; wrap the plain module: replicas come from ddp in mp_parameters"
             )
         if not isinstance(module, nn.Module):
             raise SMPValidationError(
@@ -230,6 +240,7 @@ class DistributedModel(ModelStates):
         for entries in self._early_loads:
             self._load_local(entries)
         self._early_loads.clear()
+        self.checks.model_is_placed(self)
         engine.track_parameters([p for _, p in ownership.local_parameters()])
         if state.optimizer is not None:
             state.optimizer.settle()

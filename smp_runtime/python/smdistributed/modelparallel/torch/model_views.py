@@ -9,7 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch.exceptions import SMPPartitionError
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPPartitionError,
+    SMPUnsupportedError,
+    SMPValidationError,
+)
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
@@ -45,6 +49,36 @@ class ModelViews(nn.Module):
         while isinstance(module, (ReplicaModule, FP16_Module)):
             module = module.module
         return module
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_ddp_params_and_buffers_to_ignore":  # the first that DDP asks a module for
+            raise SMPValidationError(
+                "DistributedDataParallel got an smp.DistributedModel, which averages gradients by "
+                "itself; leave it out, and set ddp in mp_parameters"
+            )
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            wrapped = self._modules.get("module") if "_modules" in self.__dict__ else None
+            if wrapped is None or not hasattr(self.get_module(), name):
+                raise
+            text = (
+                f"{error}, but the module that it wraps has; take it from "
+                f"model.get_module().{name}. What computes goes through model(...) inside a step"
+            )
+            raise AttributeError(text) from None
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise SMPUnsupportedError(
+            "an smp.DistributedModel cannot be copied: its modules are on several ranks. Copy the "
+            "module before it is wrapped, or take values from model.state_dict()"
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise SMPUnsupportedError(
+            "an smp.DistributedModel cannot be pickled, as torch.save(model) does: its modules are "
+            "on several ranks. Save model.state_dict(), or call smp.save_checkpoint"
+        )
 
     @property
     def partitioned(self) -> bool:

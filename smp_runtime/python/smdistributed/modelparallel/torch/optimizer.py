@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch import comm, ranks
+from smdistributed.modelparallel.torch import comm, log, ranks
 from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
@@ -77,9 +77,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
         SMPUnsupportedError: an optimizer that needs whole parameters, where they are cut.
     """
 
-    #: GradScaler then finds overflows itself, on all partitions, also for torch's fused optimizers.
-    _step_supports_amp_scaling = False
-
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -93,15 +90,39 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 f"smp.DistributedOptimizer got {type(optimizer).__name__}; it wraps a "
                 "torch.optim.Optimizer"
             )
+        if isinstance(optimizer, torch.optim.LBFGS) and ranks.mp_size() > 1:
+            raise SMPUnsupportedError(
+                "LBFGS steps all parameters of a model as one vector, of which each rank has a "
+                "part here; use an optimizer that steps each parameter by itself, such as AdamW, "
+                "or pipeline and tensor parallel degrees of 1"
+            )
         # Not super().__init__: state and hooks are the wrapped optimizer's, see __getattr__.
         self.optimizer = optimizer
         self.first_closure_call_this_step = True
+        if not state.cfg.fp16 and (dynamic_loss_scale or static_loss_scale != 1.0):
+            log.warning(
+                "smp.DistributedOptimizer got dynamic_loss_scale or static_loss_scale, which have "
+                "no effect without fp16 in mp_parameters; leave them out"
+            )
         self._precision = MixedPrecisionSteps(
             static_loss_scale, dynamic_loss_scale, dynamic_loss_args
         )
         self._masters: MasterParameters | None = None
         state.optimizer = self
         self._take_masters()
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """False: a GradScaler, which asks, then finds overflows itself, also for torch's fused
+        optimizers. Raises SMPValidationError for one that would not tell the other ranks."""
+        model = state.model
+        alone = ranks.mp_size() == 1 and (model is None or model.sharded is None)
+        if not (alone or state.is_scaling):
+            raise SMPValidationError(
+                "torch's GradScaler skips an update on the rank that sees an overflow, and the "
+                "other ranks of this model would go on; use smp.amp.GradScaler"
+            )
+        return False
 
     def _take_masters(self) -> None:
         model = state.model
@@ -182,6 +203,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         if self._masters is None:
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        if state.model is not None:  # whatever comes of it
+            state.model.checks.before_distributed_update(self.optimizer)
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -8,6 +8,7 @@ import hashlib
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -80,15 +81,20 @@ def _port(text: str | None) -> int | None:
     raise SMPConfigError(f"MASTER_PORT is {text!r}; expected a port from 1 to 65535")
 
 
-def _derived_port(variables: Any, number: int) -> int:
-    for name in ("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"):
-        if name in variables:
-            digest = hashlib.sha256(variables[name].encode()).digest()
-            chosen = int.from_bytes(digest[:4], "big") + number
-            return _DERIVED_PORTS[chosen % len(_DERIVED_PORTS)]
-    raise SMPConfigError(
-        "the launcher gave ranks but neither MASTER_PORT nor a job number; export MASTER_PORT"
-    )
+def _job_number(variables: Mapping[str, str]) -> str:
+    """By which the launcher tells jobs apart; empty where it gives none."""
+    names = ("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID")
+    return next((variables[name] for name in names if name in variables), "")
+
+
+def _derived_port(variables: Mapping[str, str], number: int) -> int:
+    job = _job_number(variables)
+    if not job:
+        raise SMPConfigError(
+            "the launcher gave ranks but neither MASTER_PORT nor a job number; export MASTER_PORT"
+        )
+    chosen = int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") + number
+    return _DERIVED_PORTS[chosen % len(_DERIVED_PORTS)]
 
 
 def world_of_mpi(identity: Identity) -> Any | None:
@@ -137,7 +143,10 @@ def open_store(
     timeout = timedelta(seconds=environment.timeout_seconds)
     host, port = place.host, place.port
     if mpi is None:
-        return _connect(host, port, identity, serves, timeout)
+        store = _connect(host, port, identity, serves, timeout)
+        if not place.foreign:
+            _check_job(store, identity, _job_number(variables), f"{host}:{port}")
+        return store
     if serves:
         host = host or _own_address()
         store = _connect(host, port, identity, True, timeout)
@@ -160,6 +169,20 @@ def _connect(
             f"rank {identity.rank} cannot {deed} the job's store at {host}:{port}: "
             f"{str(error).splitlines()[0]}; check MASTER_ADDR and MASTER_PORT"
         ) from error
+
+
+def _check_job(store: Store, identity: Identity, job: str, place: str) -> None:
+    """Two jobs that were given one port would mix: rank 0 of the second cannot serve its store, and
+    its other ranks reach that of the first."""
+    if identity.rank == 0:
+        store.set("job", job)
+        return
+    theirs = store.get("job").decode()
+    if theirs != job:
+        raise SMPConnectionError(
+            f"rank {identity.rank} of job {job} reached the store of job {theirs} at {place}: two "
+            "jobs use one port; set MASTER_PORT to a free one, or end the other job"
+        )
 
 
 def _own_address() -> str:

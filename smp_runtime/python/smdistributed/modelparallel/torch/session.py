@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch import log
+from smdistributed.modelparallel.torch import cuda_on_cpu, log
 from smdistributed.modelparallel.torch.discovery import Identity, discover, locality
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPValidationError
 from smdistributed.modelparallel.torch.groups import Groups, backend_for
@@ -93,6 +93,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         _accept_second_init(parallel)
         return
     session = _start(parallel, environment)
+    if environment.cuda_on_cpu:
+        cuda_on_cpu.install()
     cfg = Settings(**json.loads(parallel.as_json()))
     replica_loss = _replica_loss(environment, session, cfg)
     state.begin(session, cfg, _meter(environment, session, cfg, replica_loss), replica_loss)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -79,6 +79,30 @@ def batch_size(
     return 0
 
 
+def lengths(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    non_split_inputs: Collection[str] = (),
+    input_split_axes: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Of the tensors that are arguments themselves and are split: along the axis where they are.
+
+    >>> def step(batch, table): ...
+    >>> lengths(step, (torch.zeros(8, 3), torch.zeros(4, 3)), {})
+    {'batch': 8, 'table': 4}
+    """
+    arguments = [*zip(_names_of(function, args, kwargs), args, strict=True), *kwargs.items()]
+    axes = input_split_axes or {}
+    return {
+        name: value.shape[axes.get(name, 0)]
+        for name, value in arguments
+        if isinstance(value, torch.Tensor)
+        and name not in non_split_inputs
+        and value.dim() > axes.get(name, 0)
+    }
+
+
 def _names_of(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[str]:
@@ -119,9 +143,11 @@ class _Cut:
         """``value`` cut along ``axis``, or whole without one."""
         if isinstance(value, torch.Tensor):
             return self._place(value if axis is None else self._slice(where, value, axis))
-        if isinstance(value, DataLoader):
+        if isinstance(value, (DataLoader, Iterator)):
+            kind = "a DataLoader" if isinstance(value, DataLoader) else "an iterator"
             raise SMPValidationError(
-                f"argument {where} is a DataLoader; pass one batch of it to the step"
+                f"argument {where} is {kind}; pass one batch of it to the step, which cuts it into "
+                "microbatches"
             )
         if axis is not None and callable(getattr(value, "smp_slice", None)):
             return value.smp_slice(self._count, self._index, axis)

@@ -67,6 +67,9 @@ def check_model(saved: Shapes, own: Shapes, where: str, strict: bool) -> None:
 parameter weight has shape (2, 3) there and (4, 3) here; build the model as in the job that saved
     """
     missing, unknown = sorted(own.keys() - saved.keys()), sorted(saved.keys() - own.keys())
+    prefix = _common_prefix(saved, own)
+    if prefix is not None:
+        raise SMPCheckpointError(f"{where} {prefix}")
     names = [*own, *(name for name in saved if name not in own)]
     for name in names:
         both = name in saved and name in own
@@ -85,6 +88,26 @@ parameter weight has shape (2, 3) there and (4, 3) here; build the model as in t
             )
             advice += ", or take what fits with strict=False"
         raise SMPCheckpointError(f"{where} is of another model: {difference}; {advice}")
+
+
+def _common_prefix(saved: Shapes, own: Shapes) -> str | None:
+    """What to say where all names would be the model's, but for a prefix of a wrapper's.
+
+    >>> _common_prefix({"module.a": (1,), "module.b": (2,)}, {"a": (1,), "b": (2,)})
+    "fits but for the prefix 'module.' of all its names, of a wrapper that it was saved from; load \
+{name.removeprefix('module.'): value for name, value in state.items()}"
+    """
+    if not own or saved.keys() & own.keys():
+        return None
+    first = next(iter(own))
+    prefixes = {name.removesuffix(first) for name in saved if name.endswith(f".{first}")}
+    prefix = next((p for p in prefixes if all(f"{p}{name}" in saved for name in own)), None)
+    if prefix is None:
+        return None
+    return (
+        f"fits but for the prefix {prefix!r} of all its names, of a wrapper that it was saved "
+        f"from; load {{name.removeprefix({prefix!r}): value for name, value in state.items()}}"
+    )
 
 
 def _alike(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> bool:

@@ -44,7 +44,7 @@ class State:
         self.optimizer: Any = None
         self.meter: StepMeter | None = None
         self.replica_loss: ReplicaLoss | None = None  # of ranks that take part in reports
-        self.in_step = False
+        self.in_step = self.is_scaling = False
         # Of the thread that called the step: what modules that serve other ranks see.
         self.step_context = contextvars.copy_context()
         self.fed_alike = False  # the batches of the tensor-parallel group were compared
@@ -126,6 +126,15 @@ class State:
             yield
         finally:
             self.is_tracing = False
+
+    @contextlib.contextmanager
+    def scaling(self) -> Iterator[None]:
+        """Inside, a GradScaler that knows of the other ranks steps the optimizer."""
+        self.is_scaling = True
+        try:
+            yield
+        finally:
+            self.is_scaling = False
 
     # --- What the pipeline runs on ---
 

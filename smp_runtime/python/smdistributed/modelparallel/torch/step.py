@@ -12,16 +12,16 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 import torch
 
-from smdistributed.modelparallel.torch import codec, ranks
+from smdistributed.modelparallel.torch import codec, log, ranks
 from smdistributed.modelparallel.torch.collecting import collect_outputs
 from smdistributed.modelparallel.torch.containers import detached
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.fed_batches import check_fed_alike
 from smdistributed.modelparallel.torch.reported_loss import loss_of
-from smdistributed.modelparallel.torch.splitting import Arguments, batch_size, split_inputs
+from smdistributed.modelparallel.torch.splitting import Arguments, batch_size, lengths, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.step_guards import refused_in_a_step
 from smdistributed.modelparallel.torch.step_output import StepOutput
-from smdistributed.modelparallel.torch.training_checks import backward_through_model
 
 __all__ = ["StepFunction", "StepOutput", "step"]
 
@@ -35,7 +35,7 @@ def _in_step() -> Iterator[None]:
     state.in_step = True
     state.step_context = contextvars.copy_context()
     try:
-        with backward_through_model():
+        with refused_in_a_step():
             yield
     finally:
         state.in_step = False
@@ -59,6 +59,7 @@ class StepFunction(Generic[P, R_co]):
         self._input_split_axes = input_split_axes
         self._detach_outputs = detach_outputs
         self._refuse_unknown_names()
+        self._lengths_are_known = False
 
     def _refuse_unknown_names(self) -> None:
         parameters = inspect.signature(self._function).parameters.values()
@@ -118,6 +119,8 @@ class StepFunction(Generic[P, R_co]):
             meter.step_begins()
         # Ranks that do not run the function may be fed anything.
         driver = ranks.pp_rank() == 0
+        if driver and model is not None and model.checks.wants_batches:
+            model.checks.before_batch(self._named(args, kwargs))
         session = state.require_initialized("a step")
         call = f"step {self._function.__qualname__}"
         needs = session.groups.ranks("PP") if model is None else model.ranks_of_a_step()
@@ -136,6 +139,24 @@ class StepFunction(Generic[P, R_co]):
             meter.step_ended(state.require_engine().last_step(), samples, loss, training=trains)
         return collected
 
+    def _compare_lengths(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Warns, once, of a tensor that looks like no batch and is split like one."""
+        if self._lengths_are_known or state.cfg.microbatches == 1:
+            return
+        self._lengths_are_known = True
+        found = lengths(
+            self._function, args, kwargs, self._non_split_inputs, self._input_split_axes
+        )
+        first = next(iter(found), "")
+        for name, length in found.items():
+            if length != found[first]:
+                log.warning(
+                    f"argument {name} of step {self._function.__qualname__} has {length} entries "
+                    f"where {first} has {found[first]}, and is cut into {state.cfg.microbatches} "
+                    "microbatches, too; if it is no batch, list it: "
+                    f'@smp.step(non_split_inputs=["{name}"])'
+                )
+
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Arguments]:
         return split_inputs(
             self._function,
@@ -152,8 +173,10 @@ class StepFunction(Generic[P, R_co]):
         if ranks.tp_size() == 1 or state.fed_alike:
             return
         state.fed_alike = True
-        given = inspect.signature(self._function).bind(*args, **kwargs).arguments
-        check_fed_alike(given, bool(state.cfg.prescaled_batch))
+        check_fed_alike(self._named(args, kwargs), bool(state.cfg.prescaled_batch))
+
+    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        return inspect.signature(self._function).bind(*args, **kwargs).arguments
 
     def _run(self, arguments: Arguments) -> Any:
         return self._function(*arguments[0], **arguments[1])
@@ -172,6 +195,7 @@ class StepFunction(Generic[P, R_co]):
         def body(microbatch: int) -> None:
             if not microbatches:  # in here, so that other ranks learn of arguments that do not fit
                 self._check_fed_alike(args, kwargs)
+                self._compare_lengths(args, kwargs)
                 microbatches.extend(self._split(args, kwargs))
             output = contexts[microbatch].run(self._run, microbatches[microbatch])
             outputs[microbatch] = detached(output) if self._detach_outputs else output

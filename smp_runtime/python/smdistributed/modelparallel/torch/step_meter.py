@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import sys
@@ -113,6 +114,7 @@ class StepMeter:
         self._metrics = Path(metrics_file) if metrics_file else None
         self._progress = progress
         self._steps = 0
+        self._loss_is_lost = False  # NaN or infinite, and said so
         self._evaluation: _Evaluation | None = None
         self._ended: float | None = None  # None: what is before the first step is start-up
         self._begun = self._busy_until = self._first_step_ended = 0.0
@@ -185,9 +187,17 @@ class StepMeter:
     def _loss(self, own: torch.Tensor | None) -> tuple[float | None, int]:
         """The loss, and over how many ranks it is the mean."""
         mean = None if self._replica_loss is None else self._replica_loss.mean()
-        if mean is not None:
-            return mean
-        return (None, 0) if own is None else (float(own), 1)
+        if mean is None:
+            mean = (None, 0) if own is None else (float(own), 1)
+        loss = mean[0]
+        if loss is not None and not math.isfinite(loss) and not self._loss_is_lost:
+            self._loss_is_lost = True
+            log.warning(
+                f"the loss is {loss} in step {self._steps}: what is trained now cannot be used. "
+                "Look at that batch, lower the learning rate or clip gradients; "
+                "torch.autograd.set_detect_anomaly(True) names the operation"
+            )
+        return mean
 
     # --- The line ---
 

@@ -60,5 +60,19 @@ class StepOutput:
         """TensorFlow's; raises SMPUnsupportedError. Use ``reduce_sum``."""
         raise SMPUnsupportedError("StepOutput.accumulate belongs to TensorFlow; use reduce_sum()")
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"a StepOutput has no {name}: it holds the tensors of all microbatches. Combine them "
+            f"first, as in output.reduce_mean().{name}"
+        )
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise TypeError(
+                f"a StepOutput cannot be formatted by {spec!r}: it holds the tensors of all "
+                "microbatches. Combine them first, as in output.reduce_mean()"
+            )
+        return repr(self)
+
     def __repr__(self) -> str:
         return f"StepOutput({self.outputs!r})"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that belong before, after or elsewhere than in the function of a step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from smdistributed.modelparallel.torch.exceptions import SMPStepError
+from smdistributed.modelparallel.torch.state_mod import state
+
+_ZERO_GRAD = torch.optim.Optimizer.zero_grad
+
+
+@contextlib.contextmanager
+def refused_in_a_step() -> Iterator[None]:
+    """Inside, what belongs elsewhere raises SMPStepError where it does harm.
+
+    ``loss.backward()`` would run the backward of this rank's modules alone, add up over
+    microbatches what is to be averaged, and leave out the loss scale; ``zero_grad()`` would clear
+    the gradients of the microbatches before, and on one partition only.
+    """
+    cfg = state.cfg
+    if cfg.pipeline_parallel_degree == 1 and cfg.microbatches == 1 and not cfg.fp16:
+        yield
+        return
+    plain: Callable[..., None] = torch.Tensor.backward
+
+    def refuse(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        if torch._C._current_graph_task_id() != -1:  # within a backward, as some modules do
+            plain(self, *args, **kwargs)
+            return
+        raise SMPStepError(
+            "loss.backward() was called inside a function decorated with smp.step; call "
+            "model.backward(loss) in its place, which averages over the microbatches and runs the "
+            "backward of all partitions (with a GradScaler: model.backward(scaler.scale(loss)))"
+        )
+
+    torch.Tensor.backward = refuse  # type: ignore[method-assign]
+    torch.optim.Optimizer.zero_grad = _refuse_zero_grad  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.Tensor.backward = plain  # type: ignore[method-assign]
+        torch.optim.Optimizer.zero_grad = _ZERO_GRAD  # type: ignore[method-assign]
+
+
+def _refuse_zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+    if state.cfg.pipeline_parallel_degree == 1 and state.cfg.microbatches == 1:
+        _ZERO_GRAD(self, set_to_none)
+        return
+    raise SMPStepError(
+        f"{type(self).__name__}.zero_grad() was called inside a function decorated with smp.step, "
+        "which runs once for each microbatch, on the first rank of a pipeline; call it before the "
+        "step, on all ranks"
+    )

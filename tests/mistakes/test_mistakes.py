@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each mistake is told, in time, of the right rank, with a text that one can act on.
+
+SMP_MISTAKE_ROUNDS repeats each job; SMP_MISTAKE_LOAD keeps as many processes busy beside them.
+Where all have run, docs/mistakes.md is written anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.mistakes import job, table
+from tests.mistakes.case import Mistake, Outcome, Setting
+from tests.mistakes.job import Seen
+
+ROUNDS = int(os.environ.get("SMP_MISTAKE_ROUNDS", "1"))
+LOAD = int(os.environ.get("SMP_MISTAKE_LOAD", "0"))
+MOST_SECONDS = 15 * (1 + LOAD)  # with so many others, processes get that part of the machine
+Tried = tuple[Mistake, Setting, Outcome]
+TRIED: list[Tried] = [
+    (mistake, setting, outcome)
+    for mistake in table.all_mistakes()
+    for setting, outcome in mistake.tried
+]
+longest: dict[str, float] = {}  # seconds, by mistake
+passed: set[str] = set()
+
+
+def name_of(tried: Tried) -> str:
+    return f"{tried[0].name}-{tried[1].name.replace(' ', '_')}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def load() -> Iterator[None]:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOAD)]
+    yield
+    for process in busy:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def jobs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, list[Future[Seen]]]]:
+    """What each one that is asked for shows, in all rounds; one job more than fill the machine."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    chosen = {item.callspec.id for item in items if hasattr(item, "callspec")}
+    folder = tmp_path_factory.mktemp("mistakes")
+    threads = ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2 + 1))
+
+    def start(tried: Tried, turn: int) -> Future[Seen]:
+        return threads.submit(job.run, tried[0], tried[1], folder / f"{name_of(tried)}-{turn}")
+
+    yield {
+        name_of(tried): [start(tried, turn) for turn in range(ROUNDS)]
+        for tried in TRIED
+        if name_of(tried) in chosen
+    }
+    threads.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("tried", TRIED, ids=name_of)
+def test_it_is_told(tried: Tried, jobs: dict[str, list[Future[Seen]]]) -> None:
+    for future in jobs[name_of(tried)]:
+        seen = future.result()
+        check(tried[2], seen)
+        if tried[2].kind == "error":
+            name = tried[0].name
+            longest[name] = max(longest.get(name, 0), seen.seconds)
+    passed.add(name_of(tried))
+
+
+def check(outcome: Outcome, seen: Seen) -> None:
+    if outcome.kind != "error":
+        assert seen.code == 0, seen.failure or seen.log
+        assert said(outcome.says, seen.log), seen.log
+        return
+    assert seen.failure is not None, seen.log
+    assert said(outcome.says, seen.failure), seen.failure
+    assert outcome.rank in (None, seen.rank), seen.failure
+    assert outcome.code in (None, seen.code), seen.failure
+    assert seen.seconds < MOST_SECONDS
+
+
+def said(text: str, where: str) -> bool:
+    return re.search(r"[\s\S]*?".join(map(re.escape, text.split("…"))), where) is not None
+
+
+def test_the_page_is_written() -> None:
+    if passed != {name_of(tried) for tried in TRIED}:
+        pytest.skip("not all mistakes were tried, or told")
+    assert len({tried[0].name for tried in TRIED}) >= 60
+    Path(table.PAGE).write_text(table.page(longest))
