@@ -20,7 +20,9 @@ def clip() -> None:
 
 
 def unscale() -> None:
-    smp.amp.GradScaler().unscale_(torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=1.0))
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    smp.amp.GradScaler().unscale_(torch.optim.SGD([parameter], lr=1.0))
 
 
 REDUCTIONS = {"clip_grad_norm_": clip, "GradScaler": unscale}
