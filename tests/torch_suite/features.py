@@ -14,12 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 - with it mpirun's ranks are known
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.join import Join
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -77,16 +78,14 @@ def detach(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def ddp_hooks() -> Tensors:
+    """But PowerSGD, over which gloo hangs: tests/mpi/test_smddp_hooks.py has it."""
     results = []
     for hook in (default_hooks.allreduce_hook, default_hooks.fp16_compress_hook,
                  default_hooks.bf16_compress_hook):  # fmt: skip
         model = DistributedDataParallel(net(), bucket_cap_mb=0.001)
         model.register_comm_hook(None, hook)
         results += trained(model, sgd(model))
-    model = DistributedDataParallel(net(), bucket_cap_mb=0.001)
-    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
-    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    return results + trained(model, sgd(model), 5)
+    return results
 
 
 def ddp_static_graph() -> Tensors:
@@ -258,8 +257,6 @@ FEATURES: tuple[Callable[[], Tensors], ...] = (
 
 def main() -> None:
     backend, results = sys.argv[1], Path(sys.argv[2])
-    if backend == "smddp":
-        import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401, PLC0415
     dist.init_process_group(backend)
     found = {}
     for feature in FEATURES:
