@@ -37,6 +37,7 @@ THOROUGH = {
     "test_tensor_schedules",
     "test_tensor_state_checkpoints",
     "test_tensor_states",
+    "test_torch_models",
     "test_trainer",
     "test_vit_sharded",
 }
