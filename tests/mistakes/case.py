@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+BEGIN = "the mistake follows"  # what a job says where its time begins
+
 
 @dataclass(frozen=True)
 class Setting:

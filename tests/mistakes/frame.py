@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +15,6 @@ from torch import nn
 
 FOLDER = Path(os.environ.get("SM_MODEL_DIR", "model")).parent  # outside of a job: not used
 Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-def settings() -> dict[str, Any]:
-    return json.loads(os.environ.get("SM_HP_MP_PARAMETERS", "{}"))
 
 
 def net() -> nn.Sequential:

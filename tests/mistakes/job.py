@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.launcher.jobs import ROOT, free_port, job_environment, train_binary
-from tests.mistakes.case import Mistake, Setting
+from tests.mistakes.case import BEGIN, Mistake, Setting
 
 LIMIT = 60  # [s] after which a job that hangs is killed
-BEGIN = "the mistake follows"
 
 
 @dataclass

@@ -4,7 +4,7 @@
 import argparse
 import importlib
 
-from tests.mistakes.case import MISTAKES
+from tests.mistakes.case import BEGIN, MISTAKES
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--mistake")
@@ -12,19 +12,18 @@ parser.add_argument("--setting")
 arguments = parser.parse_known_args()[0]
 module, _, name = arguments.mistake.partition(":")
 
+importlib.import_module(module)
+mistake = MISTAKES[name]
+print(BEGIN, flush=True)
 if arguments.setting == "plain":
-    importlib.import_module(module)
-    print("the mistake follows", flush=True)
-    MISTAKES[name].script()
+    mistake.script()
 else:
     import smdistributed.modelparallel.torch as smp
 
-    importlib.import_module(module)
-    print("the mistake follows", flush=True)
-    if MISTAKES[name].before_init:
-        MISTAKES[name].script()
+    if mistake.before_init:
+        mistake.script()
         smp.init()
         smp.barrier()
     else:
         smp.init()
-        MISTAKES[name].script()
+        mistake.script()

@@ -68,11 +68,9 @@ def batch_size(
     >>> batch_size(step, ("model", {"x": torch.zeros(8, 3)}), {})
     8
     """
-    arguments = [*zip(_names_of(function, args, kwargs), args, strict=True), *kwargs.items()]
-    for name, value in arguments:
-        if name in non_split_inputs:
-            continue
-        axis = (input_split_axes or {}).get(name, 0)
+    for _, value, axis in _split_arguments(
+        function, args, kwargs, non_split_inputs, input_split_axes
+    ):
         for leaf in tree_leaves(value):
             if isinstance(leaf, torch.Tensor) and leaf.dim() > axis:
                 return leaf.shape[axis]
@@ -92,15 +90,28 @@ def lengths(
     >>> lengths(step, (torch.zeros(8, 3), torch.zeros(4, 3)), {})
     {'batch': 8, 'table': 4}
     """
-    arguments = [*zip(_names_of(function, args, kwargs), args, strict=True), *kwargs.items()]
-    axes = input_split_axes or {}
     return {
-        name: value.shape[axes.get(name, 0)]
-        for name, value in arguments
-        if isinstance(value, torch.Tensor)
-        and name not in non_split_inputs
-        and value.dim() > axes.get(name, 0)
+        name: value.shape[axis]
+        for name, value, axis in _split_arguments(
+            function, args, kwargs, non_split_inputs, input_split_axes
+        )
+        if isinstance(value, torch.Tensor) and value.dim() > axis
     }
+
+
+def _split_arguments(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    non_split_inputs: Collection[str],
+    input_split_axes: Mapping[str, int] | None,
+) -> Iterator[tuple[str, Any, int]]:
+    """The arguments that are split: parameter, value and axis."""
+    axes = input_split_axes or {}
+    arguments = [*zip(_names_of(function, args, kwargs), args, strict=True), *kwargs.items()]
+    for name, value in arguments:
+        if name not in non_split_inputs:
+            yield name, value, axes.get(name, 0)
 
 
 def _names_of(

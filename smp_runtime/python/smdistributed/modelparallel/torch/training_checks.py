@@ -158,8 +158,10 @@ class TrainingChecks:
         if optimizer not in self._stepped:
             return
         self._updated = True
+        if len(self._updated_with) == _UPDATES:
+            return
         gradient = next((p.grad for p in _parameters(optimizer) if p.grad is not None), None)
-        if gradient is not None and len(self._updated_with) < _UPDATES:
+        if gradient is not None:
             self._updated_with.append((weakref.ref(gradient), gradient._version))
 
     def _check_cleared(self, model: DistributedModel) -> None:
@@ -228,20 +230,19 @@ class TrainingChecks:
         """torch.nn.utils.clip_grad_norm_ comes here with the norm of what this rank has."""
         given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         model = self._model()
-        own = set() if model is None else set(model.parameters())
-        if model is not None and not own.isdisjoint(given):
+        in_parts = model is not None and (model.sharded is not None or ranks.mp_size() > 1)
+        if model is not None and in_parts and not set(model.parameters()).isdisjoint(given):
             if model.sharded is not None:
                 raise SMPUnsupportedError(
                     f"torch.nn.utils.clip_grad_norm_ has nothing to clip: with {_kind_of_state()} "
                     "the gradients are those of 32-bit master parameters; call "
                     "optimizer.clip_master_grads(max_norm) on all ranks"
                 )
-            if ranks.mp_size() > 1:
-                self._warn(
-                    "torch.nn.utils.clip_grad_norm_ clips by the norm of this rank's gradients "
-                    "alone, so that the parts of the model are scaled differently; call "
-                    "smp.clip_grad_norm_(model.parameters(), max_norm) on all ranks"
-                )
+            self._warn(
+                "torch.nn.utils.clip_grad_norm_ clips by the norm of this rank's gradients alone, "
+                "so that the parts of the model are scaled differently; call "
+                "smp.clip_grad_norm_(model.parameters(), max_norm) on all ranks"
+            )
         self._torchs_clipping(given, *args, **kwargs)
 
     def _check_rates(self, optimizer: torch.optim.Optimizer) -> None:
