@@ -22,13 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kTool{30};
 constexpr std::chrono::milliseconds kResolver{300};
 
 // What a tool prints; empty when it is not there or fails.
 std::string output_of(const std::vector<std::string>& argv, const std::string& path) {
   if (find_program(argv.front(), path).empty()) return {};
-  const Completed done = run_command({.argv = argv, .environment = current_environment()}, kTool);
+  const Completed done =
+      run_command({.argv = argv, .environment = current_environment()}, kToolLimit);
   if (done.status.ok()) return done.output;
   SMP_LOG(warning, "{} failed (exit {}), its devices do not count: {}", argv.front(),
           done.status.failure_code(), done.output.substr(0, 200));
@@ -43,7 +43,7 @@ fs::path behind_script(const fs::path& python) {
   const Completed asked =
       run_command({.argv = {python.string(), "-c", "import sys; print(sys.executable)"},
                    .environment = current_environment()},
-                  kTool);
+                  kToolLimit);
   const fs::path real = asked.output.substr(0, asked.output.find('\n'));
   return asked.status.ok() && real.is_absolute() ? real : python;
 }

@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kTool{30};
 constexpr std::chrono::seconds kImport{60};
 
 constexpr const char* kTorchQuery = R"(
@@ -45,7 +44,7 @@ void look_at_gpus(const std::string& path, MachineFacts& facts) {
   facts.has_nvidia_smi = !find_program("nvidia-smi", path).empty();
   if (!facts.has_nvidia_smi) return;
   const Completed asked =
-      run({"nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"}, kTool);
+      run({"nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"}, kToolLimit);
   if (asked.status.ok()) {
     read_gpu_query(asked.output, facts);
   } else {

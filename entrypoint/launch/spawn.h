@@ -45,6 +45,9 @@ ExitStatus from_wait_status(int status);
 /// Reaps `pid` and says how it ended. Blocks: only for processes that are known to end.
 ExitStatus wait_for(pid_t pid);
 
+/// For tools of the machine, such as nvidia-smi.
+inline constexpr std::chrono::seconds kToolLimit{30};
+
 struct Completed {
   ExitStatus status;
   bool timed_out = false;  ///< it was killed at the limit

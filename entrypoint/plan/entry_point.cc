@@ -11,16 +11,11 @@
 
 #include "entrypoint/plan/code_source.h"
 #include "entrypoint/plan/shell_text.h"
+#include "entrypoint/plan/words.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
 namespace {
-
-using Words = std::vector<std::string>;
-
-void append(Words& words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-}
 
 std::string without_py(const std::string& name) {
   return name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;

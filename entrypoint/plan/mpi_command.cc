@@ -8,11 +8,10 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/plan/environment.h"
+#include "entrypoint/plan/words.h"
 
 namespace entrypoint {
 namespace {
-
-using Words = std::vector<std::string>;
 
 constexpr std::array kCredentials = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
                                      "AWS_SESSION_TOKEN"};

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace entrypoint {
+#include "entrypoint/plan/words.h"
 
-using Words = std::vector<std::string>;
+namespace entrypoint {
 
 void MpirunLine::add(const Words& words) {
   MpiOption option = group_mpi_options(words).front();
@@ -65,20 +65,18 @@ void MpirunLine::export_preload() {
 MpiCommand MpirunLine::finish(const Words& rank_exec_options, const Words& starter) const {
   MergedMpiOptions merged = merge_mpi_options(ours_, input_.custom.options);
   MpiCommand result{.argv = {"mpirun"}, .notes = std::move(merged.notes)};
-  const auto append = [&](const Words& words) {
-    result.argv.insert(result.argv.end(), words.begin(), words.end());
-  };
   for (const MpiOption& option : merged.ours) {
-    append(option.words);
+    append(result.argv, option.words);
     if (!option.words.empty()) continue;
-    for (const MpiOption& custom : merged.custom) append(custom.words);
+    for (const MpiOption& custom : merged.custom) append(result.argv, custom.words);
   }
-  append({input_.facts.launcher.string(), "--rank-exec"});
-  append(rank_exec_options);
-  if (!input_.command_file.empty()) append({"--command-file", input_.command_file.string()});
-  append({"--"});
-  append(starter);
-  if (input_.command_file.empty()) append(input_.command);
+  append(result.argv, {input_.facts.launcher.string(), "--rank-exec"});
+  append(result.argv, rank_exec_options);
+  if (!input_.command_file.empty())
+    append(result.argv, {"--command-file", input_.command_file.string()});
+  append(result.argv, {"--"});
+  append(result.argv, starter);
+  if (input_.command_file.empty()) append(result.argv, input_.command);
   return result;
 }
 

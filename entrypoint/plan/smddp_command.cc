@@ -5,11 +5,10 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/plan/job_network.h"
+#include "entrypoint/plan/words.h"
 
 namespace entrypoint {
 namespace {
-
-using Words = std::vector<std::string>;
 
 constexpr const char* kServerPort = "7592";
 

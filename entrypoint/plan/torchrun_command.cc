@@ -3,16 +3,11 @@
 
 #include <algorithm>
 
+#include "entrypoint/plan/words.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
 namespace {
-
-using Words = std::vector<std::string>;
-
-void append(Words& words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-}
 
 void check_entry_point(const EntryPoint& entry) {
   if (entry.kind == EntryPointKind::kPackage) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <span>
 
 #include "entrypoint/supervise/plain_text.h"
 
@@ -28,11 +27,6 @@ constexpr std::string_view kTelling[] = {"NCCL WARN",
                                          "out of memory",
                                          "No space left on device"};
 constexpr std::string_view kMpirunsWords[] = {"ORTE", "mpirun", "MPI_ABORT", "BTL"};
-
-bool holds_one_of(std::string_view line, std::span<const std::string_view> words) {
-  return std::ranges::any_of(
-      words, [line](std::string_view word) { return line.find(word) != std::string_view::npos; });
-}
 
 std::optional<int> number_after(std::string_view text, std::string_view mark) {
   const std::size_t position = text.find(mark);

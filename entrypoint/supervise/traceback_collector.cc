@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <span>
 
 namespace entrypoint::supervise {
 namespace {
@@ -15,11 +14,6 @@ constexpr std::size_t kLongestText = 20;       // lines of an exception
 
 bool is_indented(std::string_view line) {
   return line.empty() || line.front() == ' ' || line.front() == '\t';
-}
-
-bool holds_one_of(std::string_view text, std::span<const std::string_view> words) {
-  return std::ranges::any_of(
-      words, [text](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
 
 // What a parent says of a child that failed: the cause came before.
@@ -38,6 +32,11 @@ bool chains(std::string_view line) {
 }
 
 }  // namespace
+
+bool holds_one_of(std::string_view text, std::span<const std::string_view> words) {
+  return std::ranges::any_of(
+      words, [text](std::string_view word) { return text.find(word) != std::string_view::npos; });
+}
 
 bool names_exception(std::string_view line) {
   if (line.empty() ||

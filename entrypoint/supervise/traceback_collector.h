@@ -2,11 +2,14 @@
 // The last Python traceback of one process, picked out of its output line by line.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace entrypoint::supervise {
+
+bool holds_one_of(std::string_view text, std::span<const std::string_view> words);
 
 /// Whether a line begins with the name of a type and a colon, or is nothing but one:
 /// "ValueError: boom", "torch.OutOfMemoryError: …", "KeyError".

@@ -13,10 +13,6 @@
 namespace smp::collectives {
 namespace {
 
-void copy(Bytes to, ConstBytes from) {
-  if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
-}
-
 Reduction reduction_of(const CallHeader& call, int ranks) {
   check_reducible(call.type, call.op);
   const bool average = call.op == ReduceOp::kAverage;

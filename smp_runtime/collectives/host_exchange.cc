@@ -26,10 +26,6 @@ Span piece_of(Span bytes, size_t chunk, size_t piece) {
   return bytes.subspan(start, std::min(piece, bytes.size() - start));
 }
 
-void copy(std::byte* to, ConstBytes from) {
-  if (!from.empty()) std::memcpy(to, from.data(), from.size());
-}
-
 }  // namespace
 
 std::vector<Cut> cut_evenly(size_t size_bytes, size_t element_bytes, size_t count) {

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,12 @@ namespace smp::collectives {
 
 using ConstBytes = std::span<const std::byte>;
 using Bytes = std::span<std::byte>;
+
+/// Nothing to do where `from` is empty or at `to` already.
+inline void copy(std::byte* to, ConstBytes from) {
+  if (!from.empty() && to != from.data()) std::memcpy(to, from.data(), from.size());
+}
+inline void copy(Bytes to, ConstBytes from) { copy(to.data(), from); }
 
 /// How elements are combined; `divisor` makes a sum an average at the end.
 struct Reduction {

@@ -2,7 +2,6 @@
 #include "smp_runtime/collectives/share_walk.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 
@@ -31,10 +30,6 @@ constexpr size_t kChunks = 64;
 constexpr size_t kLeastPiece = 8 * 1024;
 
 constexpr std::chrono::seconds kGrace{10};
-
-void copy(Bytes to, ConstBytes from) {
-  if (!to.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), to.size());
-}
 
 }  // namespace
 

@@ -2,7 +2,6 @@
 #include "smp_runtime/partition/cost_model.h"
 
 #include <cmath>
-#include <numeric>
 
 #include "smp_runtime/core/error.h"
 
@@ -11,10 +10,6 @@ namespace {
 
 __extension__ using Wide = __int128;
 using Amounts = std::vector<std::int64_t>;
-
-std::int64_t sum(const Amounts& amounts) {
-  return std::accumulate(amounts.begin(), amounts.end(), std::int64_t{0});
-}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "smp_runtime/partition/module_tree.h"
@@ -13,6 +14,10 @@ namespace smp::partition {
 /// decides alike.
 using Cost = std::int64_t;
 inline constexpr Cost kWholeModel = Cost{1} << 40;
+
+inline std::int64_t sum(const std::vector<std::int64_t>& amounts) {
+  return std::accumulate(amounts.begin(), amounts.end(), std::int64_t{0});
+}
 
 /// What a byte of parameters and a byte of activations occupy while training.
 struct MemoryModel {

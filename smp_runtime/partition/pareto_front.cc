@@ -3,18 +3,14 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/partition/cost_model.h"
 
 namespace smp::partition {
 namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
-
-std::int64_t sum(const std::vector<std::int64_t>& amounts) {
-  return std::accumulate(amounts.begin(), amounts.end(), std::int64_t{0});
-}
 
 class Front {
  public:
