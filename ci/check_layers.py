@@ -27,7 +27,7 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/transport": ("smp_runtime/core", "smp_runtime/cuda"),
     "smp_runtime/partition": ("smp_runtime/core",),
     "smp_runtime/session": ("smp_runtime/core",),
-    "smp_runtime/collectives": ("smp_runtime/transport",),
+    "smp_runtime/collectives": ("smp_runtime/transport", "smp_runtime/session"),
     "smp_runtime/pipeline": ("smp_runtime/collectives", "smp_runtime/partition"),
     "smp_runtime/sharding": ("smp_runtime/collectives",),
     "smp_runtime/tensor_parallel": ("smp_runtime/collectives", "smp_runtime/partition"),

@@ -224,7 +224,8 @@ class GradientReducer::Core {
   }
 
   void await(c10d::Work& work) {
-    collectives::await(*group_, kAveraging, work, parameters_[0].device().type(), advice());
+    collectives::await(*group_, kAveraging, work, parameters_[0].device().type(), advice(),
+                       options_.watch.get());
   }
 
   [[nodiscard]] Uneven advice() const { return advice_for(options_.may_join); }

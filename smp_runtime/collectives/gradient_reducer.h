@@ -18,6 +18,10 @@ namespace c10d {
 class CommHookInterface;
 }  // namespace c10d
 
+namespace smp::session {
+class WaitWatch;
+}  // namespace smp::session
+
 namespace smp::collectives {
 
 /// All ranks of the group make the same calls in the same order. Gradients may come from any
@@ -29,6 +33,7 @@ class GradientReducer {
     std::int64_t bucket_bytes = 0;
     bool overlap = true;   ///< false: everything at the end, in an order that no timing decides
     bool may_join = true;  ///< whether errors may advise to train inside DistributedModel.join()
+    std::shared_ptr<const session::WaitWatch> watch;  ///< asked while it waits; may be none
   };
 
   /// All ranks give the same parameters in the same order.

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/session/wait_watch.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::collectives {
@@ -46,8 +47,9 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
 
 /// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Over Gloo a
 /// rank may wait for one that has failed and not for the one that is lost: it looks each second
-/// whether that has happened.
+/// whether that has happened, and whether `watch`, if there is one, has seen that ranks wait for
+/// each other in different calls, which throws CallMismatch.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice = Uneven::kMayJoin);
+           c10::DeviceType device, Uneven advice, const session::WaitWatch* watch);
 
 }  // namespace smp::collectives

@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
+#include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/tensor_parallel/exchange_node.h"
 #include "smp_runtime/tensor_parallel/fused_blocks.h"
 #include "smp_runtime/tensor_parallel/movement.h"
@@ -56,8 +57,14 @@ void bind_tensor_parallel(py::module_& module) {
 
   py::class_<TensorExchange, std::shared_ptr<TensorExchange>>(
       module, "TensorExchange", "The collectives of one tensor-parallel group.")
-      .def(py::init<std::string, int, int, int>(), py::arg("group_name"), py::arg("size"),
-           py::arg("rank"), py::arg("under_way") = tensor_parallel::ExchangeThrottle::kUnlimited)
+      .def(py::init([](std::string group_name, int size, int rank, int under_way,
+                       const std::shared_ptr<WaitWatchHandle>& watch) {
+             return std::make_shared<TensorExchange>(std::move(group_name), size, rank, under_way,
+                                                     watch_of(watch));
+           }),
+           py::arg("group_name"), py::arg("size"), py::arg("rank"),
+           py::arg("under_way") = tensor_parallel::ExchangeThrottle::kUnlimited,
+           py::arg("watch") = nullptr)
       .def_property_readonly("size", &TensorExchange::size)
       .def_property_readonly("rank", &TensorExchange::rank)
       .def_property_readonly("bytes_sent", &TensorExchange::bytes_sent)

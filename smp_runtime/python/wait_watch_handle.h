@@ -31,4 +31,10 @@ class WaitWatchHandle {
   std::unique_ptr<session::WaitWatch> watch_;
 };
 
+/// For C++, which keeps the handle alive; nothing where there is none.
+inline std::shared_ptr<session::WaitWatch> watch_of(
+    const std::shared_ptr<WaitWatchHandle>& handle) {
+  return handle ? std::shared_ptr<session::WaitWatch>(handle, &handle->watch()) : nullptr;
+}
+
 }  // namespace smp::python

@@ -20,7 +20,7 @@ std::int64_t begun(const Wait& wait, const std::string& label) {
 
 /// Whether `other` has yet to begin the call that `wait` is in.
 bool is_missing(const Wait& wait, const Wait& other) {
-  return begun(other, wait.label) < begun(wait, wait.label);
+  return begun(other, wait.label) < wait.turn;
 }
 
 class Search {
@@ -52,8 +52,9 @@ class Search {
 }  // namespace
 
 std::string encode(const Wait& wait) {
-  return json{{"number", wait.number}, {"label", wait.label}, {"text", wait.text},
-              {"needs", wait.needs},   {"ended", wait.ended}, {"begun", wait.begun}}
+  return json{{"number", wait.number}, {"label", wait.label}, {"turn", wait.turn},
+              {"text", wait.text},     {"needs", wait.needs}, {"ended", wait.ended},
+              {"begun", wait.begun}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -62,6 +63,7 @@ std::optional<Wait> decode(std::string_view text) {
     const json value = json::parse(text);
     return Wait{.number = value.at("number"),
                 .label = value.at("label"),
+                .turn = value.at("turn"),
                 .text = value.at("text"),
                 .needs = value.at("needs"),
                 .ended = value.at("ended"),

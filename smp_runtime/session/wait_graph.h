@@ -22,6 +22,7 @@ class CallMismatch : public UserCodeError {
 struct Wait {
   std::int64_t number = 0;  ///< of this rank's waits; another one is another wait
   std::string label;        ///< of the call, equal on all ranks that make it
+  std::int64_t turn = 0;    ///< which of the calls of its label it is, from 1
   std::string text;         ///< the call and the line of the script, for people
   std::vector<int> needs;   ///< ranks of the job without which the call does not end
   bool ended = false;       ///< the rank has left the job and makes no call any more
@@ -37,7 +38,7 @@ std::optional<Wait> decode(std::string_view text);
 
 /// The ranks, `rank` first, each of which waits for the next, where the last one waits for one of
 /// them or has ended: none of them can go on. Empty where there is no such path. A rank waits for
-/// another one that has not begun its call, with the same label and count. Ranks without an entry
+/// another one that has begun fewer calls of that label than its turn. Ranks without an entry
 /// may still come. Pure.
 std::vector<int> deadlock_of(const std::map<int, Wait>& waits, int rank);
 

@@ -42,14 +42,20 @@ void WaitWatch::stop() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
-void WaitWatch::begin(std::string call, const std::string& label, std::vector<int> needs) {
+std::int64_t WaitWatch::start(const std::string& label) {
+  const std::lock_guard lock(mutex_);
+  return ++begun_[label];
+}
+
+void WaitWatch::begin(std::string call, const std::string& label, std::vector<int> needs,
+                      std::int64_t turn) {
   std::erase(needs, rank_);
   if (take_back()) clear();
   const std::lock_guard lock(mutex_);
-  ++begun_[label];
   calls_.push_back({.number = ++waits_,
                     .text = std::move(call),
                     .label = label,
+                    .turn = turn,
                     .needs = std::move(needs),
                     .since = Clock::now()});
 }
@@ -133,6 +139,7 @@ Wait WaitWatch::described(const Call& call) const {
   if (!line_of_call_.empty()) text += fmt::format(" ({})", line_of_call_);
   return {.number = call.number,
           .label = call.label,
+          .turn = call.turn,
           .text = std::move(text),
           .needs = call.needs,
           .begun = begun_};

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "smp_runtime/session/wait_graph.h"
@@ -53,7 +54,12 @@ class WaitWatch {
   /// of them begins calls of the same `label` in the same order. Calls may be nested: the innermost
   /// one counts. Blocks only where the call around it was waited for so long that it is written
   /// down.
-  void begin(std::string call, const std::string& label, std::vector<int> needs);
+  void begin(std::string call, const std::string& label, std::vector<int> needs) {
+    begin(std::move(call), label, std::move(needs), start(label));
+  }
+  /// In two parts, for calls that are waited for later: start() counts the call and gives its turn.
+  std::int64_t start(const std::string& label);
+  void begin(std::string call, const std::string& label, std::vector<int> needs, std::int64_t turn);
   /// The innermost call is over.
   void end() noexcept;
 
@@ -71,6 +77,7 @@ class WaitWatch {
     std::int64_t number;
     std::string text;
     std::string label;
+    std::int64_t turn;
     std::vector<int> needs;
     std::chrono::steady_clock::time_point since;
     bool told = false;
@@ -107,6 +114,24 @@ class WaitWatch {
   int sightings_ = 0;
 
   std::thread thread_;
+};
+
+/// Around a wait that `watch`, if there is one, is to see.
+class Waiting {
+ public:
+  Waiting(WaitWatch* watch, std::string call, const std::string& label, std::vector<int> needs,
+          std::int64_t turn)
+      : watch_(watch) {
+    if (watch_) watch_->begin(std::move(call), label, std::move(needs), turn);
+  }
+  ~Waiting() {
+    if (watch_) watch_->end();
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  WaitWatch* watch_;
 };
 
 }  // namespace smp::session

@@ -70,7 +70,8 @@ ShardExchange::ShardExchange(ExchangeOptions options)
       words_(resolve(options_.word_group)),
       replicas_(resolve(options_.replica_group)),
       across_(resolve(options_.across_hosts_group)),
-      within_(resolve(options_.within_host_group)) {
+      within_(resolve(options_.within_host_group)),
+      label_(fmt::format("shards/{}", options_.shard_group)) {
   SMP_CHECK(!across_ == !within_, "a gather in steps needs both of its groups");
 }
 ShardExchange::~ShardExchange() = default;
@@ -92,7 +93,18 @@ decltype(auto) ShardExchange::named(const Pending& pending, c10d::ProcessGroup& 
 
 void ShardExchange::await(const Pending& pending, c10d::ProcessGroup& group, c10d::Work& work,
                           c10::DeviceType device) const {
-  named(pending, group, [&] { collectives::await(group, kShards, work, device, kUneven); });
+  named(pending, group,
+        [&] { collectives::await(group, kShards, work, device, kUneven, options_.watch.get()); });
+}
+
+void ShardExchange::await_words(const Pending& pending) const {
+  {
+    const session::Waiting waiting(options_.watch.get(),
+                                   describe(pending.kind_, pending.units_, pending.units_.size()),
+                                   label_, options_.ranks, pending.turn_);
+    await(pending, *words_, *pending.word_work_, at::kCPU);
+  }
+  check_words(pending);
 }
 
 ShardExchange::Pending ShardExchange::announce(std::span<const int> units, ExchangeKind kind) {
@@ -101,6 +113,7 @@ ShardExchange::Pending ShardExchange::announce(std::span<const int> units, Excha
   pending.units_.assign(units.begin(), units.end());
   pending.kind_ = kind;
   if (!words_) return pending;
+  if (options_.watch) pending.turn_ = options_.watch->start(label_);
   pending.words_sent_ = at::empty({degree() * kWords}, at::kLong);
   ++sequence_;
   auto* word = pending.words_sent_.data_ptr<std::int64_t>();
@@ -171,10 +184,7 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
 }
 
 at::Tensor ShardExchange::wait(Pending& pending) {
-  if (pending.word_work_) {
-    await(pending, *words_, *pending.word_work_, at::kCPU);
-    check_words(pending);
-  }
+  if (pending.word_work_) await_words(pending);
   const c10::DeviceType device = pending.input_.device().type();
   await(pending, across_ && pending.staged_.defined() ? *across_ : *shards_, *pending.work_,
         device);
@@ -251,7 +261,7 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
 
 void ShardExchange::wait(Sum& sum) {
   for (const auto& work : sum.works_) {
-    collectives::await(*replicas_, kReplicas, *work, sum.device_, kUneven);
+    collectives::await(*replicas_, kReplicas, *work, sum.device_, kUneven, options_.watch.get());
   }
   sum = Sum();
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ namespace c10d {
 class ProcessGroup;
 class Work;
 }  // namespace c10d
+
+namespace smp::session {
+class WaitWatch;
+}  // namespace smp::session
 
 namespace smp::sharding {
 
@@ -34,6 +39,8 @@ struct ExchangeOptions {
   /// host, and the ranks of one host. Both empty: one flat gather.
   std::string across_hosts_group;
   std::string within_host_group;
+  std::vector<int> ranks;                     ///< of the shard group in the job
+  std::shared_ptr<session::WaitWatch> watch;  ///< sees and ends waits that cannot end; may be none
   /// Names a unit in errors.
   std::function<std::string(int unit)> unit_name;
 };
@@ -60,6 +67,7 @@ class ShardExchange {
     friend class ShardExchange;
     std::vector<int> units_;
     ExchangeKind kind_ = ExchangeKind::kGather;
+    std::int64_t turn_ = 0;  ///< of the exchange among those of its group, for the watch
     at::Tensor words_sent_, words_;
     at::Tensor input_, output_;
     at::ScalarType sum_type_ = at::ScalarType::Undefined;
@@ -122,6 +130,8 @@ class ShardExchange {
   decltype(auto) named(const Pending& pending, c10d::ProcessGroup& group, Act&& act) const;
   void await(const Pending& pending, c10d::ProcessGroup& group, c10d::Work& work,
              c10::DeviceType device) const;
+  /// Blocks until the words of all ranks are there, and compares them.
+  void await_words(const Pending& pending) const;
   [[nodiscard]] std::string describe(ExchangeKind kind, std::span<const int> units,
                                      std::size_t count) const;
 
@@ -131,6 +141,7 @@ class ShardExchange {
   c10::intrusive_ptr<c10d::ProcessGroup> replicas_;
   c10::intrusive_ptr<c10d::ProcessGroup> across_;
   c10::intrusive_ptr<c10d::ProcessGroup> within_;
+  const std::string label_;  ///< of these exchanges, for the watch
   std::int64_t sequence_ = 0;
   Traffic traffic_;
 };

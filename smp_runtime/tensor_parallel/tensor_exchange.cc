@@ -44,8 +44,13 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
 
 }  // namespace
 
-TensorExchange::TensorExchange(std::string group_name, int size, int rank, int under_way)
-    : group_name_(std::move(group_name)), size_(size), rank_(rank), throttle_(under_way) {
+TensorExchange::TensorExchange(std::string group_name, int size, int rank, int under_way,
+                               std::shared_ptr<const session::WaitWatch> watch)
+    : group_name_(std::move(group_name)),
+      size_(size),
+      rank_(rank),
+      throttle_(under_way),
+      watch_(std::move(watch)) {
   SMP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
 }
 TensorExchange::~TensorExchange() = default;
@@ -98,7 +103,7 @@ void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
   const auto work = collectives::naming_group(*group_, kWhat, start, kUneven);
-  collectives::await(*group_, kWhat, *work, tensor.device().type(), kUneven);
+  collectives::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
   if (!throttled) return;
   const at::Device device = tensor.device();
   const auto over = std::make_shared<c10::Event>(device.type());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +15,10 @@
 namespace c10d {
 class ProcessGroup;
 }  // namespace c10d
+
+namespace smp::session {
+class WaitWatch;
+}  // namespace smp::session
 
 namespace smp::tensor_parallel {
 
@@ -27,9 +32,10 @@ class TensorExchange {
  public:
   /// `group_name` is a registered c10d group. Empty: nothing is sent, and other ranks' tensors are
   /// taken to be as this one's, for runs that look at shapes only. At most `under_way` exchanges of
-  /// a GPU are; see ExchangeThrottle.
+  /// a GPU are; see ExchangeThrottle. `watch`, if there is one, is asked while a call waits.
   TensorExchange(std::string group_name, int size, int rank,
-                 int under_way = ExchangeThrottle::kUnlimited);
+                 int under_way = ExchangeThrottle::kUnlimited,
+                 std::shared_ptr<const session::WaitWatch> watch = nullptr);
   ~TensorExchange();
   TensorExchange(const TensorExchange&) = delete;
   TensorExchange& operator=(const TensorExchange&) = delete;
@@ -57,6 +63,7 @@ class TensorExchange {
   int size_;
   int rank_;
   ExchangeThrottle throttle_;
+  std::shared_ptr<const session::WaitWatch> watch_;
   std::int64_t bytes_sent_ = 0;
 };
 

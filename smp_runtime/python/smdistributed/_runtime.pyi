@@ -208,6 +208,7 @@ class GradientReducer:
         bucket_bytes: int,
         overlap: bool,
         may_join: bool = True,
+        watch: WaitWatch | None = None,
     ) -> None: ...
     def set_hook(self, state: Any, hook: Callable[..., Any]) -> None: ...
     def begin_step(self, due: bool) -> None: ...
@@ -340,6 +341,8 @@ class HolderGroups:
         replica_group: str,
         across_hosts_group: str = "",
         within_host_group: str = "",
+        ranks: Sequence[int],
+        watch: WaitWatch | None,
         index: int,
         divisor: int,
     ) -> None: ...
@@ -404,7 +407,14 @@ class Border:
     ) -> None: ...
 
 class TensorExchange:
-    def __init__(self, group_name: str, size: int, rank: int, under_way: int = -1) -> None: ...
+    def __init__(
+        self,
+        group_name: str,
+        size: int,
+        rank: int,
+        under_way: int = -1,
+        watch: WaitWatch | None = None,
+    ) -> None: ...
     @property
     def size(self) -> int: ...
     @property

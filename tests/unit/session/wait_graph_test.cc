@@ -14,8 +14,13 @@ using testing::IsEmpty;
 /// A rank in its first call of `label`, which waits for `needs`.
 Wait in(const std::string& label, std::vector<int> needs,
         std::map<std::string, std::int64_t> before = {}) {
-  ++before[label];
-  return {.number = 1, .label = label, .text = label, .needs = std::move(needs), .begun = before};
+  const std::int64_t turn = ++before[label];
+  return {.number = 1,
+          .label = label,
+          .turn = turn,
+          .text = label,
+          .needs = std::move(needs),
+          .begun = before};
 }
 
 TEST(WaitGraph, RanksInDifferentCallsWaitForEachOther) {

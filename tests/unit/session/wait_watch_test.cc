@@ -124,6 +124,22 @@ TEST_F(Job, TheInnermostCallCountsAndThenTheOneAroundIt) {
   EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 0 waits in train_step"));
 }
 
+TEST_F(Job, ACallThatWasStartedAheadIsWaitedForByItsOwnTurn) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  for (auto* watch : {first.get(), second.get()}) EXPECT_EQ(watch->start("shards"), 1);
+  EXPECT_EQ(first->start("shards"), 2);
+  second->begin("smp.barrier", "barrier", {0, 1});
+
+  first->begin("gathering a", "shards", {0, 1}, 1);
+  await_looks(0);
+  EXPECT_EQ(first->verdict(), "") << "rank 1 has started that one";
+  first->end();
+  first->begin("gathering b", "shards", {0, 1}, 2);
+
+  EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 0 waits in gathering b"));
+}
+
 TEST_F(Job, ARankThatLeavesIsNotWaitedFor) {
   const auto first = rank(0);
   const auto second = rank(1);

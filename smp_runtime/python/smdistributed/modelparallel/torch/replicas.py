@@ -76,6 +76,7 @@ class Replicas:
             self._how.bucket_bytes,
             overlapping,
             _may_join(),
+            state.require_initialized("the averaging of gradients").meetings.watch,
         )
         if self._hook is not None:
             reducer.set_hook(*self._hook)

@@ -37,12 +37,15 @@ class ShardGroups:
     def for_store(self, *, checked: bool) -> _runtime.HolderGroups:
         """``checked``: each exchange goes with a word that tells whether all ranks mean the same,
         which what modules a rank runs may make untrue."""
+        meetings = state.require_initialized("sharding").meetings
         return _runtime.HolderGroups(
             shard_group=_name_of(self.shards),
             word_group=_name_of(self.words) if checked else "",
             replica_group=_name_of(self.replicas),
             across_hosts_group=_name_of(self.across_hosts),
             within_host_group=_name_of(self.within_host),
+            ranks=[] if self.words is None else dist.get_process_group_ranks(self.words),
+            watch=meetings.watch,
             index=self.index,
             divisor=self.divisor,
         )
