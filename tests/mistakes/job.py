@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -71,7 +72,7 @@ def observe(mistake: Mistake, tree: Path) -> Seen:
             SAGEMAKER_BASE_DIR=str(tree),
             SM_LAUNCH_EXIT="propagate",
             MASTER_PORT=free_port(),  # several jobs run at once
-            PYTHONPATH=str(ROOT),
+            PYTHONPATH=os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             **mistake.environment,
         ),
         stdin=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ import sys
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tests.mistakes.case import DDP, PP, SDP, TP, error, mistake, warning
 from tests.mistakes.frame import FOLDER, batches, eval_step, net, train, train_step, wrap
@@ -51,6 +52,36 @@ def evaluation_on_one_rank() -> None:
     train(model, optimizer, 2)
 
 
+@mistake("One rank has fewer batches than the others", (ALL, error("rank 1")))
+def fewer_batches() -> None:
+    model, optimizer = wrap()
+    for x, y in batches(5 - 2 * smp.rank()):
+        optimizer.zero_grad()
+        train_step(model, x, y)
+        optimizer.step()
+
+
+@mistake(
+    "A loop in forward whose length depends on the rank's data",
+    (SDP, error("gathering")),
+)
+def loops_of_different_lengths() -> None:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+            self.outer = nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(2 + smp.rank()):
+                x = torch.relu(self.inner(x))
+            result: torch.Tensor = self.outer(x)
+            return result
+
+    model, optimizer = wrap(Loop())
+    train(model, optimizer, 3)
+
+
 @mistake("Only the first stage has batches", (PP, error("has ended")))
 def batches_on_one_stage() -> None:
     model, optimizer = wrap()
@@ -60,7 +91,7 @@ def batches_on_one_stage() -> None:
         optimizer.step()
 
 
-@mistake("Each rank decides for itself when to stop", ((PP, SDP), error("rank 1")))
+@mistake("Each rank decides for itself when to stop", (ALL, error("rank 1")))
 def early_stop() -> None:
     model, optimizer = wrap()
     for step, (x, y) in enumerate(batches(10)):
@@ -96,7 +127,7 @@ def one_rank_exits() -> None:
     train_and(lambda: sys.exit(3))
 
 
-@mistake("One rank ends early, with exit code 0", ((PP, SDP), error("rank 1")))
+@mistake("One rank ends early, with exit code 0", (ALL, error("rank 1")))
 def one_rank_ends() -> None:
     train_and(lambda: sys.exit(0))
 

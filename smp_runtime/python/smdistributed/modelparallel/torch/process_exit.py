@@ -2,15 +2,18 @@
 """Whether this process ends because it failed, and whether because another rank did.
 
 A process that failed waits for nobody. One that lost another rank ends last: a launcher reports the
-exit code of the first rank that it sees end, and ends the others.
+exit code of the first rank that it sees end, and ends the others. Where the other rank has ended
+well, as one that has no more batches does, there is nobody to give way to.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -20,14 +23,17 @@ from smdistributed.modelparallel.backend.exceptions import SMPConnectionError
 from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError, SMPStepError
 
 #: [s] For the rank that failed first to end. Where a launcher sees that it has, it ends this one.
-_GIVEN_WAY = 10.0
+_GIVEN_WAY, _LOOK = 10.0, 0.2
 
 _codes: list[int] = []  # of the calls of sys.exit
+_ended_well: list[Callable[[], bool]] = []  # by job, the last one at the end
 
 
-def watch() -> None:
+def watch(some_rank_ended_well: Callable[[], bool]) -> None:
     """From now on remembers the code of ``sys.exit``; exit handlers cannot ask for it. An uncaught
-    error that blames another rank holds the process up for some seconds, after its traceback."""
+    error that blames another rank holds the process up for some seconds, after its traceback,
+    unless ``some_rank_ended_well``."""
+    _ended_well.append(some_rank_ended_well)
     if hasattr(sys.exit, "__wrapped__"):
         return
     plain_exit, plain_hook = sys.exit, sys.excepthook
@@ -46,10 +52,19 @@ def watch() -> None:
         if blames_another_rank(error):
             sys.stdout.flush()
             sys.stderr.flush()
-            time.sleep(_GIVEN_WAY)
+            _give_way()
 
     sys.exit = remembering
     sys.excepthook = giving_way
+
+
+def _give_way() -> None:
+    until = time.monotonic() + _GIVEN_WAY
+    with contextlib.suppress(RuntimeError):  # the store went with the rank that failed
+        while time.monotonic() < until and not _ended_well[-1]():
+            time.sleep(_LOOK)
+        return
+    time.sleep(max(0, until - time.monotonic()))
 
 
 def blames_another_rank(error: BaseException) -> bool:

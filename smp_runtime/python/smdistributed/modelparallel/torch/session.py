@@ -35,6 +35,7 @@ from smdistributed.modelparallel.torch.step_meter import StepMeter
 from smdistributed.modelparallel.torch.stores import PrefixStore, Store
 
 _inits = 0  # sets the keys of one init apart from those of an earlier one in the same store
+_ENDED_WELL = "ended well"  # set by the first rank that leaves without having failed
 
 
 @dataclass
@@ -218,7 +219,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP"):
             groups.user_group(kind)
     atexit.register(shutdown)
-    watch()
+    watch(lambda: store.check([_ENDED_WELL]))
     return Session(
         parallel,
         identity,
@@ -319,6 +320,8 @@ def _leave(session: Session) -> None:
     if session.meetings.watch is not None:
         session.meetings.watch.leave()
     try:
+        if failure_code() == 0:
+            store.set(_ENDED_WELL, "")
         if identity.rank != 0:
             store.set(f"left/{identity.rank}", "")
         elif session.owns_torch and failure_code() == 0:
