@@ -7,7 +7,7 @@ import smdistributed.modelparallel.torch as smp
 import torch
 from torch import nn
 
-from tests.mistakes.case import DDP, EVERYWHERE, ONE, PP, SDP, TP, error, mistake
+from tests.mistakes.case import DDP, EVERYWHERE, ONE, PP, SDP, TP, error, mistake, warning
 from tests.mistakes.frame import FOLDER, net, optimizer_of, train, wrap
 
 CHECKPOINTS = str(FOLDER / "checkpoints")
@@ -40,6 +40,16 @@ def part_loaded_as_the_model() -> None:
     train(model, optimizer, 1)
     torch.save(model.local_state_dict(), FOLDER / f"part{smp.rank()}.pt")
     net().load_state_dict(torch.load(FOLDER / f"part{smp.rank()}.pt"))
+
+
+@mistake(
+    "`torch.save(model.get_module().state_dict())`, one rank's part",
+    ((PP, SDP), warning("has only this rank's part of the values")),
+)
+def state_of_the_module() -> None:
+    model, optimizer = wrap()
+    train(model, optimizer, 1)
+    torch.save(model.get_module().state_dict(), FOLDER / f"model{smp.rank()}.pt")
 
 
 @mistake(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,6 +36,7 @@ from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
 from smdistributed.modelparallel.torch.module_trees import module_tree
 from smdistributed.modelparallel.torch.ownership import Ownership
+from smdistributed.modelparallel.torch.part_warning import PartWarning
 from smdistributed.modelparallel.torch.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
 from smdistributed.modelparallel.torch.replicas import Averaging, Replicas
@@ -143,6 +145,10 @@ class DistributedModel(ModelStates):
         if dtype is not None:
             self._border = module = FP16_Module(module, dtype)
         self.module = ReplicaModule(module) if state.cfg.ddp else module
+        own = weakref.ref(self)
+        self._part_warning = PartWarning(
+            self.get_module(), lambda: model._is_part_by() if (model := own()) else ""
+        )
         state.model = self
         if ranks.pp_size() == 1:
             self.partition(None)

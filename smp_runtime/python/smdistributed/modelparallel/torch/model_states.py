@@ -15,6 +15,7 @@ from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.delayed_parameters import has_delayed
 from smdistributed.modelparallel.torch.model_views import ModelViews
 from smdistributed.modelparallel.torch.ownership import Ownership
+from smdistributed.modelparallel.torch.part_warning import PartWarning
 from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY, merged_entries
 from smdistributed.modelparallel.torch.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.state_fit import Shapes, check_model, shapes_of
@@ -37,6 +38,19 @@ class ModelStates(ModelViews):
     _assignment: _runtime.Assignment | None
     _early_loads: list[Mapping[str, Any]]
     _replaced: dict[str, Registration]
+    _part_warning: PartWarning
+
+    def _module_entries(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        with self._part_warning.unheard():
+            return self.get_module().state_dict(*args, **kwargs)
+
+    def _is_part_by(self) -> str:
+        """Why this rank's values are not the whole model; empty where they are."""
+        if self.sharded is not None and self.sharded.plan.on_demand:
+            return "sharded data parallelism"
+        if ranks.pp_size() > 1 and self.partitioned:
+            return "pipeline parallelism"
+        return "tensor parallelism" if axes_of(self.get_module()) else ""
 
     def _local_entries(self) -> OrderedDict[str, Any]:
         module = self.get_module()
@@ -44,7 +58,7 @@ class ModelStates(ModelViews):
             ownership = Ownership(module, self._assignment, ranks.pp_rank())
         else:
             ownership = self._owned("local_state_dict()")
-        entries = module.state_dict()
+        entries = self._module_entries()
         if self.sharded is not None and self.sharded.plan.on_demand:
             entries = self._gathered(entries)
         return OrderedDict(
@@ -56,7 +70,7 @@ class ModelStates(ModelViews):
         assert self.sharded is not None
         trained = {p for p in self.sharded.parameters if p.requires_grad}
         parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
-        entries = {key: value for key, value in self.get_module().state_dict().items()
+        entries = {key: value for key, value in self._module_entries().items()
                    if parameters.get(key) not in trained}  # fmt: skip
         return self._gathered(entries, frozen_only=True)
 
@@ -93,17 +107,16 @@ class ModelStates(ModelViews):
         ``plain_state_dict``. Raises SMPCommTimeoutError if ranks do not come.
         """
         self._meet_for_state_dict()
-        module = self.get_module()
         if ranks.tp_size() > 1:
             full: dict[str, Any] = self._whole_state_dict()
         elif self.sharded is not None and self.sharded.plan.on_demand:
-            full = self._gathered(module.state_dict(*args, **kwargs))
+            full = self._gathered(self._module_entries(*args, **kwargs))
         elif ranks.pp_size() == 1 or not self.partitioned:
-            full = module.state_dict(*args, **kwargs)
+            full = self._module_entries(*args, **kwargs)
         else:
             parts = comm.allgather(to_cpu(self._local_entries()), comm.CommGroup.PP_GROUP)
             merged = merged_entries(parts)
-            full = OrderedDict((key, merged[key]) for key in module.state_dict())
+            full = OrderedDict((key, merged[key]) for key in self._module_entries())
         return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
 
     def _meet_for_state_dict(self) -> None:
@@ -122,13 +135,13 @@ class ModelStates(ModelViews):
         module = self.get_module()
         axes = axes_of(module)
         if ranks.pp_size() == 1 or not self.partitioned:
-            entries = module.state_dict()
+            entries = self._module_entries()
             if self.sharded is not None and self.sharded.plan.on_demand:
                 entries = self._gathered(entries)
             return whole_entries(entries, axes)
         own = to_cpu(whole_entries(self._local_entries(), axes))
         merged = merged_entries(comm.allgather(own, comm.CommGroup.PP_GROUP))
-        return OrderedDict((key, merged[key]) for key in module.state_dict())
+        return OrderedDict((key, merged[key]) for key in self._module_entries())
 
     def plain_state_dict(self) -> dict[str, Any]:
         """``state_dict()`` under the names of the model before modules were replaced. Collective
@@ -141,7 +154,7 @@ class ModelStates(ModelViews):
         modules were replaced, and to this model's. Empty where none were."""
         if not self._replaced:
             return []
-        own, replaced = list(self.get_module().state_dict()), self._replaced
+        own, replaced = list(self._module_entries()), self._replaced
         return [(lambda entries: to_plain(entries, replaced),
                  lambda entries: from_plain(entries, own, replaced))]  # fmt: skip
 
@@ -150,7 +163,7 @@ class ModelStates(ModelViews):
         module = self.get_module()
         if degree > 1 and ranks.tp_size() == 1:
             return to_plain(entries, registrations_with(module, degree))
-        return from_plain(entries, module.state_dict(), self._replaced)
+        return from_plain(entries, self._module_entries(), self._replaced)
 
     def load_state_dict(
         self,
@@ -184,7 +197,7 @@ class ModelStates(ModelViews):
         if partial:
             self.check_entries(shapes_of(entries), where, strict, only_local=same_partition_load)
         else:
-            entries = from_plain(entries, module.state_dict(), self._replaced)
+            entries = from_plain(entries, self._module_entries(), self._replaced)
             self.check_entries(shapes_of(entries), where, strict, whole=True)
             entries = sliced_entries(entries, axes_of(module))
         return self._take(entries)
@@ -210,7 +223,7 @@ class ModelStates(ModelViews):
         are slices of distributed modules, or ``whole``.
         """
         module = self.get_module()
-        entries = self._local_entries() if only_local else module.state_dict()
+        entries = self._local_entries() if only_local else self._module_entries()
         own, ownership = shapes_of(entries), self._ownership
         if ownership is not None:  # those elsewhere hold one element here
             own = {key: shape if ownership.is_local_entry(module, key) else None

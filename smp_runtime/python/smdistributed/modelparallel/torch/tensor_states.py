@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import nn
 
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
@@ -21,9 +20,8 @@ from smdistributed.modelparallel.torch.tensor_registry import Registration, Tran
 
 def axes_of(module: nn.Module) -> dict[str, int]:
     """The axis along which entries of ``module.state_dict()`` are split; without whole ones."""
-    entries = module.state_dict(keep_vars=True)
-    axes = {key: distribution_axis(value) for key, value in entries.items()
-            if isinstance(value, torch.Tensor)}  # fmt: skip
+    entries = module.named_parameters(remove_duplicate=False)
+    axes = {key: distribution_axis(value) for key, value in entries}
     return {key: axis for key, axis in axes.items() if axis is not None}
 
 
