@@ -87,6 +87,8 @@ void TracebackCollector::begin(std::string_view prefix) {
   open_.causes = std::move(causes);
   place_ = Place::kFrames;
   prefix_ = prefix;
+  // "[rank1]: Original Traceback (most…", of a DataLoader's worker, goes on with "[rank1]: ".
+  if (prefix.starts_with(kTorchs)) prefix_ = prefix.substr(0, prefix.find(' ') + 1);
   // "  + Exception Group Traceback (most…" goes on with "  | ".
   if (prefix.ends_with(kGroup)) {
     prefix_ = std::string(prefix.substr(0, prefix.size() - kGroup.size())) + "| ";

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import cluster
 import pytest
+from cluster import Cluster
 from jobs import free_port, make_trees
 from runners import library, needs_mpirun, needs_torch, processes
 
@@ -52,6 +54,10 @@ SHARDED = '{"ddp": true, "sharded_data_parallel_degree": 2, "sdp_param_persisten
 REPLICAS = '{"ddp": true}'
 
 
+def message_of(result):
+    return result.tree.failure.split('ErrorMessage "')[1].split("Command")[0]
+
+
 def job(folder, how, settings):
     [tree] = make_trees(
         folder,
@@ -81,7 +87,7 @@ def test_the_rank_that_raised_is_named_with_its_error(folder, run, how, settings
     result = run(job(folder, how, settings), PYTHONPATH=str(library()), MASTER_PORT=free_port())
 
     assert result.code == 1
-    message = result.tree.failure.split('ErrorMessage "')[1].split("Command")[0]
+    message = message_of(result)
     cause = "KeyError: 'rate'\nled to " if how == "module" else ""
     assert message.startswith(f"rank 1 on algo-1: {cause}ValueError: boom\n"), result.tree.failure
 
@@ -99,3 +105,19 @@ def test_the_exit_code_of_the_rank_that_left_is_the_jobs(folder, run, settings):
 
     assert result.code == 3, result.err
     assert "ExitCode 3" in result.tree.failure
+
+
+@needs_torch
+@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+@pytest.mark.parametrize("settings", [PIPELINE, SHARDED])
+def test_on_another_host_too(folder, settings):
+    hyperparameters = ["how=script", f"mp_parameters={settings}"]
+    trees = make_trees(
+        folder, FAILS_ON_RANK_1, hosts=2, processes=1, hyperparameter=hyperparameters
+    )
+    with Cluster(folder, trees) as hosts:
+        results = hosts.run(PYTHONPATH=str(library()))
+
+    assert [result.code for result in results] == [1, 1]
+    for result in results:
+        assert message_of(result).startswith("rank 1 on algo-2: ValueError: boom\n")

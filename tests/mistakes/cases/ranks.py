@@ -191,7 +191,7 @@ def same_samples_everywhere() -> None:
 
 @mistake(
     "A data set of one rank raises in a DataLoader's worker",
-    (ALL, error("KeyError: 'label'", rank=1)),
+    (ALL, error("rank 1 on algo-1: KeyError: 'label'", rank=1)),
 )
 def worker_that_raises() -> None:
     class Data(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):

@@ -7,6 +7,7 @@
 namespace entrypoint::supervise {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -33,6 +34,18 @@ TEST(TracebackCollector, TakesTorchsPrefixOff) {
   EXPECT_THAT(found.lines,
               ElementsAre(kHeader, "  File \"a.py\", line 1", "    f()", "ValueError: boom"));
   EXPECT_EQ(found.exception(), "ValueError: boom");
+}
+
+TEST(TracebackCollector, FindsWhatADataLoadersWorkerRaised) {
+  const Traceback found = collected(
+      {"[rank1]: Traceback (most recent call last):", "[rank1]:   File \"train.py\", line 3",
+       "[rank1]: KeyError: Caught KeyError in DataLoader worker process 0.",
+       "[rank1]: Original Traceback (most recent call last):",
+       "[rank1]:   File \"data.py\", line 7, in __getitem__", "[rank1]: KeyError: 'label'",
+       "[rank1]: "});
+
+  EXPECT_EQ(found.exception(), "KeyError: 'label'");
+  EXPECT_THAT(found.lines, Contains(HasSubstr("data.py")));
 }
 
 TEST(TracebackCollector, TakesPipsIndentationOff) {
