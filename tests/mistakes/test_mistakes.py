@@ -31,6 +31,7 @@ TRIED: list[Tried] = [
     for setting, outcome in mistake.tried
 ]
 longest: dict[str, float] = {}  # seconds, by mistake
+texts: dict[tuple[str, Outcome], str] = {}
 passed: set[str] = set()
 
 
@@ -73,8 +74,9 @@ def test_it_is_told(tried: Tried, jobs: dict[str, list[Future[Seen]]]) -> None:
     for future in jobs[name_of(tried)]:
         seen = future.result()
         check(tried[2], seen)
+        name = tried[0].name
+        texts.setdefault((name, tried[2]), table.text_of(tried[2], seen))
         if tried[2].kind == "error":
-            name = tried[0].name
             longest[name] = max(longest.get(name, 0), seen.seconds)
     passed.add(name_of(tried))
 
@@ -99,4 +101,4 @@ def test_the_page_is_written() -> None:
     if passed != {name_of(tried) for tried in TRIED}:
         pytest.skip("not all mistakes were tried, or told")
     assert len({tried[0].name for tried in TRIED}) >= 60
-    Path(table.PAGE).write_text(table.page(longest))
+    Path(table.PAGE).write_text(table.page(longest, texts))
