@@ -309,11 +309,11 @@ ALL = HERE | {
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives|session)"),
     "image": image,
     "cluster": cluster,
+    "torch_suite": torch_suite,
 }
 EVERY = ALL | {
     "images": images,
     "grid": grid,
-    "torch_suite": torch_suite,
     "mistakes": mistakes,
     "fuzz": one_test("ci/fuzz"),
     "soak": soak,

@@ -46,6 +46,7 @@ def check_learns(trained: Trained) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_vision_transformer_learns_on_shards_of_two_hosts(
     image_with: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def run(ranks: int, script: str, out: Path, *arguments: str, **settings: object)
     return json.loads((out / "results.json").read_text())
 
 
+@pytest.mark.long
 def test_digits_script_learns_on_four_processes_as_on_one(tmp_path: Path) -> None:
     alone, split = together(
         lambda: run(1, "mnist.py", tmp_path / "1", "--epochs", "1", microbatches=4),
