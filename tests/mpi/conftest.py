@@ -31,6 +31,7 @@ THOROUGH = {
     "test_real_models",
     "test_sharded_checkpoints",
     "test_sharding_hosts",
+    "test_signals",
     "test_smddp",
     "test_smddp_hosts",
     "test_state_fit",
