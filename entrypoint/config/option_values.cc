@@ -3,12 +3,27 @@
 
 #include <boost/program_options/errors.hpp>
 #include <boost/program_options/parsers.hpp>
+#include <fmt/format.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/near_names.h"
 
 namespace entrypoint {
 
 namespace options = boost::program_options;
+
+namespace {
+
+/// " (did you mean --doctor?)", or nothing.
+std::string meant(const std::string& unknown, const options::options_description& known) {
+  std::vector<std::string_view> names;
+  for (const auto& option : known.options()) names.push_back(option->long_name());
+  const auto near = smp::near_names(std::string_view(unknown).substr(unknown.find_first_not_of('-')),
+                               std::span<const std::string_view>(names));
+  return near.empty() ? "" : fmt::format(" (did you mean --{}?)", near.front());
+}
+
+}  // namespace
 
 options::options_description option_list(const std::string& title) {
   constexpr unsigned kColumns = 100;
@@ -27,6 +42,10 @@ OptionValues::OptionValues(const options::options_description& known,
                        .style(style)
                        .run(),
                    values_);
+  } catch (const options::unknown_option& error) {
+    const std::string name = error.get_option_name();
+    throw smp::ConfigError("command line: there is no option {}{}; see `train --help`", name,
+                           meant(name, known));
   } catch (const options::error& error) {
     throw smp::ConfigError("command line: {}; see `train --help`", error.what());
   }

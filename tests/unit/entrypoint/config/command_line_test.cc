@@ -110,6 +110,8 @@ TEST(CommandLine, LinksAndCopiesExcludeEachOther) {
 }
 
 TEST(CommandLine, MistakesNameTheOption) {
+  EXPECT_THAT(error_of({"--doctr"}), HasSubstr("no option --doctr (did you mean --doctor?)"));
+  EXPECT_THAT(error_of({"--make-tree=x", "--proceses", "2"}), HasSubstr("--processes?"));
   EXPECT_THAT(error_of({"--plam"}), HasSubstr("--plam"));
   EXPECT_THAT(error_of({"--pla"}), HasSubstr("--pla"));  // no guessing
   EXPECT_THAT(error_of({"--json"}), HasSubstr("--json goes with --plan or --doctor"));
