@@ -18,8 +18,9 @@ namespace {
 std::string meant(const std::string& unknown, const options::options_description& known) {
   std::vector<std::string_view> names;
   for (const auto& option : known.options()) names.push_back(option->long_name());
-  const auto near = smp::near_names(std::string_view(unknown).substr(unknown.find_first_not_of('-')),
-                               std::span<const std::string_view>(names));
+  const auto near =
+      smp::near_names(std::string_view(unknown).substr(unknown.find_first_not_of('-')),
+                      std::span<const std::string_view>(names));
   return near.empty() ? "" : fmt::format(" (did you mean --{}?)", near.front());
 }
 

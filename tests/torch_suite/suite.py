@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suite by which PyTorch judges its own backends, over one of them, on four ranks:
+"""The suite by which PyTorch judges its own backends, over one of them:
 
-    python suite.py BACKEND RESULTS.json [--start fork|spawn] [TEST...]
+    python suite.py BACKEND RESULTS.json [--start fork|spawn] [--ranks N] [--cuda-names] [TEST...]
 
 The suite comes with the torch wheel, so a new version brings its tests by itself. RESULTS gets
 {test: [outcome, text]}; outcomes are passed, failed and skipped.
@@ -10,6 +10,7 @@ The suite comes with the torch wheel, so a new version brings its tests by itsel
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -20,14 +21,18 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("backend")
 arguments.add_argument("results", type=Path)
 arguments.add_argument("--start", choices=("fork", "spawn"), default="fork")
+arguments.add_argument("--ranks", default="4")
+arguments.add_argument("--cuda-names", action="store_true", help="see cuda_names.py")
 arguments.add_argument("tests", nargs="*")
-RANKS = "4"
 
 # Spawned ranks import this module, too: the variables are what they have of the arguments.
 if __name__ == "__main__":
     given = arguments.parse_args()
-    os.environ |= {"BACKEND": given.backend, "WORLD_SIZE": RANKS, "SUITE_START": given.start}
+    os.environ |= {"BACKEND": given.backend, "WORLD_SIZE": given.ranks, "SUITE_START": given.start}
+    if given.cuda_names:
+        os.environ["SUITE_CUDA_NAMES"] = "1"
 
+import cuda_names  # noqa: E402
 import torch  # noqa: E402
 
 BACKEND = os.environ["BACKEND"]
@@ -36,8 +41,12 @@ if BACKEND == "smddp":
 
 # What a backend is asked is decided where the suite is imported: all of gloo's.
 os.environ["BACKEND"] = "gloo"
-from torch.testing._internal.distributed import distributed_test  # noqa: E402
+CUDA_NAMES = "SUITE_CUDA_NAMES" in os.environ
+with cuda_names.seen() if CUDA_NAMES else contextlib.nullcontext():
+    from torch.testing._internal.distributed import distributed_test
 
+if CUDA_NAMES:
+    cuda_names.install(int(os.environ["WORLD_SIZE"]))
 os.environ["BACKEND"] = distributed_test.BACKEND = BACKEND
 if BACKEND == "smddp":
     distributed_test.PROFILING_SUPPORTED_BACKENDS.append("smddp")
