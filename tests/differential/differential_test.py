@@ -9,16 +9,17 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomllib
 
+from tests.ahead import made_ahead
 from tests.differential.case import Case
 from tests.differential.cases import CASES
 from tests.differential.comparison import Difference, differences
@@ -91,11 +92,9 @@ def observe_both(case: Case) -> tuple[Observation, Observation]:
 @pytest.fixture(scope="session")
 def observed(request: pytest.FixtureRequest) -> Iterator[Observed]:
     """What each case that is asked for shows, as many cases at once as there are CPUs."""
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    chosen = {item.callspec.id for item in items if hasattr(item, "callspec")}
-    threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-    yield {case.name: threads.submit(observe_both, case) for case in CASES if case.name in chosen}
-    threads.shutdown(cancel_futures=True)
+    makers = {case.name: partial(observe_both, case) for case in CASES}
+    with made_ahead(request, makers, at_once=len(os.sched_getaffinity(0))) as observed:
+        yield observed
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -12,11 +12,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.ahead import made_ahead
 from tests.mistakes import job, table
 from tests.mistakes.case import Mistake, Outcome, Setting
 from tests.mistakes.job import Seen
@@ -25,6 +27,7 @@ ROUNDS = int(os.environ.get("SMP_MISTAKE_ROUNDS", "1"))
 LOAD = int(os.environ.get("SMP_MISTAKE_LOAD", "0"))
 MOST_SECONDS = 15  # under load, too
 Tried = tuple[Mistake, Setting, Outcome]
+Jobs = dict[str, Future[list[Seen]]]
 TRIED: list[Tried] = [
     (mistake, setting, outcome)
     for mistake in table.all_mistakes()
@@ -51,28 +54,23 @@ def load() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def jobs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, list[Future[Seen]]]]:
+) -> Iterator[Jobs]:
     """What each one that is asked for shows, in all rounds; one job more than fill the machine."""
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    chosen = {item.callspec.id for item in items if hasattr(item, "callspec")}
     folder = tmp_path_factory.mktemp("mistakes")
-    threads = ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2 + 1))
+    makers = {name_of(tried): partial(all_rounds, tried, folder) for tried in TRIED}
+    with made_ahead(request, makers, at_once=len(os.sched_getaffinity(0)) // 2 + 1) as jobs:
+        yield jobs
 
-    def start(tried: Tried, turn: int) -> Future[Seen]:
-        return threads.submit(job.run, tried[0], tried[1], folder / f"{name_of(tried)}-{turn}")
 
-    yield {
-        name_of(tried): [start(tried, turn) for turn in range(ROUNDS)]
-        for tried in TRIED
-        if name_of(tried) in chosen
-    }
-    threads.shutdown(cancel_futures=True)
+def all_rounds(tried: Tried, folder: Path) -> list[Seen]:
+    mistake, setting, _ = tried
+    return [job.run(mistake, setting, folder / f"{name_of(tried)}-{turn}")
+            for turn in range(ROUNDS)]  # fmt: skip
 
 
 @pytest.mark.parametrize("tried", TRIED, ids=name_of)
-def test_it_is_told(tried: Tried, jobs: dict[str, list[Future[Seen]]]) -> None:
-    for future in jobs[name_of(tried)]:
-        seen = future.result()
+def test_it_is_told(tried: Tried, jobs: Jobs) -> None:
+    for seen in jobs[name_of(tried)].result():
         check(tried[2], seen)
         name = tried[0].name
         texts.setdefault((name, tried[2]), table.text_of(tried[2], seen))
