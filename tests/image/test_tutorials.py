@@ -39,6 +39,7 @@ def test_extend_image(docker: Docker, image: str, tmp_path: Path) -> None:
     assert float(accuracy[0]) > 88
 
 
+@pytest.mark.long
 def test_two_containers(image: str, tmp_path: Path) -> None:
     output = run_tutorial("two_containers", tmp_path, IMAGE=image, **engine())
 
