@@ -25,7 +25,7 @@ int train(const CommandLine& line) {
     supervise::speak_as_the_launcher(job.log_level);
     const HostFacts facts = launch::probe_host(job);
     const LaunchPlan plan = make_launch_plan(job, facts);
-    runs = !only_plans && !job.knobs.dry_run;
+    runs = !only_plans && !job.options.dry_run;
     if (runs) return supervise::run_job(std::move(job), facts, plan, supervisor);
     std::cout << (only_plans && !line.json ? plan_text(plan) : plan_json(plan));
     return 0;

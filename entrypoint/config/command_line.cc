@@ -8,7 +8,7 @@
 #include <boost/program_options/options_description.hpp>
 #include <fmt/format.h>
 
-#include "entrypoint/config/knobs.h"
+#include "entrypoint/config/launch_options.h"
 #include "entrypoint/config/make_tree_command.h"
 #include "entrypoint/config/option_values.h"
 #include "smp_runtime/core/error.h"
@@ -172,7 +172,7 @@ std::string help_text() {
   std::ostringstream out;
   out << kUsage << launcher_options() << '\n' << make_tree_help() << kExamples;
   out << "Environment variables, all optional:\n";
-  for (const KnobRow& row : knob_table()) {
+  for (const OptionRow& row : option_table()) {
     const std::string_view standard = row.standard.empty() ? "-" : row.standard;
     out << fmt::format("  {:<24} {:<7} {}\n", row.variable, standard, row.meaning);
   }

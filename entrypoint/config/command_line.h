@@ -43,7 +43,7 @@ CommandLine parse_command_line(int argc, const char* const* argv);
 /// script, or else --help.
 std::string nearest_command(const std::string& word);
 
-/// What --help prints: usage, options, examples and the table of knobs. Ends in a newline.
+/// What --help prints: usage, options, examples and the table of variables. Ends in a newline.
 std::string help_text();
 
 }  // namespace entrypoint

@@ -122,8 +122,8 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
   job.channels = std::move(files.channels);
   job.hyperparameters = std::move(files.hyperparameters);
   job.environment = std::move(environment);
-  job.knobs = read_knobs(job.environment);
-  job.warnings = describe_unknown_knobs(job.environment);
+  job.options = read_options(job.environment);
+  job.warnings = describe_unknown_options(job.environment);
 
   job.entry_point = relative_to_code(first_of(value_or(job.environment, "SAGEMAKER_PROGRAM"),
                                               reserved_text(job, "sagemaker_program")),

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/config/knobs.h"
+#include "entrypoint/config/launch_options.h"
 #include "entrypoint/config/process_environment.h"
 #include "opt_ml_layout/data_channels.h"
 #include "opt_ml_layout/hyperparameters.h"
@@ -53,7 +53,7 @@ struct JobConfig {
   opt_ml::DataChannels channels;
   opt_ml::Hyperparameters hyperparameters;
   EnvironmentMap environment;  ///< this process's, as read
-  Knobs knobs;
+  LaunchOptions options;
 
   std::string entry_point;                       ///< SM_USER_ENTRY_POINT; empty when none is set
   std::string module_dir;                        ///< sagemaker_submit_directory, else <base>/code
@@ -66,7 +66,7 @@ struct JobConfig {
   bool intermediate_output_exists = false;  ///< <base>/output/intermediate was there
 
   Distribution distribution;
-  std::vector<std::string> hosts;  ///< all hosts, file order or sorted as the knob says
+  std::vector<std::string> hosts;  ///< all hosts, file order or sorted as the option says
   std::string master;              ///< first distribution host, else first host
   opt_ml::Value mp_parameters;     ///< object; null when the job has none
 

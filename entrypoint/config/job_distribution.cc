@@ -170,7 +170,7 @@ void resolve_distribution(JobConfig& job) {
         job.resources.current_host, fmt::join(distribution.hosts, "\", \""), current_group);
   }
   job.hosts = job.resources.hosts;
-  if (job.knobs.sort_hosts) {
+  if (job.options.sort_hosts) {
     sort_naturally(distribution.hosts);
     sort_naturally(job.hosts);
   }

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "entrypoint/fetch/code_copy.h"
-#include "entrypoint/launch/errand_result.h"
+#include "entrypoint/launch/helper_result.h"
 #include "entrypoint/launch/host_probe.h"
 #include "entrypoint/launch/launch_folder.h"
 #include "smp_runtime/core/error.h"
@@ -55,7 +55,7 @@ std::optional<Outcome> fetch_code(const LaunchPlan& plan, const JobSettings& set
     }
     return {};
   };
-  if (run_errand(runner, "fetching the code", work, kLimit)) return std::nullopt;
+  if (run_helper(runner, "fetching the code", work, kLimit)) return std::nullopt;
   return Outcome{.status = stopped_status(runner), .command = plan.user_command};
 }
 

@@ -119,7 +119,7 @@ class Examination {
 
   void look_at_python() {
     try {
-      python_ = find_python(job_ ? job_->knobs.python : "", path_);
+      python_ = find_python(job_ ? job_->options.python : "", path_);
     } catch (const smp::ConfigError& error) {
       add("python", Health::kBad, error.what(), "correct or unset SM_LAUNCH_PYTHON");
       return;
@@ -171,7 +171,7 @@ class Examination {
     MachineNeeds needs{.several_hosts = has_several_hosts()};
     if (job_) {
       needs.instance_type = job_->resources.current_instance_type;
-      needs.efa = efa_switch(job_->knobs.efa);
+      needs.efa = efa_switch(job_->options.efa);
     }
     if (plan_) needs.processes_per_host = plan_->processes_per_host;
     std::optional<TorchFacts> torch;
@@ -211,7 +211,7 @@ class Examination {
   /// All at once: of many hosts none may answer.
   void look_at_hosts() {
     if (!job_) return;
-    const int port = job_->knobs.ssh_port != 0 ? job_->knobs.ssh_port : default_ssh_port();
+    const int port = job_->options.ssh_port != 0 ? job_->options.ssh_port : default_ssh_port();
     std::vector<std::future<Finding>> answers;
     for (const std::string& host : job_->hosts) {
       const bool own = host == job_->current_host();

@@ -68,7 +68,7 @@ EfaProbe look_for_efa(const JobConfig& job, int num_gpus, const std::string& pat
   EfaProbe probe = probe_efa();
   probe.has_gpus = num_gpus > 0;
   probe.nccl_plugin = choose_nccl_plugin(job.environment);
-  const EfaSwitch wanted = efa_switch(job.knobs.efa);
+  const EfaSwitch wanted = efa_switch(job.options.efa);
   if (should_ask_libfabric(probe, {job.resources.current_instance_type}, wanted)) {
     ask_libfabric(path, probe);
   }
@@ -129,7 +129,7 @@ HostFacts probe_host(const JobConfig& job) {
   facts.num_gpus = count_gpus(output_of({"nvidia-smi", "--list-gpus"}, path));
   facts.gpu_driver = kernel_module_version("nvidia");
   facts.num_neurons = probe_neurons(job, path);
-  facts.python = find_python(job.knobs.python, path);
+  facts.python = find_python(job.options.python, path);
   const auto folders = package_folders(facts.python, value_or(job.environment, "PYTHONPATH"));
   facts.has_mpi4py = has_package(folders, "mpi4py");
   facts.torch_version = torch_version(folders);

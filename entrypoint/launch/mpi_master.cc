@@ -59,47 +59,46 @@ PeerRequest MpiMaster::peer(const std::string& host) const {
 // None: all are there. A value: a stop came first, or a worker failed and said how.
 std::optional<Outcome> MpiMaster::wait_for_workers(ChildId sshd) {
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
-  std::map<std::string, ChildId> errands;
+  std::map<std::string, ChildId> helpers;
   for (const std::string& host : workers_) {
-    errands[host] =
-        runner_.start(Errand{.name = "reach " + host, .work = [request = peer(host), deadline] {
-                               const std::optional<JobStatus> failed =
-                                   wait_for_peer(request, deadline);
-                               return failed ? job_status_text(*failed) : std::string{};
-                             }});
+    helpers[host] = runner_.start(
+        HelperProcess{.name = "reach " + host, .work = [request = peer(host), deadline] {
+                        const std::optional<JobStatus> failed = wait_for_peer(request, deadline);
+                        return failed ? job_status_text(*failed) : std::string{};
+                      }});
   }
-  const auto answered = [&](ChildId errand) {
-    const auto ended = runner_.ended(errand);
+  const auto answered = [&](ChildId helper) {
+    const auto ended = runner_.ended(helper);
     return ended && ended->ok();
   };
   const auto failed = [&](const auto& item) {
     return answered(item.second) && !runner_.collected(item.second).empty();
   };
   const auto pending = [&] {
-    return std::ranges::any_of(errands,
+    return std::ranges::any_of(helpers,
                                [&](const auto& item) { return !runner_.ended(item.second); });
   };
   while (pending() && runner_.stop_signal() == 0 && !runner_.ended(sshd) &&
-         std::ranges::none_of(errands, failed)) {
+         std::ranges::none_of(helpers, failed)) {
     if (runner_.wait(deadline + kPeerMargin) == Wake::kDeadline) break;
   }
 
   std::string unreachable;
-  for (const auto& [host, errand] : errands) {
-    const auto ended = runner_.ended(errand);
-    if (answered(errand)) {
+  for (const auto& [host, helper] : helpers) {
+    const auto ended = runner_.ended(helper);
+    if (answered(helper)) {
       std::erase(waiting_, host);
-      if (runner_.collected(errand).empty()) ready_.push_back(host);
+      if (runner_.collected(helper).empty()) ready_.push_back(host);
       continue;
     }
-    runner_.send(errand, SIGKILL);
-    const std::string reason = ended ? runner_.collected(errand) : host + ": no answer";
+    runner_.send(helper, SIGKILL);
+    const std::string reason = ended ? runner_.collected(helper) : host + ": no answer";
     unreachable += (unreachable.empty() ? "" : "; ") + reason;
   }
   if (runner_.stop_signal() != 0) {
     return Outcome{.status = stopped_status(runner_), .command = plan_.argv};
   }
-  if (const auto told = std::ranges::find_if(errands, failed); told != errands.end()) {
+  if (const auto told = std::ranges::find_if(helpers, failed); told != helpers.end()) {
     JobStatus status = parse_job_status(runner_.collected(told->second));
     SMP_LOG(error, "{} failed before any rank could start", told->first);
     status.failure_text +=
@@ -114,7 +113,7 @@ std::optional<Outcome> MpiMaster::wait_for_workers(ChildId sshd) {
     throw smp::HostError(
         "{} of {} hosts could not be reached within {} s: {}; see that every container of the job "
         "started and look at its log (SM_LAUNCH_WORKER_TIMEOUT sets the time)",
-        errands.size() - ready_.size(), plan_.hosts.size(),
+        helpers.size() - ready_.size(), plan_.hosts.size(),
         std::chrono::duration_cast<std::chrono::seconds>(settings_.worker_timeout).count(),
         unreachable);
   }
@@ -140,7 +139,7 @@ Outcome MpiMaster::run_ranks(ChildId sshd) {
   const ChildId mpirun = runner_.start(planned_command(plan_, settings_, mpirun_environment()));
   const WatchRequest watched{.hosts = workers_, .port = settings_.ssh_port};
   const ChildId watch = runner_.start(
-      Errand{.name = "watch workers", .work = [watched] { return watch_hosts(watched); }});
+      HelperProcess{.name = "watch workers", .work = [watched] { return watch_hosts(watched); }});
 
   std::string loss;
   while (!runner_.ended(mpirun) && loss.empty()) {
@@ -164,33 +163,34 @@ Outcome MpiMaster::run_ranks(ChildId sshd) {
 void MpiMaster::announce(const JobStatus& status) {
   const StatusDelivery delivery{
       .ssh_config = keys_.ssh_config(), .master = plan_.master, .environment = settings_.inherited};
-  std::map<std::string, ChildId> errands;
+  std::map<std::string, ChildId> helpers;
   for (const std::string& host : ready_) {
-    errands[host] = runner_.start(Errand{.name = "tell " + host, .work = [delivery, host, status] {
-                                           deliver_job_status(delivery, host, status, kDelivery);
-                                           return std::string{};
-                                         }});
+    helpers[host] =
+        runner_.start(HelperProcess{.name = "tell " + host, .work = [delivery, host, status] {
+                                      deliver_job_status(delivery, host, status, kDelivery);
+                                      return std::string{};
+                                    }});
   }
   if (runner_.stop_signal() != 0) waiting_.clear();  // every host is stopped
   const std::chrono::milliseconds limit =
       waiting_.empty() ? kDelivery : std::min(kPreparation, settings_.worker_timeout);
   for (const std::string& host : waiting_) {
     SMP_LOG(info, "Waiting for {} to tell it", host);
-    errands[host] = runner_.start(
-        Errand{.name = "tell " + host,
-               .work = [request = peer(host), delivery, status, until = Clock::now() + limit] {
-                 tell_peer(request, delivery, status, until);
-                 return std::string{};
-               }});
+    helpers[host] = runner_.start(HelperProcess{
+        .name = "tell " + host,
+        .work = [request = peer(host), delivery, status, until = Clock::now() + limit] {
+          tell_peer(request, delivery, status, until);
+          return std::string{};
+        }});
   }
   const Deadline deadline = Clock::now() + limit + std::chrono::seconds(5);
-  for (const auto& [host, errand] : errands) {
-    while (!runner_.ended(errand) && runner_.wait(deadline) != Wake::kDeadline) {
+  for (const auto& [host, helper] : helpers) {
+    while (!runner_.ended(helper) && runner_.wait(deadline) != Wake::kDeadline) {
       if (!waiting_.empty() && runner_.stop_signal() != 0) break;
     }
-    const auto ended = runner_.ended(errand);
+    const auto ended = runner_.ended(helper);
     if (ended && ended->ok()) continue;
-    SMP_LOG(warning, "{}", ended ? runner_.collected(errand) : host + " was not told in time");
+    SMP_LOG(warning, "{}", ended ? runner_.collected(helper) : host + " was not told in time");
   }
 }
 

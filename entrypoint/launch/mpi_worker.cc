@@ -55,12 +55,12 @@ Outcome MpiWorker::run() {
   // Who handed its key over has its sshd; of another master nothing is known yet.
   const bool is_up = !keys_.is_mounted();
   const ChildId watch =
-      runner_.start(Errand{.name = "watch master", .work = [watched, deadline, is_up] {
-                             if (!is_up) {
-                               wait_for_port(watched.hosts.front(), watched.port, deadline);
-                             }
-                             return watch_hosts(watched);
-                           }});
+      runner_.start(HelperProcess{.name = "watch master", .work = [watched, deadline, is_up] {
+                                    if (!is_up) {
+                                      wait_for_port(watched.hosts.front(), watched.port, deadline);
+                                    }
+                                    return watch_hosts(watched);
+                                  }});
   SMP_LOG(info, "Ready for the master's ranks: master={} port={}", plan_.master,
           settings_.ssh_port);
   return follow_master(sshd, watch);
@@ -85,7 +85,7 @@ std::optional<Outcome> MpiWorker::take_master_key() {
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   const int port = settings_.ssh_port;
   const std::vector<std::string> listen_addresses = settings_.listen_addresses;
-  const ChildId errand = runner_.start(Errand{
+  const ChildId helper = runner_.start(HelperProcess{
       .name = "exchange keys", .work = [request = exchange(), port, listen_addresses, deadline] {
         Listener listener(listen_addresses, port);
         const Received received = receive_key(listener, request, deadline);
@@ -98,16 +98,16 @@ std::optional<Outcome> MpiWorker::take_master_key() {
         }
         return key;
       }});
-  while (!runner_.ended(errand)) {
+  while (!runner_.ended(helper)) {
     const Wake wake = runner_.wait(deadline + kExchangeMargin);
     if (runner_.stop_signal() != 0 || wake == Wake::kDeadline) break;
   }
   if (runner_.stop_signal() != 0) {
-    runner_.send(errand, SIGKILL);
+    runner_.send(helper, SIGKILL);
     return Outcome{.status = stopped_status(runner_)};
   }
-  const std::string answer = runner_.collected(errand);
-  if (!runner_.ended(errand) || !runner_.ended(errand)->ok()) {
+  const std::string answer = runner_.collected(helper);
+  if (!runner_.ended(helper) || !runner_.ended(helper)->ok()) {
     throw smp::HostError("{}", answer.empty() ? "the key exchange hangs" : answer);
   }
   if (answer.starts_with(kMasterFailed)) {
@@ -132,18 +132,18 @@ void MpiWorker::announce(const JobStatus& status) {
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   const int port = settings_.ssh_port;
   const std::vector<std::string> listen_addresses = settings_.listen_addresses;
-  const ChildId errand = runner_.start(
-      Errand{.name = "tell the master",
-             .work = [request = exchange(), status, port, listen_addresses, deadline] {
-               Listener listener(listen_addresses, port);
-               const bool told = tell_master_of_failure(listener, request, status, deadline);
-               return std::string(told ? "" : "it did not come in time");
-             }});
-  while (!runner_.ended(errand) && runner_.stop_signal() == 0) {
+  const ChildId helper = runner_.start(
+      HelperProcess{.name = "tell the master",
+                    .work = [request = exchange(), status, port, listen_addresses, deadline] {
+                      Listener listener(listen_addresses, port);
+                      const bool told = tell_master_of_failure(listener, request, status, deadline);
+                      return std::string(told ? "" : "it did not come in time");
+                    }});
+  while (!runner_.ended(helper) && runner_.stop_signal() == 0) {
     if (runner_.wait(deadline + kExchangeMargin) == Wake::kDeadline) break;
   }
-  runner_.send(errand, SIGKILL);
-  const std::string reason = runner_.collected(errand);
+  runner_.send(helper, SIGKILL);
+  const std::string reason = runner_.collected(helper);
   if (!reason.empty()) SMP_LOG(warning, "{} was not told: {}", plan_.master, reason);
 }
 

@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "entrypoint/launch/errand_result.h"
+#include "entrypoint/launch/helper_result.h"
 #include "entrypoint/launch/host_probe.h"
 #include "entrypoint/sync/output_sync.h"
 #include "smp_runtime/core/log.h"
@@ -27,7 +27,7 @@ OutputSync::OutputSync(const LaunchPlan& plan, const opt_ml::Layout& layout,
     Pipe pipe = make_pipe();
     const int stop = pipe.read.get();
     const int our_end = pipe.write.get();
-    errand_ = runner_.start(Errand{
+    helper_ = runner_.start(HelperProcess{
         .name = "uploading intermediate output",
         .work = reporting([&, stop, our_end]() {
           close(our_end);  // else our own copy would keep the pipe open
@@ -45,21 +45,21 @@ OutputSync::OutputSync(const LaunchPlan& plan, const opt_ml::Layout& layout,
 }
 
 void OutputSync::finish(std::chrono::seconds limit) {
-  if (!errand_) return;
-  // A byte, not only the close: an errand forked since may hold a copy of this end.
+  if (!helper_) return;
+  // A byte, not only the close: a helper process forked since may hold a copy of this end.
   [[maybe_unused]] const ssize_t written = write(stop_.get(), "x", 1);
   stop_.close();
   const Deadline deadline = Clock::now() + limit;
-  while (!runner_.ended(*errand_)) {
+  while (!runner_.ended(*helper_)) {
     if (runner_.wait(deadline) != Wake::kDeadline) continue;
     SMP_LOG(error, "intermediate output: not all is uploaded after {} s", limit.count());
-    runner_.send(*errand_, SIGKILL);
+    runner_.send(*helper_, SIGKILL);
     return;
   }
   try {
     SMP_LOG(info, "Intermediate output: {}",
-            result_of("uploading intermediate output", runner_.ended(*errand_),
-                      runner_.collected(*errand_)));
+            result_of("uploading intermediate output", runner_.ended(*helper_),
+                      runner_.collected(*helper_)));
   } catch (const std::exception& error) {
     SMP_LOG(error, "intermediate output is not uploaded: {}", error.what());
   }

@@ -21,7 +21,7 @@ class OutputSync {
 
  private:
   ProcessRunner& runner_;
-  std::optional<ChildId> errand_;
+  std::optional<ChildId> helper_;
   FileDescriptor stop_;  ///< a byte in it asks for the end
 };
 

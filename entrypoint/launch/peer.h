@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The master's view of one worker: from "not even a name" to "its ssh lets us in". Blocks, so it
-// runs as one errand for each worker.
+// runs as one helper process for each worker.
 #pragma once
 
 #include <filesystem>

@@ -17,8 +17,8 @@ struct WatchRequest {
 };
 
 /// Looks at every host's ssh port, all at the same time, until one of them is lost. Returns the
-/// sentence that says which and why. Blocks as long as all is well: run it as an errand and end it
-/// with a signal.
+/// sentence that says which and why. Blocks as long as all is well: run it as a helper process and
+/// end it with a signal.
 std::string watch_hosts(const WatchRequest& request);
 
 }  // namespace entrypoint::launch

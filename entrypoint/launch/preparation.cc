@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "entrypoint/launch/child_environment.h"
-#include "entrypoint/launch/errand_result.h"
+#include "entrypoint/launch/helper_result.h"
 #include "entrypoint/launch/host_probe.h"
 #include "entrypoint/launch/launch_folder.h"
 #include "entrypoint/launch/peer.h"
@@ -58,7 +58,7 @@ std::optional<std::vector<std::string>> pip_environment(const LaunchPlan& plan,
   const PackageRepository& repository = *plan.package_repository;
   SMP_LOG(info, "pip installs from CodeArtifact repository {} of domain {} in {}", repository.name,
           repository.domain, repository.region);
-  const auto index = run_errand(
+  const auto index = run_helper(
       runner, "asking CodeArtifact for a token",
       [&] {
         return fetch::load_transfer(launcher_path(), settings.transfer)->package_index(repository);
@@ -101,20 +101,20 @@ std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settin
 std::optional<Outcome> wait_for_names(const LaunchPlan& plan, const JobSettings& settings,
                                       ProcessRunner& runner) {
   const Deadline deadline = Clock::now() + settings.worker_timeout;
-  std::map<std::string, ChildId> errands;
+  std::map<std::string, ChildId> helpers;
   for (const std::string& host : plan.hosts) {
-    errands[host] = runner.start(Errand{.name = "look up " + host, .work = [host, deadline] {
-                                          wait_for_name(host, deadline);
-                                          return std::string{};
-                                        }});
+    helpers[host] = runner.start(HelperProcess{.name = "look up " + host, .work = [host, deadline] {
+                                                 wait_for_name(host, deadline);
+                                                 return std::string{};
+                                               }});
   }
   std::string missing;
-  for (const auto& [host, errand] : errands) {
-    while (!runner.ended(errand) && runner.stop_signal() == 0) {
+  for (const auto& [host, helper] : helpers) {
+    while (!runner.ended(helper) && runner.stop_signal() == 0) {
       if (runner.wait(deadline + kOneLookup) == Wake::kDeadline) break;
     }
-    const auto ended = runner.ended(errand);
-    if (!ended) runner.send(errand, SIGKILL);
+    const auto ended = runner.ended(helper);
+    if (!ended) runner.send(helper, SIGKILL);
     if (!ended || !ended->ok()) missing += (missing.empty() ? "" : ", ") + host;
   }
   if (runner.stop_signal() != 0) {

@@ -53,7 +53,7 @@ struct Command {
 /// A piece of our own program that may block, run in a forked child so that it can be killed at any
 /// time. What `work` returns is collected() by the parent; an exception makes the exit code 1 and
 /// its text the collected one.
-struct Errand {
+struct HelperProcess {
   std::string name;
   std::function<std::string()> work;
 };
@@ -75,7 +75,7 @@ class ProcessRunner {
 
   /// Throws ConfigError when the program cannot be found, HostError when it cannot be started.
   virtual ChildId start(const Command& command) = 0;
-  virtual ChildId start(const Errand& errand) = 0;
+  virtual ChildId start(const HelperProcess& helper) = 0;
 
   /// Moves output, reaps, acts on signals, until there is something to tell or `deadline` comes.
   virtual Wake wait(Deadline deadline) = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP with a deadline on every step, for code that runs in errands and may block.
+// TCP with a deadline on every step, for code that runs in helpers and may block.
 #pragma once
 
 #include <chrono>

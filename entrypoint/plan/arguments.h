@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/config/knobs.h"
+#include "entrypoint/config/launch_options.h"
 #include "opt_ml_layout/value.h"
 
 namespace entrypoint {

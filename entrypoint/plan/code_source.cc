@@ -46,7 +46,7 @@ CodeSource choose_code_source(const JobConfig& job) {
   CodeSource source{.location = job.module_dir};
   const bool has_code = !job.code.entries.empty();
   if (job.names_code_folder() || job.code.fetched) return source;
-  if (has_code && job.knobs.code == CodePolicy::kKeep) return source;
+  if (has_code && job.options.code == CodePolicy::kKeep) return source;
   source.over_existing = has_code;
 
   const std::string scheme = url_scheme(job.module_dir);

@@ -75,7 +75,7 @@ JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
     network.notes.push_back(fmt::format("host name {} has no address here: MASTER_ADDR is {}",
                                         job.master, network.master_address));
   }
-  const EfaSwitch wanted = efa_switch(job.knobs.efa);
+  const EfaSwitch wanted = efa_switch(job.options.efa);
   const bool plain = choice.runner == Runner::kProcess || choice.runner == Runner::kModule;
   if (plain && wanted != EfaSwitch::kOn) return network;  // nobody asked them to talk
   network.efa = decide_efa(fabric_instance_types(job, choice.runner), facts.efa, wanted);

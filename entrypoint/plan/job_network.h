@@ -25,7 +25,7 @@ struct JobNetwork {
 /// for where it cannot be used.
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice);
 
-/// The knob as the fabric knows it.
+/// The option as the fabric knows it.
 EfaSwitch efa_switch(EfaPolicy policy);
 
 /// Variables that processes which mpirun does not start need for EFA; those of the job's

@@ -39,8 +39,8 @@ class Planner {
     network_ = choose_network(job_, facts_, choice);
     take(std::move(choice));
 
-    arguments_ =
-        user_arguments(job_.hyperparameters.user, job_.knobs.arguments, job_.knobs.argument_order);
+    arguments_ = user_arguments(job_.hyperparameters.user, job_.options.arguments,
+                                job_.options.argument_order);
     if (plan_.runner != Runner::kModule) take(resolve_entry_point(job_, facts_.python));
     plan_transfers();
     if (auto warning = driver_warning(facts_.gpu_driver, facts_.torch_version)) {

@@ -26,7 +26,7 @@ void check_entry_point(const EntryPoint& entry) {
 }
 
 Words program(const TorchrunInput& input) {
-  const bool users_interpreter = !input.job.knobs.python.empty();
+  const bool users_interpreter = !input.job.options.python.empty();
   if (input.facts.has_torchrun && !users_interpreter) return {"torchrun"};
   if (input.facts.torch_version.empty()) {
     throw smp::ConfigError(

@@ -38,10 +38,10 @@ EnvironmentMap transfer_environment(const JobConfig& job, const LaunchPlan& plan
 
 launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
   launch::JobSettings settings{
-      .stop_after = job.knobs.stop_after,
-      .worker_timeout = job.knobs.worker_timeout,
-      .ssh_port = job.knobs.ssh_port != 0 ? job.knobs.ssh_port : launch::default_ssh_port(),
-      .ssh_key = job.knobs.ssh_key,
+      .stop_after = job.options.stop_after,
+      .worker_timeout = job.options.worker_timeout,
+      .ssh_port = job.options.ssh_port != 0 ? job.options.ssh_port : launch::default_ssh_port(),
+      .ssh_key = job.options.ssh_key,
       .job_name = job.training_job_name.value_or(""),
       .wait_for_names =
           !opt_ml::parse_switch(value_or(job.environment, "SM_STUDIO_LOCAL_MODE")).value_or(false),
@@ -79,7 +79,7 @@ void introduce(const JobConfig& job, const HostFacts& facts, const LaunchPlan& p
 bool is_tolerated(const JobConfig& job, const launch::Outcome& outcome,
                   const Supervisor& supervisor) {
   const bool is_pytorch = job.framework_module && *job.framework_module == kPyTorchModule;
-  if (!is_pytorch || !job.knobs.tolerate_gloo_abort ||
+  if (!is_pytorch || !job.options.tolerate_gloo_abort ||
       !is_gloo_abort(outcome.status, supervisor.record())) {
     return false;
   }
@@ -99,7 +99,7 @@ LaunchPlan plan_with_code(JobConfig& job, const HostFacts& facts) {
 Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
                    const launch::JobSettings& settings, std::unique_ptr<launch::Job>& launched,
                    Supervisor& supervisor) {
-  const ReportContext context{.policy = job.knobs.exit,
+  const ReportContext context{.policy = job.options.exit,
                               .oom_kills_before = oom_kills(),
                               .folders = {job.layout.base(), job.layout.output(), "/tmp"},
                               .channels = job.channels.sorted_names(),
@@ -154,7 +154,7 @@ void tell_of_empty_model(const JobConfig& job) {
 int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor) {
   opt_ml::create_job_folders(job.layout);
   remove_old_markers(job.layout);
-  supervisor.merge_streams(job.knobs.merge);
+  supervisor.merge_streams(job.options.merge);
   if (plan.runs_mpirun()) {
     supervisor.set_rank_tags(RankTags(plan.hosts, plan.processes_per_host));
   }
@@ -169,7 +169,7 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
   if (report.exit_code == 0) tell_of_empty_model(job);
   announce(launched, plan, settings, report, supervisor);
   output_sync.finish();
-  const auto grace_end = launch::Clock::now() + job.knobs.grace;
+  const auto grace_end = launch::Clock::now() + job.options.grace;
   while (supervisor.stop_signal() == 0 && supervisor.wait(grace_end) != launch::Wake::kDeadline) {
   }
   supervisor.sweep(kSweepGrace);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/config/knobs.h"
+#include "entrypoint/config/launch_options.h"
 #include "entrypoint/launch/job.h"
 #include "entrypoint/supervise/secret_values.h"
 #include "entrypoint/supervise/supervisor.h"

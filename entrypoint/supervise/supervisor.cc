@@ -72,11 +72,11 @@ int milliseconds_until(Deadline deadline) {
   return static_cast<int>(std::min<long long>(rounded, 60'000));
 }
 
-[[noreturn]] void run_errand(const launch::Errand& errand, int result_fd) {
+[[noreturn]] void run_helper(const launch::HelperProcess& helper, int result_fd) {
   int code = 0;
   std::string text;
   try {
-    text = errand.work();
+    text = helper.work();
   } catch (const std::exception& error) {
     text = error.what();
     code = 1;
@@ -201,13 +201,13 @@ ChildId Supervisor::start(const launch::Command& command) {
   return add(std::move(child));
 }
 
-ChildId Supervisor::start(const launch::Errand& errand) {
+ChildId Supervisor::start(const launch::HelperProcess& helper) {
   launch::Pipe result = launch::make_pipe();
   auto child = std::make_unique<Child>();
   const pid_t parent = getpid();
   child->pid = fork();
   if (child->pid < 0) {
-    throw smp::HostError("cannot start \"{}\": fork: {}", errand.name, std::strerror(errno));
+    throw smp::HostError("cannot start \"{}\": fork: {}", helper.name, std::strerror(errno));
   }
   if (child->pid == 0) {
     setpgid(0, 0);
@@ -217,7 +217,7 @@ ChildId Supervisor::start(const launch::Errand& errand) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     signals_.close();
-    run_errand(errand, result.write.get());
+    run_helper(helper, result.write.get());
   }
   setpgid(child->pid, child->pid);
   child->pipes[0] = std::move(result.read);

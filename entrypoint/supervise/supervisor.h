@@ -45,7 +45,7 @@ class Supervisor final : public launch::ProcessRunner {
   void set_rank_tags(RankTags tags) { tags_ = std::move(tags); }
 
   launch::ChildId start(const launch::Command& command) override;
-  launch::ChildId start(const launch::Errand& errand) override;
+  launch::ChildId start(const launch::HelperProcess& helper) override;
   launch::Wake wait(launch::Deadline deadline) override;
   [[nodiscard]] std::optional<launch::ExitStatus> ended(launch::ChildId child) const override;
   [[nodiscard]] std::string collected(launch::ChildId child) const override;

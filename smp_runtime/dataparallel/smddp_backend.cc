@@ -55,12 +55,12 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
     : c10d::Backend(rank, size),
       store_(store),
       keys_(store),
-      knobs_(make_knobs(read_variables())),
+      options_(make_options(read_variables())),
       process_(getpid()),
       timeout_(timeout) {
   communicator_ = std::make_unique<Communicator>(
-      keys_, rank, names_of(size, global_ranks), transport::host_identity(), knobs_.tuning,
-      knobs_.network, WaitLimit::after(timeout, "making a group"));
+      keys_, rank, names_of(size, global_ranks), transport::host_identity(), options_.tuning,
+      options_.network, WaitLimit::after(timeout, "making a group"));
   if (rank == 0) {
     const std::string provider = communicator_->provider();
     SMP_LOG(debug,
@@ -68,7 +68,7 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
             "go with the headers",
             size, communicator_->hosts(),
             provider.empty() ? "" : fmt::format(", libfabric's {} between hosts", provider),
-            knobs_.tuning.small_bytes);
+            options_.tuning.small_bytes);
   }
   thread_ = std::thread([this] { run_all(); });
   pthread_setname_np(thread_.native_handle(), "smddp");
@@ -293,12 +293,12 @@ std::unique_ptr<GpuGroup> SmddpBackend::meet_gpus(const c10::Device& gpu, const 
     for (const int rank : ranks) names.push_back(communicator_->name(rank));
     C10dStore keys(
         c10::make_intrusive<c10d::PrefixStore>(fmt::format("lane/{}", ranks.front()), store_));
-    return std::make_unique<Communicator>(keys, me, std::move(names), member.host, knobs_.tuning,
-                                          knobs_.network, limit);
+    return std::make_unique<Communicator>(keys, me, std::move(names), member.host, options_.tuning,
+                                          options_.network, limit);
   };
   return std::make_unique<GpuGroup>(
       *communicator_, transport::nccl_library(gpu.index()), member,
-      GpuGroup::Settings{.only = knobs_.gpu_route, .nccl_has_plugin = knobs_.nccl_has_plugin},
+      GpuGroup::Settings{.only = options_.gpu_route, .nccl_has_plugin = options_.nccl_has_plugin},
       make_lane, limit);
 }
 
@@ -319,11 +319,11 @@ PointToPoint& SmddpBackend::pairs() {
     if (group->hosts() == 1) {
       link = std::make_unique<transport::HostLink>(rank_, std::move(texts));
     } else {
-      transport::FabricSettings settings = knobs_.network.fabric;
+      transport::FabricSettings settings = options_.network.fabric;
       settings.ordered = true;
       settings.card = rank_;
       settings.address =
-          transport::network_address(knobs_.network.interface, knobs_.network.master);
+          transport::network_address(options_.network.interface, options_.network.master);
       link = std::make_unique<transport::FabricPairs>(settings);
     }
     // A connection of its own: a TCPStore that waits for one thread keeps the others waiting.

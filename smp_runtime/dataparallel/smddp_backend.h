@@ -27,9 +27,9 @@
 #include "smp_runtime/dataparallel/callback_threads.h"
 #include "smp_runtime/dataparallel/device_scope.h"
 #include "smp_runtime/dataparallel/gpu_group.h"
-#include "smp_runtime/dataparallel/knobs.h"
 #include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/dataparallel/point_to_point.h"
+#include "smp_runtime/dataparallel/smddp_options.h"
 
 namespace smp::dataparallel {
 
@@ -160,7 +160,7 @@ class SmddpBackend : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Store> store_;
   C10dStore keys_;
-  Knobs knobs_;
+  SmddpOptions options_;
   CallbackThreads callbacks_;
   StagingStreams streams_;
   std::unique_ptr<collectives::Communicator> communicator_;

@@ -14,9 +14,9 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/dataparallel/knobs.h"
 #include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/dataparallel/smddp_backend.h"
+#include "smp_runtime/dataparallel/smddp_options.h"
 
 namespace smp::python {
 namespace {
@@ -34,9 +34,9 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
   try {
     static const bool log_is_set = [rank] {  // before the first group has threads
       const dataparallel::Variables variables = dataparallel::read_variables();
-      log::configure("smddp", dataparallel::make_knobs(variables).log_level);
+      log::configure("smddp", dataparallel::make_options(variables).log_level);
       if (rank != 0) return true;
-      for (const std::string& line : dataparallel::describe_unknown_knobs(variables)) {
+      for (const std::string& line : dataparallel::describe_unknown_options(variables)) {
         SMP_LOG(warning, "{}", line);
       }
       return true;

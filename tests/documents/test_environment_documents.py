@@ -15,7 +15,7 @@ from tests.documents.named_tests import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "environment.md").read_text()
 TABLE = ROOT / "smp_runtime" / "python" / "smdistributed" / "_variables.py"
-KNOBS = ROOT / "smp_runtime" / "dataparallel" / "knobs.h"
+OPTIONS = ROOT / "smp_runtime" / "dataparallel" / "smddp_options.h"
 # How scripts, tests and compose files read or set a variable, unlike CMake and the preprocessor.
 IN_USE = re.compile(
     r"""environ(?:\.get)?[(\[]["'](SMP_\w+)|getenv\("(SMP_\w+)|(?<!\$)\$\{(SMP_\w+):"""
@@ -52,7 +52,7 @@ def test_the_librarys_variables_are_those_of_its_table(table: ModuleType) -> Non
 
 
 def test_smddps_variables_are_those_of_its_table() -> None:
-    known = re.findall(r'KnobRow\{"(\w+)", "(\w*)"', KNOBS.read_text())
+    known = re.findall(r'OptionRow\{\s*"(\w+)",\s*"(\w*)"', OPTIONS.read_text())
 
     assert len(known) > 5
     assert rows("Variables of smddp") == dict(known)

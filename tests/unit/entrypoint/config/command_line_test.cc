@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/config/knobs.h"
+#include "entrypoint/config/launch_options.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
@@ -123,46 +123,47 @@ TEST(CommandLine, MistakesNameTheOption) {
   EXPECT_THAT(error_of({"--make-tree", "d", "--plan"}), HasSubstr("--plan"));
 }
 
-TEST(CommandLine, HelpListsOptionsAndEveryKnob) {
+TEST(CommandLine, HelpListsOptionsAndEveryVariable) {
   const std::string help = help_text();
 
   EXPECT_THAT(help, HasSubstr("--make-tree DIR"));
   EXPECT_THAT(help, HasSubstr("SAGEMAKER_BASE_DIR=$PWD/job train --plan"));
   EXPECT_THAT(help, HasSubstr("Exit status:"));
-  for (const KnobRow& row : knob_table()) EXPECT_THAT(help, HasSubstr(std::string(row.variable)));
+  for (const OptionRow& row : option_table())
+    EXPECT_THAT(help, HasSubstr(std::string(row.variable)));
   EXPECT_TRUE(help.ends_with('\n'));
 }
 
-TEST(Knobs, DefaultsAreThoseOfTheTable) {
-  const Knobs knobs = read_knobs({{"SM_LAUNCH_EFA", ""}});
+TEST(LaunchOptions, DefaultsAreThoseOfTheTable) {
+  const LaunchOptions options = read_options({{"SM_LAUNCH_EFA", ""}});
 
-  EXPECT_EQ(knobs.worker_timeout, std::chrono::seconds(900));
-  EXPECT_EQ(knobs.stop_after, std::chrono::seconds(110));
-  EXPECT_EQ(knobs.arguments, ArgumentStyle::kPython);
-  EXPECT_EQ(knobs.efa, EfaPolicy::kAuto);
-  EXPECT_FALSE(knobs.dry_run);
+  EXPECT_EQ(options.worker_timeout, std::chrono::seconds(900));
+  EXPECT_EQ(options.stop_after, std::chrono::seconds(110));
+  EXPECT_EQ(options.arguments, ArgumentStyle::kPython);
+  EXPECT_EQ(options.efa, EfaPolicy::kAuto);
+  EXPECT_FALSE(options.dry_run);
 }
 
-TEST(Knobs, ValuesAreChecked) {
-  EXPECT_TRUE(read_knobs({{"SM_LAUNCH_DRY_RUN", "yes"}}).dry_run);
-  EXPECT_EQ(read_knobs({{"SM_LAUNCH_ARGS", "json"}}).arguments, ArgumentStyle::kJson);
+TEST(LaunchOptions, ValuesAreChecked) {
+  EXPECT_TRUE(read_options({{"SM_LAUNCH_DRY_RUN", "yes"}}).dry_run);
+  EXPECT_EQ(read_options({{"SM_LAUNCH_ARGS", "json"}}).arguments, ArgumentStyle::kJson);
   EXPECT_THAT(message_of([] {
-                read_knobs({{"SM_LAUNCH_EFA", "maybe"}});
+                read_options({{"SM_LAUNCH_EFA", "maybe"}});
               }),
               HasSubstr("SM_LAUNCH_EFA=\"maybe\": expected auto or on or off"));
   EXPECT_THAT(message_of([] {
-                read_knobs({{"SM_LAUNCH_MERGE", "of"}});
+                read_options({{"SM_LAUNCH_MERGE", "of"}});
               }),
               HasSubstr("SM_LAUNCH_MERGE=\"of\": expected 1, on, true or yes, or 0, off"));
-  EXPECT_THROW(read_knobs({{"SM_LAUNCH_STOP_SECONDS", "-1"}}), smp::ConfigError);
-  EXPECT_THROW(read_knobs({{"SM_LAUNCH_STOP_SECONDS", "1.5"}}), smp::ConfigError);
-  EXPECT_THROW(read_knobs({{"SM_LAUNCH_MERGE", "2"}}), smp::ConfigError);
+  EXPECT_THROW(read_options({{"SM_LAUNCH_STOP_SECONDS", "-1"}}), smp::ConfigError);
+  EXPECT_THROW(read_options({{"SM_LAUNCH_STOP_SECONDS", "1.5"}}), smp::ConfigError);
+  EXPECT_THROW(read_options({{"SM_LAUNCH_MERGE", "2"}}), smp::ConfigError);
 }
 
-TEST(Knobs, ThatAreNotKnownNameTheNearest) {
-  EXPECT_THAT(
-      describe_unknown_knobs({{"SM_LAUNCH_EFAA", "on"}, {"SM_LAUNCH_MERGE", "1"}, {"SMP_X", "1"}}),
-      testing::ElementsAre("SM_LAUNCH_EFAA is not known; did you mean SM_LAUNCH_EFA?"));
+TEST(LaunchOptions, ThatAreNotKnownNameTheNearest) {
+  EXPECT_THAT(describe_unknown_options(
+                  {{"SM_LAUNCH_EFAA", "on"}, {"SM_LAUNCH_MERGE", "1"}, {"SMP_X", "1"}}),
+              testing::ElementsAre("SM_LAUNCH_EFAA is not known; did you mean SM_LAUNCH_EFA?"));
 }
 
 }  // namespace

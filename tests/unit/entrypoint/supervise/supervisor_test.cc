@@ -204,7 +204,7 @@ TEST_F(SupervisorTest, DoesNotWaitForADaemonThatHoldsThePipes) {
   EXPECT_EQ(out_.text(), "done\n");
 }
 
-TEST_F(SupervisorTest, RunsAnErrandAndGivesItsAnswer) {
+TEST_F(SupervisorTest, RunsAHelperAndGivesItsAnswer) {
   const ChildId good = supervisor_.start({.name = "good", .work = [] { return "answer"; }});
   const ChildId bad = supervisor_.start(
       {.name = "bad", .work = []() -> std::string { throw smp::HostError("no route"); }});
@@ -215,15 +215,15 @@ TEST_F(SupervisorTest, RunsAnErrandAndGivesItsAnswer) {
   EXPECT_EQ(supervisor_.collected(bad), "no route");
 }
 
-TEST_F(SupervisorTest, EndsAnErrandThatHangs) {
-  const ChildId errand = supervisor_.start({.name = "hangs", .work = [] {
+TEST_F(SupervisorTest, EndsAHelperThatHangs) {
+  const ChildId helper = supervisor_.start({.name = "hangs", .work = [] {
                                               pause();
                                               return "";
                                             }});
 
-  supervisor_.send(errand, SIGKILL);
+  supervisor_.send(helper, SIGKILL);
 
-  EXPECT_EQ(wait_for(errand).signal, SIGKILL);
+  EXPECT_EQ(wait_for(helper).signal, SIGKILL);
 }
 
 TEST_F(SupervisorTest, RemembersTheTracebackOfWhatFailed) {

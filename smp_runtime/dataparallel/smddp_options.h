@@ -19,7 +19,7 @@
 namespace smp::dataparallel {
 
 /// A row of the table, for the reference.
-struct KnobRow {
+struct OptionRow {
   std::string_view variable;
   std::string_view standard;  ///< the default; empty: none
   std::string_view meaning;
@@ -27,25 +27,27 @@ struct KnobRow {
 
 /// Slots are as large as the group needs, if that is more: 64 bytes for each rank, 8192 over
 /// several hosts.
-inline constexpr std::array kKnobs = {
-    KnobRow{"SMDDP_SLOT_BYTES", "131072",
-            "of shared memory for data on its way, four for each rank"},
-    KnobRow{"SMDDP_WIRE_SLOT_BYTES", "262144",
-            "the same in groups over several hosts, twelve for each rank"},
-    KnobRow{"SMDDP_SMALL_BYTES", "32768", "up to here a collective is one step of all ranks"},
-    KnobRow{"SMDDP_FABRIC_PROVIDER", "",
-            "of libfabric between hosts, e.g. efa or tcp; else that of FI_PROVIDER, else efa where "
-            "a device is, else one over TCP"},
-    KnobRow{"SMDDP_INTERFACE", "", "to other hosts, e.g. eth0; else the one to MASTER_ADDR"},
-    KnobRow{"SMDDP_GPU_ROUTE", "auto",
-            "of tensors of GPUs: host, nccl-inside or nccl (gpu_route.h) for all sizes; auto takes "
-            "the cheapest for each"},
-    KnobRow{"SM_LOG_LEVEL", "20", "as Python's levels; 10 tells that choice"},
+inline constexpr std::array kOptions = {
+    OptionRow{"SMDDP_SLOT_BYTES", "131072",
+              "of shared memory for data on its way, four for each rank"},
+    OptionRow{"SMDDP_WIRE_SLOT_BYTES", "262144",
+              "the same in groups over several hosts, twelve for each rank"},
+    OptionRow{"SMDDP_SMALL_BYTES", "32768", "up to here a collective is one step of all ranks"},
+    OptionRow{
+        "SMDDP_FABRIC_PROVIDER", "",
+        "of libfabric between hosts, e.g. efa or tcp; else that of FI_PROVIDER, else efa where "
+        "a device is, else one over TCP"},
+    OptionRow{"SMDDP_INTERFACE", "", "to other hosts, e.g. eth0; else the one to MASTER_ADDR"},
+    OptionRow{
+        "SMDDP_GPU_ROUTE", "auto",
+        "of tensors of GPUs: host, nccl-inside or nccl (gpu_route.h) for all sizes; auto takes "
+        "the cheapest for each"},
+    OptionRow{"SM_LOG_LEVEL", "20", "as Python's levels; 10 tells that choice"},
 };
 
 using Variables = std::map<std::string, std::string, std::less<>>;
 
-struct Knobs {
+struct SmddpOptions {
   collectives::Tuning tuning;
   collectives::Network network;
   std::optional<collectives::GpuRoute> gpu_route;
@@ -58,9 +60,9 @@ Variables read_variables();
 
 /// An empty variable counts as unset. Throws ConfigError for a size that is no positive number of
 /// at most 1 GiB, for a route that is none, and for a level that is none.
-Knobs make_knobs(const Variables& variables);
+SmddpOptions make_options(const Variables& variables);
 
 /// One sentence for each SMDDP_ variable that is not in the table, with the nearest that is.
-std::vector<std::string> describe_unknown_knobs(const Variables& variables);
+std::vector<std::string> describe_unknown_options(const Variables& variables);
 
 }  // namespace smp::dataparallel

@@ -11,7 +11,7 @@
 
 namespace entrypoint::launch {
 
-/// What the errand's work reports: its result or its error, as one text.
+/// What the helper's work reports: its result or its error, as one text.
 std::function<std::string()> reporting(std::function<std::string()> work);
 
 /// The result out of such a text. Throws ConfigError and HostError as the work did, and HostError
@@ -21,7 +21,7 @@ std::string result_of(const std::string& name, const std::optional<ExitStatus>& 
 
 /// Starts the work and waits for its end: what it returned, or nothing when a stop came first.
 /// Blocks for at most `limit`, then the child is killed and HostError says so.
-std::optional<std::string> run_errand(ProcessRunner& runner, const std::string& name,
+std::optional<std::string> run_helper(ProcessRunner& runner, const std::string& name,
                                       std::function<std::string()> work,
                                       std::chrono::seconds limit);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/errand_result.h"
+#include "entrypoint/launch/helper_result.h"
 
 #include <csignal>
 #include <exception>
@@ -41,20 +41,21 @@ std::string result_of(const std::string& name, const std::optional<ExitStatus>& 
                        ended ? ended->failure_code() : 0);
 }
 
-std::optional<std::string> run_errand(ProcessRunner& runner, const std::string& name,
+std::optional<std::string> run_helper(ProcessRunner& runner, const std::string& name,
                                       std::function<std::string()> work,
                                       std::chrono::seconds limit) {
   const Deadline deadline = Clock::now() + limit;
-  const ChildId errand = runner.start(Errand{.name = name, .work = reporting(std::move(work))});
-  while (!runner.ended(errand) && runner.stop_signal() == 0) {
+  const ChildId helper =
+      runner.start(HelperProcess{.name = name, .work = reporting(std::move(work))});
+  while (!runner.ended(helper) && runner.stop_signal() == 0) {
     if (runner.wait(deadline) == Wake::kDeadline) break;
   }
-  if (!runner.ended(errand)) {
-    runner.send(errand, SIGKILL);
+  if (!runner.ended(helper)) {
+    runner.send(helper, SIGKILL);
     if (runner.stop_signal() != 0) return std::nullopt;
     throw smp::HostError("{}: not done after {} minutes", name, limit.count() / 60);
   }
-  return result_of(name, runner.ended(errand), runner.collected(errand));
+  return result_of(name, runner.ended(helper), runner.collected(helper));
 }
 
 }  // namespace entrypoint::launch

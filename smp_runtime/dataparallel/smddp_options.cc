@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/dataparallel/knobs.h"
+#include "smp_runtime/dataparallel/smddp_options.h"
 
 #include <algorithm>
 #include <charconv>
@@ -16,8 +16,8 @@ namespace {
 std::string text_of(const Variables& variables, std::string_view variable) {
   const auto entry = variables.find(variable);
   if (entry != variables.end() && !entry->second.empty()) return entry->second;
-  const auto row = std::ranges::find(kKnobs, variable, &KnobRow::variable);
-  return row == kKnobs.end() ? "" : std::string(row->standard);
+  const auto row = std::ranges::find(kOptions, variable, &OptionRow::variable);
+  return row == kOptions.end() ? "" : std::string(row->standard);
 }
 
 size_t bytes_of(const Variables& variables, std::string_view variable) {
@@ -73,7 +73,7 @@ Variables read_variables() {
   return variables;
 }
 
-Knobs make_knobs(const Variables& variables) {
+SmddpOptions make_options(const Variables& variables) {
   std::string provider = text_of(variables, "SMDDP_FABRIC_PROVIDER");
   if (provider.empty()) provider = provider_of(text_of(variables, "FI_PROVIDER"));
   const std::string plugin = text_of(variables, "NCCL_NET_PLUGIN");
@@ -88,12 +88,12 @@ Knobs make_knobs(const Variables& variables) {
           .log_level = level_of(variables, "SM_LOG_LEVEL")};
 }
 
-std::vector<std::string> describe_unknown_knobs(const Variables& variables) {
+std::vector<std::string> describe_unknown_options(const Variables& variables) {
   constexpr std::string_view kPrefix = "SMDDP_";
   std::vector<std::string_view> given;
   for (const auto& [name, value] : variables) given.push_back(name);
   std::vector<std::string_view> known;
-  for (const KnobRow& row : kKnobs) {
+  for (const OptionRow& row : kOptions) {
     if (row.variable.starts_with(kPrefix)) known.push_back(row.variable);
   }
   return describe_unknown_variables(given, kPrefix, known);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/config/knobs.h"
+#include "entrypoint/config/launch_options.h"
 
 #include <array>
 #include <charconv>
@@ -16,9 +16,9 @@ namespace entrypoint {
 namespace {
 
 constexpr std::array kRows = {
-#define KNOB_ROW(type, field, variable, standard, meaning) KnobRow{variable, standard, meaning},
-    ENTRYPOINT_KNOBS(KNOB_ROW)
-#undef KNOB_ROW
+#define OPTION_ROW(type, field, variable, standard, meaning) OptionRow{variable, standard, meaning},
+    ENTRYPOINT_OPTIONS(OPTION_ROW)
+#undef OPTION_ROW
 };
 
 struct Setting {
@@ -97,23 +97,23 @@ void parse(const Setting& setting, ExitPolicy& value) {
 
 }  // namespace
 
-std::span<const KnobRow> knob_table() { return kRows; }
+std::span<const OptionRow> option_table() { return kRows; }
 
-Knobs read_knobs(const EnvironmentMap& environment) {
-  Knobs knobs;
-#define KNOB_READ(type, field, variable, standard, meaning) \
-  parse({variable, value_or(environment, variable, standard)}, knobs.field);
-  ENTRYPOINT_KNOBS(KNOB_READ)
-#undef KNOB_READ
-  return knobs;
+LaunchOptions read_options(const EnvironmentMap& environment) {
+  LaunchOptions options;
+#define OPTION_READ(type, field, variable, standard, meaning) \
+  parse({variable, value_or(environment, variable, standard)}, options.field);
+  ENTRYPOINT_OPTIONS(OPTION_READ)
+#undef OPTION_READ
+  return options;
 }
 
-std::vector<std::string> describe_unknown_knobs(const EnvironmentMap& environment) {
+std::vector<std::string> describe_unknown_options(const EnvironmentMap& environment) {
   constexpr std::string_view kPrefix = "SM_LAUNCH_";
   std::vector<std::string_view> given;
   for (const auto& [name, value] : environment) given.push_back(name);
   std::vector<std::string_view> known;
-  for (const KnobRow& row : kRows) {
+  for (const OptionRow& row : kRows) {
     if (row.variable.starts_with(kPrefix)) known.push_back(row.variable);
   }
   return smp::describe_unknown_variables(given, kPrefix, known);
