@@ -23,9 +23,11 @@ os.environ.setdefault("OMPI_MCA_btl", "^openib,ofi")
 THOROUGH = {
     "test_assignments",
     "test_determinism",
+    "test_direct_exchange",
     "test_gpt2_tensor_parallel",
     "test_hugging_face",
     "test_kills",
+    "test_measuring",
     "test_published",
     "test_ranks_and_objects",
     "test_real_models",

@@ -19,7 +19,7 @@ LACKS = lacks()
     ("backend", "steps"),
     [
         ("auto", "steps"),
-        ("gloo", "steps"),
+        pytest.param("gloo", "steps", marks=pytest.mark.long),
         pytest.param("auto", "flat", marks=pytest.mark.long),
         pytest.param("gloo", "flat", marks=pytest.mark.long),
     ],

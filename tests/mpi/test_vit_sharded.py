@@ -25,6 +25,7 @@ def losses_in(output: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"step time is \S+ loss (\S+)", output)]
 
 
+@pytest.mark.long
 def test_vision_transformer_learns_digits_on_shards():
     output = train(30, SMP_DEEPSPEED_COMPAT="1")  # as in the image
 
