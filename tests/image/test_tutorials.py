@@ -27,6 +27,7 @@ def page_of(name: str) -> str:
     return (TUTORIALS / f"{name}.md").read_text()
 
 
+@pytest.mark.long
 def test_extend_image(docker: Docker, image: str, tmp_path: Path) -> None:
     tag = f"smp-test-tutorial:{uuid.uuid4().hex[:12]}"
     try:

@@ -13,6 +13,7 @@ LACKS = lacks()
 
 
 @pytest.mark.skipif(bool(LACKS), reason=LACKS)
+@pytest.mark.long
 def test_two_hosts_compute_and_train_as_one_does() -> None:
     with NetHosts(2) as hosts:
         outcomes = hosts.run([sys.executable, str(JOBS / "smddp_jobs.py"), "hosts"], ranks_each=2)
