@@ -37,6 +37,7 @@ class Meetings:
         self._rank = rank
         self.timeout = timeout
         self.watch = watch
+        self._mismatch = ""  # what was said of one; ranks are apart since
         self._calls: Counter[str] = Counter()
 
     def _next(self, label: str) -> str:
@@ -46,13 +47,19 @@ class Meetings:
     @contextmanager
     def waiting(self, what: str, label: str, needs: Iterable[int]) -> Iterator[None]:
         """Around a call that does not end before all ranks in ``needs`` make it, too, under the
-        same ``label`` and in the same order."""
+        same ``label`` and in the same order. Raises SMPMismatchError once ranks have been in calls
+        that wait for each other, also where a script has caught that error."""
         if self.watch is None:
             yield
             return
+        if self._mismatch:
+            raise SMPMismatchError(f"{what} after {self._mismatch}")
         self.watch.begin(what, label, list(needs))
         try:
             yield
+        except SMPMismatchError as error:
+            self._mismatch = str(error)
+            raise
         finally:
             self.watch.end()
 
