@@ -2,7 +2,6 @@
 // What people read about an assignment.
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
@@ -32,10 +31,10 @@ double percent(std::int64_t part, std::int64_t whole) {
 
 /// The largest over the mean; 1 where there is nothing.
 double imbalance(const std::vector<std::int64_t>& amounts) {
-  const auto sum = std::accumulate(amounts.begin(), amounts.end(), std::int64_t{0});
-  if (sum == 0) return 1;
+  const std::int64_t total = sum(amounts);
+  if (total == 0) return 1;
   return static_cast<double>(*std::max_element(amounts.begin(), amounts.end())) *
-         static_cast<double>(amounts.size()) / static_cast<double>(sum);
+         static_cast<double>(amounts.size()) / static_cast<double>(total);
 }
 
 /// Whether a module and all below it are on one partition, by node.
@@ -205,7 +204,7 @@ std::string balance_line(const Assignment& assignment, const ModuleTree& tree) {
     activations[partition] += tree.module(node).activation_bytes;
     times[partition] += own[node];
   }
-  const std::int64_t all = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+  const std::int64_t all = sum(own);
   std::string line = "Partition balance:";
   for (size_t partition = 0; partition < parameters.size(); ++partition) {
     line += fmt::format(" {}: {} parameters, {} activations, {:.1f} % of the time;", partition,

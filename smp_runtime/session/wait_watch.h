@@ -116,22 +116,20 @@ class WaitWatch {
   std::thread thread_;
 };
 
-/// Around a wait that `watch`, if there is one, is to see.
+/// Around a wait that `watch` is to see.
 class Waiting {
  public:
-  Waiting(WaitWatch* watch, std::string call, const std::string& label, std::vector<int> needs,
+  Waiting(WaitWatch& watch, std::string call, const std::string& label, std::vector<int> needs,
           std::int64_t turn)
       : watch_(watch) {
-    if (watch_) watch_->begin(std::move(call), label, std::move(needs), turn);
+    watch_.begin(std::move(call), label, std::move(needs), turn);
   }
-  ~Waiting() {
-    if (watch_) watch_->end();
-  }
+  ~Waiting() { watch_.end(); }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
  private:
-  WaitWatch* watch_;
+  WaitWatch& watch_;
 };
 
 }  // namespace smp::session

@@ -2,6 +2,7 @@
 #include "smp_runtime/sharding/shard_exchange.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,9 +100,13 @@ void ShardExchange::await(const Pending& pending, c10d::ProcessGroup& group, c10
 
 void ShardExchange::await_words(const Pending& pending) const {
   {
-    const session::Waiting waiting(options_.watch.get(),
-                                   describe(pending.kind_, pending.units_, pending.units_.size()),
-                                   label_, options_.ranks, pending.turn_);
+    std::optional<session::Waiting> waiting;
+    // What is there already needs no text that says what it is.
+    if (options_.watch && !pending.word_work_->isCompleted()) {
+      waiting.emplace(*options_.watch,
+                      describe(pending.kind_, pending.units_, pending.units_.size()), label_,
+                      options_.ranks, pending.turn_);
+    }
     await(pending, *words_, *pending.word_work_, at::kCPU);
   }
   check_words(pending);
