@@ -108,8 +108,9 @@ std::string job_digest(std::span<const std::string> hosts, std::string_view job_
   return fmt::format("{:016x}", digest);
 }
 
-std::string hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,
-                          std::string_view job, std::string_view job_key) {
+void hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,
+                   std::string_view job, std::string_view job_key,
+                   const std::function<void(const std::string& host_key)>& pin) {
   const Deadline deadline = Clock::now() + kConversation;
   SMP_CHECK(greeting.starts_with(kExchangeGreeting), "not a greeting: {}", greeting);
   connection.write(fmt::format("{}{} {} {}\n", kKeyLine, host, job, job_key), deadline);
@@ -121,8 +122,8 @@ std::string hand_over_key(Connection& connection, std::string_view greeting, std
                        ? parse_exchanged_key(std::string_view(answer).substr(kKeyLine.size()))
                        : std::nullopt;
   if (!key) throw smp::HostError("it sent no host key but \"{}\"", printable(answer));
+  pin(*key);
   connection.write(fmt::format("{}\n", kDoneLine), deadline);
-  return *key;
 }
 
 std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_view host,

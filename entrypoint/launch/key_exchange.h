@@ -52,10 +52,12 @@ inline constexpr std::string_view kExchangeGreeting = "SMP-KEYS/1 hello ";
 /// Equal on all hosts of a job, different for another list of hosts or another name.
 std::string job_digest(std::span<const std::string> hosts, std::string_view job_name);
 
-/// Master's side, after the greeting line was read from `connection`. Returns the worker's host
-/// key. Throws HostError with the reason.
-std::string hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,
-                          std::string_view job, std::string_view job_key);
+/// Master's side, after the greeting line was read from `connection`. `pin` keeps the worker's host
+/// key; the worker is told that the exchange is complete after that, for a master that is killed in
+/// between could never log in. Throws HostError with the reason.
+void hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,
+                   std::string_view job, std::string_view job_key,
+                   const std::function<void(const std::string& host_key)>& pin);
 
 /// What a line `failed` for `host` of `job` says; none: it is another line, or of another job.
 std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_view host,

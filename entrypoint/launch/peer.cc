@@ -66,7 +66,8 @@ std::string try_peer(const PeerRequest& request, bool& pinned, std::optional<Job
       if (request.job_key.empty()) {
         return "key exchange: a key pair is mounted here but not there; mount it on every host";
       }
-      pin(request, hand_over_key(connection, greeting, request.host, request.job, request.job_key));
+      hand_over_key(connection, greeting, request.host, request.job, request.job_key,
+                    [&](const std::string& host_key) { pin(request, host_key); });
       pinned = true;
       return "ssh: its sshd does not answer yet";
     }

@@ -64,15 +64,35 @@ std::string answer_to(const Worker& worker, const std::string& line) {
   return connection.read_line(kLongestExchangeLine, Clock::now() + 5s);
 }
 
+/// The master's side of an exchange. Returns the host key that it would pin.
+std::string hand_over(Connection& connection) {
+  std::string pinned;
+  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey,
+                [&](const std::string& host_key) { pinned = host_key; });
+  return pinned;
+}
+
 TEST(KeyExchange, GivesEachSideTheOthersKey) {
   Worker worker;
   Connection connection = worker.connect();
 
-  const std::string host_key =
-      hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
-
-  EXPECT_EQ(host_key, kHostKey);
+  EXPECT_EQ(hand_over(connection), kHostKey);
   EXPECT_EQ(worker.result(), kJobKey);
+}
+
+TEST(KeyExchange, AMasterThatIsKilledWhilePinningLeavesTheWorkerListening) {
+  Worker worker;
+  {
+    Connection connection = worker.connect();
+    EXPECT_THROW(hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey,
+                               [](const std::string&) { throw smp::HostError("killed"); }),
+                 smp::HostError);
+  }
+
+  Connection connection = worker.connect();
+  greeting_of(connection);
+  tell_worker_of_failure(connection, "algo-2", "job", {.exit_code = 3, .failure_text = "pip"});
+  EXPECT_EQ(worker.all().failure->exit_code, 3);
 }
 
 TEST(KeyExchange, GreetsSoThatTheMasterCanTellItFromSshd) {
@@ -107,7 +127,7 @@ TEST(KeyExchange, RefusesWhatIsNoKeyAndGoesOn) {
     EXPECT_THAT(answer_to(worker, attempt), StartsWith("SMP-KEYS/1 refused ")) << attempt;
   }
   Connection connection = worker.connect();
-  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+  hand_over(connection);
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
@@ -119,7 +139,7 @@ TEST(KeyExchange, EndsAtALineThatIsTooLong) {
   EXPECT_THROW(greeting_of(attacker), smp::HostError);
 
   Connection connection = worker.connect();
-  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+  hand_over(connection);
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
@@ -132,7 +152,7 @@ TEST(KeyExchange, TakesOneKeyForAJob) {
   EXPECT_THAT(answer_to(worker, "SMP-KEYS/1 key algo-2 job ssh-ed25519 AAAAAnotherKeyAltogether\n"),
               HasSubstr("another key was accepted before"));
   Connection connection = worker.connect();
-  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+  hand_over(connection);
 
   EXPECT_EQ(worker.result(), kJobKey);
 }
@@ -142,7 +162,8 @@ TEST(KeyExchange, TellsTheMasterWhyItWasRefused) {
   Connection connection = worker.connect();
 
   try {
-    hand_over_key(connection, greeting_of(connection), "algo-2", "another", kJobKey);
+    hand_over_key(connection, greeting_of(connection), "algo-2", "another", kJobKey,
+                  [](const std::string&) {});
     FAIL() << "it was accepted";
   } catch (const smp::HostError& error) {
     EXPECT_THAT(error.what(), HasSubstr("belongs to a job with another list of hosts"));
@@ -172,7 +193,7 @@ TEST(KeyExchange, TakesNoFailureOfAnotherJobOrHost) {
                 StartsWith("SMP-KEYS/1 refused "));
   }
   Connection connection = worker.connect();
-  hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey);
+  hand_over(connection);
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
