@@ -34,7 +34,7 @@ struct DirectOptions {
   int64_t min_bytes = 1024;    ///< less than this travels as quickly as its name
 };
 
-/// Belongs to the holder of the baton.
+/// Belongs to the holder of the run token.
 class DirectExchange {
  public:
   DirectExchange(Server& server, DirectOptions options);

@@ -124,7 +124,7 @@ class Engine : private Executor {
   std::unique_ptr<at::ThreadLocalState> step_modes_;  ///< of the thread that began the step
   std::unique_ptr<DirectExchange> direct_;
   std::map<CallId, std::vector<std::shared_ptr<DirectExchange::Remote>>> arguments_;
-  std::map<CallId, Record> records_;  // touched by the holder of the baton only
+  std::map<CallId, Record> records_;  // touched by the holder of the run token only
   int64_t backwards_ = 0;
   std::optional<int64_t> bytes_before_;  ///< in use when the step began, until they are compared
   int64_t activation_bytes_ = 0;

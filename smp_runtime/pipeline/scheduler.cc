@@ -12,7 +12,7 @@
 
 namespace smp::pipeline {
 
-/// One thread, reused from task to task. Its members belong to the holder of the baton.
+/// One thread, reused from task to task. Its members belong to the holder of the run token.
 class Scheduler::Worker {
  public:
   explicit Worker(Scheduler& owner) : owner_(owner), thread_([this] { serve(); }) {
@@ -172,7 +172,7 @@ void Scheduler::end_microbatch(int64_t microbatch) {
   open_.close(microbatch);
 }
 
-// --- The baton ---
+// --- The run token ---
 
 bool Scheduler::run_tasks(const Between& between) {
   Task* task = take();
@@ -242,8 +242,8 @@ Scheduler::Task* Scheduler::next_task() {
   }
 }
 
-/// Passes the baton on in the middle of a task: to a thread whose stack is empty, for what comes
-/// between runs is not to run among the task's thread-local modes.
+/// Passes the run token on in the middle of a task: to a thread whose stack is empty, for what
+/// comes between runs is not to run among the task's thread-local modes.
 void Scheduler::pause(Worker& worker, Worker& stand_in) {
   stand_in.turn.release();
   worker.turn.acquire();  // no deadline: the loop has them and cancels

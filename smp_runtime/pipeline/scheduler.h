@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a rank's tasks one at a time, on threads of its own so that they can pause in the middle.
 //
-// Exactly one thread holds the baton: the loop's (whoever calls run_tasks) or one of the
-// scheduler's. Only the holder touches the scheduler, so there is no lock: passing the baton orders
-// all accesses. A thread whose task has ended keeps the baton and begins the next task itself: a
-// change of threads costs two system calls and the contents of a processor's caches.
+// Exactly one thread holds the run token: the loop's (whoever calls run_tasks) or one of the
+// scheduler's. Only the holder touches the scheduler, so there is no lock: passing the run token
+// orders all accesses. A thread whose task has ended keeps the run token and begins the next task
+// itself: a change of threads costs two system calls and the contents of a processor's caches.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // --- Called outside tasks, with the baton ---
+  // --- Called outside tasks, with the run token ---
 
   /// Forgets the runs of an earlier step.
   void begin_step();
@@ -60,7 +60,7 @@ class Scheduler {
   /// Makes the task that waits for `id` runnable. False if none waits for it.
   bool complete(WaitId id, Progress progress);
 
-  /// Called after each run, on the thread that holds the baton.
+  /// Called after each run, on the thread that holds the run token.
   using Between = std::function<void()>;
   /// By the loop: lets the next runnable task run until it pauses or ends, and then the next one,
   /// for as long as there is one. False if there was none to run. Rethrows what a task, which is
@@ -98,7 +98,7 @@ class Scheduler {
 
   // --- Called by the running task ---
 
-  /// Gives the baton back until complete(id). Throws TaskCancelled if the step has failed.
+  /// Gives the run token back until complete(id). Throws TaskCancelled if the step has failed.
   void wait(WaitId id);
 
   /// Becomes one runnable task among the others again, in another phase; its next run is a new
@@ -135,12 +135,13 @@ class Scheduler {
   [[nodiscard]] std::vector<Task*>::iterator pick();
   /// The next task to run, if there is one; counts its run.
   [[nodiscard]] Task* take();
-  /// By the loop: runs `task` and what follows; returns with the baton.
+  /// By the loop: runs `task` and what follows; returns with the run token.
   void resume(Task& task);
-  /// By a worker's thread, with the baton: runs its task and what follows, then passes the baton.
+  /// By a worker's thread, with the run token: runs its task and what follows, then passes the run
+  /// token.
   void lead(Worker& worker);
   void run(Worker& worker);
-  /// After a run: the next task, or null if the baton goes back to the loop.
+  /// After a run: the next task, or null if the run token goes back to the loop.
   [[nodiscard]] Task* next_task();
   void pause(Worker& worker, Worker& stand_in);
   void drop(Task& task);
@@ -150,7 +151,7 @@ class Scheduler {
   const Schedule schedule_;
   const std::function<void()> thread_setup_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<Worker*> idle_;  ///< without a task, and without the baton
+  std::vector<Worker*> idle_;  ///< without a task, and without the run token
   std::list<Task> tasks_;
   std::vector<Task*> runnable_;
   std::map<WaitId, Task*> waiting_;

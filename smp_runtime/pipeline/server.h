@@ -128,8 +128,8 @@ class Server {
   [[nodiscard]] ValueId new_value() { return new_id(); }
   /// From a task: has `holder` send a value to `destination`, which a call of this rank will need.
   void send_value(int holder, ValueId id, int destination);
-  /// From a task: waits until the value is here. Keeps the baton, so that the order of runs does
-  /// not depend on which values are fetched; messages are handled meanwhile.
+  /// From a task: waits until the value is here. Keeps the run token, so that the order of runs
+  /// does not depend on which values are fetched; messages are handled meanwhile.
   std::shared_ptr<transport::Payload> fetch(int holder, ValueId id);
   /// Nobody will ask `holder` for the value again. It learns of it with the next message.
   void drop(int holder, ValueId id) { values_.drop(holder, id); }

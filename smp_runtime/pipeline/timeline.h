@@ -38,7 +38,7 @@ struct TimelineOptions {
   int group = 0;     ///< tells the pipeline groups that share the file apart
 };
 
-/// Belongs to the holder of the baton, as the scheduler does.
+/// Belongs to the holder of the run token, as the scheduler does.
 class Timeline {
  public:
   /// Clocks of several hosts are compared, so it is the system's.

@@ -17,7 +17,7 @@
 namespace smp::pipeline {
 
 /// Requests wait here for the values that they take; results leave parts of theirs here, or send
-/// them on. Belongs to the holder of the baton.
+/// them on. Belongs to the holder of the run token.
 class ValueExchange {
  public:
   using Payload = std::shared_ptr<transport::Payload>;

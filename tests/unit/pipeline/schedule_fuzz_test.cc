@@ -126,7 +126,8 @@ bool leaves_its_plan(uint32_t seed) {
   std::vector<Result> results(2 + random() % 4);
   transport::LoopbackNetwork network(ranks);
   Members members = make_members(program, ranks, network, options, direct, random);
-  std::vector<int64_t> runs;  // of the driver's modules, by microbatch; the holder of the baton's
+  std::vector<int64_t>
+      runs;  // of the driver's modules, by microbatch; the holder of the run token's
   members[0]->executor.before_run = [&runs](int64_t microbatch, size_t, Phase) {
     runs.push_back(microbatch);
   };

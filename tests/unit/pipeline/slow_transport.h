@@ -34,7 +34,7 @@ class SlowTransport : public transport::Transport {
   }
 
  private:
-  // By the holder of the baton only, so the generator needs no lock.
+  // By the holder of the run token only, so the generator needs no lock.
   void pause() {
     if (random_() % (late_ ? 4 : 16) != 0) return;
     const uint32_t longest_micros = late_ ? 5000 : 200;
