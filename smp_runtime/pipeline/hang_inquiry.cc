@@ -19,7 +19,7 @@ void tell(transport::Transport& transport, int rank, Envelope envelope) {
 
 }  // namespace
 
-Inquiry ask_group(transport::Transport& transport, BodyTable& bodies, int64_t step,
+Inquiry ask_group(transport::Transport& transport, PayloadDictionary& bodies, int64_t step,
                   const std::string& own, std::chrono::milliseconds limit) {
   Inquiry inquiry{.waits = GroupWaits(static_cast<size_t>(transport.size())), .aborted = {}};
   const int rank = transport.rank();

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "smp_runtime/pipeline/body_table.h"
 #include "smp_runtime/pipeline/hang_report.h"
+#include "smp_runtime/pipeline/payload_dictionary.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::pipeline {
@@ -21,7 +21,7 @@ struct Inquiry {
 /// Blocks until all have answered, at most `limit`. A rank answers while it waits for messages, not
 /// while it runs a module. `own` is this rank's answer, to others that ask at the same time, too.
 /// Other messages of the step are dropped, for it has failed; `bodies` sees them.
-Inquiry ask_group(transport::Transport& transport, BodyTable& bodies, int64_t step,
+Inquiry ask_group(transport::Transport& transport, PayloadDictionary& bodies, int64_t step,
                   const std::string& own, std::chrono::milliseconds limit);
 
 /// Tells rank `asker`; a lost one needs no answer.

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/pipeline/body_table.h"
+#include "smp_runtime/pipeline/payload_dictionary.h"
 #include "smp_runtime/pipeline/scheduler.h"
 #include "smp_runtime/pipeline/step_order.h"
 #include "smp_runtime/pipeline/timeline.h"
@@ -208,7 +208,7 @@ class Server {
   const ServerOptions options_;
   Scheduler scheduler_;
   StepOrder step_order_;  ///< the driver's
-  BodyTable bodies_;
+  PayloadDictionary bodies_;
   Timeline timeline_;
   StepUse last_step_;
   std::map<int, double> peers_use_;  ///< the driver's: by rank

@@ -70,7 +70,8 @@ struct Envelope {
   std::vector<Export> exports;  ///< of calls
   std::vector<ValueId> drops;   ///< values that the receiver holds and nobody will ask for again
   std::string body;
-  int32_t number = -1;  ///< of the body, for BodyTable; without a body, one that was sent before
+  int32_t number =
+      -1;  ///< of the body, for PayloadDictionary; without a body, one that was sent before
   std::shared_ptr<transport::Payload> payload;
   int source = -1;  ///< not sent: the transport knows it
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/pipeline/body_table.h"
+#include "smp_runtime/pipeline/payload_dictionary.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 namespace smp::pipeline {
 
-void BodyTable::shorten(int destination, Envelope& envelope) {
+void PayloadDictionary::shorten(int destination, Envelope& envelope) {
   const bool is_call = envelope.kind == Kind::kForward || envelope.kind == Kind::kForwardReply ||
                        envelope.kind == Kind::kBackward || envelope.kind == Kind::kBackwardReply;
   const size_t size = envelope.body.size();
@@ -24,7 +24,7 @@ void BodyTable::shorten(int destination, Envelope& envelope) {
   sent.numbers.emplace(envelope.body, envelope.number);
 }
 
-void BodyTable::restore(Envelope& envelope) {
+void PayloadDictionary::restore(Envelope& envelope) {
   if (envelope.number < 0) return;
   std::vector<std::string>& bodies = received_.at(static_cast<size_t>(envelope.source));
   const auto number = static_cast<size_t>(std::exchange(envelope.number, -1));

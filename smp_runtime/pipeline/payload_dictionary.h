@@ -16,9 +16,9 @@ namespace smp::pipeline {
 /// One rank's side of all tables. Both ends of a pair keep the same table without a word, because
 /// messages arrive in the order in which they were sent: so every message must pass, also those
 /// that nobody reads. Not thread-safe.
-class BodyTable {
+class PayloadDictionary {
  public:
-  explicit BodyTable(int ranks) : sent_(ranks), received_(ranks) {}
+  explicit PayloadDictionary(int ranks) : sent_(ranks), received_(ranks) {}
 
   /// In front of encode(): replaces a body that `destination` has by its number, and numbers one
   /// that it shall keep. A full table starts anew.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/pipeline/body_table.h"
+#include "smp_runtime/pipeline/payload_dictionary.h"
 
 #include <random>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 constexpr int kSender = 0;
 constexpr int kReceiver = 1;
 
-class BodyTableTest : public ::testing::Test {
+class PayloadDictionaryTest : public ::testing::Test {
  protected:
   /// What lies on the wire of a message with this body.
   transport::Message sent(std::string body, Kind kind = Kind::kForward) {
@@ -34,11 +34,11 @@ class BodyTableTest : public ::testing::Test {
     return received(sent(std::move(body), kind));
   }
 
-  BodyTable ours_{2};
-  BodyTable theirs_{2};
+  PayloadDictionary ours_{2};
+  PayloadDictionary theirs_{2};
 };
 
-TEST_F(BodyTableTest, ABodyTravelsOnce) {
+TEST_F(PayloadDictionaryTest, ABodyTravelsOnce) {
   const std::string body(500, 'b');
   transport::Message first = sent(body);
   transport::Message second = sent(body);
@@ -48,9 +48,9 @@ TEST_F(BodyTableTest, ABodyTravelsOnce) {
   EXPECT_EQ(received(std::move(second)), body);
 }
 
-TEST_F(BodyTableTest, EachDestinationHasATableOfItsOwn) {
+TEST_F(PayloadDictionaryTest, EachDestinationHasATableOfItsOwn) {
   Envelope envelope{.kind = Kind::kForward, .body = std::string(100, 'b')};
-  BodyTable table(3);
+  PayloadDictionary table(3);
   Envelope to_first = envelope;
   Envelope to_second = envelope;
   table.shorten(1, to_first);
@@ -60,7 +60,7 @@ TEST_F(BodyTableTest, EachDestinationHasATableOfItsOwn) {
   EXPECT_EQ(to_second.body, envelope.body);
 }
 
-TEST_F(BodyTableTest, ShortBodiesAndThoseOfOtherMessagesTravelAsTheyAre) {
+TEST_F(PayloadDictionaryTest, ShortBodiesAndThoseOfOtherMessagesTravelAsTheyAre) {
   const std::string body(100, 'b');
   for (int repeat = 0; repeat < 2; ++repeat) {
     EXPECT_THAT(sent(body, Kind::kAbort).bytes, ::testing::HasSubstr(body));
@@ -69,25 +69,27 @@ TEST_F(BodyTableTest, ShortBodiesAndThoseOfOtherMessagesTravelAsTheyAre) {
   EXPECT_EQ(carried(""), "");
 }
 
-TEST_F(BodyTableTest, AMessageThatNobodyHandlesIsSeen) {
+TEST_F(PayloadDictionaryTest, AMessageThatNobodyHandlesIsSeen) {
   const std::string body(100, 'b');
   (void)carried(body);  // of a step that fails
 
   EXPECT_EQ(carried(body, Kind::kForwardReply), body);
 }
 
-TEST_F(BodyTableTest, BothEndsStartAnewWhenTheTableIsFull) {
+TEST_F(PayloadDictionaryTest, BothEndsStartAnewWhenTheTableIsFull) {
   std::mt19937 random(7);
   // 40 bodies of 40 sizes, of which about half fit at a time, over and over.
   for (int round = 0; round < 400; ++round) {
     const auto index = random() % 40;
-    const std::string body(BodyTable::kMostBytes / 20 + index, static_cast<char>('A' + index));
+    const std::string body(PayloadDictionary::kMostBytes / 20 + index,
+                           static_cast<char>('A' + index));
     ASSERT_EQ(carried(body), body) << "round " << round;
   }
-  EXPECT_EQ(carried(std::string(BodyTable::kMostBytes + 1, 'x')).size(), BodyTable::kMostBytes + 1);
+  EXPECT_EQ(carried(std::string(PayloadDictionary::kMostBytes + 1, 'x')).size(),
+            PayloadDictionary::kMostBytes + 1);
 }
 
-TEST_F(BodyTableTest, AnewIsRightWhetherTheLastMessageLeftOrNot) {
+TEST_F(PayloadDictionaryTest, AnewIsRightWhetherTheLastMessageLeftOrNot) {
   const std::string first(100, 'a');
   const std::string second(100, 'b');
   for (const bool left : {false, true}) {
@@ -102,7 +104,7 @@ TEST_F(BodyTableTest, AnewIsRightWhetherTheLastMessageLeftOrNot) {
   }
 }
 
-TEST_F(BodyTableTest, ALostMessageIsFoundOut) {
+TEST_F(PayloadDictionaryTest, ALostMessageIsFoundOut) {
   (void)sent(std::string(100, 'a'));
 
   EXPECT_THROW((void)carried(std::string(100, 'b')), InternalError);
