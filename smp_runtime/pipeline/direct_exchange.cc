@@ -25,7 +25,7 @@ struct DirectExchange::Site {
   std::vector<Output> outputs;
 };
 
-/// What a stand-in stands for.
+/// What a remote tensor stands for.
 struct DirectExchange::Remote {
   int holder = -1;
   ValueId id = 0;
@@ -34,7 +34,7 @@ struct DirectExchange::Remote {
   Site* site = nullptr;
   size_t output = 0;
   int64_t microbatch = 0;
-  int depth = 0;  ///< of the task that holds the stand-in
+  int depth = 0;  ///< of the task that holds the remote tensor
   Weak tensor = Weak(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>());
   int uses = 0;  ///< as an argument
   bool gone = false;
@@ -51,7 +51,7 @@ DirectExchange::~DirectExchange() = default;
 DirectExchange::Plan DirectExchange::plan(const Route& route, std::vector<at::Tensor>& arguments) {
   Plan plan;
   const TaskKey* task = server_.task();
-  if (!options_.make_stand_in || task == nullptr) return plan;
+  if (!options_.make_remote_tensor || task == nullptr) return plan;
   forget_unused();
   const int64_t target = route.back().target;
   const int64_t before = calls_[{task->microbatch, task->target, target}]++;
@@ -101,14 +101,14 @@ void DirectExchange::fill(const Plan& plan, const Route& route, CallBody& reply)
     if (index >= reply.absent.size() || !reply.absent[index]) continue;
     const int holder = route.back().owner;
     reply.tree.tensors[index] =
-        stand_in({.holder = holder,
-                  .id = wish.id,
-                  .meta = *reply.absent[index],
-                  .sent_to = wish.destination == holder ? -1 : wish.destination,
-                  .site = plan.site,
-                  .output = index,
-                  .microbatch = task->microbatch,
-                  .depth = task->depth});
+        remote_tensor({.holder = holder,
+                       .id = wish.id,
+                       .meta = *reply.absent[index],
+                       .sent_to = wish.destination == holder ? -1 : wish.destination,
+                       .site = plan.site,
+                       .output = index,
+                       .microbatch = task->microbatch,
+                       .depth = task->depth});
   }
 }
 
@@ -162,23 +162,23 @@ void DirectExchange::fill_backward(GradientBody& reply, const DirectValues& dire
   for (const Export& wish : direct.exports) {
     const auto index = static_cast<size_t>(wish.output);
     if (!reply.absent.at(index)) continue;
-    reply.tensors[index] = stand_in({.holder = wish.destination,
-                                     .id = wish.id,
-                                     .meta = arguments[index]->meta,
-                                     .microbatch = task->microbatch,
-                                     .depth = task->depth});
+    reply.tensors[index] = remote_tensor({.holder = wish.destination,
+                                          .id = wish.id,
+                                          .meta = arguments[index]->meta,
+                                          .microbatch = task->microbatch,
+                                          .depth = task->depth});
   }
 }
 
-// --- Stand-ins ---
+// --- Remote tensors ---
 
 std::shared_ptr<DirectExchange::Remote> DirectExchange::find(const at::Tensor& tensor) {
   const auto found = remotes_.find(tensor.unsafeGetTensorImpl());
   return found == remotes_.end() ? nullptr : found->second;
 }
 
-at::Tensor DirectExchange::stand_in(Remote remote) {
-  at::Tensor tensor = options_.make_stand_in(remote.meta);
+at::Tensor DirectExchange::remote_tensor(Remote remote) {
+  at::Tensor tensor = options_.make_remote_tensor(remote.meta);
   // As long as this is kept, no other tensor gets the address.
   remote.tensor = Weak(tensor.getIntrusivePtr());
   remotes_[tensor.unsafeGetTensorImpl()] = std::make_shared<Remote>(std::move(remote));
@@ -274,14 +274,14 @@ void DirectExchange::clear() {
   std::erase_if(remotes_, [](const auto& entry) { return entry.second->tensor.expired(); });
 }
 
-// --- Looking at a stand-in ---
+// --- Looking at a remote tensor ---
 
 namespace {
 
 class FetchedData : public torch::autograd::Function<FetchedData> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
-                            const at::Tensor& /*stand_in*/, const at::Tensor& data) {
+                            const at::Tensor& /*remote_tensor*/, const at::Tensor& data) {
     return data.variable_data();
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
@@ -292,8 +292,8 @@ class FetchedData : public torch::autograd::Function<FetchedData> {
 
 }  // namespace
 
-at::Tensor with_gradient_of(const at::Tensor& stand_in, const at::Tensor& data) {
-  return FetchedData::apply(stand_in, data);
+at::Tensor with_gradient_of(const at::Tensor& remote_tensor, const at::Tensor& data) {
+  return FetchedData::apply(remote_tensor, data);
 }
 
 }  // namespace smp::pipeline

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Results of remote calls that go from one remote module straight to the next, at the caller.
 //
-// The caller gets a stand-in: a tensor with the result's type and shape, and without its data. As
-// an argument of another remote call it travels as a name, and its gradient goes straight back;
+// The caller gets a remote tensor: a tensor with the result's type and shape, and without its data.
+// As an argument of another remote call it travels as a name, and its gradient goes straight back;
 // when somebody looks at its data they are fetched. Which results are worth one is learnt: a result
 // that was an argument of exactly one remote call, and nothing else as far as can be seen, gets one
 // from the next microbatch on, and is sent to that call's rank as soon as it is made. A result that
@@ -26,12 +26,12 @@
 
 namespace smp::pipeline {
 
-/// Makes a stand-in. Runs on task threads.
-using StandInMaker = std::function<at::Tensor(const transport::TensorMeta&)>;
+/// Makes a remote tensor. Runs on task threads.
+using RemoteTensorMaker = std::function<at::Tensor(const transport::TensorMeta&)>;
 
 struct DirectOptions {
-  StandInMaker make_stand_in;  ///< empty: all results come back to the caller
-  int64_t min_bytes = 1024;    ///< less than this travels as quickly as its name
+  RemoteTensorMaker make_remote_tensor;  ///< empty: all results come back to the caller
+  int64_t min_bytes = 1024;              ///< less than this travels as quickly as its name
 };
 
 /// Belongs to the holder of the run token.
@@ -48,14 +48,14 @@ class DirectExchange {
   struct Plan {
     Site* site = nullptr;  ///< null: direct exchange is off
     DirectValues direct;
-    Absent absent;                                ///< arguments that are stand-ins
+    Absent absent;                                ///< arguments that are remote tensors
     std::vector<std::shared_ptr<Remote>> remote;  ///< by argument; null where it is data
   };
 
-  /// From a task, in front of a call with `arguments`: replaces stand-ins by their data where these
-  /// are here, and has the others sent to where they are needed.
+  /// From a task, in front of a call with `arguments`: replaces remote tensors by their data where
+  /// these are here, and has the others sent to where they are needed.
   [[nodiscard]] Plan plan(const Route& route, std::vector<at::Tensor>& arguments);
-  /// Makes stand-ins of the results that stayed away.
+  /// Makes remote tensors of the results that stayed away.
   void fill(const Plan& plan, const Route& route, CallBody& reply);
   /// Behind the call: watches what becomes of its results.
   void watch(const Plan& plan, const std::vector<at::Tensor>& results);
@@ -66,19 +66,19 @@ class DirectExchange {
   void fill_backward(GradientBody& reply, const DirectValues& direct,
                      const std::vector<std::shared_ptr<Remote>>& arguments);
 
-  /// The data of a stand-in, without gradient; any other tensor as it is. From a task it may wait.
-  /// Throws UserCodeError where the data cannot be had any more.
+  /// The data of a remote tensor, without gradient; any other tensor as it is. From a task it may
+  /// wait. Throws UserCodeError where the data cannot be had any more.
   [[nodiscard]] at::Tensor data_of(const at::Tensor& tensor);
   [[nodiscard]] bool stands_in(const at::Tensor& tensor);
 
   /// At the rank that serves a call: the values of `tensors` that it is to export, and in `absent`
-  /// which those are. A stand-in stays: another rank holds it.
+  /// which those are. A remote tensor stays: another rank holds it.
   [[nodiscard]] decltype(Work::values) exported(std::span<const Export> wishes,
                                                 const std::vector<at::Tensor>& tensors,
                                                 Absent& absent);
 
-  /// At the end of a task: fetches what stand-ins of it are still in use, which may outlive their
-  /// microbatch.
+  /// At the end of a task: fetches what remote tensors of it are still in use, which may outlive
+  /// their microbatch.
   void settle();
   /// The microbatch has ended: draws the conclusions.
   void release(int64_t microbatch);
@@ -98,7 +98,7 @@ class DirectExchange {
   using SiteKey = std::tuple<int64_t, int64_t, int64_t, bool>;
 
   [[nodiscard]] std::shared_ptr<Remote> find(const at::Tensor& tensor);
-  at::Tensor stand_in(Remote remote);
+  at::Tensor remote_tensor(Remote remote);
   void fetch(const std::shared_ptr<Remote>& remote);
   void forget_unused();
 
@@ -110,7 +110,7 @@ class DirectExchange {
   std::map<const at::TensorImpl*, Watched> watched_;
 };
 
-/// From a stand-in, its gradient's way; from `data`, the values.
-[[nodiscard]] at::Tensor with_gradient_of(const at::Tensor& stand_in, const at::Tensor& data);
+/// From a remote tensor, its gradient's way; from `data`, the values.
+[[nodiscard]] at::Tensor with_gradient_of(const at::Tensor& remote_tensor, const at::Tensor& data);
 
 }  // namespace smp::pipeline

@@ -108,7 +108,7 @@ class Engine : private Executor {
                     uint64_t& call);
   std::vector<at::Tensor> exchange_backward(const Route& route, uint64_t call,
                                             std::vector<at::Tensor> gradients);
-  /// Until the backward of a call needs to know which of its arguments were stand-ins.
+  /// Until the backward of a call needs to know which of its arguments were remote tensors.
   void keep_arguments(uint64_t call, const DirectExchange::Plan& plan);
   void begin_step();
   void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients);

@@ -244,8 +244,8 @@ Scheduler::Task* Scheduler::next_task() {
 
 /// Passes the run token on in the middle of a task: to a thread whose stack is empty, for what
 /// comes between runs is not to run among the task's thread-local modes.
-void Scheduler::pause(Worker& worker, Worker& stand_in) {
-  stand_in.turn.release();
+void Scheduler::pause(Worker& worker, Worker& substitute) {
+  substitute.turn.release();
   worker.turn.acquire();  // no deadline: the loop has them and cancels
   if (cancelling_) throw TaskCancelled{};
 }
@@ -318,9 +318,9 @@ const TaskKey& Scheduler::current() const { return running().task->key; }
 void Scheduler::wait(WaitId id) {
   Worker& worker = running();
   if (cancelling_) throw TaskCancelled{};
-  Worker& stand_in = idle_worker();  // there may be no memory for one: before anything changes
+  Worker& substitute = idle_worker();  // there may be no memory for one: before anything changes
   waiting_.emplace(id, worker.task);
-  pause(worker, stand_in);
+  pause(worker, substitute);
 }
 
 void Scheduler::enter(Phase phase) { running().task->key.phase = phase; }
@@ -328,13 +328,13 @@ void Scheduler::enter(Phase phase) { running().task->key.phase = phase; }
 void Scheduler::yield(Phase phase) {
   Worker& worker = running();
   if (cancelling_) throw TaskCancelled{};
-  Worker& stand_in = idle_worker();
+  Worker& substitute = idle_worker();
   TaskKey& key = worker.task->key;
   key.phase = phase;
   key.arrival = arrivals_++;
   ++key.visit;
   runnable_.push_back(worker.task);
-  pause(worker, stand_in);
+  pause(worker, substitute);
 }
 
 }  // namespace smp::pipeline

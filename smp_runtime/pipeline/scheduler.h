@@ -143,7 +143,7 @@ class Scheduler {
   void run(Worker& worker);
   /// After a run: the next task, or null if the run token goes back to the loop.
   [[nodiscard]] Task* next_task();
-  void pause(Worker& worker, Worker& stand_in);
+  void pause(Worker& worker, Worker& substitute);
   void drop(Task& task);
   [[nodiscard]] Worker& idle_worker();
   [[nodiscard]] Worker& running() const;

@@ -77,8 +77,8 @@ void use_cuda_device(int device) {
       .setDevice(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
 }
 
-/// `make` gets shape, type and device; None for no stand-ins.
-pipeline::StandInMaker stand_in_maker(py::object make) {
+/// `make` gets shape, type and device; None for no remote tensors.
+pipeline::RemoteTensorMaker remote_tensor_maker(py::object make) {
   if (make.is_none()) return {};
   return [maker = shared_object(std::move(make))](const transport::TensorMeta& meta) -> at::Tensor {
     at::Device device(meta.device);
@@ -94,7 +94,7 @@ class PyEngine {
            int64_t active_microbatches, bool deterministic, bool shared_order,
            double timeout_seconds, std::string name, py::object run_module,
            std::vector<std::string> module_names, py::object after_backward_outside,
-           std::string timeline_file, int rank, int driver, py::object stand_in,
+           std::string timeline_file, int rank, int driver, py::object remote_tensor,
            py::object memory_in_use, std::shared_ptr<WaitWatchHandle> watch) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
@@ -141,7 +141,7 @@ class PyEngine {
               const py::gil_scoped_acquire gil;
               (*after_backward)();
             },
-        .direct = {.make_stand_in = stand_in_maker(std::move(stand_in))}};
+        .direct = {.make_remote_tensor = remote_tensor_maker(std::move(remote_tensor))}};
     const py::gil_scoped_release no_gil;
     std::unique_ptr<transport::Transport> transport;
     if (group_name.empty()) {
@@ -179,9 +179,9 @@ class PyEngine {
         });
   }
 
-  at::Tensor data_of(const at::Tensor& stand_in) {
+  at::Tensor data_of(const at::Tensor& remote_tensor) {
     const py::gil_scoped_release no_gil;
-    return engine().data_of(stand_in);
+    return engine().data_of(remote_tensor);
   }
 
   PyTree serve() {
@@ -263,13 +263,13 @@ void bind_pipeline(py::module_& module) {
            py::arg("active_microbatches"), py::arg("deterministic"), py::arg("shared_order"),
            py::arg("timeout_seconds"), py::arg("name"), py::arg("run_module"),
            py::arg("module_names"), py::arg("after_backward_outside"), py::arg("timeline_file"),
-           py::arg("rank"), py::arg("driver"), py::arg("stand_in"), py::arg("memory_in_use"),
+           py::arg("rank"), py::arg("driver"), py::arg("remote_tensor"), py::arg("memory_in_use"),
            py::arg("watch"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))
       .def("serve", &PyEngine::serve)
-      .def("data_of", &PyEngine::data_of, py::arg("stand_in"))
+      .def("data_of", &PyEngine::data_of, py::arg("remote_tensor"))
       .def("call", &PyEngine::call, py::arg("route"), py::arg("stub"), py::arg("tensors"))
       .def("backward", &PyEngine::backward, py::arg("tensors"), py::arg("gradients"),
            py::arg("scale"))

@@ -66,8 +66,8 @@ def test_results_without_gradients_go_straight_too(pool):
             assert torch.equal(ours, theirs)
 
 
-def test_a_failure_behind_a_stand_in_reaches_all_ranks_and_the_next_step_works(pool):
-    results = pool(4).run("direct_jobs:fail_behind_a_stand_in", CONFIG)
+def test_a_failure_behind_a_remote_tensor_reaches_all_ranks_and_the_next_step_works(pool):
+    results = pool(4).run("direct_jobs:fail_behind_a_remote_tensor", CONFIG)
 
     assert len({mean for _, mean in results}) == 1
     for text, _ in results:

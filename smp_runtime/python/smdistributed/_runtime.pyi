@@ -153,7 +153,7 @@ class Engine:
         timeline_file: str,
         rank: int,
         driver: int,
-        stand_in: Callable[..., torch.Tensor] | None,
+        remote_tensor: Callable[..., torch.Tensor] | None,
         memory_in_use: Callable[[], int],
         watch: WaitWatch | None,
     ) -> None: ...
@@ -169,7 +169,7 @@ class Engine:
     def call(
         self, route: Sequence[tuple[int, int]], stub: bytes, tensors: list[torch.Tensor]
     ) -> tuple[bytes, list[torch.Tensor]]: ...
-    def data_of(self, stand_in: torch.Tensor) -> torch.Tensor: ...
+    def data_of(self, remote_tensor: torch.Tensor) -> torch.Tensor: ...
     def backward(
         self,
         tensors: Sequence[torch.Tensor],

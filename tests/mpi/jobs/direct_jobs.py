@@ -141,8 +141,8 @@ class Failing(nn.Module):
         raise ValueError("layer fails on purpose")
 
 
-def fail_behind_a_stand_in():
-    """The last layer fails in the second step, when its argument is a stand-in at the caller."""
+def fail_behind_a_remote_tensor():
+    """The last layer fails in the second step, when its argument is remote for the caller."""
     model, module = distributed("none")
     our_step(model, batches()[0])
     last = module.layers[-1]

@@ -131,13 +131,13 @@ StepResult run_alone(const Model& original, const at::Tensor& batch, int64_t mic
 
 /// How modules of other ranks that follow each other are called.
 enum class Exchange {
-  kOverCaller,  ///< one by one
-  kDirect,      ///< each gets the result from the one before it
-  kStandIns,    ///< one by one, with stand-ins for results
+  kOverCaller,     ///< one by one
+  kDirect,         ///< each gets the result from the one before it
+  kRemoteTensors,  ///< one by one, with remote tensors for results
 };
 
 /// Full of what no sum survives, so that nobody reads it unnoticed.
-at::Tensor stand_in(const transport::TensorMeta& meta) {
+at::Tensor remote_tensor(const transport::TensorMeta& meta) {
   return at::full(meta.sizes, std::numeric_limits<double>::quiet_NaN(),
                   at::TensorOptions().dtype(meta.type));
 }
@@ -163,9 +163,10 @@ StepResult run_split(const Model& original, int ranks, const ServerOptions& opti
   for (int rank = 0; rank < ranks; ++rank) replicas.push_back(replica(original));
   std::vector<CallChain> calls(static_cast<size_t>(ranks));
   std::vector<Engine*> engines(static_cast<size_t>(ranks));
-  const DirectOptions direct{
-      .make_stand_in = exchange == Exchange::kStandIns ? StandInMaker(stand_in) : StandInMaker(),
-      .min_bytes = 0};
+  const DirectOptions direct{.make_remote_tensor = exchange == Exchange::kRemoteTensors
+                                                       ? RemoteTensorMaker(remote_tensor)
+                                                       : RemoteTensorMaker(),
+                             .min_bytes = 0};
   const auto runner = [&](int rank, Engine*&) {
     const auto at = static_cast<size_t>(rank);
     calls[at] = [&, at, rank](const std::vector<size_t>& modules, at::Tensor value) {
@@ -269,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values(Numbers::kReal, Numbers::kWhole),
                        ::testing::Values(Schedule::kSimple, Schedule::kInterleaved),
                        ::testing::Values(Exchange::kOverCaller, Exchange::kDirect,
-                                         Exchange::kStandIns)));
+                                         Exchange::kRemoteTensors)));
 
 TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
   std::mt19937 random(13);
@@ -301,7 +302,7 @@ bool exact(const StepResult& result) {
          std::ranges::all_of(result.bias_grads, small);
 }
 
-TEST(Engine, StandInsComputeTheSameHoweverLateMessagesAre) {
+TEST(Engine, RemoteTensorsComputeTheSameHoweverLateMessagesAre) {
   const uint32_t count = fuzz_rounds(60);
   for (uint32_t seed = 1; seed <= count; ++seed) {
     std::mt19937 random(seed);
@@ -320,7 +321,7 @@ TEST(Engine, StandInsComputeTheSameHoweverLateMessagesAre) {
     if (!exact(alone)) continue;
 
     const StepResult split = run_split(model, ranks, options, batch, microbatches, /*steps=*/3,
-                                       Exchange::kStandIns, seed);
+                                       Exchange::kRemoteTensors, seed);
 
     expect_same(alone, split,
                 [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); });

@@ -20,7 +20,7 @@ Module map, in the order in which a job meets them:
     compiled_modules     a model without what torch.compile put around it
     tracing, partitioning, ownership   where each module goes
     step, splitting, collecting, step_output   smp.step, its inputs and outputs
-    remote_modules, codec, stand_ins   calls between partitions, around the engine in C++
+    remote_modules, codec, remote_tensors   calls between partitions, around the engine in C++
     activation_checkpointing, recomputation   memory for time; with inputs in slow memory
     save_load            smp.save and smp.load
     checkpoints          smp.save_checkpoint and smp.resume_from_checkpoint; on saved_parts,

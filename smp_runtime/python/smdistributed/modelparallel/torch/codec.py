@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from smdistributed.modelparallel.torch.containers import is_sequence
-from smdistributed.modelparallel.torch.stand_ins import seen
+from smdistributed.modelparallel.torch.remote_tensors import seen
 
 #: What :func:`pack` raises for an object that cannot be pickled.
 REFUSALS = (pickle.PicklingError, TypeError, AttributeError)

@@ -333,7 +333,7 @@ def _values(tape: _Tape, tensors: list[torch.Tensor]) -> dict[torch.Tensor, torc
     return {tensor: _at(place, storages[place.storage]) for tensor, place in places.items()}
 
 
-def _stand_in(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _placeholder(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return torch.full((), float("nan"), dtype=tensor.dtype, device=device).expand(tensor.shape)
 
 
@@ -343,7 +343,7 @@ def _fill_parameters(
     for parameter in list(module.parameters()):
         if parameter.is_meta:
             own = values.get(parameter)
-            filled = _stand_in(parameter, device) if own is None else own
+            filled = _placeholder(parameter, device) if own is None else own
             value = nn.Parameter(filled, parameter.requires_grad)
             value.__dict__.update(parameter.__dict__)
             torch.utils.swap_tensors(parameter, value)
@@ -355,5 +355,5 @@ def _fill_buffers(module: nn.Module, values: dict[torch.Tensor, torch.Tensor]) -
             if buffer is not None and buffer.is_meta:
                 own = values.get(buffer)
                 owner._buffers[name] = (
-                    _stand_in(buffer, torch.device("cpu")) if own is None else own
+                    _placeholder(buffer, torch.device("cpu")) if own is None else own
                 )

@@ -15,8 +15,8 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
+from smdistributed.modelparallel.torch.remote_tensors import RemoteTensor
 from smdistributed.modelparallel.torch.settings import Settings
-from smdistributed.modelparallel.torch.stand_ins import StandIn
 
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.model import DistributedModel
@@ -172,7 +172,9 @@ class State:
             timeline_file=session.timeline_file,
             rank=session.identity.rank,
             driver=session.groups.ranks("PP")[0],
-            stand_in=functools.partial(StandIn, self._data_of) if session.direct_exchange else None,
+            remote_tensor=functools.partial(RemoteTensor, self._data_of)
+            if session.direct_exchange
+            else None,
             memory_in_use=memory_in_use,
             watch=session.meetings.watch,
         )
@@ -180,8 +182,8 @@ class State:
             self.activation_store = _runtime.ActivationStore(cfg.activation_loading_horizon)
         return self._engine
 
-    def _data_of(self, stand_in: torch.Tensor) -> torch.Tensor:
-        return self.require_engine().data_of(stand_in)
+    def _data_of(self, remote_tensor: torch.Tensor) -> torch.Tensor:
+        return self.require_engine().data_of(remote_tensor)
 
     def require_engine(self) -> _runtime.Engine:
         if self._engine is None:

@@ -31,7 +31,7 @@ _ANSWERED_WITHOUT_DATA = {
 }
 
 
-class StandIn(torch.Tensor):
+class RemoteTensor(torch.Tensor):
     """A tensor whose data are on another rank, and come here when somebody looks at them.
 
     Everything that is done with it is done with :meth:`data_here`, so results are plain tensors.
@@ -49,8 +49,10 @@ class StandIn(torch.Tensor):
         shape: Sequence[int],
         dtype: torch.dtype,
         device: torch.device,
-    ) -> StandIn:
-        made: StandIn = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+    ) -> RemoteTensor:
+        made: RemoteTensor = torch.Tensor._make_wrapper_subclass(
+            cls, shape, dtype=dtype, device=device
+        )
         made._fetch, made._here = fetch, None
         return made
 
@@ -89,18 +91,18 @@ class StandIn(torch.Tensor):
 
 
 def latest(value: Any) -> Any:
-    """The data of a stand-in; anything else as it is."""
-    return value.data_here() if isinstance(value, StandIn) else value
+    """The data of a remote tensor; anything else as it is."""
+    return value.data_here() if isinstance(value, RemoteTensor) else value
 
 
 def seen(value: Any) -> Any:
-    """The data of a stand-in that somebody has looked at, and may have changed; anything else, and
-    a stand-in that is one yet, as it is."""
-    return value._here if isinstance(value, StandIn) and value._here is not None else value
+    """The data of a remote tensor that somebody has looked at, and may have changed; anything else,
+    and a remote tensor that is one yet, as it is."""
+    return value._here if isinstance(value, RemoteTensor) and value._here is not None else value
 
 
 def _data_of(value: Any) -> Any:
-    if not isinstance(value, StandIn):
+    if not isinstance(value, RemoteTensor):
         return value
     with torch.no_grad():
         return value.data_here()
