@@ -120,7 +120,7 @@ class _Tape:
         self.operations.append(operation)
 
     def replay(self, wanted: set[int], take: Callable[[int, torch.UntypedStorage], None]) -> None:
-        """Does what was put off. ``take`` gets each storage of ``wanted`` as soon as nothing is
+        """Does what was deferred. ``take`` gets each storage of ``wanted`` as soon as nothing is
         left to do with it; what it does not keep is free then.
 
         Raises KeyError for a storage that is not on the tape.
@@ -262,7 +262,7 @@ def materialize(module: nn.Module, local: Iterable[nn.Module]) -> None:
     _fill_buffers(module, values)
 
 
-class PutOff:
+class DeferredInitialization:
     """Parameters of a module whose values are made later, one after the other. Until then one
     element stands for all of a parameter's; buffers have their values at once.
 
@@ -271,10 +271,10 @@ class PutOff:
     >>> torch.manual_seed(0) and None
     >>> with delayed():
     ...     layer = nn.Linear(2, 3)
-    >>> put_off = PutOff(layer, torch.device("cpu"))
+    >>> deferred = DeferredInitialization(layer, torch.device("cpu"))
     >>> layer.weight.shape, layer.weight.untyped_storage().nbytes()
     (torch.Size([3, 2]), 4)
-    >>> put_off.make(lambda parameter, value: print(parameter is layer.weight, tuple(value.shape)))
+    >>> deferred.make(lambda parameter, value: print(parameter is layer.weight, tuple(value.shape)))
     True (3, 2)
     False (3,)
     """
@@ -294,7 +294,7 @@ class PutOff:
     def make(self, take: Callable[[nn.Parameter, torch.Tensor], None]) -> None:
         """``take`` gets each parameter with its value on the CPU, and keeps what it wants: memory
         is that of one parameter, and of what was made from it or for it, at a time. In the same
-        order wherever the same was put off."""
+        order wherever the same was deferred."""
 
         def take_all(storage: int, memory: torch.UntypedStorage) -> None:
             for parameter, place in self._of_storage[storage]:

@@ -42,7 +42,7 @@ from smdistributed.modelparallel.torch.remote_modules import RemoteModules
 from smdistributed.modelparallel.torch.replicas import Averaging, Replicas
 from smdistributed.modelparallel.torch.saved_parts import merged_entries
 from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
-from smdistributed.modelparallel.torch.sharded_model import Plan, ShardedModel, put_off_parameters
+from smdistributed.modelparallel.torch.sharded_model import Plan, ShardedModel, deferred_parameters
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tensor_replacement import (
@@ -216,9 +216,9 @@ class DistributedModel(ModelStates):
                 run_step = None  # nothing to run it with
             self._assignment = partitioning.decide(module, run_step, self._trace_options)
         ownership = Ownership(module, self._assignment, ranks.pp_rank())
-        put_off = put_off_parameters(module) if delayed else None
+        deferred = deferred_parameters(module) if delayed else None
         if delayed:
-            if put_off is None:
+            if deferred is None:
                 materialize(module, [local for _, local in ownership.local_modules()])
             narrow_distributed(module)
             ownership = Ownership(module, self._assignment, ranks.pp_rank())  # of the new tensors
@@ -235,14 +235,14 @@ class DistributedModel(ModelStates):
         ownership.free_remote_parameters(computing_type())
         if torch.cuda.is_available():
             ownership.move_local(torch.device("cuda", torch.cuda.current_device()))
-        late = set() if put_off is None else put_off.parameters
+        late = set() if deferred is None else deferred.parameters
         self.replicas.align(
             [p for _, p in ownership.local_parameters() if p not in late],
             [buffer for _, buffer in ownership.local_buffers()],
         )
         self._shard(ownership)
-        if self.sharded is not None and put_off is not None:
-            self.sharded.fill(put_off, self.replicas.send_value)
+        if self.sharded is not None and deferred is not None:
+            self.sharded.fill(deferred, self.replicas.send_value)
         for entries in self._early_loads:
             self._load_local(entries)
         self._early_loads.clear()

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
-from smdistributed.modelparallel.torch.delayed_parameters import PutOff
+from smdistributed.modelparallel.torch.delayed_parameters import DeferredInitialization
 from smdistributed.modelparallel.torch.model_blocks import Blocks, find_blocks
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
@@ -56,14 +56,14 @@ def plan() -> Plan | None:
     return Plan(1, 1, on_demand=False) if computing_type() is not None else None
 
 
-def put_off_parameters(module: nn.Module) -> PutOff | None:
+def deferred_parameters(module: nn.Module) -> DeferredInitialization | None:
     """The delayed parameters of ``module`` if this rank will keep shards of them only."""
     how = plan()
     if how is None or not how.on_demand or begins_in_fp16():  # which narrows them in place
         return None
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-    return PutOff(module, device)
+    return DeferredInitialization(module, device)
 
 
 class ShardedModel:
@@ -225,7 +225,9 @@ class ShardedModel:
         group = self.groups.words or self.groups.shards
         return [ranks.rank()] if group is None else dist.get_process_group_ranks(group)
 
-    def fill(self, put_off: PutOff, align: Callable[[nn.Parameter, torch.Tensor], None]) -> None:
+    def fill(
+        self, deferred: DeferredInitialization, align: Callable[[nn.Parameter, torch.Tensor], None]
+    ) -> None:
         """Takes the values of delayed parameters, one whole parameter at a time; ``align`` makes
         each equal on all that hold it. Collective."""
 
@@ -234,7 +236,7 @@ class ShardedModel:
             align(parameter, own)
             self.store.assign(self.number_of[parameter], own)
 
-        put_off.make(take)
+        deferred.make(take)
         self.store.publish()
 
     def assign(self, values: Mapping[str, torch.Tensor]) -> None:
