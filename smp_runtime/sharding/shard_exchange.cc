@@ -41,7 +41,7 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 }
 
 /// Differs, but by chance, for other units or another order.
-std::int64_t mark_of(std::span<const int> units) {
+std::int64_t checksum_of(std::span<const int> units) {
   const auto* bytes = reinterpret_cast<const char*>(units.data());
   return static_cast<std::int64_t>(fnv1a({bytes, units.size_bytes()}));
 }
@@ -127,7 +127,7 @@ ShardExchange::Pending ShardExchange::announce(std::span<const int> units, Excha
     word[1] = static_cast<std::int64_t>(kind);
     word[2] = units.front();
     word[3] = static_cast<std::int64_t>(units.size());
-    word[4] = mark_of(units);
+    word[4] = checksum_of(units);
   }
   pending.words_ = at::empty({degree() * kWords}, at::kLong);
   pending.word_work_ = named(pending, *words_, [&] {

@@ -11,7 +11,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.marks import partition_of
+from smdistributed.modelparallel.torch.partition_annotations import partition_of
 from torch import nn
 
 

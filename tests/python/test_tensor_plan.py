@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which marked modules would be replaced, and what is said of the others."""
+"""Which annotated modules would be replaced, and what is said of the others."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ Module map, in the order in which a job meets them:
     groups, ranks        groups of ranks, their numbers and c10d groups
     script_line          where the script makes a call, for errors
     meeting, comm        barriers and objects between ranks
-    marks                smp.partition and smp.set_partition
-    tensor_marks, tensor_registry, predefined_modules, tensor_plan, tensor_replacement
+    partition_annotations   smp.partition and smp.set_partition
+    tensor_annotations, tensor_registry, predefined_modules, tensor_plan, tensor_replacement
                          which modules become distributed ones, and which those are
     model, optimizer     DistributedModel, on model_views and model_states, and DistributedOptimizer
     delayed_parameters, model_creation   parameters that get their values on their owner
@@ -73,7 +73,6 @@ from smdistributed.modelparallel.torch.comm import (
     send,
     tp_barrier,
 )
-from smdistributed.modelparallel.torch.marks import partition, set_partition
 from smdistributed.modelparallel.torch.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.model_creation import (
@@ -81,6 +80,7 @@ from smdistributed.modelparallel.torch.model_creation import (
     model_creation,
 )
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.partition_annotations import partition, set_partition
 from smdistributed.modelparallel.torch.ranks import (
     dp_rank,
     dp_size,
@@ -118,7 +118,7 @@ from smdistributed.modelparallel.torch.session import (
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.step import StepOutput, step
 from smdistributed.modelparallel.torch.step_meter import progress
-from smdistributed.modelparallel.torch.tensor_marks import (
+from smdistributed.modelparallel.torch.tensor_annotations import (
     set_tensor_parallelism,
     tensor_parallelism,
 )

@@ -166,7 +166,7 @@ def checkpoint_sequential(
 
 def regions_of(root: nn.Module) -> list[list[nn.Module]]:
     """What one recompute each will run, as far as it is known before modules are on partitions:
-    what is marked below ``root``, and what the trace saw a forward call so."""
+    what is annotated below ``root``, and what the trace saw a forward call so."""
     regions = []
     for module in root.modules():
         if module.__dict__.pop(_CALLED, False):
@@ -183,7 +183,7 @@ def regions_of(root: nn.Module) -> list[list[nn.Module]]:
 
 
 def install_marked(model: DistributedModel) -> None:
-    """From now on marked modules recompute; called when the partition is there."""
+    """From now on annotated modules recompute; called when the partition is there."""
     for module in model.get_module().modules():
         if _MARK in module.__dict__:
             _install(model, module)

@@ -15,13 +15,13 @@ from smdistributed.modelparallel.torch.log import warning
 
 _INSIDE = "_orig_mod"  # what a wrapper calls the module that it wraps
 _IN_PLACE = "_compiled_call_impl"  # where Module.compile() keeps its graph
-_MARK = "_smp_"  # what our marks begin with
+_PREFIX = "_smp_"  # of our annotations
 
 
 def without_compilation(root: nn.Module) -> nn.Module:
     """The model without compiled modules; warns if there were some, naming them.
 
-    It is changed in place. Marks on a wrapper go to the module inside.
+    It is changed in place. Annotations on a wrapper go to the module inside.
     """
     compiled: set[str] = set()
     for name, module in list(root.named_modules()):
@@ -46,7 +46,9 @@ def _is_wrapper(module: Any) -> bool:
 
 def _inside(module: Any) -> Any:
     while _is_wrapper(module):
-        marks = {name: mark for name, mark in vars(module).items() if name.startswith(_MARK)}
+        annotations = {
+            name: value for name, value in vars(module).items() if name.startswith(_PREFIX)
+        }
         module = getattr(module, _INSIDE)
-        vars(module).update(marks)
+        vars(module).update(annotations)
     return module

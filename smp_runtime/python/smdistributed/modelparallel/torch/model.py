@@ -30,13 +30,13 @@ from smdistributed.modelparallel.torch.exceptions import (
 )
 from smdistributed.modelparallel.torch.joining import joined
 from smdistributed.modelparallel.torch.log import info
-from smdistributed.modelparallel.torch.marks import partition_of
 from smdistributed.modelparallel.torch.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
 from smdistributed.modelparallel.torch.module_trees import module_tree
 from smdistributed.modelparallel.torch.ownership import Ownership
 from smdistributed.modelparallel.torch.part_warning import PartWarning
+from smdistributed.modelparallel.torch.partition_annotations import partition_of
 from smdistributed.modelparallel.torch.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.remote_modules import RemoteModules
 from smdistributed.modelparallel.torch.replicas import Averaging, Replicas
@@ -47,7 +47,7 @@ from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tensor_replacement import (
     narrow_distributed,
-    replace_marked,
+    replace_annotated,
 )
 from smdistributed.modelparallel.torch.tensor_states import axes_of
 from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions
@@ -140,7 +140,7 @@ class DistributedModel(ModelStates):
         check_built_alike(module)
         if ranks.tp_size() > 1:
             state.require_initialized("smp.DistributedModel").groups.make_tensor_groups()
-        module, self._replaced = replace_marked(without_compilation(module))
+        module, self._replaced = replace_annotated(without_compilation(module))
         dtype = computing_type()
         if dtype is not None:
             self._border = module = FP16_Module(module, dtype)

@@ -12,7 +12,9 @@ import torch
 
 from smdistributed.modelparallel.torch.delayed_parameters import delayed
 from smdistributed.modelparallel.torch.state_mod import state
-from smdistributed.modelparallel.torch.tensor_marks import tensor_parallelism as tensor_context
+from smdistributed.modelparallel.torch.tensor_annotations import (
+    tensor_parallelism as tensor_context,
+)
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.activation_checkpointing import regions_of
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPPartitionError
 from smdistributed.modelparallel.torch.log import info, shows_details, warning
-from smdistributed.modelparallel.torch.marks import partition_of
 from smdistributed.modelparallel.torch.module_trees import module_tree, recompute_bytes
+from smdistributed.modelparallel.torch.partition_annotations import partition_of
 from smdistributed.modelparallel.torch.precision import computing_type
 from smdistributed.modelparallel.torch.state_mod import state
 from smdistributed.modelparallel.torch.tracing import (

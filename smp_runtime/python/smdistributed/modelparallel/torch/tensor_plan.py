@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which marked modules are replaced by distributed ones, and why others are not."""
+"""Decides which annotated modules are replaced by distributed ones, and why others are not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import Any
 from torch import nn
 
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
-from smdistributed.modelparallel.torch.tensor_marks import TensorMark, mark_below, mark_of
+from smdistributed.modelparallel.torch.tensor_annotations import (
+    TensorAnnotation,
+    annotation_below,
+    annotation_of,
+)
 from smdistributed.modelparallel.torch.tensor_registry import (
     Arguments,
     Registration,
@@ -34,7 +38,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Left:
-    """A marked module of a known class that stays as it is."""
+    """A annotated module of a known class that stays as it is."""
 
     name: str
     reason: str
@@ -55,7 +59,7 @@ class _NotDivided(Exception):
 
 
 def plan_tensor_parallelism(root: nn.Module, lookup: Lookup, degree: int) -> TensorPlan:
-    """What ``degree`` tensor ranks make of the marks in ``root``. Changes nothing.
+    """What ``degree`` tensor ranks make of the annotations in ``root``. Changes nothing.
 
     The outermost module that can be replaced wins; below one that cannot, the search goes on.
     Deterministic: equal models give equal plans on all ranks.
@@ -69,22 +73,24 @@ def plan_tensor_parallelism(root: nn.Module, lookup: Lookup, degree: int) -> Ten
     users = _users_of_parameters(root)
     seen: set[nn.Module] = set()
 
-    def visit(name: str, module: nn.Module, inherited: TensorMark | None) -> None:
+    def visit(name: str, module: nn.Module, inherited: TensorAnnotation | None) -> None:
         if module in seen:
             return
         seen.add(module)
-        mark = mark_of(module, inherited)
-        registration = lookup(module) if mark is not None and mark.enabled else None
-        if mark is not None and registration is not None:
-            given.update(mark.config)
-            verdict = _judge(name or "(root)", module, registration, mark.config, users, degree)
+        annotation = annotation_of(module, inherited)
+        registration = lookup(module) if annotation is not None and annotation.enabled else None
+        if annotation is not None and registration is not None:
+            given.update(annotation.config)
+            verdict = _judge(
+                name or "(root)", module, registration, annotation.config, users, degree
+            )
             if isinstance(verdict, Replacement):
                 plan.replacements.append(verdict)
-                used.update(_constructor(registration).parameters.keys() & mark.config.keys())
+                used.update(_constructor(registration).parameters.keys() & annotation.config.keys())
                 seen.update(module.modules())
                 return
             plan.left.append(verdict)
-        below = mark_below(module, inherited)
+        below = annotation_below(module, inherited)
         for child_name, child in module.named_children():
             visit(f"{name}.{child_name}" if name else child_name, child, below)
 

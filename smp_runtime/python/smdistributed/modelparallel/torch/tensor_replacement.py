@@ -29,15 +29,16 @@ from smdistributed.modelparallel.torch.tensor_plan import (
 from smdistributed.modelparallel.torch.tensor_registry import Registration, registration_of
 
 
-def replace_marked(root: nn.Module) -> tuple[nn.Module, dict[str, Registration]]:
-    """The model with distributed modules where marks ask for them, and what became of which name.
+def replace_annotated(root: nn.Module) -> tuple[nn.Module, dict[str, Registration]]:
+    """The model with distributed modules where annotations ask for them, and what became of each
+    name.
 
     The root itself may be replaced; its name is empty then. New parameters have values of their
     own, or with ``_match_weights`` those of the modules that they replace. Not collective, but
     all ranks do the same.
 
-    Raises SMPTensorParallelError, naming modules and numbers, if there are marked transformers and
-    not one of them can be split for its sizes: next to nothing would be split then.
+    Raises SMPTensorParallelError, naming modules and numbers, if there are annotated transformers
+    and not one of them can be split for its sizes: next to nothing would be split then.
     """
     if state.cfg.fp16_params and not begins_in_fp16():
         warning(
@@ -75,7 +76,7 @@ def narrow_distributed(root: nn.Module) -> None:
 
 
 def registrations_with(root: nn.Module, degree: int) -> dict[str, Registration]:
-    """What ``degree`` tensor ranks would replace in a model that is marked, by name."""
+    """What ``degree`` tensor ranks would replace in a model that is annotated, by name."""
     return _by_name(plan_tensor_parallelism(root, _lookup, degree))
 
 
@@ -96,7 +97,7 @@ def _refuse_heads(plan: TensorPlan, degree: int) -> None:
         return
     more = f"; so with {len(left) - 1} more" if len(left) > 1 else ""
     raise SMPTensorParallelError(
-        f"tensor_parallel_degree is {degree}, and no marked transformer can be split: "
+        f"tensor_parallel_degree is {degree}, and no annotated transformer can be split: "
         f"{left[0].name}: {left[0].reason}{more}; choose a degree that divides, or unmark the model"
     )
 

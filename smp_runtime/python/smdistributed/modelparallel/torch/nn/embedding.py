@@ -12,8 +12,8 @@ from smdistributed.modelparallel.torch.nn import borders
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
-    mark,
     require_divisible,
+    set_spread,
     slice_of,
 )
 from smdistributed.modelparallel.torch.nn.tensor_group import tp_size
@@ -73,7 +73,7 @@ class DistributedEmbedding(DistributedModule):
                     self.weight[padding_idx].zero_()
         else:
             self.weight = nn.Parameter(slice_of(_weight.detach(), 1).clone())
-            mark(self.weight, 1)
+            set_spread(self.weight, 1)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's name
         if tp_size() > 1 and not self._skip_allgather:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch.nn.parameter_slices import mark, slice_of
+from smdistributed.modelparallel.torch.nn.parameter_slices import set_spread, slice_of
 from smdistributed.modelparallel.torch.state_mod import state
 
 Fill = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
@@ -30,7 +30,7 @@ def drawn(*shape: int, axis: int | None, fill: Fill, scaled_batch: bool = True) 
     with torch.no_grad():
         whole = fill(torch.empty(*shape), generator)
         parameter = nn.Parameter(slice_of(whole, axis).clone())
-    mark(parameter, axis, scaled_batch)
+    set_spread(parameter, axis, scaled_batch)
     return parameter
 
 
@@ -40,7 +40,7 @@ def constant(
     """The same for a vector that begins with one value everywhere."""
     whole = torch.empty(size).fill_(value)
     parameter = nn.Parameter(slice_of(whole, axis).clone())
-    mark(parameter, axis, scaled_batch)
+    set_spread(parameter, axis, scaled_batch)
     return parameter
 
 

@@ -27,7 +27,7 @@ class Spread:
     scaled_batch: bool = False
 
 
-def mark(parameter: torch.Tensor, axis: int | None, scaled_batch: bool = True) -> None:
+def set_spread(parameter: torch.Tensor, axis: int | None, scaled_batch: bool = True) -> None:
     """Notes on the tensor how it lies; a tensor without a note is whole and everybody's own."""
     parameter.__dict__[_ATTRIBUTE] = Spread(axis, scaled_batch)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which modules a script wants split over its tensor-parallel ranks.
 
-Marks are read when the model is wrapped, so that a script may change it after marking it.
+Annotations are read when the model is wrapped, so that a script may change it after annotating it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPTensorParallelError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.marks import marking
+from smdistributed.modelparallel.torch.partition_annotations import annotating
 from smdistributed.modelparallel.torch.state_mod import state
 
 _OWN = "_smp_tensor_parallel"  # of a module made in a context: for it alone
@@ -25,7 +25,7 @@ _BELOW = "_smp_tensor_parallel_below"  # for it and what is below it, now or lat
 
 
 @dataclass(frozen=True)
-class TensorMark:
+class TensorAnnotation:
     """What a script said: whether to split, and keywords for the distributed modules."""
 
     enabled: bool
@@ -44,11 +44,11 @@ def tensor_parallelism(enabled: bool = True, **config: Any) -> Iterator[None]:
     >>> import smdistributed.modelparallel.torch as smp
     >>> with smp.tensor_parallelism(fused_bias_gelu=True):
     ...     layer = nn.Linear(2, 2)
-    >>> mark_of(layer, None)
-    TensorMark(enabled=True, config={'fused_bias_gelu': True})
-    >>> mark_of(nn.Linear(2, 2), None)
+    >>> annotation_of(layer, None)
+    TensorAnnotation(enabled=True, config={'fused_bias_gelu': True})
+    >>> annotation_of(nn.Linear(2, 2), None)
     """
-    with marking(_OWN, TensorMark(bool(enabled), config)):
+    with annotating(_OWN, TensorAnnotation(bool(enabled), config)):
         yield
 
 
@@ -67,7 +67,7 @@ def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **config: An
     >>> import smdistributed.modelparallel.torch as smp
     >>> model = nn.Sequential(nn.Linear(2, 2))
     >>> smp.set_tensor_parallelism(model)
-    >>> mark_of(model, None).enabled
+    >>> annotation_of(model, None).enabled
     True
     """
     if not isinstance(module, nn.Module):
@@ -82,16 +82,18 @@ def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **config: An
     for inner in module.modules():
         inner.__dict__.pop(_OWN, None)
         inner.__dict__.pop(_BELOW, None)
-    module.__dict__[_BELOW] = TensorMark(bool(enabled), config)
+    module.__dict__[_BELOW] = TensorAnnotation(bool(enabled), config)
 
 
-def mark_of(module: nn.Module, inherited: TensorMark | None) -> TensorMark | None:
-    """The mark that holds for ``module``; ``inherited`` is what holds below its parent."""
-    own: TensorMark | None = module.__dict__.get(_OWN)
-    return own or mark_below(module, inherited)
+def annotation_of(module: nn.Module, inherited: TensorAnnotation | None) -> TensorAnnotation | None:
+    """The annotation that holds for ``module``; ``inherited`` is what holds below its parent."""
+    own: TensorAnnotation | None = module.__dict__.get(_OWN)
+    return own or annotation_below(module, inherited)
 
 
-def mark_below(module: nn.Module, inherited: TensorMark | None) -> TensorMark | None:
-    """What children of ``module`` without marks of their own inherit."""
-    below: TensorMark | None = module.__dict__.get(_BELOW)
+def annotation_below(
+    module: nn.Module, inherited: TensorAnnotation | None
+) -> TensorAnnotation | None:
+    """What children of ``module`` without annotations of their own inherit."""
+    below: TensorAnnotation | None = module.__dict__.get(_BELOW)
     return below or inherited

@@ -8,7 +8,7 @@ import pytest
 import smdistributed.modelparallel.torch as library
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPNotInitializedError, SMPPartitionError
-from smdistributed.modelparallel.torch.marks import partition_of
+from smdistributed.modelparallel.torch.partition_annotations import partition_of
 from torch import nn
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The partition that a script wants a module on, and how modules are marked as they are made."""
+"""The partition that a script wants a module on, and how modules are annotated as they are made."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def partition(index: int) -> Iterator[None]:
     >>> smp.shutdown()
     """
     _check("smp.partition", index)
-    with marking(_ATTRIBUTE, index):
+    with annotating(_ATTRIBUTE, index):
         yield
 
 
@@ -74,7 +74,7 @@ def partition_of(module: nn.Module) -> int | None:
 
 
 @contextmanager
-def marking(attribute: str, value: Any) -> Iterator[None]:
+def annotating(attribute: str, value: Any) -> Iterator[None]:
     """Modules created inside have ``value`` under ``attribute``; the innermost context wins."""
     # Patched while a context is open only, so that other code meets torch as it is.
     if not _open:
