@@ -16,7 +16,7 @@ Module map, in the order in which a job meets them:
                          which modules become distributed ones, and which those are
     model, optimizer     DistributedModel, on model_views and model_states, and DistributedOptimizer
     delayed_parameters, model_creation   parameters that get their values on their owner
-    joining              replicas with different numbers of batches
+    join                 replicas with different numbers of batches
     compiled_modules     a model without what torch.compile put around it
     tracing, partitioning, ownership   where each module goes
     step, splitting, collecting, step_output   smp.step, its inputs and outputs
@@ -32,7 +32,7 @@ Module map, in the order in which a job meets them:
     step_meter, progress_line, reported_loss   the live line, smp.progress and the metrics
     clipping             smp.clip_grad_norm_, over partitions and slices
     training_checks, step_guards   mistakes of a training loop that would go unseen
-    fed_batches, replica_batches   whether ranks are fed as the job says
+    input_check, replica_batches   whether ranks are fed as the job says
     nn, optimizers, amp, patches, sharded_data_parallel_checkpoint
                          names that scripts import; what is not there yet raises when it is used
 

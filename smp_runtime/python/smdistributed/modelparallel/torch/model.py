@@ -28,7 +28,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.joining import joined
+from smdistributed.modelparallel.torch.join import joined
 from smdistributed.modelparallel.torch.log import info
 from smdistributed.modelparallel.torch.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
@@ -332,8 +332,8 @@ class DistributedModel(ModelStates):
     def before_step(self) -> None:
         """What each step begins with; the step calls it."""
         self.checks.before_step()
-        joining = self.replicas.joining
-        self._send_buffers(0 if joining is None else joining.begin_step(active=True))
+        join = self.replicas.join
+        self._send_buffers(0 if join is None else join.begin_step(active=True))
         due = self.replicas.begin_step()
         if self.sharded is not None:
             self.sharded.begin_step(due)
@@ -359,8 +359,8 @@ class DistributedModel(ModelStates):
 
     def _after_backward(self, backward_ran: bool, loss: torch.Tensor | None = None) -> None:
         """Averages gradients over the replicas where it is due, and the loss with them."""
-        if self.replicas.joining is not None:
-            backward_ran = self.replicas.joining.backward_ran(backward_ran)
+        if self.replicas.join is not None:
+            backward_ran = self.replicas.join.backward_ran(backward_ran)
         if not backward_ran:
             return
         due = self.replicas.count_backward()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from smdistributed.modelparallel.torch import log, ranks
-from smdistributed.modelparallel.torch.fed_batches import Fed, fed_tensors
+from smdistributed.modelparallel.torch.input_check import Input, input_tensors
 
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.session import Session
@@ -30,7 +30,7 @@ class ReplicaBatches:
     def __init__(self, session: Session, prescaled: bool) -> None:
         self._store, self._prescaled = session.store, prescaled
         self._steps = 0
-        self._own: Fed = []
+        self._own: Input = []
 
     @property
     def done(self) -> bool:
@@ -41,7 +41,7 @@ class ReplicaBatches:
         """A training step begins with these arguments, on a first rank of a pipeline."""
         self._steps += 1
         if self._steps == 1:
-            self._own = fed_tensors(arguments, with_digests=True)
+            self._own = input_tensors(arguments, with_digests=True)
             self._store.set(_key(ranks.rank()), str(self._own))
         elif self._own and ranks.rank() == 0:
             self._compare()

@@ -13,7 +13,7 @@ from torch import nn
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
-from smdistributed.modelparallel.torch.joining import Joining
+from smdistributed.modelparallel.torch.join import Join
 from smdistributed.modelparallel.torch.nn.parameter_slices import is_scaled_batch
 from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.state_mod import state
@@ -40,7 +40,7 @@ class Replicas:
     """
 
     def __init__(self, how: Averaging) -> None:
-        self.joining: Joining | None = None
+        self.join: Join | None = None
         """Set inside ``DistributedModel.join``."""
         self.reducers: list[_runtime.GradientReducer] = []
         """Of the gradients that no shards hold; none before ``align``."""
@@ -95,7 +95,7 @@ class Replicas:
         """Whether gradients are due at the end of a step with a backward."""
         due = self._is_due(self._backwards + 1)
         for reducer in self.reducers:
-            reducer.begin_step(due and self.joining is None)
+            reducer.begin_step(due and self.join is None)
         return due
 
     def count_backward(self) -> bool:
@@ -113,8 +113,8 @@ class Replicas:
         with session.meetings.waiting("the averaging of gradients", "averaging", needs):
             for reducer in self.reducers:
                 reducer.average()
-        if self.reducers and self.joining is not None:
-            self.joining.scale_gradients([p.grad for p in parameters if p.grad is not None])
+        if self.reducers and self.join is not None:
+            self.join.scale_gradients([p.grad for p in parameters if p.grad is not None])
 
     def set_hook(self, hook_state: Any, hook: CommHook) -> None:
         """``hook`` reduces the buckets from now on; see DistributedModel.register_comm_hook."""

@@ -262,7 +262,7 @@ def _meter(
     """The first rank's, if anybody wants to know."""
     if session.identity.rank != 0 or not _reports(environment):
         return None
-    # Ranks of one tensor-parallel group get the same batch if they are fed alike.
+    # With prescaled_batch the ranks of a tensor-parallel group get one batch.
     replicas = session.mesh.size(_runtime.Group.RDP if cfg.prescaled_batch else _runtime.Group.DP)
     return StepMeter(
         replicas=replicas,

@@ -47,7 +47,7 @@ class State:
         self.in_step = self.is_scaling = False
         # Of the thread that called the step: what modules that serve other ranks see.
         self.step_context = contextvars.copy_context()
-        self.fed_alike = False  # the batches of the tensor-parallel group were compared
+        self.inputs_are_checked = False  # the batches of the tensor-parallel group were compared
         self.is_tracing = False
         # Of distributed modules: their group, the number of their parameters, their dropout.
         self.tensor_exchange: _runtime.TensorExchange | None = None

@@ -16,7 +16,7 @@ from smdistributed.modelparallel.torch import codec, log, ranks
 from smdistributed.modelparallel.torch.collecting import collect_outputs
 from smdistributed.modelparallel.torch.containers import detached
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
-from smdistributed.modelparallel.torch.fed_batches import check_fed_alike
+from smdistributed.modelparallel.torch.input_check import check_inputs
 from smdistributed.modelparallel.torch.reported_loss import loss_of
 from smdistributed.modelparallel.torch.splitting import Arguments, batch_size, lengths, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
@@ -168,12 +168,12 @@ class StepFunction(Generic[P, R_co]):
             _device(),
         )
 
-    def _check_fed_alike(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Once a model: later batches come from where the first one did."""
-        if ranks.tp_size() == 1 or state.fed_alike:
+        if ranks.tp_size() == 1 or state.inputs_are_checked:
             return
-        state.fed_alike = True
-        check_fed_alike(self._named(args, kwargs), bool(state.cfg.prescaled_batch))
+        state.inputs_are_checked = True
+        check_inputs(self._named(args, kwargs), bool(state.cfg.prescaled_batch))
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         return inspect.signature(self._function).bind(*args, **kwargs).arguments
@@ -194,7 +194,7 @@ class StepFunction(Generic[P, R_co]):
 
         def body(microbatch: int) -> None:
             if not microbatches:  # in here, so that other ranks learn of arguments that do not fit
-                self._check_fed_alike(args, kwargs)
+                self._check_inputs(args, kwargs)
                 self._compare_lengths(args, kwargs)
                 microbatches.extend(self._split(args, kwargs))
             output = contexts[microbatch].run(self._run, microbatches[microbatch])

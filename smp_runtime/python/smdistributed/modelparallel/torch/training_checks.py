@@ -215,9 +215,9 @@ class TrainingChecks:
             self._backward_ran
             or ranks.dp_size() == 1
             or model.sharded is not None
-            or model.replicas.joining is not None
+            or model.replicas.join is not None
         ):
-            return  # joining: a replica without a batch
+            return  # in join: a replica without a batch
         if any(parameter.grad is not None for parameter in _parameters(optimizer)):
             raise SMPStepError(
                 f"{type(optimizer).__name__}.step() would update with gradients that were not "

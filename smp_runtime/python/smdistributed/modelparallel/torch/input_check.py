@@ -17,16 +17,16 @@ from smdistributed.modelparallel.torch import comm, ranks
 from smdistributed.modelparallel.torch.containers import is_sequence
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 
-Fed = list[tuple[str, str, str]]  # of each tensor: where it is, its shape and type, its digest
+Input = list[tuple[str, str, str]]  # of each tensor: where it is, its shape and type, its digest
 
 
-def check_fed_alike(arguments: Mapping[str, Any], prescaled: bool) -> None:
+def check_inputs(arguments: Mapping[str, Any], prescaled: bool) -> None:
     """Compares the tensors among a step's arguments over the tensor-parallel group. Collective.
 
     Shapes have to be equal; with ``prescaled`` values, too. Raises SMPValidationError on all ranks,
     naming argument and ranks.
     """
-    own = fed_tensors(arguments, with_digests=prescaled)
+    own = input_tensors(arguments, with_digests=prescaled)
     reports = comm.allgather(own, comm.CommGroup.TP_GROUP)
     found = difference(reports, ranks.get_tp_group())
     if found is None:
@@ -41,7 +41,7 @@ def check_fed_alike(arguments: Mapping[str, Any], prescaled: bool) -> None:
     raise SMPValidationError(f"{found}; {expected}")
 
 
-def fed_tensors(arguments: Mapping[str, Any], with_digests: bool) -> Fed:
+def input_tensors(arguments: Mapping[str, Any], with_digests: bool) -> Input:
     """All tensors among a step's arguments. On a GPU digests wait for it."""
     return [
         (where, f"{tuple(tensor.shape)} {tensor.dtype}", _digest(tensor) if with_digests else "")
@@ -49,7 +49,7 @@ def fed_tensors(arguments: Mapping[str, Any], with_digests: bool) -> Fed:
     ]
 
 
-def difference(reports: list[Fed], names: list[int]) -> str | None:
+def difference(reports: list[Input], names: list[int]) -> str | None:
     """What the first rank that was fed otherwise than the first one was fed; None if all agree.
 
     >>> difference([[("x", "(2,) torch.float32", "")], [("x", "(3,) torch.float32", "")]], [4, 5])

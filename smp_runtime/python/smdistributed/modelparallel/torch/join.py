@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.model import DistributedModel
 
 
-class Joining:
+class Join:
     """The steps inside ``model.join()``, on one rank.
 
     Every step begins with a count of the replicas that still have batches, and says after its
@@ -87,9 +87,9 @@ class Joining:
 @contextmanager
 def joined(model: DistributedModel, divide_by_all: bool, throw: bool) -> Iterator[None]:
     """Steps inside may be of different numbers on different replicas."""
-    joining = model.replicas.joining = Joining(model, divide_by_all, throw)
+    join = model.replicas.join = Join(model, divide_by_all, throw)
     try:
         yield
-        joining.finish()
+        join.finish()
     finally:
-        model.replicas.joining = None
+        model.replicas.join = None
