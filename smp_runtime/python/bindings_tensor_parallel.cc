@@ -10,7 +10,7 @@
 #include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/tensor_parallel/exchange_node.h"
 #include "smp_runtime/tensor_parallel/fused_blocks.h"
-#include "smp_runtime/tensor_parallel/movement.h"
+#include "smp_runtime/tensor_parallel/redistribution.h"
 #include "smp_runtime/tensor_parallel/sliced_layer_norm.h"
 #include "smp_runtime/tensor_parallel/tensor_exchange.h"
 #include "smp_runtime/tensor_parallel/vocabulary_loss.h"
@@ -18,9 +18,9 @@
 namespace smp::python {
 namespace {
 
-using tensor_parallel::Border;
-using tensor_parallel::Movement;
-using tensor_parallel::MovementKind;
+using tensor_parallel::Redistribution;
+using tensor_parallel::RedistributionKind;
+using tensor_parallel::RegionMapping;
 using tensor_parallel::TensorExchange;
 
 }  // namespace
@@ -28,29 +28,36 @@ using tensor_parallel::TensorExchange;
 void bind_tensor_parallel(py::module_& module) {
   using no_gil = py::call_guard<py::gil_scoped_release>;
 
-  py::class_<Movement>(module, "Movement", "How tensors change hands in a tensor-parallel group.")
-      .def_static("stay", [] { return Movement{.kind = MovementKind::kStay}; })
+  py::class_<Redistribution>(module, "Redistribution",
+                             "How tensors are redistributed in a tensor-parallel group.")
+      .def_static("stay", [] { return Redistribution{.kind = RedistributionKind::kStay}; })
       .def_static(
-          "slice", [](int dim) { return Movement{.kind = MovementKind::kSlice, .dim = dim}; },
+          "slice",
+          [](int dim) { return Redistribution{.kind = RedistributionKind::kSlice, .dim = dim}; },
           py::arg("dim"))
       .def_static(
-          "gather", [](int dim) { return Movement{.kind = MovementKind::kGather, .dim = dim}; },
+          "gather",
+          [](int dim) { return Redistribution{.kind = RedistributionKind::kGather, .dim = dim}; },
           py::arg("dim"))
       .def_static(
           "reduce_scatter",
-          [](int dim) { return Movement{.kind = MovementKind::kReduceScatter, .dim = dim}; },
+          [](int dim) {
+            return Redistribution{.kind = RedistributionKind::kReduceScatter, .dim = dim};
+          },
           py::arg("dim"))
-      .def_static("all_reduce", [] { return Movement{.kind = MovementKind::kAllReduce}; })
+      .def_static("all_reduce",
+                  [] { return Redistribution{.kind = RedistributionKind::kAllReduce}; })
       .def_static(
           "exchange",
           [](int dim, int join) {
-            return Movement{.kind = MovementKind::kExchange, .dim = dim, .join = join};
+            return Redistribution{.kind = RedistributionKind::kExchange, .dim = dim, .join = join};
           },
           py::arg("dim"), py::arg("join"));
 
-  py::class_<Border>(module, "Border", "A movement forward, and one backward with a factor.")
-      .def(py::init([](Movement forward, Movement backward, double backward_scale) {
-             return Border{
+  py::class_<RegionMapping>(module, "RegionMapping",
+                            "A redistribution forward, and one backward with a factor.")
+      .def(py::init([](Redistribution forward, Redistribution backward, double backward_scale) {
+             return RegionMapping{
                  .forward = forward, .backward = backward, .backward_scale = backward_scale};
            }),
            py::arg("forward"), py::arg("backward"), py::arg("backward_scale") = 1.0);
@@ -68,14 +75,16 @@ void bind_tensor_parallel(py::module_& module) {
       .def_property_readonly("size", &TensorExchange::size)
       .def_property_readonly("rank", &TensorExchange::rank)
       .def_property_readonly("bytes_sent", &TensorExchange::bytes_sent)
-      .def("move", &TensorExchange::move, py::arg("movement"), py::arg("tensor"), no_gil(),
-           "The tensor after a movement, without a history for autograd.")
+      .def("move", &TensorExchange::move, py::arg("redistribution"), py::arg("tensor"), no_gil(),
+           "The tensor after a redistribution, without a history for autograd.")
       .def(
           "cross",
-          [](const std::shared_ptr<TensorExchange>& exchange, const Border& border,
-             const at::Tensor& tensor) { return tensor_parallel::cross(exchange, border, tensor); },
-          py::arg("border"), py::arg("tensor"), no_gil(),
-          "The tensor beyond a border; its gradient comes back over it.")
+          [](const std::shared_ptr<TensorExchange>& exchange, const RegionMapping& mapping,
+             const at::Tensor& tensor) {
+            return tensor_parallel::cross(exchange, mapping, tensor);
+          },
+          py::arg("mapping"), py::arg("tensor"), no_gil(),
+          "The tensor beyond a mapping; its gradient comes back over it.")
       .def("layer_norm", &tensor_parallel::sliced_layer_norm, py::arg("states"), py::arg("weight"),
            py::arg("bias"), py::arg("epsilon"), no_gil(), "Over a last dim that is sliced.")
       .def("vocabulary_loss", &tensor_parallel::vocabulary_loss, py::arg("scores"),

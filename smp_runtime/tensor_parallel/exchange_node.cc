@@ -15,8 +15,8 @@ using torch::autograd::variable_list;
 
 class ExchangeNode : public torch::autograd::Node {
  public:
-  ExchangeNode(std::shared_ptr<TensorExchange> exchange, const Border& border)
-      : exchange_(std::move(exchange)), border_(border) {}
+  ExchangeNode(std::shared_ptr<TensorExchange> exchange, const RegionMapping& mapping)
+      : exchange_(std::move(exchange)), mapping_(mapping) {}
 
   std::string name() const override { return "TensorParallelExchange"; }
 
@@ -26,28 +26,28 @@ class ExchangeNode : public torch::autograd::Node {
     // Other ranks may have one and wait: zeros then, rather than nothing.
     if (!gradient.defined()) gradient = input_metadata(0).zeros_like();
     // Where fewer elements are.
-    const bool first = border_.backward.kind == MovementKind::kGather;
+    const bool first = mapping_.backward.kind == RedistributionKind::kGather;
     if (first) gradient = scaled(gradient);
-    gradient = exchange_->move(border_.backward, gradient);
+    gradient = exchange_->move(mapping_.backward, gradient);
     return {first ? gradient : scaled(gradient)};
   }
 
  private:
   [[nodiscard]] at::Tensor scaled(const at::Tensor& gradient) const {
-    return border_.backward_scale == 1.0 ? gradient : gradient.mul(border_.backward_scale);
+    return mapping_.backward_scale == 1.0 ? gradient : gradient.mul(mapping_.backward_scale);
   }
 
   std::shared_ptr<TensorExchange> exchange_;
-  Border border_;
+  RegionMapping mapping_;
 };
 
 }  // namespace
 
-at::Tensor cross(const std::shared_ptr<TensorExchange>& exchange, const Border& border,
+at::Tensor cross(const std::shared_ptr<TensorExchange>& exchange, const RegionMapping& mapping,
                  const at::Tensor& tensor) {
-  at::Tensor result = exchange->move(border.forward, tensor.detach());
+  at::Tensor result = exchange->move(mapping.forward, tensor.detach());
   if (torch::autograd::compute_requires_grad(tensor)) {
-    auto node = std::make_shared<ExchangeNode>(exchange, border);
+    auto node = std::make_shared<ExchangeNode>(exchange, mapping);
     node->set_next_edges(torch::autograd::collect_next_edges(tensor));
     torch::autograd::set_history(result, node);
   }

@@ -167,7 +167,7 @@ struct SlicedLayerNorm : torch::autograd::Function<SlicedLayerNorm> {
     at::Tensor mean = moments.select(-1, 1);
     if (ranks > 1) {
       const at::Tensor all =  // [t, .., 1, 2]
-          exchange->move({.kind = MovementKind::kGather, .dim = 0}, moments.unsqueeze(0));
+          exchange->move({.kind = RedistributionKind::kGather, .dim = 0}, moments.unsqueeze(0));
       const at::Tensor means = all.select(-1, 1);
       mean = means.sum(0).div_(ranks);
       const at::Tensor apart = means - mean;
@@ -191,7 +191,7 @@ struct SlicedLayerNorm : torch::autograd::Function<SlicedLayerNorm> {
     const Rows rows{.input = saved[0], .weight = saved[1], .mean = saved[2], .scale = saved[3]};
     const auto elements = static_cast<double>(rows.input.size(-1) * exchange.size());
     const auto means_of = [&](const at::Tensor& sums) {
-      return exchange.move({.kind = MovementKind::kAllReduce}, sums).div_(elements);
+      return exchange.move({.kind = RedistributionKind::kAllReduce}, sums).div_(elements);
     };
     const c10::DeviceGuard device(rows.input.device());
     Slopes slopes;

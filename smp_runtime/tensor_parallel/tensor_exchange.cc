@@ -55,36 +55,40 @@ TensorExchange::TensorExchange(std::string group_name, int size, int rank, int u
 }
 TensorExchange::~TensorExchange() = default;
 
-at::Tensor TensorExchange::move(const Movement& movement, const at::Tensor& tensor) {
+at::Tensor TensorExchange::move(const Redistribution& redistribution, const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   const std::vector<std::int64_t> sizes =
-      moved_sizes(movement, tensor.sizes(), size_, "a tensor of a distributed layer");
-  if (size_ == 1 || movement.kind == MovementKind::kStay) return tensor.detach();
-  if (movement.kind == MovementKind::kSlice) {
-    const std::int64_t part = tensor.size(movement.dim) / size_;
-    return tensor.narrow(movement.dim, rank_ * part, part).contiguous();
+      moved_sizes(redistribution, tensor.sizes(), size_, "a tensor of a distributed layer");
+  if (size_ == 1 || redistribution.kind == RedistributionKind::kStay) return tensor.detach();
+  if (redistribution.kind == RedistributionKind::kSlice) {
+    const std::int64_t part = tensor.size(redistribution.dim) / size_;
+    return tensor.narrow(redistribution.dim, rank_ * part, part).contiguous();
   }
   if (!group_name_.empty() && !group_) group_ = c10d::resolve_process_group(group_name_);
-  bytes_sent_ +=
-      tensor_parallel::bytes_sent(movement, static_cast<std::int64_t>(tensor.nbytes()), size_);
-  switch (movement.kind) {
-    case MovementKind::kGather: {
+  bytes_sent_ += tensor_parallel::bytes_sent(redistribution,
+                                             static_cast<std::int64_t>(tensor.nbytes()), size_);
+  switch (redistribution.kind) {
+    case RedistributionKind::kGather: {
       const at::Tensor all = gather_rows(tensor.contiguous());  // [t, ...]
-      const std::int64_t dim = movement.dim < 0 ? movement.dim + tensor.dim() : movement.dim;
+      const std::int64_t dim =
+          redistribution.dim < 0 ? redistribution.dim + tensor.dim() : redistribution.dim;
       return all.movedim(0, dim).reshape(sizes);
     }
-    case MovementKind::kReduceScatter: {
-      const std::int64_t dim = movement.dim < 0 ? movement.dim + tensor.dim() : movement.dim;
+    case RedistributionKind::kReduceScatter: {
+      const std::int64_t dim =
+          redistribution.dim < 0 ? redistribution.dim + tensor.dim() : redistribution.dim;
       std::vector<std::int64_t> split = tensor.sizes().vec();
       split[dim] /= size_;
       split.insert(split.begin() + dim, size_);
       return sum_of_slices(tensor.reshape(split).movedim(dim, 0).contiguous());
     }
-    case MovementKind::kAllReduce:
+    case RedistributionKind::kAllReduce:
       return all_reduce(tensor.contiguous());
-    case MovementKind::kExchange: {
-      const std::int64_t dim = movement.dim < 0 ? movement.dim + tensor.dim() : movement.dim;
-      const std::int64_t join = movement.join < 0 ? movement.join + tensor.dim() : movement.join;
+    case RedistributionKind::kExchange: {
+      const std::int64_t dim =
+          redistribution.dim < 0 ? redistribution.dim + tensor.dim() : redistribution.dim;
+      const std::int64_t join =
+          redistribution.join < 0 ? redistribution.join + tensor.dim() : redistribution.join;
       std::vector<std::int64_t> split = tensor.sizes().vec();
       split[dim] /= size_;
       split.insert(split.begin() + dim, size_);
@@ -92,7 +96,7 @@ at::Tensor TensorExchange::move(const Movement& movement, const at::Tensor& tens
       return came.movedim(0, join).reshape(sizes);
     }
     default:
-      throw InternalError("a movement of unknown kind");
+      throw InternalError("a redistribution of unknown kind");
   }
 }
 

@@ -10,7 +10,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "smp_runtime/tensor_parallel/exchange_throttle.h"
-#include "smp_runtime/tensor_parallel/movement.h"
+#include "smp_runtime/tensor_parallel/redistribution.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -43,9 +43,10 @@ class TensorExchange {
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] int rank() const { return rank_; }
 
-  /// `tensor` after `movement`: contiguous, without a history for autograd. Throws ConfigError for
-  /// a shape that does not divide, HostError for a rank that is lost or does not come.
-  at::Tensor move(const Movement& movement, const at::Tensor& tensor);
+  /// `tensor` after `redistribution`: contiguous, without a history for autograd. Throws
+  /// ConfigError for a shape that does not divide, HostError for a rank that is lost or does not
+  /// come.
+  at::Tensor move(const Redistribution& redistribution, const at::Tensor& tensor);
 
   /// What this rank has sent so far, by ring arithmetic.
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }

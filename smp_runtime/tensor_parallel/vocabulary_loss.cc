@@ -87,7 +87,7 @@ struct VocabularyLoss : torch::autograd::Function<VocabularyLoss> {
     const at::Tensor mine = place.ge(0).logical_and_(place.lt(words)).logical_and_(counts);
     const Columns own{.column = at::where(mine, place, 0), .mine = mine};
     const at::Tensor all =  // [t, n, 3]
-        exchange->move({.kind = MovementKind::kGather, .dim = 0},
+        exchange->move({.kind = RedistributionKind::kGather, .dim = 0},
                        loss_parts(scores, own).unsqueeze(0));
     const at::Tensor top = all.select(2, 0).amax(0);
     const at::Tensor total = (all.select(2, 1) * (all.select(2, 0) - top).exp_()).sum(0);

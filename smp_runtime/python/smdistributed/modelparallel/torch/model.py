@@ -134,7 +134,7 @@ class DistributedModel(ModelStates):
         self._early_restores: list[Callable[[], None]] = []
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()
         self._post_step_hooks: OrderedDict[int, Hook] = OrderedDict()
-        self._border: FP16_Module | None = None
+        self._fp16_module: FP16_Module | None = None
         self.checks = TrainingChecks(self)
         """Of the script's training loop, for the library's own modules."""
         check_built_alike(module)
@@ -143,7 +143,7 @@ class DistributedModel(ModelStates):
         module, self._replaced = replace_annotated(without_compilation(module))
         dtype = computing_type()
         if dtype is not None:
-            self._border = module = FP16_Module(module, dtype)
+            self._fp16_module = module = FP16_Module(module, dtype)
         self.module = ReplicaModule(module) if state.cfg.ddp else module
         own = weakref.ref(self)
         self._part_warning = PartWarning(
@@ -299,8 +299,8 @@ class DistributedModel(ModelStates):
         if how is None:
             return
         self.sharded = self._make_sharded(ownership, how)
-        if self._border is not None:
-            self._border.begin()
+        if self._fp16_module is not None:
+            self._fp16_module.begin()
 
     def _make_sharded(self, ownership: Ownership, how: Plan) -> ShardedModel:
         return ShardedModel(self, self.get_module(), dict(ownership.local_parameters()), how)

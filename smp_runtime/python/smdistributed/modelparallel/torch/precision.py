@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""16-bit computing (``fp16``, ``bf16``): the border of the model, where types change."""
+"""16-bit computing (``fp16``, ``bf16``): the edge of the model, where types change."""
 
 from __future__ import annotations
 

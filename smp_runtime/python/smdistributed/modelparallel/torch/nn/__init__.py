@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules of the library, most of them split over tensor-parallel ranks.
 
-In the order in which they build on each other: tensor_group, borders (where activations change
+In the order in which they build on each other: tensor_group, regions (where activations change
 hands), parameter_slices, initial_values, random_streams; linear, embedding, layer_norm; the blocks
 of a transformer from residual_block to lm_head.
 """

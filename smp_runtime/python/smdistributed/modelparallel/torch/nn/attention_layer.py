@@ -11,7 +11,7 @@ from torch.nn import functional
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch import recomputation
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
-from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_scores import alibi_bias, hidden_keys, rotated
 from smdistributed.modelparallel.torch.nn.linear import ColumnLinear, RowLinear
 from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
@@ -141,15 +141,15 @@ class DistributedAttentionLayer(ResidualBlock):
         if self.enclosed:
             return self._attend(hidden, cross, mask)
         batch = hidden.shape[0]
-        mask = borders.enter_constant(mask, batch)
-        cross = None if cross is None else borders.enter(cross)
-        return borders.leave(self._attend(borders.enter(hidden), cross, mask))
+        mask = regions.enter_constant(mask, batch)
+        cross = None if cross is None else regions.enter(cross)
+        return regions.leave(self._attend(regions.enter(hidden), cross, mask))
 
     def _attend(
         self, hidden: torch.Tensor, cross: torch.Tensor | None, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        whole = borders.to_columns(self._begun(hidden))
-        source = whole if cross is None else borders.to_columns(cross)
+        whole = regions.to_columns(self._begun(hidden))
+        source = whole if cross is None else regions.to_columns(cross)
         query, key = self._by_heads(self.query(whole)), self._by_heads(self.key(source))
         value = self._by_heads(self.value(source))
         if self.rotary_dim is not None:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
-from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
@@ -77,13 +77,13 @@ class DistributedEmbedding(DistributedModule):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's name
         if tp_size() > 1 and not self._skip_allgather:
-            gathered = borders.enter_constant(input, input.shape[0])
+            gathered = regions.enter_constant(input, input.shape[0])
             assert gathered is not None
             input = gathered  # noqa: A001
         found = functional.embedding(
             input, self.weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq
         )
-        return found if self._skip_scatter_and_merge else borders.leave_sliced(found)
+        return found if self._skip_scatter_and_merge else regions.leave_sliced(found)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}"

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
-from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.initial_values import drawn, linear_bias, linear_weight
 from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
@@ -52,7 +52,7 @@ class DistributedLinear(DistributedModule):
             )
         if tp_size() == 1:
             return functional.linear(input, self.weight, self.bias)
-        output = borders.leave_summed(functional.linear(borders.enter_sliced(input), self.weight))
+        output = regions.leave_summed(functional.linear(regions.enter_sliced(input), self.weight))
         return output if self.bias is None else output + self.bias
 
     def extra_repr(self) -> str:
@@ -72,7 +72,7 @@ class ColumnLinear(nn.Module):
             self.bias = drawn(outputs, axis=0, fill=linear_bias(inputs, deviation))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's name
-        """``[.., in]``, after ``borders.to_columns`` -> ``[.., out / t]``."""
+        """``[.., in]``, after ``regions.to_columns`` -> ``[.., out / t]``."""
         return functional.linear(input, self.weight, self.bias)
 
 
@@ -94,5 +94,5 @@ class RowLinear(nn.Module):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - torch's name
         """``[.., in / t]`` -> hidden states as they lie in a region."""
-        output = borders.from_rows(functional.linear(input, self.weight))
+        output = regions.from_rows(functional.linear(input, self.weight))
         return output if self.bias is None else output + self.bias

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_layer import Tensors
 from smdistributed.modelparallel.torch.nn.distributed_module import (
     DistributedModule,
@@ -178,8 +178,8 @@ class DistributedTransformerLMHead(DistributedModule):
         logits = self.lm_head(hidden)
         if self.distribute_embedding:
             if labels is None:
-                return borders.leave_sliced(logits)
-            return self._loss(logits, labels), borders.leave_whole(logits.detach())
+                return regions.leave_sliced(logits)
+            return self._loss(logits, labels), regions.leave_whole(logits.detach())
         return logits if labels is None else (self._loss(logits, labels), logits)
 
     def _embedded(

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
-from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.linear import ColumnLinear, RowLinear
 from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
 from smdistributed.modelparallel.torch.nn.residual_block import ResidualBlock
@@ -85,7 +85,7 @@ class DistributedTransformerOutputLayer(ResidualBlock):
         hidden = self._hidden(self._unpacked(inputs, ("hidden_states",))[0], self.hidden_size)
         if self.enclosed:
             return self._transform(hidden)
-        return borders.leave(self._transform(borders.enter(hidden)))
+        return regions.leave(self._transform(regions.enter(hidden)))
 
     def _activated(self, whole: torch.Tensor) -> torch.Tensor:
         bias = self.dense1.bias
@@ -95,5 +95,5 @@ class DistributedTransformerOutputLayer(ResidualBlock):
         return _runtime.bias_gelu(functional.linear(whole, self.dense1.weight), bias, approximate)
 
     def _transform(self, hidden: torch.Tensor) -> torch.Tensor:
-        whole = borders.to_columns(self._begun(hidden))
+        whole = regions.to_columns(self._begun(hidden))
         return self._ended(self.dense2(self._activated(whole)), hidden)

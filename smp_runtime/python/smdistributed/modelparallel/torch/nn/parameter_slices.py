@@ -82,4 +82,4 @@ def whole_of(piece: torch.Tensor, axis: int | None) -> torch.Tensor:
     """The whole of which every tensor rank holds a slice. Collective over the group."""
     if axis is None:
         return piece
-    return exchange().move(_runtime.Movement.gather(axis), piece.detach())
+    return exchange().move(_runtime.Redistribution.gather(axis), piece.detach())

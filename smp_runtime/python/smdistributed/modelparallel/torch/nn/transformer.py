@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
-from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_layer import Tensors
 from smdistributed.modelparallel.torch.nn.distributed_module import (
     DistributedModule,
@@ -104,17 +104,17 @@ class DistributedTransformer(DistributedModule):
         hidden, cross, mask, cross_mask = unpacked(self, inputs, self.add_cross_attention)
         states = self._hidden(hidden, self.hidden_size)
         batch = states.shape[0]
-        states = borders.enter(states)
-        mine = borders.enter_constant(mask, batch)
+        states = regions.enter(states)
+        mine = regions.enter_constant(mask, batch)
         if self.pre_layernorm is not None:
             states = self.pre_layernorm(states)
         if self.add_cross_attention:
-            theirs = None if cross is None else borders.enter(cross)
-            packed: Tensors = (states, theirs, mine, borders.enter_constant(cross_mask, batch))
+            theirs = None if cross is None else regions.enter(cross)
+            packed: Tensors = (states, theirs, mine, regions.enter_constant(cross_mask, batch))
         else:
             packed = (states, mine)
         result = self.seq_layers(packed)[0]
         if self.layernorm is not None:
             result = self.layernorm(result)
-        result = borders.leave(result)
+        result = regions.leave(result)
         return (result, cross, mask, cross_mask) if self.add_cross_attention else (result, mask)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
-from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_layer import (
     DistributedAttentionLayer,
     Tensors,
@@ -147,12 +147,12 @@ class DistributedTransformerLayer(DistributedModule):
             states = self._layer(states, cross, mask, cross_mask)
         else:
             batch = states.shape[0]
-            states = borders.leave(
+            states = regions.leave(
                 self._layer(
-                    borders.enter(states),
-                    None if cross is None else borders.enter(cross),
-                    borders.enter_constant(mask, batch),
-                    borders.enter_constant(cross_mask, batch),
+                    regions.enter(states),
+                    None if cross is None else regions.enter(cross),
+                    regions.enter_constant(mask, batch),
+                    regions.enter_constant(cross_mask, batch),
                 )
             )
         return (states, cross, mask, cross_mask) if self.add_cross_attention else (states, mask)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from smdistributed.modelparallel.torch.nn import borders
+from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal
 from smdistributed.modelparallel.torch.nn.tensor_group import exchange, tp_rank, tp_size
@@ -23,14 +23,14 @@ class VocabularyEmbedding(DistributedModule):
         self.weight = drawn(words, size, axis=0, fill=normal(deviation))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        everybodys = borders.enter_constant(ids, ids.shape[0])
+        everybodys = regions.enter_constant(ids, ids.shape[0])
         assert everybodys is not None
         own = self.weight.shape[0]
         place = everybodys - tp_rank() * own
         mine = (place >= 0) & (place < own)
         # Others' words count zero here, and the sum over ranks has each word once.
         found = functional.embedding(place.masked_fill(~mine, 0), self.weight)
-        return borders.leave_summed(found * mine[..., None])
+        return regions.leave_summed(found * mine[..., None])
 
 
 class VocabularyHead(DistributedModule):
@@ -42,7 +42,7 @@ class VocabularyHead(DistributedModule):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """``[B, S, size]`` -> ``[tB, S, words / t]``."""
-        return functional.linear(borders.enter_words(hidden), self.weight, self.bias)
+        return functional.linear(regions.enter_vocabulary(hidden), self.weight, self.bias)
 
 
 def mean_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -50,8 +50,8 @@ def mean_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     ``[B, S]``, those of ``IGNORED`` left out."""
     if tp_size() == 1:
         return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-    everybodys = borders.enter_constant(labels, labels.shape[0])
+    everybodys = regions.enter_constant(labels, labels.shape[0])
     assert everybodys is not None
     rows, targets = logits.flatten(0, 1), everybodys.flatten()
     losses = exchange().vocabulary_loss(rows, targets, IGNORED).view(everybodys.shape)
-    return borders.leave_whole(losses).sum() / (labels != IGNORED).sum()
+    return regions.leave_whole(losses).sum() / (labels != IGNORED).sum()

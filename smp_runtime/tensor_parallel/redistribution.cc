@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/tensor_parallel/movement.h"
+#include "smp_runtime/tensor_parallel/redistribution.h"
 
 #include <fmt/ranges.h>
 
@@ -28,39 +28,42 @@ void require_divisible(std::span<const std::int64_t> sizes, std::size_t dim, std
 
 }  // namespace
 
-std::vector<std::int64_t> moved_sizes(const Movement& movement, std::span<const std::int64_t> sizes,
-                                      std::int64_t ranks, const std::string& what) {
+std::vector<std::int64_t> moved_sizes(const Redistribution& redistribution,
+                                      std::span<const std::int64_t> sizes, std::int64_t ranks,
+                                      const std::string& what) {
   std::vector<std::int64_t> moved(sizes.begin(), sizes.end());
-  if (movement.kind == MovementKind::kStay || movement.kind == MovementKind::kAllReduce) {
+  if (redistribution.kind == RedistributionKind::kStay ||
+      redistribution.kind == RedistributionKind::kAllReduce) {
     return moved;
   }
-  const std::size_t dim = position(movement.dim, sizes, what);
-  if (movement.kind == MovementKind::kGather) {
+  const std::size_t dim = position(redistribution.dim, sizes, what);
+  if (redistribution.kind == RedistributionKind::kGather) {
     moved[dim] *= ranks;
     return moved;
   }
   require_divisible(sizes, dim, ranks, what);
   moved[dim] /= ranks;
-  if (movement.kind == MovementKind::kExchange) {
-    moved[position(movement.join, sizes, what)] *= ranks;
+  if (redistribution.kind == RedistributionKind::kExchange) {
+    moved[position(redistribution.join, sizes, what)] *= ranks;
   }
   return moved;
 }
 
-std::int64_t bytes_sent(const Movement& movement, std::int64_t bytes, std::int64_t ranks) {
-  switch (movement.kind) {
-    case MovementKind::kStay:
-    case MovementKind::kSlice:
+std::int64_t bytes_sent(const Redistribution& redistribution, std::int64_t bytes,
+                        std::int64_t ranks) {
+  switch (redistribution.kind) {
+    case RedistributionKind::kStay:
+    case RedistributionKind::kSlice:
       return 0;
-    case MovementKind::kGather:
+    case RedistributionKind::kGather:
       return bytes * (ranks - 1);
-    case MovementKind::kReduceScatter:
-    case MovementKind::kExchange:
+    case RedistributionKind::kReduceScatter:
+    case RedistributionKind::kExchange:
       return bytes * (ranks - 1) / ranks;
-    case MovementKind::kAllReduce:
+    case RedistributionKind::kAllReduce:
       return 2 * bytes * (ranks - 1) / ranks;
   }
-  throw InternalError("a movement of unknown kind");
+  throw InternalError("a redistribution of unknown kind");
 }
 
 }  // namespace smp::tensor_parallel

@@ -6,8 +6,8 @@ hidden states lie in one of two ways: whole on every rank, each of which does th
 (``optimize: speed``), or sliced along their last dim (``memory``). ``to_columns`` and ``from_rows``
 stand around a pair of linear layers, of which the first is split by output and the second by input.
 
-Every movement forward has its dual backward, in C++ (tensor_parallel/movement.h). Gradients in a
-region are those of the mean of the ranks' losses.
+Every redistribution forward has its dual backward, in C++ (tensor_parallel/redistribution.h).
+Gradients in a region are those of the mean of the ranks' losses.
 """
 
 from __future__ import annotations
@@ -24,32 +24,35 @@ from smdistributed.modelparallel.torch.nn.tensor_group import (
     tp_size,
 )
 
-_STAY = _runtime.Movement.stay()
-_SUM = _runtime.Movement.all_reduce()
-_GATHER_BATCH, _SLICE_BATCH = _runtime.Movement.gather(0), _runtime.Movement.slice(0)
-_SCATTER_BATCH = _runtime.Movement.reduce_scatter(0)
-_GATHER_HIDDEN, _SLICE_HIDDEN = _runtime.Movement.gather(-1), _runtime.Movement.slice(-1)
-_SCATTER_HIDDEN = _runtime.Movement.reduce_scatter(-1)
-_TO_SLICES = _runtime.Movement.exchange(dim=-1, join=0)
-_TO_BATCHES = _runtime.Movement.exchange(dim=0, join=-1)
+_STAY = _runtime.Redistribution.stay()
+_SUM = _runtime.Redistribution.all_reduce()
+_GATHER_BATCH, _SLICE_BATCH = _runtime.Redistribution.gather(0), _runtime.Redistribution.slice(0)
+_SCATTER_BATCH = _runtime.Redistribution.reduce_scatter(0)
+_GATHER_HIDDEN, _SLICE_HIDDEN = (
+    _runtime.Redistribution.gather(-1),
+    _runtime.Redistribution.slice(-1),
+)
+_SCATTER_HIDDEN = _runtime.Redistribution.reduce_scatter(-1)
+_TO_SLICES = _runtime.Redistribution.exchange(dim=-1, join=0)
+_TO_BATCHES = _runtime.Redistribution.exchange(dim=0, join=-1)
 
 
 @cache
-def _border(
-    forward: _runtime.Movement, backward: _runtime.Movement, scale: float
-) -> _runtime.Border:
-    return _runtime.Border(forward, backward, scale)
+def _mapping(
+    forward: _runtime.Redistribution, backward: _runtime.Redistribution, scale: float
+) -> _runtime.RegionMapping:
+    return _runtime.RegionMapping(forward, backward, scale)
 
 
 def _cross(
     tensor: torch.Tensor,
-    forward: _runtime.Movement,
-    backward: _runtime.Movement,
+    forward: _runtime.Redistribution,
+    backward: _runtime.Redistribution,
     scale: float = 1.0,
 ) -> torch.Tensor:
     if tp_size() == 1:
         return tensor
-    return exchange().cross(_border(forward, backward, scale), tensor)
+    return exchange().cross(_mapping(forward, backward, scale), tensor)
 
 
 def enter_sliced(tensor: torch.Tensor) -> torch.Tensor:
@@ -123,7 +126,7 @@ def from_rows(partial: torch.Tensor) -> torch.Tensor:
     return _cross(partial, _SUM, _STAY)
 
 
-def enter_words(hidden: torch.Tensor) -> torch.Tensor:
+def enter_vocabulary(hidden: torch.Tensor) -> torch.Tensor:
     """[B, .., H] of each rank's own batch -> [tB, .., H] for a layer that is split by output."""
     if same_batches():
         return _cross(hidden, _STAY, _SUM)
