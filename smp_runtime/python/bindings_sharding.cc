@@ -136,25 +136,26 @@ void bind_sharding(py::module_& module) {
 
   py::class_<sharding::HolderGroups>(module, "HolderGroups",
                                      "Ranks that hold parameters alike: names of c10d groups.")
-      .def(py::init([](std::string shard_group, std::string word_group, std::string replica_group,
-                       std::string across_hosts_group, std::string within_host_group,
-                       std::vector<int> ranks, const std::shared_ptr<WaitWatchHandle>& watch,
-                       int index, std::int64_t divisor) {
-             return sharding::HolderGroups{
-                 .exchange = {.shard_group = std::move(shard_group),
-                              .word_group = std::move(word_group),
-                              .replica_group = std::move(replica_group),
-                              .across_hosts_group = std::move(across_hosts_group),
-                              .within_host_group = std::move(within_host_group),
-                              .ranks = std::move(ranks),
-                              .watch = watch_of(watch),
-                              .unit_name = {}},
-                 .index = index,
-                 .divisor = divisor};
-           }),
-           py::kw_only(), py::arg("shard_group"), py::arg("word_group"), py::arg("replica_group"),
-           py::arg("across_hosts_group") = "", py::arg("within_host_group") = "", py::arg("ranks"),
-           py::arg("watch"), py::arg("index"), py::arg("divisor"));
+      .def(
+          py::init([](std::string shard_group, std::string control_group, std::string replica_group,
+                      std::string across_hosts_group, std::string within_host_group,
+                      std::vector<int> ranks, const std::shared_ptr<WaitWatchHandle>& watch,
+                      int index, std::int64_t divisor) {
+            return sharding::HolderGroups{
+                .exchange = {.shard_group = std::move(shard_group),
+                             .control_group = std::move(control_group),
+                             .replica_group = std::move(replica_group),
+                             .across_hosts_group = std::move(across_hosts_group),
+                             .within_host_group = std::move(within_host_group),
+                             .ranks = std::move(ranks),
+                             .watch = watch_of(watch),
+                             .unit_name = {}},
+                .index = index,
+                .divisor = divisor};
+          }),
+          py::kw_only(), py::arg("shard_group"), py::arg("control_group"), py::arg("replica_group"),
+          py::arg("across_hosts_group") = "", py::arg("within_host_group") = "", py::arg("ranks"),
+          py::arg("watch"), py::arg("index"), py::arg("divisor"));
 
   py::class_<ParameterStore>(module, "ParameterStore",
                              "Parameters, gradients and masters, sharded over a c10d group.")

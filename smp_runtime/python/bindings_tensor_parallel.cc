@@ -84,7 +84,7 @@ void bind_tensor_parallel(py::module_& module) {
             return tensor_parallel::cross(exchange, mapping, tensor);
           },
           py::arg("mapping"), py::arg("tensor"), no_gil(),
-          "The tensor beyond a mapping; its gradient comes back over it.")
+          "The tensor in its new layout; its gradient comes back in the old one.")
       .def("layer_norm", &tensor_parallel::sliced_layer_norm, py::arg("states"), py::arg("weight"),
            py::arg("bias"), py::arg("epsilon"), no_gil(), "Over a last dim that is sliced.")
       .def("vocabulary_loss", &tensor_parallel::vocabulary_loss, py::arg("scores"),

@@ -22,7 +22,7 @@
 namespace smp::sharding {
 namespace {
 
-constexpr std::int64_t kWords = 5;  // sequence, kind, first unit, units, mark of them
+constexpr std::int64_t kHeaderNumbers = 5;  // sequence, kind, first unit, units, mark of them
 constexpr std::int64_t kReplicaChunk = 16 * 1024 * 1024;  // elements
 constexpr std::string_view kShards = "an exchange of shards";
 constexpr std::string_view kReplicas = "the sum of gradients over replicas of the model";
@@ -68,7 +68,7 @@ ShardExchange::Sum& ShardExchange::Sum::operator=(Sum&&) noexcept = default;
 ShardExchange::ShardExchange(ExchangeOptions options)
     : options_(std::move(options)),
       shards_(resolve(options_.shard_group)),
-      words_(resolve(options_.word_group)),
+      control_(resolve(options_.control_group)),
       replicas_(resolve(options_.replica_group)),
       across_(resolve(options_.across_hosts_group)),
       within_(resolve(options_.within_host_group)),
@@ -98,18 +98,18 @@ void ShardExchange::await(const Pending& pending, c10d::ProcessGroup& group, c10
         [&] { collectives::await(group, kShards, work, device, kUneven, options_.watch.get()); });
 }
 
-void ShardExchange::await_words(const Pending& pending) const {
+void ShardExchange::await_headers(const Pending& pending) const {
   {
     std::optional<session::Waiting> waiting;
     // What is there already needs no text that says what it is.
-    if (options_.watch && !pending.word_work_->isCompleted()) {
+    if (options_.watch && !pending.header_work_->isCompleted()) {
       waiting.emplace(*options_.watch,
                       describe(pending.kind_, pending.units_, pending.units_.size()), label_,
                       options_.ranks, pending.turn_);
     }
-    await(pending, *words_, *pending.word_work_, at::kCPU);
+    await(pending, *control_, *pending.header_work_, at::kCPU);
   }
-  check_words(pending);
+  check_headers(pending);
 }
 
 ShardExchange::Pending ShardExchange::announce(std::span<const int> units, ExchangeKind kind) {
@@ -117,28 +117,28 @@ ShardExchange::Pending ShardExchange::announce(std::span<const int> units, Excha
   Pending pending;
   pending.units_.assign(units.begin(), units.end());
   pending.kind_ = kind;
-  if (!words_) return pending;
+  if (!control_) return pending;
   if (options_.watch) pending.turn_ = options_.watch->start(label_);
-  pending.words_sent_ = at::empty({degree() * kWords}, at::kLong);
+  pending.headers_sent_ = at::empty({degree() * kHeaderNumbers}, at::kLong);
   ++sequence_;
-  auto* word = pending.words_sent_.data_ptr<std::int64_t>();
-  for (int rank = 0; rank < degree(); ++rank, word += kWords) {
-    word[0] = sequence_;
-    word[1] = static_cast<std::int64_t>(kind);
-    word[2] = units.front();
-    word[3] = static_cast<std::int64_t>(units.size());
-    word[4] = checksum_of(units);
+  auto* header = pending.headers_sent_.data_ptr<std::int64_t>();
+  for (int rank = 0; rank < degree(); ++rank, header += kHeaderNumbers) {
+    header[0] = sequence_;
+    header[1] = static_cast<std::int64_t>(kind);
+    header[2] = units.front();
+    header[3] = static_cast<std::int64_t>(units.size());
+    header[4] = checksum_of(units);
   }
-  pending.words_ = at::empty({degree() * kWords}, at::kLong);
-  pending.word_work_ = named(pending, *words_, [&] {
-    if (transport::is_gloo(*words_, at::kCPU)) {
-      // Straight to everybody: in a ring each word would queue behind what hosts send meanwhile,
+  pending.headers_ = at::empty({degree() * kHeaderNumbers}, at::kLong);
+  pending.header_work_ = named(pending, *control_, [&] {
+    if (transport::is_gloo(*control_, at::kCPU)) {
+      // Straight to everybody: in a ring each header would queue behind what hosts send meanwhile,
       // once a step of the ring.
       std::vector<std::int64_t> equal;
-      return words_->alltoall_base(pending.words_, pending.words_sent_, equal, equal);
+      return control_->alltoall_base(pending.headers_, pending.headers_sent_, equal, equal);
     }
-    at::Tensor own = pending.words_sent_.narrow(0, 0, kWords);
-    return words_->_allgather_base(pending.words_, own);
+    at::Tensor own = pending.headers_sent_.narrow(0, 0, kHeaderNumbers);
+    return control_->_allgather_base(pending.headers_, own);
   });
   return pending;
 }
@@ -189,7 +189,7 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
 }
 
 at::Tensor ShardExchange::wait(Pending& pending) {
-  if (pending.word_work_) await_words(pending);
+  if (pending.header_work_) await_headers(pending);
   const c10::DeviceType device = pending.input_.device().type();
   await(pending, across_ && pending.staged_.defined() ? *across_ : *shards_, *pending.work_,
         device);
@@ -216,12 +216,12 @@ at::Tensor ShardExchange::wait(Pending& pending) {
   return output;
 }
 
-void ShardExchange::check_words(const Pending& pending) const {
-  const auto* mine = pending.words_sent_.data_ptr<std::int64_t>();
-  const auto* all = pending.words_.data_ptr<std::int64_t>();
+void ShardExchange::check_headers(const Pending& pending) const {
+  const auto* mine = pending.headers_sent_.data_ptr<std::int64_t>();
+  const auto* all = pending.headers_.data_ptr<std::int64_t>();
   for (int rank = 0; rank < degree(); ++rank) {
-    const std::int64_t* theirs = all + rank * kWords;
-    if (std::equal(theirs, theirs + kWords, mine)) continue;
+    const std::int64_t* theirs = all + rank * kHeaderNumbers;
+    if (std::equal(theirs, theirs + kHeaderNumbers, mine)) continue;
     const int first = static_cast<int>(theirs[2]);
     throw UserCodeError(
         "ranks of one shard group run different modules: here it is the turn of {}, on rank {} of "

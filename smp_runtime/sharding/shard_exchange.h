@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ranks that share one copy of a model's state send each other.
 //
-// Every collective of the shard group goes with a word: which call it is, of what kind, for which
-// unit. A rank that runs another module than the rest is thus told from the rest at once, by name,
-// before wrong bytes are used or anybody waits for ever.
+// Every collective of the shard group goes with a control header: which call it is, of what kind,
+// for which unit. A rank that runs another module than the rest is thus told from the rest at once,
+// by name, before wrong bytes are used or anybody waits for ever.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ enum class ExchangeKind : std::int64_t { kGather = 1, kReduce = 2 };
 struct ExchangeOptions {
   std::string shard_group;  ///< registered c10d group; empty for a group of one
   /// The same ranks, on the CPU. Empty for a group of one, and where no rank can be elsewhere.
-  std::string word_group;
+  std::string control_group;
   std::string replica_group;  ///< ranks with the same shard in other groups; empty for none
   /// Three-step gather, where a shard group spans hosts evenly: ranks with the same number on each
   /// host, and the ranks of one host. Both empty: one flat gather.
@@ -68,11 +68,11 @@ class ShardExchange {
     std::vector<int> units_;
     ExchangeKind kind_ = ExchangeKind::kGather;
     std::int64_t turn_ = 0;  ///< of the exchange among those of its group, for the watch
-    at::Tensor words_sent_, words_;
+    at::Tensor headers_sent_, headers_;
     at::Tensor input_, output_;
     at::ScalarType sum_type_ = at::ScalarType::Undefined;
     at::Tensor staged_;  ///< of a gather in steps: what came across hosts
-    c10::intrusive_ptr<c10d::Work> word_work_;
+    c10::intrusive_ptr<c10d::Work> header_work_;
     c10::intrusive_ptr<c10d::Work> work_;
   };
 
@@ -123,21 +123,21 @@ class ShardExchange {
 
  private:
   Pending announce(std::span<const int> units, ExchangeKind kind);
-  void check_words(const Pending& pending) const;
+  void check_headers(const Pending& pending) const;
   /// What `act` returns, a part of an exchange over `group`; naming_group() and `pending`'s units
   /// name what failed.
   template <typename Act>
   decltype(auto) named(const Pending& pending, c10d::ProcessGroup& group, Act&& act) const;
   void await(const Pending& pending, c10d::ProcessGroup& group, c10d::Work& work,
              c10::DeviceType device) const;
-  /// Blocks until the words of all ranks are there, and compares them.
-  void await_words(const Pending& pending) const;
+  /// Blocks until the headers of all ranks are there, and compares them.
+  void await_headers(const Pending& pending) const;
   [[nodiscard]] std::string describe(ExchangeKind kind, std::span<const int> units,
                                      std::size_t count) const;
 
   ExchangeOptions options_;
   c10::intrusive_ptr<c10d::ProcessGroup> shards_;
-  c10::intrusive_ptr<c10d::ProcessGroup> words_;
+  c10::intrusive_ptr<c10d::ProcessGroup> control_;
   c10::intrusive_ptr<c10d::ProcessGroup> replicas_;
   c10::intrusive_ptr<c10d::ProcessGroup> across_;
   c10::intrusive_ptr<c10d::ProcessGroup> within_;

@@ -337,7 +337,7 @@ class HolderGroups:
         self,
         *,
         shard_group: str,
-        word_group: str,
+        control_group: str,
         replica_group: str,
         across_hosts_group: str = "",
         within_host_group: str = "",

@@ -264,17 +264,17 @@ class MasterParameters:
         """Norms by the parameters' numbers, of ``powers``: what this rank's pieces add to them, or
         the largest elements for the infinite norm. Collective over the shard group."""
         largest = math.isinf(norm_type)
-        if self._sharded.groups.words is not None:
+        if self._sharded.groups.control is not None:
             operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
             what = "the norms of parameters"
             meetings = state.require_initialized(what).meetings
-            meetings.all_reduce(what, powers, self._sharded.groups.words, operation)
+            meetings.all_reduce(what, powers, self._sharded.groups.control, operation)
         return powers if largest else powers ** (1 / norm_type)
 
     def _groups_of_one_copy(self) -> list[dist.ProcessGroup]:
         groups: list[dist.ProcessGroup] = []
-        if self._sharded.groups.words is not None:
-            groups.append(self._sharded.groups.words)
+        if self._sharded.groups.control is not None:
+            groups.append(self._sharded.groups.control)
         made = state.require_initialized("the norm of gradients").groups
         for kind, size in (("TP", ranks.tp_size()), ("PP", ranks.pp_size())):
             if size > 1:

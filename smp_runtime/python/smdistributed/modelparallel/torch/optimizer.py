@@ -419,9 +419,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         assert state.model is not None and state.model.sharded is not None
         sharded = state.model.sharded
         parts: list[Any] = [self.shard_part()]
-        if sharded.groups.words is not None:
+        if sharded.groups.control is not None:
             parts = [None] * sharded.plan.degree
-            dist.all_gather_object(parts, self.shard_part(), group=sharded.groups.words)
+            dist.all_gather_object(parts, self.shard_part(), group=sharded.groups.control)
         spread = set(sharded.spread_names)
         if ranks.tp_size() > 1 and sharded.plan.own_degree != sharded.plan.degree:
             there = comm.allgather([only(part, spread) for part in parts], comm.CommGroup.TP_GROUP)

@@ -26,7 +26,7 @@ class ShardGroups:
     index: int
     """Of this rank in its shard group."""
     shards: dist.ProcessGroup | None
-    words: dist.ProcessGroup | None
+    control: dist.ProcessGroup | None
     """The ranks of ``shards``, for numbers on the CPU; may be the same group."""
     replicas: dist.ProcessGroup | None
     across_hosts: dist.ProcessGroup | None
@@ -35,16 +35,16 @@ class ShardGroups:
     """Of gradients, once those of all holders are added up."""
 
     def for_store(self, *, checked: bool) -> _runtime.HolderGroups:
-        """``checked``: each exchange goes with a word that tells whether all ranks mean the same,
+        """``checked``: each exchange goes with a control header that tells whether all ranks mean the same,
         which what modules a rank runs may make untrue."""
         meetings = state.require_initialized("sharding").meetings
         return _runtime.HolderGroups(
             shard_group=_name_of(self.shards),
-            word_group=_name_of(self.words) if checked else "",
+            control_group=_name_of(self.control) if checked else "",
             replica_group=_name_of(self.replicas),
             across_hosts_group=_name_of(self.across_hosts),
             within_host_group=_name_of(self.within_host),
-            ranks=[] if self.words is None else dist.get_process_group_ranks(self.words),
+            ranks=[] if self.control is None else dist.get_process_group_ranks(self.control),
             watch=meetings.watch,
             index=self.index,
             divisor=self.divisor,
@@ -114,17 +114,17 @@ def make_groups(degree: int, own_degree: int) -> list[ShardGroups]:
 def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> ShardGroups:
     session = state.require_initialized("sharding")
     groups, own, degree = session.groups, session.identity.rank, len(shard_ranks)
-    shards = words = replicas = across = within = None
+    shards = control = replicas = across = within = None
     if degree > 1:
         local_size = session.identity.local_size or 1
         steps = host_steps(shard_ranks, own, local_size)
         by_host = state.cfg.sdp_hierarchical_allgather or steps is None
         shards = groups.group_of("shards", shard_ranks, by_host=by_host)
         if groups.shares_by_host and by_host:
-            words = shards
+            control = shards
         else:
-            words = groups.cpu_group_of("shard words", shard_ranks)
-        if words is shards:
+            control = groups.cpu_group_of("shard control", shard_ranks)
+        if control is shards:
             pass  # it gathers in steps by itself
         elif by_host and steps is not None:
             across = groups.group_of("shards across hosts", steps[0])
@@ -135,4 +135,4 @@ def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> Sha
     if len(replica_ranks) > 1:
         replicas = groups.group_of("replicas of shards", replica_ranks)
     index = shard_ranks.index(own)
-    return ShardGroups(degree, index, shards, words, replicas, across, within, divisor)
+    return ShardGroups(degree, index, shards, control, replicas, across, within, divisor)

@@ -222,7 +222,7 @@ class ShardedModel:
     @functools.cached_property
     def sharing_ranks(self) -> list[int]:
         """The ranks that share one copy of the parameters, this one among them."""
-        group = self.groups.words or self.groups.shards
+        group = self.groups.control or self.groups.shards
         return [ranks.rank()] if group is None else dist.get_process_group_ranks(group)
 
     def fill(
