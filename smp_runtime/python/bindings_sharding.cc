@@ -27,16 +27,16 @@ at::ScalarType type_of(const std::string& name) {
 
 std::unique_ptr<ParameterStore> make_store(
     std::vector<sharding::HolderGroups> holders, const std::string& compute_type, bool on_demand,
-    std::int64_t persistence_threshold, std::int64_t bucket, std::int64_t most_live, bool prefetch,
-    bool cut, const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-    const std::vector<int>& blocks, const std::vector<int>& holders_of,
-    std::vector<std::string> block_names) {
+    std::int64_t persistence_threshold, std::int64_t bucket, std::int64_t most_unsharded,
+    bool prefetch, bool cut, const std::vector<at::Tensor>& parameters,
+    const std::vector<std::string>& names, const std::vector<int>& blocks,
+    const std::vector<int>& holders_of, std::vector<std::string> block_names) {
   sharding::StoreOptions options{.holders = std::move(holders),
                                  .compute_type = type_of(compute_type),
                                  .on_demand = on_demand,
                                  .persistence_threshold = persistence_threshold,
                                  .bucket = bucket,
-                                 .most_live = most_live,
+                                 .most_unsharded = most_unsharded,
                                  .prefetch = prefetch,
                                  .cut = cut};
   std::vector<sharding::StoredParameter> stored;
@@ -161,7 +161,7 @@ void bind_sharding(py::module_& module) {
                              "Parameters, gradients and masters, sharded over a c10d group.")
       .def(py::init(&make_store), py::kw_only(), py::arg("holders"), py::arg("compute_type"),
            py::arg("on_demand"), py::arg("persistence_threshold"), py::arg("bucket"),
-           py::arg("most_live"), py::arg("prefetch") = true, py::arg("cut") = true,
+           py::arg("most_unsharded"), py::arg("prefetch") = true, py::arg("cut") = true,
            py::arg("parameters"), py::arg("names"), py::arg("blocks"), py::arg("holders_of"),
            py::arg("block_names"))
       .def("units",

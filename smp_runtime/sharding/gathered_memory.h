@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of gathered units: given to a tensor's storage for as long as the unit is live.
+// Memory of gathered units: given to a tensor's storage for as long as the unit is unsharded.
 #pragma once
 
 #include <cstddef>

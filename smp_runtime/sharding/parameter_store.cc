@@ -13,8 +13,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/sharding/live_units.h"
 #include "smp_runtime/sharding/shard_gradients.h"
+#include "smp_runtime/sharding/unsharded_units.h"
 
 namespace smp::sharding {
 
@@ -39,16 +39,17 @@ class ParameterStore::Core {
     unit_of_ = std::move(model.unit_of);
     units_ = std::move(model.units);
     arenas_ = std::move(model.arenas);
-    live_.emplace(
-        LiveUnits::Options{.most_live = options_.most_live, .prefetch = options_.prefetch}, units_);
+    unsharded_.emplace(UnshardedUnits::Options{.most_unsharded = options_.most_unsharded,
+                                               .prefetch = options_.prefetch},
+                       units_);
     gradients_.emplace(
         ShardGradients::Options{.on_demand = options_.on_demand, .bucket = options_.bucket},
         unit_options.holders, parameters_, unit_of_, units_, arenas_,
-        [this](int unit) { live_->let_go(unit); });
+        [this](int unit) { unsharded_->reshard(unit); });
     // One after the other: what a parameter held is free before the next unit takes memory.
     for (std::size_t number = 0; number < units_.size(); ++number) {
       fill_unit(unit_options, parameters_, arenas_, units_[number]);
-      live_->adopt(static_cast<int>(number));
+      unsharded_->adopt(static_cast<int>(number));
     }
   }
 
@@ -72,18 +73,18 @@ class ParameterStore::Core {
 
   // --- Use ---
 
-  void begin_pass(bool training) { live_->begin_pass(training); }
+  void begin_pass(bool training) { unsharded_->begin_pass(training); }
 
   void enter(const std::vector<int>& units) {
     frames_.push_back(units);
-    for (const int number : units) live_->use(number);
+    for (const int number : units) unsharded_->use(number);
   }
 
   void read(int number) {
     const ShardedUnit& unit = at(number);
-    if (frames_.empty() || unit.always_live || unit.users > 0) return;
-    if (unit.held && unit.state == UnitState::kLive) return;
-    live_->use(number);
+    if (frames_.empty() || unit.always_unsharded || unit.users > 0) return;
+    if (unit.held && unit.state == UnitState::kUnsharded) return;
+    unsharded_->use(number);
     frames_.back().push_back(number);
   }
 
@@ -97,11 +98,11 @@ class ParameterStore::Core {
         output.register_hook([weak = self_, units](const at::Tensor&) {
           const auto core = weak.lock();
           if (!core) return;
-          for (const int number : units) core->live_->hold(number);
+          for (const int number : units) core->unsharded_->hold(number);
         });
       }
     }
-    for (const int number : units) live_->end_use(number);
+    for (const int number : units) unsharded_->end_use(number);
   }
 
   ShardGradients& accumulated() { return *gradients_; }
@@ -150,26 +151,26 @@ class ParameterStore::Core {
 
   void publish() {
     const at::NoGradGuard no_grad;
-    live_->drop_idle();
+    unsharded_->drop_idle();
     for (std::size_t number = 0; number < units_.size(); ++number) {
       ShardedUnit& unit = units_[number];
-      SMP_CHECK(unit.always_live || unit.state == UnitState::kSharded,
+      SMP_CHECK(unit.always_unsharded || unit.state == UnitState::kSharded,
                 "{} was in use when the optimizer stepped", unit.name);
-      if (unit.always_live) live_->check_untouched(unit);
+      if (unit.always_unsharded) unsharded_->check_untouched(unit);
       if (!unit.own.is_same(unit.master)) unit.own.copy_(unit.master);
-      if (!unit.always_live || unit.layout.degree == 1) continue;
+      if (!unit.always_unsharded || unit.layout.degree == 1) continue;
       unit.pending =
           unit.holders.exchange->start_gather(static_cast<int>(number), unit.full, unit.own);
     }
     for (ShardedUnit& unit : units_) {
       if (unit.pending) unit.holders.exchange->wait(unit.pending);
-      if (unit.always_live) LiveUnits::note_versions(unit);
+      if (unit.always_unsharded) UnshardedUnits::note_versions(unit);
     }
   }
 
   void accept_writes() {
     for (ShardedUnit& unit : units_) {
-      if (unit.always_live) LiveUnits::note_versions(unit);
+      if (unit.always_unsharded) UnshardedUnits::note_versions(unit);
     }
   }
 
@@ -212,14 +213,14 @@ class ParameterStore::Core {
   }
 
   [[nodiscard]] StoreUse use() const {
-    StoreUse use{.peak_live = live_->peak_bytes(), .spare = live_->spare_bytes()};
+    StoreUse use{.peak_live = unsharded_->peak_bytes(), .spare = unsharded_->spare_bytes()};
     for (const ShardedUnit& unit : units_) {
       const auto bytes = static_cast<std::int64_t>(unit.master.nbytes());
       use.shards += bytes;
       const bool apart = !unit.own.is_same(unit.master) && !unit.own.is_alias_of(unit.full);
       if (apart) use.shards += static_cast<std::int64_t>(unit.own.nbytes());
       const auto full = unit.layout.padded * static_cast<std::int64_t>(unit.full.element_size());
-      if (unit.always_live) {
+      if (unit.always_unsharded) {
         use.persistent += full;
       } else if (unit.state != UnitState::kSharded) {
         use.live += full;
@@ -242,7 +243,7 @@ class ParameterStore::Core {
     return sum;
   }
 
-  [[nodiscard]] Prefetched prefetched() const { return live_->prefetched(); }
+  [[nodiscard]] Prefetched prefetched() const { return unsharded_->prefetched(); }
 
  private:
   ShardedUnit& at(int number) { return units_.at(static_cast<std::size_t>(number)); }
@@ -266,7 +267,7 @@ class ParameterStore::Core {
   std::vector<ShardedUnit> units_;
   std::vector<Arena> arenas_;
   std::vector<std::unique_ptr<ShardExchange>> exchanges_;
-  std::optional<LiveUnits> live_;  // both refer to what stands above
+  std::optional<UnshardedUnits> unsharded_;  // both refer to what stands above
   std::optional<ShardGradients> gradients_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::weak_ptr<Core> self_;

@@ -2,10 +2,10 @@
 // Parameters, gradients and masters of a model, sharded over a group of ranks.
 //
 // Each unit (see unit_layout.h) goes through SHARDED -> INFLIGHT -> LIVE -> SHARDED. While it is
-// live its parameters are views of one gathered buffer. Else the buffer has no memory and one NaN
-// stands for every element of a parameter, so that shapes still answer and a wrong use shows. The
-// buffer's storage object stays the same, so that tensors which autograd saved come back to life
-// when the unit is gathered again.
+// unsharded its parameters are views of one gathered buffer. Else the buffer has no memory and one
+// NaN stands for every element of a parameter, so that shapes still answer and a wrong use shows.
+// The buffer's storage object stays the same, so that tensors which autograd saved come back to
+// life when the unit is gathered again.
 //
 // Gradients are reduced to the owners' shards in buckets, in 32 bits at least, and summed over
 // replicas only at the boundary of accumulation: the two hops of MiCS (arXiv:2205.00119).
@@ -44,7 +44,7 @@ struct StoreOptions {
   bool on_demand = true;
   std::int64_t persistence_threshold = 0;  ///< [elements]
   std::int64_t bucket = 0;                 ///< [elements] of a bucket of gradients
-  std::int64_t most_live = 0;              ///< [elements] gathered at once, if it can be helped
+  std::int64_t most_unsharded = 0;         ///< [elements] gathered at once, if it can be helped
   bool prefetch = true;
   /// Whether a parameter may be cut: false only without `on_demand`. See PlanOptions.
   bool cut = true;
@@ -90,7 +90,7 @@ class ParameterStore {
   /// A step begins. If `due`, gradients are to be averaged over replicas after `backwards` more
   /// backwards: the exchange begins beside the last of them.
   void begin_step(bool due, int backwards);
-  /// A module is called whose parameters are in `units`: they are live until leave().
+  /// A module is called whose parameters are in `units`: they are unsharded until leave().
   void enter(const std::vector<int>& units);
   /// The module that is running reads a parameter of `unit`, which is not its own. Outside of any
   /// module nothing happens.

@@ -74,7 +74,7 @@ class Maker {
     for (std::size_t number = 0; number < model_.layouts.size(); ++number) {
       ShardedUnit unit;
       unit.layout = model_.layouts[number];
-      unit.always_live = unit.layout.persistent;
+      unit.always_unsharded = unit.layout.persistent;
       for (const PlacedParameter& placed : unit.layout.parameters) {
         const auto index = static_cast<std::size_t>(placed.parameter);
         unit.parameters.push_back(parameters_[index]);
@@ -82,7 +82,7 @@ class Maker {
       }
       unit.holders = holders(unit.parameters.front());
       unit.trained = unit.parameters.front().tensor.requires_grad();
-      unit.name = unit.always_live
+      unit.name = unit.always_unsharded
                       ? fmt::format("the small parameters from {} on", unit.parameters[0].name)
                       : fmt::format("module {}",
                                     block_names.at(static_cast<std::size_t>(unit.layout.block)));
@@ -157,7 +157,7 @@ void fill_unit(const UnitOptions& options, const std::vector<StoredParameter>& p
   }
   const at::Tensor mine =
       unit.full.narrow(0, unit.holders.index * unit.layout.shard, unit.layout.shard);
-  if (unit.always_live) {
+  if (unit.always_unsharded) {
     unit.own = mine;
   } else {
     unit.own = type == unit.master.scalar_type() ? unit.master : mine.clone();

@@ -28,7 +28,7 @@ struct StoredParameter {
   int holders = 0;  ///< number of its holders in the list of all
 };
 
-enum class UnitState { kSharded, kInflight, kLive };
+enum class UnitState { kSharded, kInflight, kUnsharded };
 
 struct ShardedUnit {
   UnitLayout layout;
@@ -36,7 +36,7 @@ struct ShardedUnit {
   std::vector<StoredParameter> parameters;
   Holders holders;
   bool trained = false;
-  bool always_live = false;
+  bool always_unsharded = false;
   at::Tensor full;      ///< [padded] in the computing type; has memory only while not sharded
   at::Tensor own;       ///< [shard] in the computing type: what this rank gives to a gather
   at::Tensor master;    ///< [shard] in the master's type; `own` itself where types are equal
@@ -44,7 +44,7 @@ struct ShardedUnit {
   std::size_t arena = 0;
   std::int64_t arena_offset = 0;
 
-  // Its life, which LiveUnits leads.
+  // Its life, which UnshardedUnits leads.
   UnitState state = UnitState::kSharded;
   ShardExchange::Pending pending;
   std::vector<std::uint32_t> versions;  ///< of the parameters when they came alive

@@ -356,7 +356,7 @@ class ParameterStore:
         on_demand: bool,
         persistence_threshold: int,
         bucket: int,
-        most_live: int,
+        most_unsharded: int,
         prefetch: bool = True,
         cut: bool = True,
         parameters: Sequence[torch.Tensor],

@@ -99,7 +99,7 @@ class ShardedModel:
             persistence_threshold=cfg.sdp_param_persistence_threshold,
             # A bucket as large as its default would hold every gradient of most models.
             bucket=min(cfg.sdp_reduce_bucket_size, max(1 << 16, elements // 16)),
-            most_live=cfg.sdp_max_live_parameters,
+            most_unsharded=cfg.sdp_max_live_parameters,
             parameters=self.parameters,
             names=self.names,
             blocks=[blocks.of_parameter[p] for p in self.parameters],
@@ -250,7 +250,7 @@ class ShardedModel:
 def _walk(
     module: nn.Module, units_of_block: Mapping[nn.Module, set[int]], covered: set[int]
 ) -> Iterator[tuple[nn.Module, set[int]]]:
-    """Each module once, and the units that are live when those around it are called."""
+    """Each module once, and the units that are unsharded when those around it are called."""
     seen: set[nn.Module] = set()
 
     def walk(part: nn.Module, around: set[int]) -> Iterator[tuple[nn.Module, set[int]]]:
@@ -266,7 +266,7 @@ def _walk(
 
 
 class _Calls:
-    """The hooks of one module: its units are live while it is called."""
+    """The hooks of one module: its units are unsharded while it is called."""
 
     def __init__(
         self, module: nn.Module, units: list[int], store: _runtime.ParameterStore, *, begins: bool

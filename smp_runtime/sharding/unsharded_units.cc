@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/sharding/live_units.h"
+#include "smp_runtime/sharding/unsharded_units.h"
 
 #include <algorithm>
 #include <limits>
@@ -18,47 +18,47 @@ constexpr std::size_t kLookahead = 16;              // needs
 
 }  // namespace
 
-LiveUnits::LiveUnits(Options options, std::vector<ShardedUnit>& units)
+UnshardedUnits::UnshardedUnits(Options options, std::vector<ShardedUnit>& units)
     : options_(options), units_(units) {}
 
-void LiveUnits::adopt(int number) {
+void UnshardedUnits::adopt(int number) {
   ShardedUnit& unit = at(number);
-  if (unit.always_live) {
-    unit.state = UnitState::kLive;
+  if (unit.always_unsharded) {
+    unit.state = UnitState::kUnsharded;
     show(unit);
     return;
   }
-  hide(unit);
+  free(unit);
   memory_.take_away(unit.full);
 }
 
-void LiveUnits::begin_pass(bool training) {
+void UnshardedUnits::begin_pass(bool training) {
   order_ = &orders_[training ? 0 : 1];
   order_->begin();
   prefetched_ = {};
 }
 
-void LiveUnits::use(int number) {
+void UnshardedUnits::use(int number) {
   need(number);
   ++at(number).users;
 }
 
-void LiveUnits::end_use(int number) {
+void UnshardedUnits::end_use(int number) {
   --at(number).users;
   release(number);
 }
 
-void LiveUnits::hold(int number) {
+void UnshardedUnits::hold(int number) {
   need(number);
-  at(number).held = !at(number).always_live;
+  at(number).held = !at(number).always_unsharded;
 }
 
-void LiveUnits::let_go(int number) {
+void UnshardedUnits::reshard(int number) {
   at(number).held = false;
   release(number);
 }
 
-Prefetched LiveUnits::prefetched() const {
+Prefetched UnshardedUnits::prefetched() const {
   Prefetched result = prefetched_;
   const GatherOrder::Score score = order_->score();
   result.expected = static_cast<std::int64_t>(score.expected);
@@ -66,7 +66,7 @@ Prefetched LiveUnits::prefetched() const {
   return result;
 }
 
-void LiveUnits::show(ShardedUnit& unit) {
+void UnshardedUnits::show(ShardedUnit& unit) {
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
     const PlacedParameter& placed = unit.layout.parameters[index];
     at::Tensor& parameter = unit.parameters[index].tensor;
@@ -75,7 +75,7 @@ void LiveUnits::show(ShardedUnit& unit) {
   note_versions(unit);
 }
 
-void LiveUnits::hide(ShardedUnit& unit) {
+void UnshardedUnits::free(ShardedUnit& unit) {
   const at::ScalarType type = unit.full.scalar_type();
   at::Tensor& one = placeholders_[type];
   if (!one.defined()) {
@@ -87,18 +87,18 @@ void LiveUnits::hide(ShardedUnit& unit) {
   note_versions(unit);
 }
 
-void LiveUnits::note_versions(ShardedUnit& unit) {
+void UnshardedUnits::note_versions(ShardedUnit& unit) {
   unit.versions.clear();
   for (const StoredParameter& parameter : unit.parameters) {
     unit.versions.push_back(static_cast<std::uint32_t>(parameter.tensor._version()));
   }
 }
 
-void LiveUnits::check_untouched(const ShardedUnit& unit) {
+void UnshardedUnits::check_untouched(const ShardedUnit& unit) {
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
     const at::Tensor& parameter = unit.parameters[index].tensor;
     const at::Tensor& owner =
-        unit.state == UnitState::kLive ? unit.full : placeholders_[unit.full.scalar_type()];
+        unit.state == UnitState::kUnsharded ? unit.full : placeholders_[unit.full.scalar_type()];
     const bool same_memory = parameter.is_alias_of(owner);
     const bool same_value =
         static_cast<std::uint32_t>(parameter._version()) == unit.versions[index];
@@ -111,19 +111,19 @@ void LiveUnits::check_untouched(const ShardedUnit& unit) {
   }
 }
 
-void LiveUnits::need(int number) {
+void UnshardedUnits::need(int number) {
   ShardedUnit& unit = at(number);
-  if (unit.always_live || unit.users > 0 || unit.held) return;
+  if (unit.always_unsharded || unit.users > 0 || unit.held) return;
   const at::NoGradGuard no_grad;
   const bool followed = order_->expected(0).has_value();
   if (!order_->note(number) && followed) drop_idle();
-  if (unit.state == UnitState::kLive) {
+  if (unit.state == UnitState::kUnsharded) {
     fetch_ahead();
     return;
   }
   ++prefetched_.gathers;
   if (unit.state == UnitState::kSharded) {
-    if (elements_ + unit.layout.padded > options_.most_live) drop_idle();
+    if (elements_ + unit.layout.padded > options_.most_unsharded) drop_idle();
     start(number);
   } else {
     ++prefetched_.ahead;
@@ -132,7 +132,7 @@ void LiveUnits::need(int number) {
   arrive(number);
 }
 
-void LiveUnits::start(int number) {
+void UnshardedUnits::start(int number) {
   ShardedUnit& unit = at(number);
   check_untouched(unit);
   memory_.give(unit.full, unit.layout.padded);
@@ -144,17 +144,17 @@ void LiveUnits::start(int number) {
   unit.pending = unit.holders.exchange->start_gather(number, unit.full, unit.own);
 }
 
-void LiveUnits::arrive(int number) {
+void UnshardedUnits::arrive(int number) {
   ShardedUnit& unit = at(number);
   if (unit.state == UnitState::kInflight) {
     inflight_ -= unit.layout.padded;
-    unit.state = UnitState::kLive;
+    unit.state = UnitState::kUnsharded;
     unit.holders.exchange->wait(unit.pending);
   }
   show(unit);
 }
 
-void LiveUnits::fetch_ahead() {
+void UnshardedUnits::fetch_ahead() {
   if (!options_.prefetch) return;
   for (std::size_t ahead = 0; ahead < kLookahead; ++ahead) {
     const std::optional<int> next = order_->expected(ahead);
@@ -162,35 +162,36 @@ void LiveUnits::fetch_ahead() {
     ShardedUnit& unit = at(*next);
     if (unit.state != UnitState::kSharded) continue;
     const std::int64_t size = unit.layout.padded;
-    if (elements_ + size > options_.most_live) return;
+    if (elements_ + size > options_.most_unsharded) return;
     if (inflight_ > 0 && inflight_ + size > kFetchedAhead) return;
     start(*next);
   }
 }
 
-void LiveUnits::release(int number) {
+void UnshardedUnits::release(int number) {
   ShardedUnit& unit = at(number);
-  if (unit.always_live || unit.state != UnitState::kLive || unit.users > 0 || unit.held) return;
-  if (order_->expected(0) == number && elements_ <= options_.most_live) return;
+  if (unit.always_unsharded || unit.state != UnitState::kUnsharded || unit.users > 0 || unit.held)
+    return;
+  if (order_->expected(0) == number && elements_ <= options_.most_unsharded) return;
   discard(number);
 }
 
-void LiveUnits::discard(int number) {
+void UnshardedUnits::discard(int number) {
   ShardedUnit& unit = at(number);
   const at::NoGradGuard no_grad;
   if (unit.state == UnitState::kInflight) arrive(number);
   check_untouched(unit);
-  hide(unit);
+  free(unit);
   bytes_ -= static_cast<std::int64_t>(unit.full.nbytes());
   elements_ -= unit.layout.padded;
   memory_.take_away(unit.full);
   unit.state = UnitState::kSharded;
 }
 
-void LiveUnits::drop_idle() {
+void UnshardedUnits::drop_idle() {
   for (std::size_t number = 0; number < units_.size(); ++number) {
     const ShardedUnit& unit = units_[number];
-    if (unit.always_live || unit.state == UnitState::kSharded || unit.users > 0 || unit.held)
+    if (unit.always_unsharded || unit.state == UnitState::kSharded || unit.users > 0 || unit.held)
       continue;
     discard(static_cast<int>(number));
   }

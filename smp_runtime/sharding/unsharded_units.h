@@ -18,28 +18,28 @@ namespace smp::sharding {
 /// Leads each unit through SHARDED -> INFLIGHT -> LIVE -> SHARDED (parameter_store.h). What it
 /// gathers follows from the calls alone, so that all ranks of the group gather alike. Not
 /// thread-safe.
-class LiveUnits {
+class UnshardedUnits {
  public:
   struct Options {
-    std::int64_t most_live = 0;  ///< [elements] gathered at once, if it can be helped
+    std::int64_t most_unsharded = 0;  ///< [elements] gathered at once, if it can be helped
     bool prefetch = true;
   };
 
   /// `units` must outlive this.
-  LiveUnits(Options options, std::vector<ShardedUnit>& units);
+  UnshardedUnits(Options options, std::vector<ShardedUnit>& units);
 
   /// A unit was filled: its parameters become views of it, or are hidden and its memory given back.
   void adopt(int number);
 
   /// A forward begins; `training` passes and others have orders of their own.
   void begin_pass(bool training);
-  /// Makes a unit live and counts a user.
+  /// Unshards a unit and counts a user.
   void use(int number);
   /// One user less; gives the unit up if nobody needs it.
   void end_use(int number);
-  /// The backward needs a unit, until let_go().
+  /// The backward needs a unit, until reshard().
   void hold(int number);
-  void let_go(int number);
+  void reshard(int number);
   /// Gives up what was fetched or kept for a need that is not coming.
   void drop_idle();
 
@@ -61,7 +61,7 @@ class LiveUnits {
   void release(int number);
   void discard(int number);
   static void show(ShardedUnit& unit);
-  void hide(ShardedUnit& unit);
+  void free(ShardedUnit& unit);
 
   const Options options_;
   std::vector<ShardedUnit>& units_;
