@@ -26,12 +26,12 @@ at::ScalarType type_of(const std::string& name) {
 }
 
 std::unique_ptr<ParameterStore> make_store(
-    std::vector<sharding::HolderGroups> holders, const std::string& compute_type, bool on_demand,
-    std::int64_t persistence_threshold, std::int64_t bucket, std::int64_t most_unsharded,
-    bool prefetch, bool cut, const std::vector<at::Tensor>& parameters,
+    std::vector<sharding::ReplicationGroupNames> groups, const std::string& compute_type,
+    bool on_demand, std::int64_t persistence_threshold, std::int64_t bucket,
+    std::int64_t most_unsharded, bool prefetch, bool cut, const std::vector<at::Tensor>& parameters,
     const std::vector<std::string>& names, const std::vector<int>& blocks,
-    const std::vector<int>& holders_of, std::vector<std::string> block_names) {
-  sharding::StoreOptions options{.holders = std::move(holders),
+    const std::vector<int>& group_of, std::vector<std::string> block_names) {
+  sharding::StoreOptions options{.groups = std::move(groups),
                                  .compute_type = type_of(compute_type),
                                  .on_demand = on_demand,
                                  .persistence_threshold = persistence_threshold,
@@ -44,7 +44,7 @@ std::unique_ptr<ParameterStore> make_store(
     stored.push_back({.tensor = parameters[number],
                       .name = names.at(number),
                       .block = blocks.at(number),
-                      .holders = holders_of.at(number)});
+                      .group = group_of.at(number)});
   }
   const py::gil_scoped_release no_gil;
   return std::make_unique<ParameterStore>(std::move(options), std::move(stored),
@@ -134,14 +134,14 @@ void bind_sharding(py::module_& module) {
       .def_readonly("arena", &sharding::OwnedPiece::arena)
       .def_readonly("offset", &sharding::OwnedPiece::offset);
 
-  py::class_<sharding::HolderGroups>(module, "HolderGroups",
-                                     "Ranks that hold parameters alike: names of c10d groups.")
+  py::class_<sharding::ReplicationGroupNames>(
+      module, "ReplicationGroupNames", "Ranks that hold parameters alike: names of c10d groups.")
       .def(
           py::init([](std::string shard_group, std::string control_group, std::string replica_group,
                       std::string across_hosts_group, std::string within_host_group,
                       std::vector<int> ranks, const std::shared_ptr<WaitWatchHandle>& watch,
                       int index, std::int64_t divisor) {
-            return sharding::HolderGroups{
+            return sharding::ReplicationGroupNames{
                 .exchange = {.shard_group = std::move(shard_group),
                              .control_group = std::move(control_group),
                              .replica_group = std::move(replica_group),
@@ -159,10 +159,10 @@ void bind_sharding(py::module_& module) {
 
   py::class_<ParameterStore>(module, "ParameterStore",
                              "Parameters, gradients and masters, sharded over a c10d group.")
-      .def(py::init(&make_store), py::kw_only(), py::arg("holders"), py::arg("compute_type"),
+      .def(py::init(&make_store), py::kw_only(), py::arg("groups"), py::arg("compute_type"),
            py::arg("on_demand"), py::arg("persistence_threshold"), py::arg("bucket"),
            py::arg("most_unsharded"), py::arg("prefetch") = true, py::arg("cut") = true,
-           py::arg("parameters"), py::arg("names"), py::arg("blocks"), py::arg("holders_of"),
+           py::arg("parameters"), py::arg("names"), py::arg("blocks"), py::arg("group_of"),
            py::arg("block_names"))
       .def("units",
            [](const ParameterStore& store) {

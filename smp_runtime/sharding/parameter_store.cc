@@ -28,7 +28,7 @@ class ParameterStore::Core {
     SMP_CHECK(options_.cut || !options_.on_demand, "whole parameters are gathered on demand");
     if (options_.on_demand) GatheredMemory::keep_heap_small();
     const at::NoGradGuard no_grad;
-    const UnitOptions unit_options{.holders = make_holders(),
+    const UnitOptions unit_options{.groups = make_groups(),
                                    .compute_type = options_.compute_type,
                                    .on_demand = options_.on_demand,
                                    .persistence_threshold = options_.persistence_threshold,
@@ -44,7 +44,7 @@ class ParameterStore::Core {
                        units_);
     gradients_.emplace(
         ShardGradients::Options{.on_demand = options_.on_demand, .bucket = options_.bucket},
-        unit_options.holders, parameters_, unit_of_, units_, arenas_,
+        unit_options.groups, parameters_, unit_of_, units_, arenas_,
         [this](int unit) { unsharded_->reshard(unit); });
     // One after the other: what a parameter held is free before the next unit takes memory.
     for (std::size_t number = 0; number < units_.size(); ++number) {
@@ -127,7 +127,7 @@ class ParameterStore::Core {
     std::vector<OwnedPiece> owned;
     for (const ShardedUnit& unit : units_) {
       if (!unit.trained) continue;
-      for (const Piece& piece : pieces_of(unit.layout, unit.holders.index)) {
+      for (const Piece& piece : pieces_of(unit.layout, unit.group.index)) {
         owned.push_back({.parameter = piece.parameter,
                          .start = piece.start,
                          .elements = piece.elements,
@@ -160,10 +160,10 @@ class ParameterStore::Core {
       if (!unit.own.is_same(unit.master)) unit.own.copy_(unit.master);
       if (!unit.always_unsharded || unit.layout.degree == 1) continue;
       unit.pending =
-          unit.holders.exchange->start_gather(static_cast<int>(number), unit.full, unit.own);
+          unit.group.exchange->start_gather(static_cast<int>(number), unit.full, unit.own);
     }
     for (ShardedUnit& unit : units_) {
-      if (unit.pending) unit.holders.exchange->wait(unit.pending);
+      if (unit.pending) unit.group.exchange->wait(unit.pending);
       if (unit.always_unsharded) UnshardedUnits::note_versions(unit);
     }
   }
@@ -180,7 +180,7 @@ class ParameterStore::Core {
     at::Tensor whole = unit.master;
     if (unit.layout.degree > 1) {
       whole = at::empty({unit.layout.padded}, unit.master.options());
-      ShardExchange& exchange = *unit.holders.exchange;
+      ShardExchange& exchange = *unit.group.exchange;
       auto pending = exchange.start_gather(number, whole, unit.master.contiguous());
       exchange.wait(pending);
     }
@@ -205,7 +205,7 @@ class ParameterStore::Core {
                           fmt::join(target.tensor.sizes(), "x"));
     }
     const at::Tensor flat = value.reshape({-1});
-    for (const Piece& piece : pieces_of(unit.layout, unit.holders.index)) {
+    for (const Piece& piece : pieces_of(unit.layout, unit.group.index)) {
       if (piece.parameter != parameter) continue;
       unit.master.narrow(0, piece.offset, piece.elements)
           .copy_(flat.narrow(0, piece.start, piece.elements));
@@ -248,16 +248,16 @@ class ParameterStore::Core {
  private:
   ShardedUnit& at(int number) { return units_.at(static_cast<std::size_t>(number)); }
 
-  std::vector<Holders> make_holders() {
-    std::vector<Holders> holders;
-    for (const HolderGroups& groups : options_.holders) {
-      ExchangeOptions options = groups.exchange;
+  std::vector<ReplicationGroup> make_groups() {
+    std::vector<ReplicationGroup> groups;
+    for (const ReplicationGroupNames& named : options_.groups) {
+      ExchangeOptions options = named.exchange;
       options.unit_name = [this](int unit) { return at(unit).name; };
       exchanges_.push_back(std::make_unique<ShardExchange>(std::move(options)));
-      holders.push_back(
-          {.exchange = exchanges_.back().get(), .index = groups.index, .divisor = groups.divisor});
+      groups.push_back(
+          {.exchange = exchanges_.back().get(), .index = named.index, .divisor = named.divisor});
     }
-    return holders;
+    return groups;
   }
 
   StoreOptions options_;

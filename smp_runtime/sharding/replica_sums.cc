@@ -74,13 +74,13 @@ void ReplicaSums::start_next() {
   }
   const Arena& arena = arenas_[chunk.arena];
   sums_.push_back(
-      arena.holders.exchange->start_sum(arena.gradient.narrow(0, chunk.offset, chunk.elements)));
+      arena.group.exchange->start_sum(arena.gradient.narrow(0, chunk.offset, chunk.elements)));
 }
 
 void ReplicaSums::finish() {
   while (sums_.size() < chunks_.size()) start_next();
   for (std::size_t index = 0; index < chunks_.size(); ++index) {
-    arenas_[chunks_[index].arena].holders.exchange->wait(sums_[index]);
+    arenas_[chunks_[index].arena].group.exchange->wait(sums_[index]);
   }
   sums_.clear();
   final_.assign(units_.size(), false);
@@ -88,12 +88,12 @@ void ReplicaSums::finish() {
 
 bool ReplicaSums::any(bool mine) {
   const auto widest = std::ranges::max_element(
-      arenas_, {}, [](const Arena& arena) { return arena.holders.exchange->replicas(); });
-  if (widest == arenas_.end() || widest->holders.exchange->replicas() == 1) return mine;
+      arenas_, {}, [](const Arena& arena) { return arena.group.exchange->replicas(); });
+  if (widest == arenas_.end() || widest->group.exchange->replicas() == 1) return mine;
   const at::Tensor flag =
       at::full({1}, mine ? 1.0 : 0.0, widest->gradient.options().dtype(at::kFloat));
-  ShardExchange::Sum sum = widest->holders.exchange->start_sum(flag);
-  widest->holders.exchange->wait(sum);
+  ShardExchange::Sum sum = widest->group.exchange->start_sum(flag);
+  widest->group.exchange->wait(sum);
   return flag.item<float>() > 0;
 }
 

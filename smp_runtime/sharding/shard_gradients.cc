@@ -35,7 +35,7 @@ at::Tensor take_whole(ShardedUnit& unit, at::ScalarType type) {
 
 }  // namespace
 
-ShardGradients::ShardGradients(Options options, const std::vector<Holders>& holders,
+ShardGradients::ShardGradients(Options options, const std::vector<ReplicationGroup>& groups,
                                const std::vector<StoredParameter>& parameters,
                                const std::vector<int>& unit_of, std::vector<ShardedUnit>& units,
                                std::vector<Arena>& arenas, Taken taken)
@@ -46,7 +46,7 @@ ShardGradients::ShardGradients(Options options, const std::vector<Holders>& hold
       arenas_(arenas),
       taken_(std::move(taken)),
       replicas_(units, arenas, options.bucket) {
-  for (const Holders& one : holders) {
+  for (const ReplicationGroup& one : groups) {
     buckets_.emplace_back(
         *one.exchange, options.bucket,
         [this](int unit) {
@@ -102,8 +102,8 @@ void ShardGradients::complete(int number) {
   ShardedUnit& unit = at(number);
   unit.arrived = 0;
   if (unit.layout.degree > 1) {
-    const auto holders = static_cast<std::size_t>(unit.parameters[0].holders);
-    buckets_.at(holders).add(number, take_flat(unit));
+    const auto group = static_cast<std::size_t>(unit.parameters[0].group);
+    buckets_.at(group).add(number, take_flat(unit));
   } else {
     for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
       at::Tensor grad = std::exchange(unit.parameters[place].tensor.mutable_grad(), at::Tensor());
@@ -197,7 +197,7 @@ void ShardGradients::finish_step(bool due) {
   replicas_.finish();
   add_late();
   for (Arena& arena : arenas_) {
-    if (arena.holders.divisor > 1) arena.gradient.div_(arena.holders.divisor);
+    if (arena.group.divisor > 1) arena.gradient.div_(arena.group.divisor);
   }
   averaged_ = true;
 }
@@ -210,8 +210,8 @@ void ShardGradients::add_late() {
     if (!unit.trained) continue;
     at::Tensor sum = std::exchange(late_[static_cast<int>(number)], at::Tensor());
     if (!sum.defined()) sum = at::zeros_like(unit.gradient);
-    ShardExchange::Sum pending = unit.holders.exchange->start_sum(sum);
-    unit.holders.exchange->wait(pending);
+    ShardExchange::Sum pending = unit.group.exchange->start_sum(sum);
+    unit.group.exchange->wait(pending);
     unit.gradient.add_(sum);
   }
   late_.clear();
@@ -239,7 +239,7 @@ void ShardGradients::clear_fresh() {
 void ShardGradients::begin_adding() {
   if (!std::exchange(averaged_, false)) return;
   for (Arena& arena : arenas_) {
-    arena.gradient.mul_(arena.holders.divisor).div_(arena.holders.exchange->replicas());
+    arena.gradient.mul_(arena.group.divisor).div_(arena.group.exchange->replicas());
   }
 }
 

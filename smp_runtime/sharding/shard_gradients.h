@@ -29,8 +29,8 @@ class ShardGradients {
   /// Called when a unit's gradients were taken: the backward needs it no more.
   using Taken = std::function<void(int unit)>;
 
-  /// All but the options and `holders` must outlive this. `unit_of` is by parameter.
-  ShardGradients(Options options, const std::vector<Holders>& holders,
+  /// All but the options and `groups` must outlive this. `unit_of` is by parameter.
+  ShardGradients(Options options, const std::vector<ReplicationGroup>& groups,
                  const std::vector<StoredParameter>& parameters, const std::vector<int>& unit_of,
                  std::vector<ShardedUnit>& units, std::vector<Arena>& arenas, Taken taken);
 
@@ -62,7 +62,7 @@ class ShardGradients {
   std::vector<ShardedUnit>& units_;
   std::vector<Arena>& arenas_;
   const Taken taken_;
-  std::deque<GradientBuckets> buckets_;  ///< by number of holders
+  std::deque<GradientBuckets> buckets_;  ///< by number of the group
   ReplicaSums replicas_;
 
   int backwards_left_ = 0;                  ///< of the step that ends an accumulation; 0: not known

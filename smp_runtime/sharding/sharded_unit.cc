@@ -51,9 +51,9 @@ class Maker {
       SMP_CHECK(parameter.tensor.is_floating_point(), "{} is of type {}", parameter.name,
                 toString(parameter.tensor.scalar_type()));
       const std::tuple kind{parameter.tensor.scalar_type(), parameter.tensor.requires_grad(),
-                            parameter.holders};
+                            parameter.group};
       const int number = kinds.try_emplace(kind, static_cast<int>(kinds.size())).first->second;
-      const int degree = holders(parameter).exchange->degree();
+      const int degree = group_of(parameter).exchange->degree();
       most = std::max(most, degree);
       sizes.push_back({.elements = parameter.tensor.numel(),
                        .block = parameter.block,
@@ -80,7 +80,7 @@ class Maker {
         unit.parameters.push_back(parameters_[index]);
         model_.unit_of[index] = static_cast<int>(number);
       }
-      unit.holders = holders(unit.parameters.front());
+      unit.group = group_of(unit.parameters.front());
       unit.trained = unit.parameters.front().tensor.requires_grad();
       unit.name = unit.always_unsharded
                       ? fmt::format("the small parameters from {} on", unit.parameters[0].name)
@@ -91,13 +91,13 @@ class Maker {
   }
 
   void make_arenas() {
-    using Kind = std::pair<at::ScalarType, int>;                 // and the holders' number
+    using Kind = std::pair<at::ScalarType, int>;                 // and the group's number
     std::map<Kind, std::pair<std::size_t, std::int64_t>> sizes;  // number, elements
     for (ShardedUnit& unit : model_.units) {
       if (!unit.trained) continue;
       auto& [number, elements] =
           sizes
-              .try_emplace(Kind{master_type(options_, unit), unit.parameters[0].holders},
+              .try_emplace(Kind{master_type(options_, unit), unit.parameters[0].group},
                            sizes.size(), std::int64_t{0})
               .first->second;
       unit.arena = number;
@@ -112,12 +112,12 @@ class Maker {
       Arena& arena = model_.arenas[size.first];
       arena.master = at::zeros({size.second}, device.dtype(type));
       arena.gradient = at::zeros({size.second}, device.dtype(type));
-      arena.holders = options_.holders.at(static_cast<std::size_t>(number));
+      arena.group = options_.groups.at(static_cast<std::size_t>(number));
     }
   }
 
-  [[nodiscard]] const Holders& holders(const StoredParameter& parameter) const {
-    return options_.holders.at(static_cast<std::size_t>(parameter.holders));
+  [[nodiscard]] const ReplicationGroup& group_of(const StoredParameter& parameter) const {
+    return options_.groups.at(static_cast<std::size_t>(parameter.group));
   }
 
   const UnitOptions& options_;
@@ -145,7 +145,7 @@ void fill_unit(const UnitOptions& options, const std::vector<StoredParameter>& p
   } else {
     unit.master = at::zeros({unit.layout.shard}, device.dtype(type));
   }
-  for (const Piece& piece : pieces_of(unit.layout, unit.holders.index)) {
+  for (const Piece& piece : pieces_of(unit.layout, unit.group.index)) {
     const at::Tensor& value = parameters[static_cast<std::size_t>(piece.parameter)].tensor;
     unit.master.narrow(0, piece.offset, piece.elements)
         .copy_(value.detach().reshape({-1}).narrow(0, piece.start, piece.elements));
@@ -156,7 +156,7 @@ void fill_unit(const UnitOptions& options, const std::vector<StoredParameter>& p
         .copy_(unit.parameters[index].tensor.detach().reshape({-1}));
   }
   const at::Tensor mine =
-      unit.full.narrow(0, unit.holders.index * unit.layout.shard, unit.layout.shard);
+      unit.full.narrow(0, unit.group.index * unit.layout.shard, unit.layout.shard);
   if (unit.always_unsharded) {
     unit.own = mine;
   } else {

@@ -15,17 +15,17 @@ namespace smp::sharding {
 
 /// The ranks that hold some parameters alike, and how they share their state: in shard groups, of
 /// which each has one copy, and with replicas of this rank's shard in the others.
-struct Holders {
+struct ReplicationGroup {
   ShardExchange* exchange = nullptr;
   int index = 0;             ///< of this rank in its shard group
-  std::int64_t divisor = 1;  ///< gradients are divided by it once, after all holders' are added up
+  std::int64_t divisor = 1;  ///< of gradients, once those of the whole group are added up
 };
 
 struct StoredParameter {
-  at::Tensor tensor;  ///< whole, equal on all holders; floating point
+  at::Tensor tensor;  ///< whole, equal on the whole group; floating point
   std::string name;
   int block = 0;
-  int holders = 0;  ///< number of its holders in the list of all
+  int group = 0;  ///< number of its group in the list of all
 };
 
 enum class UnitState { kSharded, kInflight, kUnsharded };
@@ -34,7 +34,7 @@ struct ShardedUnit {
   UnitLayout layout;
   std::string name;
   std::vector<StoredParameter> parameters;
-  Holders holders;
+  ReplicationGroup group;
   bool trained = false;
   bool always_unsharded = false;
   at::Tensor full;      ///< [padded] in the computing type; has memory only while not sharded
@@ -56,15 +56,15 @@ struct ShardedUnit {
   bool fresh = true;        ///< nothing was added to `gradient` since it was zeroed
 };
 
-/// Masters of one type and of the same holders, flat, and their gradients.
+/// Masters of one type and of the same group, flat, and their gradients.
 struct Arena {
   at::Tensor master;
   at::Tensor gradient;
-  Holders holders;
+  ReplicationGroup group;
 };
 
 struct UnitOptions {
-  std::vector<Holders> holders;
+  std::vector<ReplicationGroup> groups;
   at::ScalarType compute_type = at::ScalarType::Undefined;
   bool on_demand = true;
   std::int64_t persistence_threshold = 0;  ///< [elements]

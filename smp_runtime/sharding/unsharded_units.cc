@@ -141,7 +141,7 @@ void UnshardedUnits::start(int number) {
   bytes_ += static_cast<std::int64_t>(unit.full.nbytes());
   peak_bytes_ = std::max(peak_bytes_, bytes_);
   unit.state = UnitState::kInflight;
-  unit.pending = unit.holders.exchange->start_gather(number, unit.full, unit.own);
+  unit.pending = unit.group.exchange->start_gather(number, unit.full, unit.own);
 }
 
 void UnshardedUnits::arrive(int number) {
@@ -149,7 +149,7 @@ void UnshardedUnits::arrive(int number) {
   if (unit.state == UnitState::kInflight) {
     inflight_ -= unit.layout.padded;
     unit.state = UnitState::kUnsharded;
-    unit.holders.exchange->wait(unit.pending);
+    unit.group.exchange->wait(unit.pending);
   }
   show(unit);
 }

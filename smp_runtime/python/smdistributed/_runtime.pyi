@@ -332,7 +332,7 @@ class OwnedPiece:
     @property
     def offset(self) -> int: ...
 
-class HolderGroups:
+class ReplicationGroupNames:
     def __init__(
         self,
         *,
@@ -351,7 +351,7 @@ class ParameterStore:
     def __init__(
         self,
         *,
-        holders: Sequence[HolderGroups],
+        groups: Sequence[ReplicationGroupNames],
         compute_type: str,
         on_demand: bool,
         persistence_threshold: int,
@@ -362,7 +362,7 @@ class ParameterStore:
         parameters: Sequence[torch.Tensor],
         names: Sequence[str],
         blocks: Sequence[int],
-        holders_of: Sequence[int],
+        group_of: Sequence[int],
         block_names: Sequence[str],
     ) -> None: ...
     def units(self) -> list[dict[str, Any]]: ...

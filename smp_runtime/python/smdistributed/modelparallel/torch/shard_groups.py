@@ -3,7 +3,7 @@
 
 Parameters that see the batches of a whole tensor-parallel group are alike on the ranks of the
 reduced data-parallel group; all others on those of the data-parallel group (nn.parameter_slices).
-So there are two sets of holders with tensor parallelism, and one without.
+So there are two replication groups with tensor parallelism, and one without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 @dataclass(frozen=True)
 class ShardGroups:
-    """The c10d groups of this rank among the holders of some parameters; None where it is alone."""
+    """The c10d groups of this rank among those that hold some parameters alike, their replication
+    group; None where it is alone."""
 
     degree: int
     index: int
@@ -32,13 +33,13 @@ class ShardGroups:
     across_hosts: dist.ProcessGroup | None
     within_host: dist.ProcessGroup | None
     divisor: int
-    """Of gradients, once those of all holders are added up."""
+    """Of gradients, once those of the whole group are added up."""
 
-    def for_store(self, *, checked: bool) -> _runtime.HolderGroups:
-        """``checked``: each exchange goes with a control header that tells whether all ranks mean the same,
-        which what modules a rank runs may make untrue."""
+    def for_store(self, *, checked: bool) -> _runtime.ReplicationGroupNames:
+        """``checked``: each exchange goes with a control header that tells whether all ranks mean
+        the same, which what modules a rank runs may make untrue."""
         meetings = state.require_initialized("sharding").meetings
-        return _runtime.HolderGroups(
+        return _runtime.ReplicationGroupNames(
             shard_group=_name_of(self.shards),
             control_group=_name_of(self.control) if checked else "",
             replica_group=_name_of(self.replicas),
@@ -55,15 +56,15 @@ def _name_of(group: dist.ProcessGroup | None) -> str:
     return "" if group is None else str(group.group_name)
 
 
-def split(holders: list[int], degree: int, own: int) -> tuple[list[int], list[int]]:
+def split(members: list[int], degree: int, own: int) -> tuple[list[int], list[int]]:
     """The shard group and the replicas of rank ``own``: consecutive ranks share a copy.
 
     >>> split([0, 1, 2, 3], 2, 2)
     ([2, 3], [0, 2])
     """
-    index = holders.index(own)
+    index = members.index(own)
     begin = index - index % degree
-    return holders[begin : begin + degree], holders[index % degree :: degree]
+    return members[begin : begin + degree], members[index % degree :: degree]
 
 
 def host_steps(members: list[int], own: int, per_host: int) -> tuple[list[int], list[int]] | None:

@@ -77,8 +77,8 @@ class ShardedModel:
         self, root: nn.Module, module: nn.Module, parameters: Mapping[str, nn.Parameter], how: Plan
     ) -> None:
         self.plan = how
-        holders = make_groups(how.degree, how.own_degree)
-        self.groups: ShardGroups = holders[-1]
+        groups = make_groups(how.degree, how.own_degree)
+        self.groups: ShardGroups = groups[-1]
         """Of the parameters that tensor ranks split; without tensor parallelism of all."""
         kept = {name: p for name, p in parameters.items() if p.is_floating_point()}
         self.names = list(kept)
@@ -87,12 +87,12 @@ class ShardedModel:
         self.number_of = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._axes = [distribution_axis(p) for p in self.parameters]
         of_parameter = [int(is_scaled_batch(p)) for p in self.parameters]
-        self._degrees = [holders[number].degree for number in of_parameter]
+        self._degrees = [groups[number].degree for number in of_parameter]
         blocks = find_blocks(module)
         cfg = state.cfg
         elements = sum(p.numel() for p in self.parameters)
         self.store = _runtime.ParameterStore(
-            holders=[one.for_store(checked=how.on_demand) for one in holders],
+            groups=[one.for_store(checked=how.on_demand) for one in groups],
             compute_type=type_name(computing_type()),
             on_demand=how.on_demand,
             cut=how.cut,
@@ -103,7 +103,7 @@ class ShardedModel:
             parameters=self.parameters,
             names=self.names,
             blocks=[blocks.of_parameter[p] for p in self.parameters],
-            holders_of=of_parameter,
+            group_of=of_parameter,
             block_names=blocks.names,
         )
         self.has_gradients = False
