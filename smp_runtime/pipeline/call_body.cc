@@ -17,7 +17,7 @@ namespace {
 using transport::TensorPayload;
 
 // body = CallModes as in memory, number of tensors, one Flags per tensor, a meta of each that is
-// absent, stub
+// absent, definition
 enum Flags : uint8_t { kPresent = 1, kAbsent = 2, kRequiresGrad = 4 };
 
 void append_flags(std::string& body, const std::vector<uint8_t>& flags) {
@@ -131,7 +131,7 @@ Work pack_call(const CallModes& modes, TensorTree tree, Memory memory, const Abs
   }
   append_flags(body, flags);
   body += metas;
-  body += tree.stub;
+  body += tree.definition;
   return {.body = std::move(body), .payload = payload_of(std::move(present), memory)};
 }
 
@@ -147,7 +147,7 @@ CallBody unpack_call(Work work) {
     call.absent.emplace_back();
     if ((flag & kAbsent) != 0) call.absent.back() = transport::take_meta(body);
   }
-  call.tree.stub = std::string(body);
+  call.tree.definition = std::string(body);
   call.tree.tensors = place(flags, std::move(work));
   return call;
 }

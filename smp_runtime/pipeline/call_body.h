@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine itself says in the body of a call's messages, in front of the caller's stub.
+// What the engine itself says in the body of a call's messages, in front of the tree's definition.
 #pragma once
 
 #include <memory>
@@ -46,10 +46,10 @@ class CallModes {
   bool cache_enabled_ = true;
 };
 
-/// Arguments or results of a module: a tree whose tensors are replaced by their index (`stub`,
-/// opaque here), and the tensors.
+/// Arguments or results of a module: a tree whose tensors are replaced by their index
+/// (`definition`, opaque here), and the tensors.
 struct TensorTree {
-  std::string stub;
+  std::string definition;
   std::vector<at::Tensor> tensors;
 };
 

@@ -102,14 +102,14 @@ TensorTree Engine::call(const Route& route, TensorTree arguments) {
   RemoteInvocation invocation{.engine = this,
                               .route = route,
                               .modes = CallModes::current(),
-                              .stub = std::move(arguments.stub),
-                              .reply_stub = {},
+                              .definition = std::move(arguments.definition),
+                              .reply_definition = {},
                               .plan = {}};
   TensorTree result;
   if (invocation.modes.grad_enabled) {
     const at::Tensor anchor = at::zeros({}, at::kFloat).requires_grad_();
     result.tensors = RemoteCall::apply(anchor, at::TensorList(arguments.tensors), &invocation);
-    result.stub = std::move(invocation.reply_stub);
+    result.definition = std::move(invocation.reply_definition);
   } else {
     uint64_t call = 0;
     result = exchange(invocation, std::move(arguments.tensors), call).tree;
@@ -121,12 +121,12 @@ TensorTree Engine::call(const Route& route, TensorTree arguments) {
 CallBody Engine::exchange(RemoteInvocation& invocation, std::vector<at::Tensor> arguments,
                           uint64_t& call) {
   DirectExchange::Plan& plan = invocation.plan = direct_->plan(invocation.route, arguments);
-  Server::Reply reply =
-      server_->call(invocation.route,
-                    pack_call(invocation.modes,
-                              {.stub = std::move(invocation.stub), .tensors = std::move(arguments)},
-                              Memory::kShare, plan.absent),
-                    plan.direct);
+  Server::Reply reply = server_->call(
+      invocation.route,
+      pack_call(invocation.modes,
+                {.definition = std::move(invocation.definition), .tensors = std::move(arguments)},
+                Memory::kShare, plan.absent),
+      plan.direct);
   call = reply.call;
   CallBody body = unpack_call(std::move(reply.work));
   direct_->fill(plan, invocation.route, body);

@@ -15,7 +15,7 @@ variable_list RemoteCall::forward(AutogradContext* context, const at::Tensor& /*
                                   at::TensorList arguments, RemoteInvocation* invocation) {
   uint64_t call = 0;
   CallBody body = invocation->engine->exchange(*invocation, arguments.vec(), call);
-  invocation->reply_stub = std::move(body.tree.stub);
+  invocation->reply_definition = std::move(body.tree.definition);
   invocation->engine->keep_arguments(call, invocation->plan);
 
   context->set_materialize_grads(false);

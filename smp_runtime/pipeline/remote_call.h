@@ -15,13 +15,13 @@ namespace smp::pipeline {
 
 class Engine;
 
-/// One call, handed into RemoteCall::apply; `reply_stub` and `call` come back.
+/// One call, handed into RemoteCall::apply; `reply_definition` and `call` come back.
 struct RemoteInvocation {
   Engine* engine;
   Route route;
   CallModes modes;
-  std::string stub;
-  std::string reply_stub;
+  std::string definition;
+  std::string reply_definition;
   DirectExchange::Plan plan;
 };
 

@@ -132,7 +132,7 @@ Scheduler::Task* Scheduler::take() {
   if (task.key.phase == Phase::kForward) {
     stays_[task.key.microbatch].last_forward = task.key.visit;
   }
-  trail_.push_back(task.key);
+  recorded_.push_back(task.key);
   last_phase_ = task.key.phase;
   return &task;
 }
@@ -276,7 +276,7 @@ void Scheduler::cancel_all() {
 // --- The step ---
 
 void Scheduler::begin_step() {
-  trail_.clear();
+  recorded_.clear();
   ended_.clear();
   stays_.clear();
   open_.clear();

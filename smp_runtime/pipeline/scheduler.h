@@ -94,7 +94,7 @@ class Scheduler {
   /// Keys of the tasks that wait, for a report on a hang.
   [[nodiscard]] std::vector<std::pair<WaitId, TaskKey>> waiting() const;
   /// The key of each run of a task, in order: what an order plan is made from.
-  [[nodiscard]] const std::vector<TaskKey>& trail() const { return trail_; }
+  [[nodiscard]] const std::vector<TaskKey>& recorded() const { return recorded_; }
 
   // --- Called by the running task ---
 
@@ -165,7 +165,7 @@ class Scheduler {
   std::set<int64_t> ended_;  ///< microbatches of this step
   OpenMicrobatches open_;
   std::map<int64_t, Stay> stays_;
-  std::vector<TaskKey> trail_;
+  std::vector<TaskKey> recorded_;
   std::binary_semaphore loop_turn_{0};
 };
 

@@ -66,9 +66,11 @@ void Server::drive(const std::string& kind, int64_t microbatches,
         scheduler_.add({.microbatch = microbatch},
                        [this, microbatch, &body] { run_body(microbatch, body); });
       }
-      return finished_ == microbatches && step_order_.trails_complete();
+      return finished_ == microbatches && step_order_.is_recorded();
     });
-    if (order_ == OrderMode::kRecord) step_order_.add_trail(0, encode_trail(scheduler_.trail()));
+    if (order_ == OrderMode::kRecord) {
+      step_order_.add_recorded(0, encode_recorded(scheduler_.recorded()));
+    }
     step_order_.finish_step(
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun_at));
     Work result = collect();
@@ -141,7 +143,7 @@ void Server::drop_order() {
   if (driver()) {
     step_order_.diverged();
   } else {
-    tell_driver({.kind = Kind::kTrail});  // it plans anew
+    tell_driver({.kind = Kind::kRecordedOrder});  // it plans anew
   }
 }
 
@@ -191,11 +193,11 @@ bool Server::look(const std::function<bool()>& over) {
   const bool ended = over();
   // A body that ended on this rank; its task has, too, by now.
   if (ended_ >= 0) scheduler_.end_microbatch(std::exchange(ended_, -1));
-  linger();
+  spin();
   return ended;
 }
 
-void Server::linger() {
+void Server::spin() {
   if (!begun_ || !scheduler_.runs_ahead()) return;
   const auto deadline =
       Clock::now() + std::min(timeline_.mean_run() / kLingerShare, kLongestLinger);
@@ -209,7 +211,7 @@ void Server::linger() {
 bool Server::run_tasks(const std::function<bool()>& over) {
   auto begun_at = Timeline::Clock::now();
   return scheduler_.run_tasks([&] {
-    const TaskKey& task = scheduler_.trail().back();
+    const TaskKey& task = scheduler_.recorded().back();
     timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "", begun_at,
                   Timeline::Clock::now());
     look(over);
@@ -286,11 +288,11 @@ void Server::handle(Envelope envelope) {
       values_.forget_microbatch(envelope.microbatch);
       scheduler_.end_microbatch(envelope.microbatch);
       if (order_ == OrderMode::kRecord && envelope.microbatch == 0) {
-        send(0, {.kind = Kind::kTrail, .body = encode_trail(scheduler_.trail())});
+        send(0, {.kind = Kind::kRecordedOrder, .body = encode_recorded(scheduler_.recorded())});
       }
       return;
-    case Kind::kTrail:
-      return step_order_.add_trail(envelope.source, envelope.body);
+    case Kind::kRecordedOrder:
+      return step_order_.add_recorded(envelope.source, envelope.body);
     case Kind::kStepEnd:
       result_ = std::make_unique<Work>(
           Work{.body = std::move(envelope.body), .payload = std::move(envelope.payload)});

@@ -173,13 +173,13 @@ class Server {
   void finish_reply(Envelope envelope);
   /// Runs tasks and handles messages until `over()` and nothing is left to run.
   void loop(const std::function<bool()>& over);
-  /// Handles what has arrived, and what comes while it lingers; returns `over()`. Between two runs
+  /// Handles what has arrived, and what comes while it spins; returns `over()`. Between two runs
   /// it is called on a task thread, outside any task.
   bool look(const std::function<bool()>& over);
   /// Runs tasks until there is none, and notes when. False if there was none.
   bool run_tasks(const std::function<bool()>& over);
   /// Waits a moment for a backward that is due where a forward would go before it.
-  void linger();
+  void spin();
   /// Waits for a message and handles it, or for the planned order to prove wrong.
   void wait_for_message();
   std::optional<transport::Message> receive(transport::Clock::time_point deadline);

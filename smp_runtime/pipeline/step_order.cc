@@ -17,7 +17,7 @@ constexpr int kMaxDivergences = 3;
 /// For steps of a few milliseconds, in which other things take longer.
 constexpr std::chrono::milliseconds kMinPatience{1000};
 
-struct TrailEntry {
+struct RecordedTask {
   int64_t visit;
   int64_t depth;
   int64_t phase;
@@ -59,8 +59,8 @@ RankOrder RankOrder::decode(std::string_view bytes) {
   return order;
 }
 
-std::string encode_trail(std::span<const TaskKey> runs) {
-  std::vector<TrailEntry> entries;
+std::string encode_recorded(std::span<const TaskKey> runs) {
+  std::vector<RecordedTask> entries;
   for (const TaskKey& key : runs) {
     if (key.microbatch != 0) continue;
     entries.push_back({key.visit, key.depth, static_cast<int64_t>(key.phase)});
@@ -76,7 +76,7 @@ StepOrder::StepOrder(Schedule schedule, int64_t active_microbatches, bool determ
 
 void StepOrder::begin_step(const std::string& kind, int64_t microbatches) {
   microbatches_ = microbatches;
-  trails_ = 0;
+  recorded_ranks_ = 0;
   visits_.clear();
   const bool one_by_one = schedule_ == Schedule::kInterleaved && active_microbatches_ == 1;
   if (!deterministic_ || one_by_one) return;
@@ -97,21 +97,21 @@ int64_t StepOrder::active() const {
   return schedule_ == Schedule::kSimple ? microbatches_ : active_microbatches_;
 }
 
-void StepOrder::add_trail(int rank, std::string_view trail) {
+void StepOrder::add_recorded(int rank, std::string_view recorded) {
   if (mode_ != OrderMode::kRecord) {
     diverged();
     return;
   }
-  ++trails_;
-  for (const TrailEntry& entry : from_bytes<TrailEntry>(trail)) {
+  ++recorded_ranks_;
+  for (const RecordedTask& entry : from_bytes<RecordedTask>(recorded)) {
     visits_[entry.visit] = {.rank = rank,
                             .phase = static_cast<Phase>(entry.phase),
                             .depth = static_cast<int>(entry.depth)};
   }
 }
 
-bool StepOrder::trails_complete() const {
-  return mode_ != OrderMode::kRecord || trails_ >= ranks_ - 1;
+bool StepOrder::is_recorded() const {
+  return mode_ != OrderMode::kRecord || recorded_ranks_ >= ranks_ - 1;
 }
 
 void StepOrder::finish_step(std::chrono::milliseconds took) {

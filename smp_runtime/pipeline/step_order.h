@@ -37,7 +37,7 @@ struct RankOrder {
 };
 
 /// The visits of microbatch 0 among the runs of a rank, as bytes.
-[[nodiscard]] std::string encode_trail(std::span<const TaskKey> runs);
+[[nodiscard]] std::string encode_recorded(std::span<const TaskKey> runs);
 
 /// The driver's side.
 class StepOrder {
@@ -52,10 +52,10 @@ class StepOrder {
   [[nodiscard]] int64_t active() const;
 
   /// While recording: what `rank` noted. Later: the rank had to leave its order.
-  void add_trail(int rank, std::string_view trail);
+  void add_recorded(int rank, std::string_view recorded);
   /// Whether all that the step's order needs has come from the other ranks.
-  [[nodiscard]] bool trails_complete() const;
-  /// The recorded step is over: plans, once the driver's own trail is there too.
+  [[nodiscard]] bool is_recorded() const;
+  /// The recorded step is over: plans, once the driver's own order is there too.
   /// `took` is the time of the whole step: no visit of a step like it takes longer.
   void finish_step(std::chrono::milliseconds took);
   /// A rank left the planned order. From the third time on microbatches run one by one.
@@ -77,7 +77,7 @@ class StepOrder {
   std::map<std::pair<std::string, int64_t>, Plan> plans_;
   Plan* plan_ = nullptr;             ///< of this step
   std::map<int64_t, Visit> visits_;  ///< recorded so far, by number
-  int trails_ = 0;
+  int recorded_ranks_ = 0;
 };
 
 }  // namespace smp::pipeline

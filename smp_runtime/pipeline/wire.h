@@ -19,7 +19,7 @@ enum class Kind : uint8_t {
   kBackward,        ///< caller -> last hop -> ... -> first hop, for a call made before
   kBackwardReply,   ///< first hop -> caller
   kMicrobatchDone,  ///< driver -> all; releases everything kept for the microbatch
-  kTrail,           ///< all -> driver; body: the visits of microbatch 0 on this rank
+  kRecordedOrder,   ///< all -> driver; body: the visits of microbatch 0 on this rank
   kStepEnd,         ///< driver -> all; carries what the step returns
   kUse,             ///< all -> driver; body: the share of its last step that this rank computed
   kSend,            ///< caller -> holder of value `call`: send it to rank `caller`

@@ -31,11 +31,11 @@ using pipeline::TensorTree;
 using PyTree = std::pair<py::bytes, std::vector<at::Tensor>>;
 
 TensorTree from_python(const py::object& result) {
-  auto [stub, tensors] = result.cast<std::pair<std::string, std::vector<at::Tensor>>>();
-  return {.stub = std::move(stub), .tensors = std::move(tensors)};
+  auto [definition, tensors] = result.cast<std::pair<std::string, std::vector<at::Tensor>>>();
+  return {.definition = std::move(definition), .tensors = std::move(tensors)};
 }
 
-PyTree to_python(TensorTree tree) { return {py::bytes(tree.stub), std::move(tree.tensors)}; }
+PyTree to_python(TensorTree tree) { return {py::bytes(tree.definition), std::move(tree.tensors)}; }
 
 std::string format_traceback(const py::error_already_set& error) {
   const py::object trace = error.trace() ? py::object(error.trace()) : py::none();
@@ -127,7 +127,7 @@ class PyEngine {
         .run_module =
             [runner](int64_t module, TensorTree arguments, bool passes_on) {
               const py::gil_scoped_acquire gil;
-              return from_python((*runner)(module, py::bytes(arguments.stub),
+              return from_python((*runner)(module, py::bytes(arguments.definition),
                                            std::move(arguments.tensors), passes_on));
             },
         .describe = describe_error,
@@ -194,14 +194,14 @@ class PyEngine {
   }
 
   /// `route` has an (owner, module) each.
-  PyTree call(const std::vector<std::pair<int, int64_t>>& route, std::string stub,
+  PyTree call(const std::vector<std::pair<int, int64_t>>& route, std::string definition,
               std::vector<at::Tensor> tensors) {
     TensorTree result;
     {
       const py::gil_scoped_release no_gil;
       pipeline::Route hops;
       for (const auto& [owner, module] : route) hops.push_back({.owner = owner, .target = module});
-      result = engine().call(hops, {std::move(stub), std::move(tensors)});
+      result = engine().call(hops, {std::move(definition), std::move(tensors)});
     }
     return to_python(std::move(result));
   }
@@ -270,7 +270,7 @@ void bind_pipeline(py::module_& module) {
            py::arg("collect"))
       .def("serve", &PyEngine::serve)
       .def("data_of", &PyEngine::data_of, py::arg("remote_tensor"))
-      .def("call", &PyEngine::call, py::arg("route"), py::arg("stub"), py::arg("tensors"))
+      .def("call", &PyEngine::call, py::arg("route"), py::arg("definition"), py::arg("tensors"))
       .def("backward", &PyEngine::backward, py::arg("tensors"), py::arg("gradients"),
            py::arg("scale"))
       .def("track_parameters", &PyEngine::track_parameters, py::arg("parameters"))

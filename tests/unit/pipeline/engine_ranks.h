@@ -72,6 +72,6 @@ class Ranks {
   std::vector<Engine*> handles_;
 };
 
-inline TensorTree one(const at::Tensor& tensor) { return {.stub = {}, .tensors = {tensor}}; }
+inline TensorTree one(const at::Tensor& tensor) { return {.definition = {}, .tensors = {tensor}}; }
 
 }  // namespace smp::pipeline::testing

@@ -43,8 +43,9 @@ TEST(Engine, GivesGradientsToArgumentsAndLeavesOthersAlone) {
 
   run_remote([](TensorTree in) { return one(in.tensors[0] * in.tensors[1] + in.tensors[2]); },
              [&](Engine& engine) {
-               const auto out = engine.call({{.owner = 1, .target = 0}},
-                                            {.stub = {}, .tensors = {wanted, plain, numbers}});
+               const auto out =
+                   engine.call({{.owner = 1, .target = 0}},
+                               {.definition = {}, .tensors = {wanted, plain, numbers}});
                engine.backward({out.tensors[0].sum()}, {at::Tensor()}, 1.0);
              });
 
@@ -146,14 +147,14 @@ TEST(Engine, KeepsShapesAndTypesOfAllKinds) {
                    at::arange(6).view({2, 3}).t(),  at::ones({1}).expand({4}),
                    at::ones({2}, at::kBool),        at::randn({2}, at::kComplexFloat),
                    at::randn({3}).to(at::kBFloat16)};
-               const auto out =
-                   engine.call({{.owner = 1, .target = 0}}, {.stub = "s", .tensors = tensors});
+               const auto out = engine.call({{.owner = 1, .target = 0}},
+                                            {.definition = "s", .tensors = tensors});
                ASSERT_EQ(out.tensors.size(), tensors.size());
                for (size_t index = 0; index < tensors.size(); ++index) {
                  EXPECT_EQ(out.tensors[index].dtype(), tensors[index].dtype());
                  EXPECT_TRUE(at::equal(out.tensors[index], tensors[index])) << index;
                }
-               EXPECT_EQ(out.stub, "s");
+               EXPECT_EQ(out.definition, "s");
              });
 }
 

@@ -32,11 +32,11 @@ class LastRank : public ::testing::Test {
   }
 
   std::vector<int64_t> run() {
-    const size_t before = scheduler_.trail().size();
+    const size_t before = scheduler_.recorded().size();
     scheduler_.run_tasks([] {});
     std::vector<int64_t> ran;
-    for (size_t index = before; index < scheduler_.trail().size(); ++index) {
-      ran.push_back(scheduler_.trail()[index].microbatch);
+    for (size_t index = before; index < scheduler_.recorded().size(); ++index) {
+      ran.push_back(scheduler_.recorded()[index].microbatch);
     }
     return ran;
   }

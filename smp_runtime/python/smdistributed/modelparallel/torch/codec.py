@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments and results of modules on their way between ranks.
 
-A tree of objects becomes bytes (its "stub") and the tensors that stood in it. Pickle walks the
+A tree of objects becomes bytes (its definition) and the tensors that stood in it. Pickle walks the
 tree, so dict subclasses, namedtuples, dataclasses and None keep their types, and an object that
 appears twice is one object again at the other end.
 """
@@ -70,10 +70,10 @@ def pack(tree: Any, remote_name: RemoteName | None = None) -> tuple[bytes, list[
     A parameter for which ``remote_name`` gives a name travels as that name alone. Raises one of
     ``REFUSALS`` for an object that cannot be pickled.
 
-    >>> stub, tensors = pack({"a": torch.ones(2), "b": None})
+    >>> definition, tensors = pack({"a": torch.ones(2), "b": None})
     >>> len(tensors)
     1
-    >>> unpack(stub, tensors)["b"] is None
+    >>> unpack(definition, tensors)["b"] is None
     True
     """
     file = io.BytesIO()
@@ -101,9 +101,11 @@ def place_that_stays(where: str, tree: Any) -> str:
     return where
 
 
-def unpack(stub: bytes, tensors: list[torch.Tensor], find: ParameterFinder | None = None) -> Any:
+def unpack(
+    definition: bytes, tensors: list[torch.Tensor], find: ParameterFinder | None = None
+) -> Any:
     """The inverse of :func:`pack`; ``find`` resolves the names of parameters.
 
     Only for bytes that a rank of the same job has packed: unpickling runs code.
     """
-    return _Unpickler(io.BytesIO(stub), tensors, find).load()
+    return _Unpickler(io.BytesIO(definition), tensors, find).load()

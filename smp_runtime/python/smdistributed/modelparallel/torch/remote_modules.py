@@ -88,20 +88,20 @@ class RemoteModules:
                 f"{ownership.partition}: call it inside a function decorated with smp.step"
             )
         try:
-            stub, tensors = codec.pack(request, ownership.remote_name)
+            definition, tensors = codec.pack(request, ownership.remote_name)
         except codec.REFUSALS as error:
             raise SMPValidationError(
                 f"an argument of module {self._name(number)} cannot travel to partition {owner}: "
                 f"{error}"
             ) from error
-        return codec.unpack(*self._engine.call(route, stub, tensors))
+        return codec.unpack(*self._engine.call(route, definition, tensors))
 
     def _name(self, number: int) -> str:
         assert self._routes is not None
         return self._routes.names[number]
 
     def run(
-        self, module_id: int, stub: bytes, tensors: list[torch.Tensor], passes_on: bool
+        self, module_id: int, definition: bytes, tensors: list[torch.Tensor], passes_on: bool
     ) -> tuple[bytes, list[torch.Tensor]]:
         """Runs a module or a segment of this partition for another one. The engine calls it.
 
@@ -109,13 +109,13 @@ class RemoteModules:
         microbatch has set. With ``passes_on`` the result is to be the one argument of a module of
         a third partition.
         """
-        return state.step_context.copy().run(self._run, module_id, stub, tensors, passes_on)
+        return state.step_context.copy().run(self._run, module_id, definition, tensors, passes_on)
 
     def _run(
-        self, module_id: int, stub: bytes, tensors: list[torch.Tensor], passes_on: bool
+        self, module_id: int, definition: bytes, tensors: list[torch.Tensor], passes_on: bool
     ) -> tuple[bytes, list[torch.Tensor]]:
         assert self._ownership is not None and self._routes is not None
-        args, kwargs, region = codec.unpack(stub, tensors, self._ownership.find_parameter)
+        args, kwargs, region = codec.unpack(definition, tensors, self._ownership.find_parameter)
         versions = [tensor._version for tensor in tensors]
         modules, segment = self._ownership.modules, self._routes.segment(module_id)
         if segment is not None:
@@ -128,7 +128,7 @@ class RemoteModules:
             chain = [modules[number] for number in region.modules]
             result = run_modules(chain, args, kwargs, region.preserve_rng_state)
         try:
-            stub, results = codec.pack(((result,), {}, None) if passes_on else result)
+            definition, results = codec.pack(((result,), {}, None) if passes_on else result)
         except codec.REFUSALS as error:
             raise SMPValidationError(
                 f"the result of module {self._name(module_id)} cannot travel to another "
@@ -137,7 +137,7 @@ class RemoteModules:
         changed = [t for t, v in zip(tensors, versions, strict=True) if t._version != v]
         if changed and module_id not in self._changers:
             self._warn_of_changes(module_id, changed, results)
-        return stub, results
+        return definition, results
 
     def _warn_of_changes(
         self, module_id: int, changed: list[torch.Tensor], results: list[torch.Tensor]

@@ -224,9 +224,9 @@ class StepFunction(Generic[P, R_co]):
     def _serve(self) -> tuple[list[Any], bool]:
         engine = state.require_engine()
         with _in_step():
-            stub, tensors = engine.serve()
+            definition, tensors = engine.serve()
         engine.take_backwards()
-        outputs, backward_ran = codec.unpack(stub, tensors)
+        outputs, backward_ran = codec.unpack(definition, tensors)
         return outputs, backward_ran
 
 
