@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words that engineers of distributed training would have to ask about do not come back."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WHERE = ("README.md", "docs", "smp_runtime", "entrypoint", "opt_ml_layout")
+
+#: What stood here once, and the field's term for it.
+REPLACED = {
+    r"batons?": "run token",
+    r"stand-ins?|StandIn|stand_ins?": "remote tensor",
+    r"body.?tables?|BodyTable": "payload dictionary",
+    r"trails?_?\w*": "recorded order",
+    r"linger\w*": "spin",
+    r"stubs?": "definition",
+    r"put.?off|PutOff": "deferred initialization",
+    r"errands?": "helper process",
+    r"knobs?": "option",
+    r"let_go": "reshard",
+    r"LiveUnits|live_units": "unsharded",
+    r"fed.?batches|fed_alike": "input check",
+    r"TensorMark|tensor_marks": "annotation",
+}
+#: The word in its plain sense.
+PLAIN = (
+    "a stand-in for NCCL",  # of a test
+)
+
+
+def test_replaced_words_stay_away() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", *WHERE], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    pattern = re.compile(rf"\b(?:{'|'.join(REPLACED)})\b", re.IGNORECASE)
+    found = []
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix not in {".h", ".cc", ".cu", ".py", ".pyi", ".md", ".txt"}:
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if pattern.search(line) and not any(plain in line for plain in PLAIN):
+                found.append(f"{name}:{number}: {line.strip()}")
+
+    assert not found, "\n".join(found)
