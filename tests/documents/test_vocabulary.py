@@ -15,7 +15,7 @@ REPLACED = {
     r"batons?": "run token",
     r"stand-ins?|StandIn|stand_ins?": "remote tensor",
     r"body.?tables?|BodyTable": "payload dictionary",
-    r"trails?_?\w*": "recorded order",
+    r"trails?|trails?_|trails?_\w+": "recorded order",
     r"linger\w*": "spin",
     r"stubs?": "definition",
     r"put.?off|PutOff": "deferred initialization",

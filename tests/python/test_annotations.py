@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 import smdistributed.modelparallel.torch as library
-from smdistributed.modelparallel.torch import ranks
+from smdistributed.modelparallel.torch._partition.partition_annotations import partition_of
+from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPNotInitializedError, SMPPartitionError
-from smdistributed.modelparallel.torch.partition_annotations import partition_of
 from torch import nn
 
 

@@ -2,7 +2,7 @@
 """Which rank this is, from what launchers export."""
 
 import pytest
-from smdistributed.modelparallel.torch.discovery import Identity, discover, locality
+from smdistributed.modelparallel.torch._session.discovery import Identity, discover, locality
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 
 OPEN_MPI = {

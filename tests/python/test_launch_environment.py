@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import smdistributed.modelparallel.torch as library
 from smdistributed import _variables
+from smdistributed.modelparallel.torch._session.launch_environment import read_launch_environment
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
-from smdistributed.modelparallel.torch.launch_environment import read_launch_environment
 
 SWITCHES = [v.name for v in _variables.VARIABLES if v.kind is _variables.SWITCH]
 

@@ -5,13 +5,13 @@ from types import ModuleType
 
 import pytest
 import torch
+from smdistributed.modelparallel.torch._partition.partition_annotations import partition_of
 from smdistributed.modelparallel.torch.exceptions import (
     SMPNotInitializedError,
     SMPStepError,
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.partition_annotations import partition_of
 from torch import nn
 
 

@@ -16,7 +16,9 @@ from smdistributed import _runtime
 
 RUNTIME = Path(__file__).resolve().parents[2] / "smp_runtime"
 DOCUMENT = RUNTIME / "topology" / "parameters.md"
-SETTINGS = RUNTIME / "python" / "smdistributed" / "modelparallel" / "torch" / "settings.py"
+SETTINGS = (
+    RUNTIME / "python" / "smdistributed" / "modelparallel" / "torch" / "_session" / "settings.py"
+)
 
 
 def fields() -> str:

@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch import partitioning, ranks
+from smdistributed.modelparallel.torch._partition import partitioning
+from smdistributed.modelparallel.torch._session import ranks
 from torch import nn
 
 

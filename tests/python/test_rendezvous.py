@@ -4,13 +4,13 @@
 from dataclasses import replace
 
 import pytest
-from smdistributed.modelparallel.torch.discovery import Identity
-from smdistributed.modelparallel.torch.exceptions import SMPConfigError
-from smdistributed.modelparallel.torch.launch_environment import (
+from smdistributed.modelparallel.torch._session.discovery import Identity
+from smdistributed.modelparallel.torch._session.launch_environment import (
     LaunchEnvironment,
     read_launch_environment,
 )
-from smdistributed.modelparallel.torch.rendezvous import Rendezvous, plan_rendezvous
+from smdistributed.modelparallel.torch._session.rendezvous import Rendezvous, plan_rendezvous
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 
 ONE_HOST = Identity(1, 4, 1, 4, "Open MPI")
 TWO_HOSTS = Identity(1, 4, 1, 2, "Open MPI")

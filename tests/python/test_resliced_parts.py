@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
-from smdistributed.modelparallel.torch.resliced_parts import (
+from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
     NAMES_KEY,
     joined_optimizer,
     slices_from_json,
 )
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 AXES = {"split": 0}
 SHAPES = {"split": [2], "whole": [3]}

@@ -10,13 +10,13 @@ import smdistributed.modelparallel.torch as library
 import torch
 import torch.distributed
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._session.launch_environment import read_launch_environment
 from smdistributed.modelparallel.torch.exceptions import (
     SMPConfigError,
     SMPDeviceError,
     SMPNotInitializedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.launch_environment import read_launch_environment
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch.collecting import collect_outputs
+from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
+from smdistributed.modelparallel.torch._pipeline.splitting import split_inputs
+from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
 from smdistributed.modelparallel.torch.exceptions import (
     SMPStepError,
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.splitting import split_inputs
-from smdistributed.modelparallel.torch.step_output import StepOutput
 from torch.utils.data import DataLoader
 
 Pair = namedtuple("Pair", ["left", "right"])

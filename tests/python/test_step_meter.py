@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch import step_meter
+from smdistributed.modelparallel.torch._report import step_meter
+from smdistributed.modelparallel.torch._report.progress_line import progress_line
+from smdistributed.modelparallel.torch._report.reported_loss import loss_of
+from smdistributed.modelparallel.torch._report.step_meter import StepMeter
 from smdistributed.modelparallel.torch.exceptions import (
     SMPNotInitializedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.progress_line import progress_line
-from smdistributed.modelparallel.torch.reported_loss import loss_of
-from smdistributed.modelparallel.torch.step_meter import StepMeter
 
 
 @smp.step

@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch.module_trees import module_tree, recompute_bytes
-from smdistributed.modelparallel.torch.trace_recorder import Rates
-from smdistributed.modelparallel.torch.tracing import (
+from smdistributed.modelparallel.torch._partition.module_trees import module_tree, recompute_bytes
+from smdistributed.modelparallel.torch._partition.trace_recorder import Rates
+from smdistributed.modelparallel.torch._partition.tracing import (
     EndOfTrace,
     Trace,
     TraceOptions,

@@ -9,7 +9,7 @@ import sys
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch.reported_loss import ReplicaLoss
+from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
 
 
 @smp.step

@@ -9,7 +9,7 @@ from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch import remote_modules
+from smdistributed.modelparallel.torch._pipeline import remote_modules
 from torch import nn
 from torch.overrides import TorchFunctionMode
 

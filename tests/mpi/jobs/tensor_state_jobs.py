@@ -12,7 +12,7 @@ import smdistributed.modelparallel.torch as smp
 import torch
 from jobs.sharding_jobs import SignSteps
 from jobs.tensor_jobs import fill_with_integers, integers, own_batch
-from smdistributed.modelparallel.torch import tensor_replacement
+from smdistributed.modelparallel.torch._tensor import tensor_replacement
 from torch import nn
 
 SAMPLES, SEQUENCE, WIDTH, WORDS = 8, 2, 4, 10

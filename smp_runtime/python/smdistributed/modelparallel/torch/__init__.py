@@ -1,40 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model parallelism for PyTorch: ``import smdistributed.modelparallel.torch as smp``.
 
-Module map, in the order in which a job meets them:
+Rooms, in the order in which a job meets them; what begins with an underscore is private:
 
-    launch_environment   the variables a launcher sets, read once
-    discovery            which rank this process is
-    rendezvous           the store at which ranks find each other
-    session              init, shutdown
-    settings, state_mod  smp.state: settings, model, optimizer, engine of this process
-    groups, ranks        groups of ranks, their numbers and c10d groups
-    script_line          where the script makes a call, for errors
-    meeting, comm        barriers and objects between ranks
-    partition_annotations   smp.partition and smp.set_partition
-    tensor_annotations, tensor_registry, predefined_modules, tensor_plan, tensor_replacement
-                         which modules become distributed ones, and which those are
-    model, optimizer     DistributedModel, on model_views and model_states, and DistributedOptimizer
-    delayed_parameters, model_creation   parameters that get their values on their owner
-    join                 replicas with different numbers of batches
-    compiled_modules     a model without what torch.compile put around it
-    tracing, partitioning, ownership   where each module goes
-    step, splitting, collecting, step_output   smp.step, its inputs and outputs
-    remote_modules, codec, remote_tensors   calls between partitions, around the engine in C++
-    activation_checkpointing, recomputation   memory for time; with inputs in slow memory
-    save_load            smp.save and smp.load
-    checkpoints          smp.save_checkpoint and smp.resume_from_checkpoint; on saved_parts,
-                         whole_models, flat_checkpoints, shard_states and checkpoint_files;
-                         resliced_checkpoints and resliced_parts for other tensor ranks
-    precision, shard_groups, model_blocks, sharded_model   flat shards, 16-bit computing
-    master_parameters, mixed_precision_steps   what an optimizer steps then, and its loss scale
-    memory_ledger        smp.memory_summary
-    step_meter, progress_line, reported_loss   the live line, smp.progress and the metrics
-    clipping             smp.clip_grad_norm_, over partitions and slices
-    training_checks, step_guards   mistakes of a training loop that would go unseen
-    input_check, replica_batches   whether ranks are fed as the job says
-    nn, optimizers, amp, patches, sharded_data_parallel_checkpoint
-                         names that scripts import; what is not there yet raises when it is used
+    _session      variables of launchers, ranks, the store, groups, barriers and objects, the log
+    state_mod     smp.state: settings, model, optimizer, engine of this process
+    _tensor       which modules become distributed ones, and which those are
+    nn            distributed modules, and names of Transformers' models
+    model         DistributedModel, on model_views and model_states
+    _partition    annotations, the trace, and where each module goes; delayed initialization
+    _replicas     copies of the model: averaging, Join, and whether ranks are fed and built alike
+    _sharding     flat shards, 16-bit computing, master parameters, clipping
+    step          smp.step, on _pipeline
+    _pipeline     inputs and outputs of a step, calls between partitions, activation checkpointing
+    optimizer     DistributedOptimizer
+    _checkpoint   smp.save, smp.load, smp.save_checkpoint and smp.resume_from_checkpoint
+    _report       the live line, metrics, memory, and mistakes of a training loop
+    optimizers, amp, patches, utils, sharded_data_parallel_checkpoint
+                  names that scripts import; what is not there yet raises when it is used
 
 Work is done in C++ (smdistributed._runtime); these modules check arguments and carry tensors.
 """
@@ -49,17 +32,27 @@ from smdistributed.modelparallel.torch import optimizers as optimizers
 from smdistributed.modelparallel.torch import patches as patches
 from smdistributed.modelparallel.torch import state_mod as state_mod
 from smdistributed.modelparallel.torch import utils as utils
-from smdistributed.modelparallel.torch.activation_checkpointing import (
+from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
+    resume_from_checkpoint,
+    save_checkpoint,
+)
+from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
+from smdistributed.modelparallel.torch._partition.model_creation import (
+    delay_param_initialization,
+    model_creation,
+)
+from smdistributed.modelparallel.torch._partition.partition_annotations import (
+    partition,
+    set_partition,
+)
+from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
     checkpoint,
     checkpoint_sequential,
     set_activation_checkpointing,
 )
-from smdistributed.modelparallel.torch.checkpoints import (
-    resume_from_checkpoint,
-    save_checkpoint,
-)
-from smdistributed.modelparallel.torch.clipping import clip_grad_norm_
-from smdistributed.modelparallel.torch.comm import (
+from smdistributed.modelparallel.torch._report.memory_ledger import memory_summary
+from smdistributed.modelparallel.torch._report.step_meter import progress
+from smdistributed.modelparallel.torch._session.comm import (
     CommGroup,
     RankType,
     allgather,
@@ -73,15 +66,7 @@ from smdistributed.modelparallel.torch.comm import (
     send,
     tp_barrier,
 )
-from smdistributed.modelparallel.torch.memory_ledger import memory_summary
-from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.model_creation import (
-    delay_param_initialization,
-    model_creation,
-)
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
-from smdistributed.modelparallel.torch.partition_annotations import partition, set_partition
-from smdistributed.modelparallel.torch.ranks import (
+from smdistributed.modelparallel.torch._session.ranks import (
     dp_rank,
     dp_size,
     get_dp_group,
@@ -108,24 +93,25 @@ from smdistributed.modelparallel.torch.ranks import (
     tp_rank,
     tp_size,
 )
-from smdistributed.modelparallel.torch.save_load import load, save
-from smdistributed.modelparallel.torch.session import (
+from smdistributed.modelparallel.torch._session.session import (
     init,
     is_initialized,
     is_tracing,
     shutdown,
 )
-from smdistributed.modelparallel.torch.state_mod import state
-from smdistributed.modelparallel.torch.step import StepOutput, step
-from smdistributed.modelparallel.torch.step_meter import progress
-from smdistributed.modelparallel.torch.tensor_annotations import (
+from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
+from smdistributed.modelparallel.torch._tensor.tensor_annotations import (
     set_tensor_parallelism,
     tensor_parallelism,
 )
-from smdistributed.modelparallel.torch.tensor_registry import (
+from smdistributed.modelparallel.torch._tensor.tensor_registry import (
     tp_register,
     tp_register_with_module,
 )
+from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+from smdistributed.modelparallel.torch.state_mod import state
+from smdistributed.modelparallel.torch.step import StepOutput, step
 
 WORLD = CommGroup.WORLD
 MP_GROUP = CommGroup.MP_GROUP

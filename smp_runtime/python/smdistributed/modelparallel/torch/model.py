@@ -15,12 +15,40 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch import comm, partitioning, ranks
-from smdistributed.modelparallel.torch.activation_checkpointing import Region, install_marked
-from smdistributed.modelparallel.torch.built_alike import check_built_alike
-from smdistributed.modelparallel.torch.clipping import clip_grad_norm_
-from smdistributed.modelparallel.torch.compiled_modules import without_compilation
-from smdistributed.modelparallel.torch.delayed_parameters import has_delayed, materialize
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import merged_entries
+from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of
+from smdistributed.modelparallel.torch._partition import partitioning
+from smdistributed.modelparallel.torch._partition.compiled_modules import without_compilation
+from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed, materialize
+from smdistributed.modelparallel.torch._partition.module_trees import module_tree
+from smdistributed.modelparallel.torch._partition.ownership import Ownership
+from smdistributed.modelparallel.torch._partition.partition_annotations import partition_of
+from smdistributed.modelparallel.torch._partition.tracing import EndOfTrace, Trace, TraceOptions
+from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
+    Region,
+    install_marked,
+)
+from smdistributed.modelparallel.torch._pipeline.remote_modules import RemoteModules
+from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
+from smdistributed.modelparallel.torch._replicas.built_alike import check_built_alike
+from smdistributed.modelparallel.torch._replicas.join import joined
+from smdistributed.modelparallel.torch._replicas.replicas import Averaging, Replicas
+from smdistributed.modelparallel.torch._report.memory_ledger import memory_in_use
+from smdistributed.modelparallel.torch._report.training_checks import TrainingChecks
+from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._session.log import info
+from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
+from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
+from smdistributed.modelparallel.torch._sharding.sharded_model import (
+    Plan,
+    ShardedModel,
+    deferred_parameters,
+)
+from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch._tensor.tensor_replacement import (
+    narrow_distributed,
+    replace_annotated,
+)
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPConfigError,
@@ -28,30 +56,10 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.join import joined
-from smdistributed.modelparallel.torch.log import info
-from smdistributed.modelparallel.torch.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
-from smdistributed.modelparallel.torch.module_trees import module_tree
-from smdistributed.modelparallel.torch.ownership import Ownership
-from smdistributed.modelparallel.torch.part_warning import PartWarning
-from smdistributed.modelparallel.torch.partition_annotations import partition_of
-from smdistributed.modelparallel.torch.precision import FP16_Module, computing_type
-from smdistributed.modelparallel.torch.remote_modules import RemoteModules
-from smdistributed.modelparallel.torch.replicas import Averaging, Replicas
-from smdistributed.modelparallel.torch.saved_parts import merged_entries
-from smdistributed.modelparallel.torch.sequential_routes import SequentialRoutes
-from smdistributed.modelparallel.torch.sharded_model import Plan, ShardedModel, deferred_parameters
-from smdistributed.modelparallel.torch.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
 from smdistributed.modelparallel.torch.state_mod import state
-from smdistributed.modelparallel.torch.tensor_replacement import (
-    narrow_distributed,
-    replace_annotated,
-)
-from smdistributed.modelparallel.torch.tensor_states import axes_of
-from smdistributed.modelparallel.torch.tracing import EndOfTrace, Trace, TraceOptions
-from smdistributed.modelparallel.torch.training_checks import TrainingChecks
 
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 Hook = Callable[["DistributedModel", Any], None]

@@ -11,17 +11,9 @@ import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch import comm, ranks
-from smdistributed.modelparallel.torch.delayed_parameters import has_delayed
-from smdistributed.modelparallel.torch.model_views import ModelViews
-from smdistributed.modelparallel.torch.ownership import Ownership
-from smdistributed.modelparallel.torch.part_warning import PartWarning
-from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY, merged_entries
-from smdistributed.modelparallel.torch.sharded_model import ShardedModel
-from smdistributed.modelparallel.torch.state_fit import Shapes, check_model, shapes_of
-from smdistributed.modelparallel.torch.tensor_registry import Registration, Translation
-from smdistributed.modelparallel.torch.tensor_replacement import registrations_with
-from smdistributed.modelparallel.torch.tensor_states import (
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY, merged_entries
+from smdistributed.modelparallel.torch._checkpoint.state_fit import Shapes, check_model, shapes_of
+from smdistributed.modelparallel.torch._checkpoint.tensor_states import (
     axes_of,
     from_plain,
     sliced_entries,
@@ -29,6 +21,14 @@ from smdistributed.modelparallel.torch.tensor_states import (
     whole_entries,
     whole_shapes,
 )
+from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed
+from smdistributed.modelparallel.torch._partition.ownership import Ownership
+from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration, Translation
+from smdistributed.modelparallel.torch._tensor.tensor_replacement import registrations_with
+from smdistributed.modelparallel.torch.model_views import ModelViews
+from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
 
 
 class ModelStates(ModelViews):

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from smdistributed.modelparallel.torch._partition.ownership import Ownership
+from smdistributed.modelparallel.torch._sharding.precision import FP16_Module
 from smdistributed.modelparallel.torch.exceptions import (
     SMPPartitionError,
     SMPUnsupportedError,
@@ -19,8 +21,6 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
     is_scaled_batch,
 )
-from smdistributed.modelparallel.torch.ownership import Ownership
-from smdistributed.modelparallel.torch.precision import FP16_Module
 
 
 class ReplicaModule(nn.Module):

@@ -12,23 +12,8 @@ import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch import comm, log, ranks
-from smdistributed.modelparallel.torch.exceptions import (
-    SMPUnsupportedError,
-    SMPValidationError,
-)
-from smdistributed.modelparallel.torch.master_parameters import (
-    MasterParameters,
-    needs_whole_parameters,
-)
-from smdistributed.modelparallel.torch.mixed_precision_steps import MixedPrecisionSteps
-from smdistributed.modelparallel.torch.nn.parameter_slices import (
-    distribution_axis,
-    slice_of,
-    whole_of,
-)
-from smdistributed.modelparallel.torch.saved_parts import PARTIAL_KEY
-from smdistributed.modelparallel.torch.shard_states import (
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY
+from smdistributed.modelparallel.torch._checkpoint.shard_states import (
     check_same_model,
     is_shared,
     only,
@@ -37,7 +22,7 @@ from smdistributed.modelparallel.torch.shard_states import (
     plain_of_parts,
     restore,
 )
-from smdistributed.modelparallel.torch.state_fit import (
+from smdistributed.modelparallel.torch._checkpoint.state_fit import (
     KIND_KEY,
     NAMES_KEY,
     OptimizerState,
@@ -47,8 +32,23 @@ from smdistributed.modelparallel.torch.state_fit import (
     state_of_parts,
     state_of_plain,
 )
+from smdistributed.modelparallel.torch._checkpoint.tensor_states import whole_shapes
+from smdistributed.modelparallel.torch._session import comm, log, ranks
+from smdistributed.modelparallel.torch._sharding.master_parameters import (
+    MasterParameters,
+    needs_whole_parameters,
+)
+from smdistributed.modelparallel.torch._sharding.mixed_precision_steps import MixedPrecisionSteps
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPUnsupportedError,
+    SMPValidationError,
+)
+from smdistributed.modelparallel.torch.nn.parameter_slices import (
+    distribution_axis,
+    slice_of,
+    whole_of,
+)
 from smdistributed.modelparallel.torch.state_mod import state
-from smdistributed.modelparallel.torch.tensor_states import whole_shapes
 
 _MASTERS_KEY = "_smp_masters"
 

@@ -9,10 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch.checkpoint_files import read_object
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_object
+from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
+    joined_entries,
+    slices_from_json,
+)
+from smdistributed.modelparallel.torch._checkpoint.shard_states import SavedParts
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
-from smdistributed.modelparallel.torch.resliced_parts import joined_entries, slices_from_json
-from smdistributed.modelparallel.torch.shard_states import SavedParts
 
 
 def get_full_state_dict_from_sharded_data_parallel_checkpoint(

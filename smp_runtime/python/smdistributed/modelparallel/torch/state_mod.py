@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._pipeline.remote_tensors import RemoteTensor
+from smdistributed.modelparallel.torch._session.settings import Settings
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
-from smdistributed.modelparallel.torch.remote_tensors import RemoteTensor
-from smdistributed.modelparallel.torch.settings import Settings
 
 if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
+    from smdistributed.modelparallel.torch._report.step_meter import StepMeter
+    from smdistributed.modelparallel.torch._session.session import Session
     from smdistributed.modelparallel.torch.model import DistributedModel
-    from smdistributed.modelparallel.torch.reported_loss import ReplicaLoss
-    from smdistributed.modelparallel.torch.session import Session
-    from smdistributed.modelparallel.torch.step_meter import StepMeter
 
 # The engine's receives are pending for as long as a rank is idle: longer than any job.
 _ENDLESS = timedelta(days=3650)

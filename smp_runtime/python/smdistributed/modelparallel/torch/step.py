@@ -12,16 +12,22 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 import torch
 
-from smdistributed.modelparallel.torch import codec, log, ranks
-from smdistributed.modelparallel.torch.collecting import collect_outputs
-from smdistributed.modelparallel.torch.containers import detached
+from smdistributed.modelparallel.torch._pipeline import codec
+from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
+from smdistributed.modelparallel.torch._pipeline.containers import detached
+from smdistributed.modelparallel.torch._pipeline.splitting import (
+    Arguments,
+    batch_size,
+    lengths,
+    split_inputs,
+)
+from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
+from smdistributed.modelparallel.torch._replicas.input_check import check_inputs
+from smdistributed.modelparallel.torch._report.reported_loss import loss_of
+from smdistributed.modelparallel.torch._report.step_guards import refused_in_a_step
+from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
-from smdistributed.modelparallel.torch.input_check import check_inputs
-from smdistributed.modelparallel.torch.reported_loss import loss_of
-from smdistributed.modelparallel.torch.splitting import Arguments, batch_size, lengths, split_inputs
 from smdistributed.modelparallel.torch.state_mod import state
-from smdistributed.modelparallel.torch.step_guards import refused_in_a_step
-from smdistributed.modelparallel.torch.step_output import StepOutput
 
 __all__ = ["StepFunction", "StepOutput", "step"]
 

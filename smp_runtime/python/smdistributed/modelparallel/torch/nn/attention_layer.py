@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch import recomputation
+from smdistributed.modelparallel.torch._pipeline import recomputation
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_scores import alibi_bias, hidden_keys, rotated

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from smdistributed import _runtime, _variables
-from smdistributed.modelparallel.torch.log import info
+from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch.state_mod import state
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration
 from smdistributed.modelparallel.torch.nn import DistributedTransformerLMHead
 from smdistributed.modelparallel.torch.nn.huggingface import gpt2, gptj, gptneo
 from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
@@ -16,7 +17,6 @@ from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
     model_result,
 )
 from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable
-from smdistributed.modelparallel.torch.tensor_registry import Registration
 
 Sizes = Callable[[Any], dict[str, Any]]
 

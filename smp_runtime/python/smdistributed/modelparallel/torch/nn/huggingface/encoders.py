@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from smdistributed.modelparallel.torch._tensor.tensor_registry import Arguments, Registration
 from smdistributed.modelparallel.torch.nn import DistributedTransformer
 from smdistributed.modelparallel.torch.nn.huggingface.encoder_names import (
     encoder_to_plain,
@@ -17,7 +18,6 @@ from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
     arguments_from_config,
     refuse,
 )
-from smdistributed.modelparallel.torch.tensor_registry import Arguments, Registration
 
 
 def _sizes(config: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from smdistributed.modelparallel.torch._tensor.tensor_registry import Arguments
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
-from smdistributed.modelparallel.torch.tensor_registry import Arguments
 
 
 def arguments_from_config(module: Any) -> Arguments:

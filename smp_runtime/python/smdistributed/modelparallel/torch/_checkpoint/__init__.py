@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State in files, and into other degrees."""

@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoint folders of a whole job: ``smp.save_checkpoint`` and ``smp.resume_from_checkpoint``.
+
+    PATH/newest                 the name of the newest checkpoint
+    PATH/TAG_partial/           one of several files, in parts as the ranks hold them
+        model_PP_TP.pt          entries of one partition, and ``_smp_is_partial``
+        optimizer_PP_TP.pt      its optimizer state, and the names of the parameters
+        partition.json          which module is on which partition
+        slices.json             with tensor parallelism: the axis along which entries are sliced
+        user_content.pt         what the script gave
+        optimizer_PP_TP_I.pt    instead, where state is sharded or 16-bit: what rank I of a shard
+                                group owns. With sharded data parallelism model_PP_TP.pt holds
+                                what no shard does; without tensor ranks beside it the names are
+                                model_0.pt and optimizer_I.pt
+        manifest.json           sizes and checksums, and the degrees of the job
+    PATH/TAG                    a whole model's state dict, as plain PyTorch reads it
+    PATH/user_content_TAG, PATH/TAG.manifest.json
+
+A checkpoint is written beside its place and appears there in one step, so that a failed or killed
+save leaves the one before as it was. Folders that each host has for itself work too, as long as
+every host is given back what its own ranks wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from smdistributed import _runtime
+from smdistributed.modelparallel import __version__
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
+    read_marker_or_object,
+    write_object,
+)
+from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import (
+    FlatParts,
+    read_flat_parts,
+    write_flat_parts,
+)
+from smdistributed.modelparallel.torch._checkpoint.resliced_checkpoints import read_resliced_parts
+from smdistributed.modelparallel.torch._checkpoint.resliced_parts import slices_to_json
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
+    PARTIAL_KEY,
+    PartialCheckpoint,
+    merged_entries,
+)
+from smdistributed.modelparallel.torch._checkpoint.state_fit import shapes_of
+from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of
+from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
+from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._session.log import info
+from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
+from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
+from smdistributed.modelparallel.torch.state_mod import state
+
+_PARTIAL = "_partial"
+_NEWEST = "newest"
+
+
+def save_checkpoint(
+    path: str,
+    tag: str,
+    partial: bool = True,
+    model: DistributedModel | None = None,
+    optimizer: DistributedOptimizer | None = None,
+    user_content: Any = None,
+    translate_if_full: bool = True,
+    num_kept_partial_checkpoints: int | None = None,
+) -> None:
+    """Writes the job's state under ``path``, as the newest checkpoint. All ranks call it.
+
+    Args:
+        path: a folder, made where it is missing.
+        tag: the checkpoint's name; one of that name is replaced.
+        partial: every partition writes its part, with optimizer state; else rank 0 writes the
+            whole model and no optimizer state.
+        model, optimizer: those of the job unless given.
+        user_content: any picklable object, which ``resume_from_checkpoint`` returns; rank 0's.
+        translate_if_full: a whole model has the names that it had before tensor parallelism
+            replaced modules of it; False: those of the distributed ones.
+        num_kept_partial_checkpoints: how many partial checkpoints stay, the newest ones.
+
+    Raises:
+        SMPCheckpointError: on all ranks, naming the one that failed and why; what was there stays.
+
+    >>> import tempfile, torch
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init()
+    >>> model = smp.DistributedModel(torch.nn.Linear(2, 1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     smp.save_checkpoint(folder, "step_1", user_content={"step": 1})
+    ...     smp.resume_from_checkpoint(folder, load_optimizer=False)
+    {'step': 1}
+    >>> smp.shutdown()
+    """
+    state.require_initialized("smp.save_checkpoint")
+    target = _model_of("smp.save_checkpoint", model)
+    _check_tag(tag)
+    kept = num_kept_partial_checkpoints
+    if kept is not None and kept < 1:
+        raise SMPValidationError(f"num_kept_partial_checkpoints is {kept}; it is at least 1")
+    if partial:
+        _save_parts(Path(path), tag, target, optimizer or state.optimizer, user_content, kept)
+    else:
+        _save_whole(Path(path), tag, target, user_content, translate_if_full)
+
+
+def resume_from_checkpoint(
+    path: str,
+    tag: str | None = None,
+    partial: bool = True,
+    strict: bool = True,
+    load_optimizer: bool = True,
+    load_sharded_optimizer_state: bool = True,
+    translate_function: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Loads a checkpoint into the wrapped model and optimizer of the job. All ranks call it.
+
+    With the pipeline degree of the job that saved it, a model without a partition takes over the
+    saved one. With another degree, another number of replicas, or layers split over another number
+    of tensor ranks, the parts are put together anew.
+
+    Args:
+        path, tag: as given to ``save_checkpoint``; without ``tag`` the newest.
+        partial: whether it was saved in parts. A whole one has no optimizer state; it may also be
+            a plain ``torch.save`` of a state dict, or a Hugging Face file or index.
+        strict: whether names have to match exactly.
+        load_optimizer: False leaves the optimizer alone.
+        load_sharded_optimizer_state: False loads only the 32-bit masters and the loss scale where
+            the checkpoint or this job has sharded or 16-bit state; what the optimizer itself keeps,
+            and the settings of its groups, stay as they are.
+        translate_function: makes a state dict of this model from a whole one that was read.
+
+    Returns:
+        The user content, ``{}`` where there is none.
+
+    Raises:
+        SMPCheckpointError: on all ranks, naming file and rank: absent, damaged, of another model.
+    """
+    state.require_initialized("smp.resume_from_checkpoint")
+    model = _model_of("smp.resume_from_checkpoint", None)
+    root = Path(path)
+    if partial:
+        return _resume_parts(root, tag, model, strict, load_optimizer, load_sharded_optimizer_state)
+    with _agreement("smp.resume_from_checkpoint"):
+        return _resume_whole(root, tag, model, strict, translate_function)
+
+
+# --- In parts ---
+
+
+def _save_parts(
+    root: Path,
+    tag: str,
+    model: DistributedModel,
+    optimizer: DistributedOptimizer | None,
+    user_content: Any,
+    kept: int | None,
+) -> None:
+    name = tag + _PARTIAL
+    with _Save(root, name) as save:
+        part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
+        if model.sharded is not None:
+            write_flat_parts(save.write, model, optimizer)
+        elif ranks.rdp_rank() == 0:
+            save.write(f"model_{part}", dict(model.local_state_dict()))
+            if optimizer is not None:
+                save.write(f"optimizer_{part}", optimizer.part_for_checkpoint())
+        if save.publishes:
+            save.write_text("partition.json", model.partition_json())
+            if ranks.tp_size() > 1:
+                save.write_text("slices.json", slices_to_json(axes_of(model.get_module())))
+            if user_content is not None:
+                save.write("user_content.pt", user_content)
+        save.publish_folder()
+    if kept is not None and save.publishes:
+        for old in _runtime.prune_folders(root, name, kept):
+            info(f"checkpoint {root / old} was removed: {kept} are kept")
+    comm.barrier()
+
+
+def _resume_parts(
+    root: Path,
+    tag: str | None,
+    model: DistributedModel,
+    strict: bool,
+    load_optimizer: bool,
+    load_sharded_optimizer_state: bool,
+) -> Any:
+    if load_optimizer and state.optimizer is None:
+        raise SMPCheckpointError(
+            "smp.resume_from_checkpoint cannot load the optimizer's state: there is no optimizer "
+            "yet; call smp.DistributedOptimizer first, or give load_optimizer=False"
+        )
+    with _agreement("smp.resume_from_checkpoint"):
+        saved = _open_parts(root, tag)
+        same_modules = (saved.tp > 1) == (ranks.tp_size() > 1)
+        same_split = same_modules and model.takes_partition(
+            saved.partition_json(), f"{saved.folder}/partition.json"
+        )
+        slices = saved.slices()
+        resliced = slices is not None and (
+            saved.tp != ranks.tp_size() or slices != axes_of(model.get_module())
+        )
+
+    def own(kind: str) -> str:
+        return f"{kind}_{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
+
+    # Else some ranks would wait in the first step for others to decide on a partition.
+    if not all(comm.allgather(same_split, comm.CommGroup.WORLD)) and same_split:
+        raise SMPCheckpointError(
+            f"{saved.folder} has the same partition.json on some hosts only; give all of them the "
+            "same checkpoint"
+        )
+    optimizer = state.optimizer if load_optimizer else None
+    with _agreement("smp.resume_from_checkpoint"):
+        flat = FlatParts(saved)
+        masters_only = not load_sharded_optimizer_state and (
+            flat.is_flat or shard_plan() is not None
+        )
+        if masters_only and optimizer is not None:
+            optimizer.restore_loss_scale(flat.loss_scaler)
+            optimizer = None
+        load: Callable[[], None] | None = None
+        if resliced:
+            assert slices is not None
+            load = read_resliced_parts(flat, saved, slices, model, optimizer, strict)
+        elif shard_plan() is not None or flat.is_flat:
+            load = read_flat_parts(saved, flat, model, optimizer, strict)
+        content = saved.user_content()
+    # Not in an agreement: flat state is loaded by all ranks together.
+    if load is not None:
+        load()
+        return content
+    with _agreement("smp.resume_from_checkpoint"):
+        where = str(saved.folder)
+        names = [own("model")] if same_split else saved.files("model")
+        entries = merged_entries(saved.read(name, mmap=not same_split) for name in names)
+        shapes = shapes_of(entries)
+        model.check_entries(shapes, where, strict, only_local=same_split)
+        if optimizer is not None:  # all is compared before anything is loaded
+            names = [own("optimizer")] if same_split else saved.files("optimizer")
+            states = [saved.read(name) for name in names]
+            optimizer.check_plain(merged_states(states), where, shapes=shapes)
+        if same_split:
+            model.load_entries({**entries, PARTIAL_KEY: True}, where, strict, True)
+        else:
+            model.load_slices(entries, strict, where)
+        if optimizer is not None:
+            optimizer.load_parts(states, saved.folder)
+        return content
+
+
+def _open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
+    name = (tag if tag is not None else _newest(root, partial=True)).removesuffix(_PARTIAL)
+    folder = _runtime.locate(root, name + _PARTIAL, name + _PARTIAL)
+    if not folder.is_dir():
+        raise SMPCheckpointError(_absent(root, name + _PARTIAL))
+    return PartialCheckpoint(folder)
+
+
+# --- Whole ---
+
+
+def _save_whole(
+    root: Path, tag: str, model: DistributedModel, user_content: Any, translate: bool
+) -> None:
+    # One copy of the model is enough; its ranks gather it among themselves.
+    # Shards are gathered by all.
+    gathered = model.sharded is not None and model.sharded.plan.on_demand
+    entries: dict[str, Any] | None = None
+    if gathered or ranks.rdp_rank() == 0:
+        entries = model.plain_state_dict() if translate else model.state_dict()
+    with _Save(root, tag) as save:
+        if ranks.rank() == 0:
+            assert entries is not None
+            save.write(tag, dict(entries))
+            if user_content is not None:
+                save.write(f"user_content_{tag}", user_content)
+        save.publish_files(f"{tag}.manifest.json")
+
+
+def _resume_whole(
+    root: Path,
+    tag: str | None,
+    model: DistributedModel,
+    strict: bool,
+    translate: Callable[[Any], Any] | None,
+) -> Any:
+    name = tag if tag is not None else _newest(root, partial=False)
+
+    def place(entry: str) -> Path:
+        return _runtime.locate(root, name, entry)
+
+    manifest, content = place(f"{name}.manifest.json"), place(f"user_content_{name}")
+    known: _runtime.Manifest | None = None
+    if manifest.is_file():
+        known = _runtime.Manifest.read(manifest)
+        for file in (place(name), content):
+            if file.name in known:
+                known.verify(file)
+    entries = read_whole_model(place(name), lambda: _absent(root, name))
+    whole = entries if translate is None else translate(entries)
+    model.load_entries(whole, str(place(name)), strict)
+    has_content = content.is_file() and (known is None or content.name in known)
+    return read_marker_or_object(content) if has_content else {}
+
+
+# --- What all ranks do together ---
+
+
+class _Save:
+    """One save: a staging folder, what each rank wrote into it, and its publication.
+
+    As a context: an error of any rank is raised on all of them, and leaves nothing behind.
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        self._root, self._name = root, name
+        self._written: list[_runtime.FileDigest] = []
+        self._all_written: list[_runtime.FileDigest] = []
+        self._publish: Callable[[], None] = lambda: None
+        self.publishes = False
+        """Whether this rank makes the checkpoint visible: one does in each folder, which is one in
+        the job where all hosts see the same folder."""
+
+    def __enter__(self) -> _Save:
+        asked = comm.allgather((str(self._root), self._name), comm.CommGroup.WORLD)
+        for rank, other in enumerate(asked):
+            if other != asked[0]:
+                raise SMPCheckpointError(
+                    f"smp.save_checkpoint: rank 0 saves {asked[0]}, rank {rank} {other}; all ranks "
+                    "save the same checkpoint"
+                )
+        self._token = comm.broadcast_from_rank0(uuid.uuid4().hex[:12])
+        # Rank 0 first, so that it is the one where all hosts see the same folder.
+        for turn in (ranks.rank() == 0, ranks.local_rank() == 0):
+            self._together(self._open if turn and not self.publishes else lambda: None)
+        self._folder = _runtime.staging_path(self._root, self._name, self._token)
+        return self
+
+    def _open(self) -> None:
+        self.publishes = _runtime.open_staging(self._root, self._name, self._token)
+
+    def write(self, name: str, obj: Any) -> None:
+        self._written.append(write_object(self._folder / name, obj))
+
+    def write_text(self, name: str, text: str) -> None:
+        self._written.append(_runtime.write_file(self._folder / name, text))
+
+    def publish_folder(self) -> None:
+        self._publish = lambda: self._finish("manifest.json", _runtime.publish_folder)
+
+    def publish_files(self, manifest: str) -> None:
+        self._publish = lambda: self._finish(manifest, _runtime.publish_files)
+
+    def _finish(self, manifest: str, publish: Callable[[Path, str, str], None]) -> None:
+        if not self.publishes:
+            return
+        content = _runtime.Manifest(
+            tag=self._name.removesuffix(_PARTIAL),
+            library=__version__,
+            pp=ranks.pp_size(),
+            tp=ranks.tp_size(),
+            rdp=ranks.rdp_size(),
+            files=self._all_written,
+        )
+        _runtime.write_file(self._folder / manifest, content.to_json())
+        publish(self._root, self._name, self._token)
+        _runtime.write_file(self._root / _NEWEST, self._name)
+
+    def __exit__(self, _type: Any, error: BaseException | None, _trace: Any) -> None:
+        if error is not None and not isinstance(error, Exception):
+            return  # the process is ending; the next save tidies up
+        try:
+            reports = _outcomes(error, self._written)
+            _raise_first(reports, "smp.save_checkpoint", error)
+            files = {file.name: file for _, written in reports for file in written}
+            self._all_written = sorted(files.values(), key=lambda file: file.name)
+            self._together(self._publish)
+        except Exception:
+            if self.publishes:
+                _runtime.discard_staging(self._root, self._name, self._token)
+            raise
+
+    @staticmethod
+    def _together(act: Callable[[], None]) -> None:
+        with _agreement("smp.save_checkpoint"):
+            act()
+
+
+@contextmanager
+def _agreement(what: str) -> Iterator[None]:
+    """Raises on all ranks what one of them raised inside: else the others would wait for it."""
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failure = error
+        _raise_first(_outcomes(error, []), what, failure)
+    else:
+        _raise_first(_outcomes(None, []), what, None)
+
+
+def _outcomes(
+    error: BaseException | None, written: list[_runtime.FileDigest]
+) -> list[tuple[str, list[_runtime.FileDigest]]]:
+    text = "" if error is None else str(error) or type(error).__name__
+    return comm.allgather((text, written), comm.CommGroup.WORLD)
+
+
+def _raise_first(
+    reports: list[tuple[str, list[_runtime.FileDigest]]], what: str, own: BaseException | None
+) -> None:
+    failed = [rank for rank, (text, _) in enumerate(reports) if text]
+    if own is not None:
+        raise own
+    if failed:
+        raise SMPCheckpointError(f"{what} failed on rank {failed[0]}: {reports[failed[0]][0]}")
+
+
+# --- Arguments and names ---
+
+
+def _model_of(what: str, given: DistributedModel | None) -> DistributedModel:
+    model = state.model if given is None else given
+    if not isinstance(model, DistributedModel):
+        raise SMPCheckpointError(
+            f"{what} found no model; wrap it with smp.DistributedModel before"
+            if model is None
+            else f"{what} got {type(model).__name__}; expected a smp.DistributedModel"
+        )
+    return model
+
+
+def _check_tag(tag: Any) -> None:
+    if not isinstance(tag, str) or not tag or tag.startswith(".") or os.sep in tag:
+        raise SMPValidationError(
+            f"smp.save_checkpoint got tag {tag!r}; expected a file name that begins with no dot"
+        )
+
+
+def _newest(root: Path, *, partial: bool) -> str:
+    path = root / _NEWEST
+    if not path.is_file():
+        raise SMPCheckpointError(
+            f"no tag was given, and {path}, which names the newest checkpoint, is not there"
+        )
+    name = path.read_text(encoding="utf-8").strip()
+    if partial and not _runtime.locate(root, name, name).is_file():
+        return name
+    if not partial and not name.endswith(_PARTIAL):
+        return name
+    kind = "whole model; give partial=False" if partial else "partial one; give partial=True"
+    raise SMPCheckpointError(f"{path} names {name}, a {kind}, or the tag of another checkpoint")
+
+
+def _absent(root: Path, name: str) -> str:
+    if not root.is_dir():
+        return f"there is no checkpoint folder {root}"
+    there = sorted(entry.name for entry in root.iterdir() if not entry.name.startswith("."))
+    return (
+        f"there is no checkpoint {name} in {root}; there are "
+        f"{', '.join(there[:8]) or 'no files'}{' and more' if len(there) > 8 else ''}"
+    )

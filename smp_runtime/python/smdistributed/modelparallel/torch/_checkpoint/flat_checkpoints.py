@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints in parts of state that is sharded or 16-bit, and what other jobs make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
+    PartialCheckpoint,
+    merged_entries,
+)
+from smdistributed.modelparallel.torch._checkpoint.shard_states import (
+    Part,
+    part_of_rank,
+    parts_of_tensor_rank,
+    plain_of_parts,
+    restore,
+)
+from smdistributed.modelparallel.torch._checkpoint.state_fit import (
+    KIND_KEY,
+    NAMES_KEY,
+    Shapes,
+    check_optimizer,
+    shapes_of,
+    state_of_parts,
+)
+from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
+from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (
+    get_buffer_names,
+    get_param_shapes,
+)
+
+
+def write_flat_parts(
+    write: Callable[[str, Any], None],
+    model: DistributedModel,
+    optimizer: DistributedOptimizer | None,
+) -> None:
+    """The files of this rank: of the first shard group, since the others hold the same."""
+    sharded = model.sharded
+    assert sharded is not None
+    on_demand = sharded.plan.on_demand
+    short = on_demand and ranks.tp_size() == 1
+    entries = model.unsharded_entries() if on_demand else model.local_state_dict()
+    part = f"{ranks.pp_rank()}_{ranks.tp_rank()}"
+    if ranks.rdp_rank() == 0 and on_demand:
+        write("model_0.pt" if short else f"model_{part}.pt",
+              {"module": dict(entries), "param_shapes": get_param_shapes(model),
+               "buffer_names": get_buffer_names(model), "tied": _tied_names(model)})  # fmt: skip
+    elif ranks.rdp_rank() == 0:
+        write(f"model_{part}.pt", dict(entries))
+    if ranks.rdp_rank() >= sharded.plan.degree:
+        return
+    own = part_of_rank(sharded, None) if optimizer is None else optimizer.shard_part()
+    index = sharded.groups.index
+    write(f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
+
+
+def _tied_names(model: DistributedModel) -> dict[str, str]:
+    """Other names of parameters, and their first ones."""
+    module = model.get_module()
+    first = {parameter: name for name, parameter in module.named_parameters()}
+    return {name: first[parameter]
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+            if first[parameter] != name}  # fmt: skip
+
+
+class FlatParts:
+    """What a checkpoint holds of flat state, and of the model beside it, by tensor rank.
+
+    Raises SMPCheckpointError for parts that are missing.
+    """
+
+    def __init__(self, saved: PartialCheckpoint) -> None:
+        self._saved = saved
+        self._shards: list[list[Part]] = [
+            [saved.read(name, mmap=True) for name in saved.shards(rank)] for rank in range(saved.tp)
+        ]
+        self.is_flat = any(self._shards)
+        for rank, shards in enumerate(self._shards):
+            self._check_complete(rank, shards)
+
+    def _check_complete(self, rank: int, shards: Sequence[Part]) -> None:
+        if not self.is_flat:
+            return
+        first = next(part for parts in self._shards for part in parts)
+        wanted = first["partition_count"] * self._saved.pp
+        if len(shards) != wanted:
+            of_rank = f" of tensor rank {rank}" if self._saved.tp > 1 else ""
+            raise SMPCheckpointError(
+                f"{self._saved.folder} holds the optimizer files of {len(shards)} of {wanted} "
+                f"ranks{of_rank}: {', '.join(self._saved.shards(rank)[:8])}"
+            )
+
+    @property
+    def loss_scaler(self) -> list[Any] | None:
+        """What the loss scaler of the saved job said, alike on all its ranks."""
+        return next((part.get("loss_scaler") for parts in self._shards for part in parts), None)
+
+    def shards(self, rank: int) -> list[Part]:
+        """Everything that tensor rank ``rank`` of the saved job had; empty if it is not flat."""
+        return parts_of_tensor_rank(self._shards, rank) if self.is_flat else []
+
+    def entries(self, rank: int) -> tuple[dict[str, Any], dict[str, str], bool]:
+        """Its entries of the model, other names of parameters whose values only shards have, and
+        whether there are such."""
+        parts = [self._saved.read(name, mmap=True) for name in self._saved.files("model", rank)]
+        if "param_shapes" not in parts[0]:
+            return merged_entries(parts), {}, False
+        return dict(parts[0]["module"]), dict(parts[0].get("tied", {})), True
+
+    def plain(self, rank: int, with_optimizer: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All its entries, of masters where there are such, and the state of its optimizer as one
+        over whole parameters says it."""
+        entries, tied, _ = self.entries(rank)
+        shards = self.shards(rank)
+        if not shards and not with_optimizer:
+            return entries, {}
+        if not shards:
+            return entries, merged_states(
+                [self._saved.read(name) for name in self._saved.files("optimizer", rank)]
+            )
+        names = [name for group in shards[0]["param_groups"] for name in group["names"]]
+        masters, state_dict = plain_of_parts(shards, names)
+        entries |= masters
+        entries |= {name: masters[first] for name, first in tied.items() if first in masters}
+        state_dict[NAMES_KEY] = names
+        state_dict[KIND_KEY] = shards[0].get("optimizer", "")
+        if "loss_scaler" in shards[0]:
+            state_dict["loss_scaler"] = shards[0]["loss_scaler"]
+        return entries, state_dict
+
+
+def read_flat_parts(
+    saved: PartialCheckpoint,
+    parts: FlatParts,
+    model: DistributedModel,
+    optimizer: DistributedOptimizer | None,
+    strict: bool,
+) -> Callable[[], None]:
+    """Flat state into a model without any, or any state into a model with flat state: reads the
+    files, and returns what loads them. That is collective, so no rank may have failed before.
+    Without ``optimizer`` its state is left out.
+
+    Raises SMPCheckpointError for parts that are missing or of another model.
+    """
+    where = str(saved.folder)
+    shards = parts.shards(ranks.tp_rank())
+    entries, tied, elsewhere = parts.entries(ranks.tp_rank())
+    shapes = _shapes(entries, shards, tied if elsewhere else {})
+    model.check_entries(shapes, where, strict)
+    shards_of_plain: list[dict[str, Any]] = []
+    if shards and optimizer is not None:
+        check_optimizer(state_of_parts(shards), optimizer.described(), where)
+    elif optimizer is not None:
+        shards_of_plain = [saved.read(name) for name in saved.files("optimizer")]
+        optimizer.check_plain(merged_states(shards_of_plain), where, shapes=shapes)
+    if shard_plan() is None:
+        return lambda: _load_plain(model, optimizer, entries, shards, where, strict)
+
+    def take() -> None:
+        assert model.sharded is not None
+        if shards and optimizer is not None:
+            optimizer.restore_parts(shards, where)
+        elif shards:
+            restore(model.sharded, None, shards, where)
+        elif optimizer is not None:
+            optimizer.load_parts(shards_of_plain, saved.folder)
+
+    def load() -> None:
+        model.load_slices(entries, strict and not elsewhere, where)
+        model.when_partitioned(take)
+
+    return load
+
+
+def _shapes(entries: Mapping[str, Any], shards: Sequence[Part], tied: Mapping[str, str]) -> Shapes:
+    """Of all entries that files of the model and shards have together."""
+    shapes = shapes_of(entries)
+    for part in shards:
+        shapes |= {name: tuple(entry["shape"]) for name, entry in part["parameters"].items()}
+    return {**shapes, **{name: shapes[first] for name, first in tied.items() if first in shapes}}
+
+
+def _load_plain(
+    model: DistributedModel,
+    optimizer: DistributedOptimizer | None,
+    entries: dict[str, Any],
+    shards: list[dict[str, Any]],
+    where: str,
+    strict: bool,
+) -> None:
+    names = [] if optimizer is None else optimizer.parameter_names()
+    masters, state_dict = plain_of_parts(shards, names)
+    put_values(model, entries, masters)
+    model.load_slices(entries, strict, where)
+    if optimizer is not None:
+        optimizer.load_slices(state_dict)
+
+
+def put_values(model: DistributedModel, entries: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Values of parameters by their first names, under all their names."""
+    module = model.get_module()
+    first_name = {parameter: name for name, parameter in module.named_parameters()}
+    for key, parameter in module.named_parameters(remove_duplicate=False):
+        if first_name[parameter] in values:
+            entries[key] = values[first_name[parameter]]

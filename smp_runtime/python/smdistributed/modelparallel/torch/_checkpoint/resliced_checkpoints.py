@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goes on from the parts of all tensor ranks of a job whose layers were sliced otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import FlatParts, put_values
+from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
+    joined_entries,
+    joined_optimizer,
+)
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
+from smdistributed.modelparallel.torch._checkpoint.state_fit import (
+    check_kind,
+    shapes_of,
+    state_of_plain,
+)
+from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of
+from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.nn.parameter_slices import slice_of
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
+
+
+def read_resliced_parts(
+    flat: FlatParts,
+    saved: PartialCheckpoint,
+    slices: Mapping[str, int],
+    model: DistributedModel,
+    optimizer: DistributedOptimizer | None,
+    strict: bool,
+) -> Callable[[], None]:
+    """Reads the files, and returns what loads them: where this job has sharded or 16-bit state that
+    is collective, so no rank may have failed before. Without ``optimizer`` its state is left out.
+
+    Raises SMPCheckpointError for parts that are missing or of another model.
+    """
+    of_ranks = [flat.plain(rank, optimizer is not None) for rank in range(saved.tp)]
+    models = [entries for entries, _ in of_ranks]
+    entries = dict(model.renamed(joined_entries(models, slices), saved.tp))
+    if flat.is_flat:
+        put_values(model, entries, dict(entries))
+    where = str(saved.folder)
+    model.check_entries(shapes_of(entries), where, strict, whole=True)
+    whole = None
+    if optimizer is not None:
+        own_axes = axes_of(model.get_module())
+        state = of_ranks[0][1]
+        own = optimizer.described()
+        check_kind(state_of_plain(state, own, where), own, where)
+        whole = joined_optimizer(
+            [state for _, state in of_ranks],
+            slices,
+            {name: value.shape for name, value in models[0].items()},
+            lambda values: model.renamed(values, saved.tp),
+            optimizer.parameter_names(),
+            optimizer.groups_by_number(),
+            lambda name, value: slice_of(value, own_axes.get(name)),
+            where,
+        )
+        if "loss_scaler" in of_ranks[0][1]:
+            whole["loss_scaler"] = of_ranks[0][1]["loss_scaler"]
+
+    def load() -> None:
+        model.load_entries(entries, where, strict)
+        if optimizer is not None and whole is not None:
+            model.when_partitioned(lambda: optimizer.load_parts([whole], saved.folder))
+
+    return load

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint in parts, as it lies in its folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
+    read_marker_or_object,
+    read_object,
+)
+from smdistributed.modelparallel.torch._checkpoint.resliced_parts import slices_from_json
+from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+
+#: Marks a state dict that holds one partition's entries.
+PARTIAL_KEY = "_smp_is_partial"
+
+
+class PartialCheckpoint:
+    """Reads the files of ``folder``, each compared with its checksum. Without a manifest, as in
+    folders of other tools, the names of the files tell the degrees."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        manifest = folder / "manifest.json"
+        self._manifest = _runtime.Manifest.read(manifest) if manifest.is_file() else None
+        if self._manifest is not None:
+            self.pp, self.tp = self._manifest.pp, self._manifest.tp
+            return
+        if (folder / "model_0.pt").is_file():  # of sharded data parallelism
+            self.pp = self.tp = 1
+            return
+        parts = [re.fullmatch(r"model_(\d+)_(\d+)\.pt", file.name) for file in folder.iterdir()]
+        numbers = [(int(part[1]), int(part[2])) for part in parts if part]
+        if not numbers:
+            raise SMPCheckpointError(f"{folder} holds neither manifest.json nor model_0_0.pt")
+        self.pp, self.tp = (1 + max(values) for values in zip(*numbers, strict=True))
+
+    def slices(self) -> dict[str, int] | None:
+        """The axis along which entries are sliced over tensor ranks, by name; others are whole.
+        None if nothing says so, and they are sliced as in any job of this degree.
+
+        Raises SMPCheckpointError if nothing says so, and this job has another degree.
+        """
+        path = self.folder / "slices.json"
+        if path.is_file():
+            self._verify(path)
+            return slices_from_json(path.read_text(encoding="utf-8"), str(path))
+        if self.tp == 1:
+            return {}
+        if self.tp != ranks.tp_size():
+            raise SMPCheckpointError(
+                f"{self.folder} was saved with tensor_parallel_degree {self.tp} by a library that "
+                f"left no slices.json, and this job has {ranks.tp_size()}; start it with {self.tp}"
+            )
+        return None
+
+    def files(self, kind: str, tp_rank: int | None = None) -> list[str]:
+        """The parts of all partitions, of this rank's slice of the layers or another's."""
+        tp = ranks.tp_rank() if tp_rank is None else tp_rank
+        if kind == "model" and self._is_short:
+            return ["model_0.pt"]
+        return [f"{kind}_{pp}_{tp}.pt" for pp in range(self.pp)]
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether names are those of sharded data parallelism alone: without degrees."""
+        return (self.folder / "model_0.pt").is_file()
+
+    def shards(self, tp_rank: int) -> list[str]:
+        """Files of flat state, of all partitions; none where state is not flat."""
+        prefix = "" if self._is_short else rf"\d+_{tp_rank}_"
+        pattern = re.compile(rf"optimizer_{prefix}\d+\.pt")
+        found = [file.name for file in self.folder.iterdir() if pattern.fullmatch(file.name)]
+        return sorted(found, key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
+
+    def read(self, name: str, *, mmap: bool = False) -> Any:
+        path = self.folder / name
+        if not path.is_file():
+            there = sorted(file.name for file in self.folder.iterdir())
+            raise SMPCheckpointError(
+                f"{name} is missing in {self.folder}, a checkpoint of {self.pp} partitions; there "
+                f"are {', '.join(there[:8]) or 'no files'}"
+            )
+        self._verify(path)
+        return read_object(path, map_location="cpu", mmap=mmap)
+
+    def partition_json(self) -> str:
+        """The partition decision; empty where the folder has none."""
+        path = self.folder / "partition.json"
+        if not path.is_file():
+            return ""
+        self._verify(path)
+        return path.read_text(encoding="utf-8")
+
+    def user_content(self) -> Any:
+        path = self.folder / "user_content.pt"
+        if not path.is_file():
+            if self._manifest is not None and path.name in self._manifest:
+                raise SMPCheckpointError(f"user_content.pt is missing in {self.folder}")
+            return {}
+        self._verify(path)
+        return read_marker_or_object(path)
+
+    def _verify(self, path: Path) -> None:
+        """Compares a file with its checksum, if the folder has one of it."""
+        if self._manifest is not None and path.name in self._manifest:
+            self._manifest.verify(path)
+
+
+def merged_entries(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One whole state dict from those of all partitions.
+
+    >>> merged_entries([{"a": 1, "_smp_is_partial": True}, {"b": 2, "_smp_is_partial": True}])
+    {'a': 1, 'b': 2}
+    """
+    merged: dict[str, Any] = {}
+    for part in parts:
+        merged.update((key, value) for key, value in part.items() if key != PARTIAL_KEY)
+    return merged

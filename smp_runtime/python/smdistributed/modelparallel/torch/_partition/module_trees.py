@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model as the partitioners see it: modules as a tree, with what the trace saw of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from torch import nn
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._partition.trace_recorder import Seen
+from smdistributed.modelparallel.torch._partition.tracing import Trace
+
+#: Modules that are run again together in backward, one after the other.
+Regions = Collection[Sequence[nn.Module]]
+#: Modules that only hold others: their forward is never called.
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+
+
+def _execution_order(children: list[nn.Module], trace: Trace) -> list[nn.Module]:
+    """Children that ran first come first; those that never ran keep their order behind them."""
+    last = len(trace.seen)
+
+    def first_run(module: nn.Module) -> int:
+        return min((trace.seen[m].order for m in module.modules() if m in trace.seen), default=last)
+
+    return sorted(children, key=first_run)
+
+
+class _Parents:
+    """Under which of its parents a module goes: the one that called it first, if one did."""
+
+    def __init__(self, model: nn.Module, trace: Trace) -> None:
+        self._trace = trace
+        self._holders: dict[nn.Module, list[nn.Module]] = {}
+        for module in model.modules():
+            for child in module.children():
+                self._holders.setdefault(child, []).append(module)
+
+    def takes(self, parent: nn.Module, child: nn.Module) -> bool:
+        seen = self._trace.seen.get(child)
+        holders = self._holders[child]
+        if seen is None or len(holders) == 1:
+            return True
+        callers = [holder for holder in holders if self._may_call(holder, seen.caller)]
+        return not callers or parent in callers
+
+    def _may_call(self, holder: nn.Module, caller: nn.Module | None) -> bool:
+        """Whether ``holder`` is the caller, or a container below it that is never run."""
+        if holder is caller:
+            return True
+        if holder in self._trace.seen:
+            return False
+        return any(self._may_call(above, caller) for above in self._holders.get(holder, []))
+
+
+def module_tree(
+    model: nn.Module,
+    trace: Trace,
+    pins: Callable[[nn.Module], int | None],
+    regions: Regions = (),
+) -> _runtime.ModuleTree:
+    """The tree of ``model`` for a partitioner; names are those of ``named_modules()``.
+
+    Without a trace modules count as called in the order of their registration. ``regions`` keep
+    the input of their first module alone, and run forward once more.
+    """
+    keeps_input = {region[0] for region in regions}
+    recomputed = {module for region in regions for module in region}
+    tree = _runtime.ModuleTree()
+    parameter_ids: dict[nn.Parameter, int] = {}
+    for name, parameter in model.named_parameters():
+        parameter_ids[parameter] = tree.add_parameter(name, parameter.nbytes)
+    names = {module: name for name, module in model.named_modules()}
+    parents = _Parents(model, trace)
+    nodes: dict[nn.Module, int] = {}
+
+    def add(module: nn.Module, parent: int, inside: bool = False) -> None:
+        seen = trace.seen.get(module)
+        kept = _activation_bytes(seen, trace.memory_usage)
+        time_ns = seen.time_ns if seen else 0
+        if inside or module in recomputed:
+            kept = seen.input_bytes if seen and not inside and module in keeps_input else 0
+            time_ns = time_ns * 4 // 3  # a backward takes two forwards, and now one more
+            inside = True
+        called = seen is not None or (trace.empty and not isinstance(module, _CONTAINERS))
+        nodes[module] = node = tree.add_module(
+            name=names[module],
+            parameters=[parameter_ids[p] for p in module._parameters.values() if p is not None],
+            activation_bytes=kept,
+            time_ns=time_ns,
+            input_bytes=seen.input_bytes if seen else 0,
+            output_bytes=seen.output_bytes if seen else 0,
+            calls=seen.calls if seen else 1,
+            called=called or parent < 0,
+            pin=pins(module),
+            passes_on=_passes_on(module),
+            parent=parent,
+        )
+        for child in _execution_order(list(module.children()), trace):
+            if child not in nodes and parents.takes(module, child):
+                add(child, node, inside)
+
+    add(model, -1)
+    for name, module in model.named_modules():
+        if module not in nodes:  # its caller is below itself
+            add(module, nodes[model.get_submodule(name.rpartition(".")[0])])
+
+    # The step's own code runs where the root does.
+    def node_of(module: nn.Module | None) -> int:
+        return 0 if module is None else nodes[module]
+
+    for flow in trace.flows:
+        if flow.consumers:
+            readers = [node_of(module) for module in flow.consumers]
+            tree.add_tensor(flow.bytes, node_of(flow.producer), readers)
+    return tree
+
+
+def _passes_on(module: nn.Module) -> bool:
+    """Whether children hand their results to each other, as the pipeline routes them."""
+    return type(module).forward is nn.Sequential.forward
+
+
+def recompute_bytes(trace: Trace, regions: Regions) -> int:
+    """What the largest of ``regions`` keeps while it is run again, beside what others keep."""
+
+    def bytes_of(region: Sequence[nn.Module]) -> int:
+        parts = (part for module in region for part in module.modules())
+        return sum(_activation_bytes(trace.seen.get(part), trace.memory_usage) for part in parts)
+
+    return max(map(bytes_of, regions), default=0)
+
+
+def _activation_bytes(seen: Seen | None, measured: bool) -> int:
+    """Of one module, without its children's."""
+    if seen is None:
+        return 0
+    return seen.saved_bytes if measured else max(0, seen.output_bytes - seen.child_output_bytes)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a model to the assignment of its modules, the same on every rank."""
+
+from __future__ import annotations
+
+import math
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._partition.module_trees import module_tree, recompute_bytes
+from smdistributed.modelparallel.torch._partition.partition_annotations import partition_of
+from smdistributed.modelparallel.torch._partition.tracing import (
+    Trace,
+    TraceOptions,
+    trace_step,
+)
+from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import regions_of
+from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._session.log import info, shows_details, warning
+from smdistributed.modelparallel.torch._sharding.precision import computing_type
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPPartitionError
+from smdistributed.modelparallel.torch.state_mod import state
+
+_WORLD = comm.CommGroup.WORLD
+#: What the predicted step takes a message between ranks to cost.
+_CPU_WIRE = {"latency_ns": 100_000, "bytes_per_us": 2_000}
+_GPU_WIRE = {"latency_ns": 20_000, "bytes_per_us": 50_000}
+#: Its heading is one of them.
+_LINES_OF_A_TREE = 30
+#: The rest is for the CUDA context, communication buffers and fragmentation.
+_USABLE_SHARE = 0.9
+
+
+def decide(
+    module: nn.Module, run_step: Callable[[], Any] | None, options: TraceOptions
+) -> _runtime.Assignment:
+    """Rank 0 decides, all ranks get its decision and check it against their own model.
+
+    Collective over all ranks. Raises SMPPartitionError, on all ranks, if rank 0 could not decide or
+    a rank built another model.
+    """
+    partitions = ranks.pp_size()
+    registered = module_tree(module, Trace(), partition_of)
+    if partitions == 1:
+        return _runtime.assign_manual(registered, 1, 0)
+    decision: tuple[str, str] | None = None
+    if ranks.rank() == 0:
+        try:
+            decision = ("assignment", _decide_here(module, registered, run_step, options))
+        except SMPConfigError as error:  # says all: of the settings, or of a file by hand
+            decision = ("failure", str(error))
+        except Exception:
+            decision = ("failure", f"\n{traceback.format_exc()}")
+    kind, text = comm.broadcast_from_rank0(decision)
+    if kind == "failure":
+        raise SMPPartitionError(f"rank 0 could not partition the model: {text}")
+    assignment = _runtime.Assignment.from_json(text, "the partition decided by rank 0")
+    # All ranks learn of it: one that went on alone would wait for the others.
+    for rank, misfit in enumerate(comm.allgather(_misfit(assignment, registered), _WORLD)):
+        if misfit:
+            raise SMPPartitionError(f"rank {rank} built another model than rank 0: {misfit}")
+    return assignment
+
+
+def _misfit(assignment: _runtime.Assignment, registered: _runtime.ModuleTree) -> str:
+    try:
+        assignment.check_fits(registered, ranks.pp_size())
+    except SMPConfigError as error:
+        return str(error)
+    return ""
+
+
+def _decide_here(
+    module: nn.Module,
+    registered: _runtime.ModuleTree,
+    run_step: Callable[[], Any] | None,
+    options: TraceOptions,
+) -> str:
+    cfg, partitions = state.cfg, ranks.pp_size()
+    if cfg.load_partition and cfg.partition_file:
+        where = f"partition_file {cfg.partition_file}"
+        text = _read(Path(cfg.partition_file))
+        assignment = _runtime.read_partition_file(text, where, registered, partitions)
+        tree, summary = registered, f"Partition chosen: as {cfg.partition_file} has it"
+    elif cfg.auto_partition:
+        trace = _trace(module, run_step, options)
+        regions = regions_of(module)
+        tree = module_tree(module, trace, partition_of, regions)
+        once = recompute_bytes(trace, regions)
+        assignment, summary = _assign_automatically(module, tree, _capacity_bytes(once))
+    else:
+        tree = registered
+        assignment = _runtime.assign_manual(tree, partitions, cfg.default_partition)
+        summary = "Partition chosen: as smp.partition, smp.set_partition and default_partition say"
+    if cfg.partition_file and not cfg.load_partition:
+        text = _runtime.partition_file_text(assignment, registered)
+        _write(Path(cfg.partition_file), text)
+    info(assignment.log_line(tree))
+    info(assignment.balance_line(tree))
+    info(summary)
+    info(_partition_tree(assignment, tree))
+    return assignment.to_json()
+
+
+def _partition_tree(assignment: _runtime.Assignment, tree: _runtime.ModuleTree) -> str:
+    """Folded where it is long, unless details are asked for."""
+    whole = assignment.describe(tree)
+    if whole.count("\n") < _LINES_OF_A_TREE or shows_details():
+        return f"Partition tree:{whole}"
+    folded = assignment.describe(tree, most_lines=_LINES_OF_A_TREE - 1)
+    return f"Partition tree (folded; SM_LOG_LEVEL=10 shows all of it):{folded}"
+
+
+def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: TraceOptions) -> Trace:
+    """The trace that the settings ask for; with ``skip_tracing`` the one that computes nothing.
+
+    A model that cannot be traced on the GPU, or by shapes only, is no reason to stop.
+    """
+    if run_step is None:
+        return Trace()
+    if state.cfg.skip_tracing:
+        options = replace(options, device="meta")
+    try:
+        with state.tracing():
+            return trace_step(module, run_step, options)
+    except Exception as error:
+        plain = options.device == "cpu" or not torch.cuda.is_available()
+        if plain and options.device != "meta":
+            raise
+        cause = " ".join(f"{type(error).__name__}: {error}".split())
+    if options.device == "gpu":
+        warning(f"the model cannot be traced module by module on the GPU; next, as it is: {cause}")
+        return _trace(module, run_step, replace(options, device="cpu"))
+    warning(f"the model cannot be traced by shapes only; partitioned by parameters: {cause}")
+    return Trace()
+
+
+def _assign_automatically(
+    module: nn.Module, tree: _runtime.ModuleTree, capacity_bytes: int
+) -> tuple[_runtime.Assignment, str]:
+    cfg, partitions = state.cfg, ranks.pp_size()
+    if state.require_initialized("the partition").partitioner == "compat":
+        assignment = _runtime.assign_compat(tree, partitions, cfg.memory_weight)
+        return assignment, "Partition chosen: level by level, as SMP_PARTITIONER=compat asks for"
+    decision = _runtime.assign_auto(
+        tree,
+        partitions,
+        memory_weight=cfg.memory_weight,
+        state_factor=_state_factor(module),
+        capacity_bytes=capacity_bytes,
+        microbatches=cfg.microbatches,
+        active_microbatches=cfg.active_microbatches,
+        pipeline=cfg.pipeline,
+        **(_GPU_WIRE if torch.cuda.is_available() else _CPU_WIRE),
+    )
+    if not decision.fits:
+        warning("no partition found that fits the memory of the devices; took the smallest")
+    return decision.assignment, decision.summary()
+
+
+def _state_factor(module: nn.Module) -> int:
+    """Bytes of parameter, gradient and Adam's state for each byte of parameters, rounded up."""
+    elements = sum(p.numel() for p in module.parameters())
+    size = sum(p.nbytes for p in module.parameters())
+    if size < 4 * elements:
+        kept, stepped = 2, 6  # 16-bit ones have 32-bit masters
+    elif computing_type() is not None:
+        kept, stepped = 1, 3  # and so have those that become 16-bit later
+    else:
+        kept, stepped = 2, 2
+    # Slices of tensor ranks, which are most of a model, are shared by these.
+    sharing = ranks.rdp_size() if state.cfg.shard_optimizer_state else 1
+    return kept + math.ceil(stepped / sharing)
+
+
+def _capacity_bytes(once: int) -> int:
+    """What a model may take of this rank's GPU beside ``once``, needed for one recompute at a time;
+    0 without a GPU."""
+    if not torch.cuda.is_available():
+        return 0
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return max(1, int(total * _USABLE_SHARE) - once)
+
+
+def _read(path: Path) -> str:
+    advice = "give a file that a job with partition_file wrote, or set load_partition to false"
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SMPConfigError(
+            f"load_partition: partition_file {path} cannot be read: {error.strerror}; {advice}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SMPConfigError(
+            f"load_partition: partition_file {path} is no text: {error.reason} at byte "
+            f"{error.start}; {advice}"
+        ) from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise SMPConfigError(
+            f"partition_file {path} cannot be written: {error.strerror}"
+        ) from error

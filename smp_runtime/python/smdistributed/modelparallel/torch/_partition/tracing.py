@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the partitioner must know of a model, from a run of the step on one microbatch."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from smdistributed.modelparallel.torch._partition.trace_placement import on_gpu
+from smdistributed.modelparallel.torch._partition.trace_recorder import (
+    CPU_RATES,
+    GPU_RATES,
+    Flow,
+    Recorder,
+    Seen,
+    Stopwatch,
+)
+from smdistributed.modelparallel.torch._session.log import warning
+
+_TIMED_RUNS = 3
+
+
+class EndOfTrace(BaseException):
+    """Leaves the step function at ``model.backward``: nothing behind it matters to a partition.
+
+    No ``Exception``, so that a script's ``except Exception`` does not stop it.
+    """
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """How to trace; the names are those of ``DistributedModel``."""
+
+    device: str = "cpu"
+    """``cpu``: where the parameters are; ``gpu``: module by module on the current CUDA device, as
+    ``cpu`` without one; ``meta``: shapes only, nothing is computed."""
+    execution_times: bool = False
+    """By the clock. Otherwise from counted operations, alike in every run."""
+    memory_usage: bool = False
+    """What autograd keeps. Otherwise the sizes of what modules return."""
+
+
+@dataclass
+class Trace:
+    """The modules that ran, in order. Empty without tracing."""
+
+    seen: dict[nn.Module, Seen] = field(default_factory=dict)
+    flows: list[Flow] = field(default_factory=list)
+    memory_usage: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return not self.seen
+
+
+@contextlib.contextmanager
+def _nothing_changed(model: nn.Module) -> Iterator[None]:
+    """Restores random generators and buffers, also those that a forward registers anew."""
+    kept = {
+        module: {name: (buffer, _clone(buffer)) for name, buffer in module._buffers.items()}
+        for module in model.modules()
+    }
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        for module, buffers in kept.items():
+            module._buffers.clear()
+            for name, (buffer, values) in buffers.items():
+                module._buffers[name] = buffer
+                if buffer is not None and values is not None:
+                    with torch.no_grad():
+                        buffer.copy_(values)
+
+
+def _clone(buffer: torch.Tensor | None) -> torch.Tensor | None:
+    return None if buffer is None else buffer.detach().clone()
+
+
+def trace_step(
+    model: nn.Module, run: Callable[[], Any], options: TraceOptions | None = None
+) -> Trace:
+    """Runs the step function, watching which modules it calls, what they cost and what they read.
+
+    ``run`` is the step on one microbatch; it may end with :class:`EndOfTrace`. It runs once; four
+    times more with ``execution_times``. Parameters, buffers and random generators are as before
+    afterwards.
+    """
+    options = options or TraceOptions()
+    gpu = options.device == "gpu" and torch.cuda.is_available()
+    recorder = Recorder(model, GPU_RATES if torch.cuda.is_available() else CPU_RATES)
+    grad = torch.enable_grad() if options.memory_usage else torch.no_grad()
+    shapes_only = options.device == "meta"
+    fake = FakeTensorMode(allow_non_fake_inputs=True) if shapes_only else contextlib.nullcontext()
+    with _nothing_changed(model), on_gpu(model, gpu), grad, fake, recorder.watching(model):
+        _run_to_backward(run)
+    if options.execution_times and shapes_only:
+        warning(
+            "trace_execution_times is without effect: only shapes are traced, because trace_device "
+            'is "meta" or skip_tracing is set; partitioned by counted operations'
+        )
+    elif options.execution_times:
+        _measure_times(model, run, recorder.seen, gpu)
+    return Trace(recorder.seen, recorder.flows, options.memory_usage)
+
+
+def _run_to_backward(run: Callable[[], Any]) -> None:
+    with contextlib.suppress(EndOfTrace):
+        run()
+
+
+def _measure_times(
+    model: nn.Module, run: Callable[[], Any], seen: dict[nn.Module, Seen], gpu: bool
+) -> None:
+    """Medians, the same for modules of one kind, to three digits: noise must not decide."""
+    samples: dict[nn.Module, list[int]] = {module: [] for module in seen}
+    for number in range(1 + _TIMED_RUNS):
+        watch = Stopwatch(_synchronised_now if gpu else time.perf_counter_ns)
+        with _nothing_changed(model), on_gpu(model, gpu), torch.no_grad(), watch.watching(model):
+            _run_to_backward(run)
+        if number > 0:  # the first one warms caches up
+            for module in seen:
+                samples[module].append(watch.own_ns.get(module, 0))
+    alike: dict[Any, list[nn.Module]] = {}
+    for module, what in seen.items():
+        parameters = tuple((p.dtype, tuple(p.shape)) for p in module.parameters())
+        alike.setdefault((type(module), parameters, what.shapes), []).append(module)
+    for modules in alike.values():
+        mean = statistics.fmean(statistics.median(samples[module]) for module in modules)
+        for module in modules:
+            seen[module].time_ns = round_to_digits(mean)
+
+
+def _synchronised_now() -> int:
+    torch.cuda.synchronize()
+    return time.perf_counter_ns()
+
+
+def round_to_digits(amount: float, digits: int = 3) -> int:
+    """
+    >>> round_to_digits(123456.7), round_to_digits(12)
+    (123000, 12)
+    """
+    return int(float(f"{amount:.{digits}g}"))

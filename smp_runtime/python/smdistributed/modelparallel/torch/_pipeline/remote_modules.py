@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls between the modules of a partitioned model: the Python ends of the pipeline engine."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import nn
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._partition.ownership import Ownership
+from smdistributed.modelparallel.torch._pipeline import codec
+from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import Region, run_modules
+from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
+from smdistributed.modelparallel.torch._session.log import warning_here
+from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
+from smdistributed.modelparallel.torch.state_mod import state
+
+
+class RemoteModules:
+    """Sends calls of modules of other partitions there, and runs those of this one for others."""
+
+    def __init__(self) -> None:
+        self._engine: _runtime.Engine | None = None
+        self._ownership: Ownership | None = None
+        self._routes: SequentialRoutes | None = None
+        self._changers: set[int] = set()
+
+    def connect(
+        self, engine: _runtime.Engine, ownership: Ownership, routes: SequentialRoutes
+    ) -> None:
+        """From now on modules of other partitions are called where they live.
+
+        A module is intercepted at its call, not at its class: ``super().forward()`` works, and its
+        hooks run once, on its owner.
+        """
+        self._engine, self._ownership, self._routes = engine, ownership, routes
+        for module in ownership.modules:
+            module.__dict__["_orig_forward"] = module.forward
+            if not ownership.owns(module):
+                remote = functools.partial(self._call, module)
+                module.__dict__["forward"] = remote
+                module.__dict__["_compiled_call_impl"] = remote
+            elif isinstance(module, nn.Sequential) and module in routes.parts:
+                module.__dict__["forward"] = functools.partial(self._call_in_parts, module)
+
+    def _call(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        assert self._ownership is not None
+        hop = (self._ownership.of_module(module), self._ownership.module_id(module))
+        return self._send([hop], (args, kwargs, None))
+
+    def _call_in_parts(self, container: nn.Sequential, value: Any) -> Any:
+        """``nn.Sequential.forward``, with one call for consecutive children of other partitions."""
+        assert self._routes is not None
+        parts = self._routes.parts[container]
+        if [id(child) for child in container] != [id(c) for part in parts for c in part.children]:
+            return container.__dict__["_orig_forward"](value)  # the script changed it
+        for part in parts:
+            if part.route:
+                value = self._send(part.route, ((value,), {}, None))
+            else:
+                for child in part.children:
+                    value = child(value)
+        return value
+
+    def call_region(self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Has the partition of the region's modules run them, to be recomputed there."""
+        assert self._ownership is not None
+        owner = self._ownership.of_module(self._ownership.modules[region.modules[0]])
+        return self._send([(owner, region.modules[0])], (args, kwargs, region))
+
+    def _send(self, route: list[tuple[int, int]], request: Any) -> Any:
+        assert self._engine is not None and self._ownership is not None
+        ownership = self._ownership
+        owner, number = route[0]
+        if torch._C._current_graph_task_id() != -1:
+            raise SMPStepError(
+                f"module {self._name(number)} of partition {owner} was called in a backward of "
+                f"partition {ownership.partition}, as when torch.utils.checkpoint recomputes a "
+                "region that spans partitions; use smp.set_activation_checkpointing on modules "
+                "that are whole on one partition"
+            )
+        if self._engine.microbatch < 0:
+            raise SMPStepError(
+                f"module {self._name(number)} lives on partition {owner}, this is partition "
+                f"{ownership.partition}: call it inside a function decorated with smp.step"
+            )
+        try:
+            definition, tensors = codec.pack(request, ownership.remote_name)
+        except codec.REFUSALS as error:
+            raise SMPValidationError(
+                f"an argument of module {self._name(number)} cannot travel to partition {owner}: "
+                f"{error}"
+            ) from error
+        return codec.unpack(*self._engine.call(route, definition, tensors))
+
+    def _name(self, number: int) -> str:
+        assert self._routes is not None
+        return self._routes.names[number]
+
+    def run(
+        self, module_id: int, definition: bytes, tensors: list[torch.Tensor], passes_on: bool
+    ) -> tuple[bytes, list[torch.Tensor]]:
+        """Runs a module or a segment of this partition for another one. The engine calls it.
+
+        It sees the context variables of the step's caller on this rank, and none that another
+        microbatch has set. With ``passes_on`` the result is to be the one argument of a module of
+        a third partition.
+        """
+        return state.step_context.copy().run(self._run, module_id, definition, tensors, passes_on)
+
+    def _run(
+        self, module_id: int, definition: bytes, tensors: list[torch.Tensor], passes_on: bool
+    ) -> tuple[bytes, list[torch.Tensor]]:
+        assert self._ownership is not None and self._routes is not None
+        args, kwargs, region = codec.unpack(definition, tensors, self._ownership.find_parameter)
+        versions = [tensor._version for tensor in tensors]
+        modules, segment = self._ownership.modules, self._routes.segment(module_id)
+        if segment is not None:
+            (result,) = args
+            for child in segment:
+                result = child(result)
+        elif region is None:
+            result = modules[module_id](*args, **kwargs)
+        else:
+            chain = [modules[number] for number in region.modules]
+            result = run_modules(chain, args, kwargs, region.preserve_rng_state)
+        try:
+            definition, results = codec.pack(((result,), {}, None) if passes_on else result)
+        except codec.REFUSALS as error:
+            raise SMPValidationError(
+                f"the result of module {self._name(module_id)} cannot travel to another "
+                f"partition: {error}"
+            ) from error
+        changed = [t for t, v in zip(tensors, versions, strict=True) if t._version != v]
+        if changed and module_id not in self._changers:
+            self._warn_of_changes(module_id, changed, results)
+        return definition, results
+
+    def _warn_of_changes(
+        self, module_id: int, changed: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> None:
+        """Once a module. One that returns what it changed, as ``ReLU(inplace=True)``, is fine."""
+        returned = {result.data_ptr() for result in results}
+        if all(tensor.data_ptr() in returned for tensor in changed):
+            return
+        assert self._ownership is not None
+        self._changers.add(module_id)
+        warning_here(
+            f"module {self._name(module_id)} of partition {self._ownership.partition} changes an "
+            "argument in place; its caller on another partition does not see the change: return "
+            "the tensor, or keep both modules on one partition with smp.set_partition"
+        )

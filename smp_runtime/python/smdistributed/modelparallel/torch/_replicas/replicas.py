@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data-parallel copies of a model: equal values at first, means of their gradients later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._replicas.join import Join
+from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
+from smdistributed.modelparallel.torch.nn.parameter_slices import is_scaled_batch
+from smdistributed.modelparallel.torch.state_mod import state
+
+CommHook = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """How a script wants its gradients averaged; see DistributedModel."""
+
+    backward_passes_per_step: int
+    bucket_bytes: int
+    overlapping: bool
+    broadcast_buffers: bool
+
+
+class Replicas:
+    """What the copies of this rank's partition do together; what sends or averages tensors is
+    collective over them. Without ``ddp`` there is one copy, and nothing to do.
+
+    What sees the batches of a whole tensor-parallel group has copies among the ranks of the
+    reduced data-parallel group only; see nn.parameter_slices.
+    """
+
+    def __init__(self, how: Averaging) -> None:
+        self.join: Join | None = None
+        """Set inside ``DistributedModel.join``."""
+        self.reducers: list[_runtime.GradientReducer] = []
+        """Of the gradients that no shards hold; none before ``align``."""
+        self._how = how
+        self._hook: tuple[Any, CommHook] | None = None
+        self._backwards = 0
+
+    @property
+    def has_hook(self) -> bool:
+        return self._hook is not None
+
+    def align(self, parameters: Sequence[nn.Parameter], buffers: Sequence[torch.Tensor]) -> None:
+        """Gives all copies the values of the first, and makes reducers of their gradients."""
+        if not state.cfg.ddp:
+            return
+        scaled = [p for p in parameters if is_scaled_batch(p)]
+        others = [p for p in parameters if not is_scaled_batch(p)]
+        _send("DP", [tensor.detach() for tensor in [*buffers, *others]])
+        _send("RDP", [p.detach() for p in scaled])
+        if shard_plan() is not None:
+            return
+        # Frozen ones too: a script may thaw them later.
+        self._add_reducer("DP", others)
+        if ranks.tp_size() > 1:
+            self._add_reducer("RDP", scaled)
+
+    def _add_reducer(self, group: str, parameters: list[nn.Parameter]) -> None:
+        # A fixed order of work leaves no room for an order by readiness.
+        overlapping = self._how.overlapping and not state.cfg.deterministic_server
+        reducer = _runtime.GradientReducer(
+            state.internal_group_name(group),
+            parameters,
+            self._how.bucket_bytes,
+            overlapping,
+            _may_join(),
+            state.require_initialized("the averaging of gradients").meetings.watch,
+        )
+        if self._hook is not None:
+            reducer.set_hook(*self._hook)
+        self.reducers.append(reducer)
+
+    def send_value(self, parameter: nn.Parameter, value: torch.Tensor) -> None:
+        """Gives all copies of a late parameter the value of the first."""
+        _send("RDP" if is_scaled_batch(parameter) else "DP", [value])
+
+    def send_buffers(self, buffers: Iterable[torch.Tensor], root: int) -> None:
+        """Gives all copies the buffers of the copy ``root``, where the script wants that."""
+        if state.cfg.ddp and self._how.broadcast_buffers:
+            _send("DP", list(buffers), root)
+
+    def begin_step(self) -> bool:
+        """Whether gradients are due at the end of a step with a backward."""
+        due = self._is_due(self._backwards + 1)
+        for reducer in self.reducers:
+            reducer.begin_step(due and self.join is None)
+        return due
+
+    def count_backward(self) -> bool:
+        """After the backward of a step: whether gradients are due now."""
+        self._backwards += 1
+        return self._is_due(self._backwards)
+
+    def _is_due(self, backwards: int) -> bool:
+        return backwards % self._how.backward_passes_per_step == 0
+
+    def average(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Leaves the means over all copies in the gradients of ``parameters``."""
+        session = state.require_initialized("the averaging of gradients")
+        needs = session.groups.ranks("DP")
+        with session.meetings.waiting("the averaging of gradients", "averaging", needs):
+            for reducer in self.reducers:
+                reducer.average()
+        if self.reducers and self.join is not None:
+            self.join.scale_gradients([p.grad for p in parameters if p.grad is not None])
+
+    def set_hook(self, hook_state: Any, hook: CommHook) -> None:
+        """``hook`` reduces the buckets from now on; see DistributedModel.register_comm_hook."""
+        if not state.cfg.ddp or not self._how.overlapping:
+            raise SMPValidationError(
+                "register_comm_hook needs ddp=True and overlapping_allreduce=True"
+            )
+        if not callable(hook):
+            raise SMPValidationError(f"register_comm_hook got {hook!r}; expected a callable")
+        if ranks.tp_size() > 1:
+            raise SMPUnsupportedError(
+                "register_comm_hook is not available with tensor parallelism: some gradients are "
+                "averaged over the data-parallel group and some over the reduced one"
+            )
+        if shard_plan() is not None:
+            raise SMPValidationError(
+                "register_comm_hook reduces whole gradients, and this job's are flat shards; it "
+                "cannot be combined with sharded or 16-bit state"
+            )
+        if self._hook is not None:
+            raise SMPValidationError("register_comm_hook was called twice; a model has one hook")
+        self._hook = (hook_state, hook)
+        for reducer in self.reducers:
+            reducer.set_hook(hook_state, hook)
+
+    @staticmethod
+    def refuse_join() -> None:
+        """Raises SMPUnsupportedError where copies must make the same number of steps."""
+        if _may_join():
+            return
+        if ranks.tp_size() > 1:
+            raise SMPUnsupportedError(
+                "DistributedModel.join is not available with tensor parallelism: give all ranks "
+                "the same number of batches"
+            )
+        raise SMPUnsupportedError(
+            "DistributedModel.join is not available with sharded or 16-bit state: give all "
+            "replicas the same number of batches"
+        )
+
+
+def _send(group: str, tensors: list[torch.Tensor], root: int = 0) -> None:
+    if group == "DP" or ranks.tp_size() > 1:
+        _runtime.broadcast_tensors(state.internal_group_name(group), tensors, root, _may_join())
+
+
+def _may_join() -> bool:
+    """Whether ``DistributedModel.join`` is a way out of different numbers of batches."""
+    return ranks.tp_size() == 1 and shard_plan() is None

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes of a training loop after which nothing would be learned, or something else, in silence.
+
+They are seen where the library is asked to do something: at a step, at a backward and at the update
+of any optimizer. What cannot be meant is an error; what is odd is one warning.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.utils import clip_grad
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from smdistributed.modelparallel.torch._replicas.replica_batches import ReplicaBatches
+from smdistributed.modelparallel.torch._session import log, ranks
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPStepError,
+    SMPUnsupportedError,
+)
+from smdistributed.modelparallel.torch.state_mod import state
+
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch.model import DistributedModel
+
+_SHOWN = 3  # names in a list
+_UPDATES = 3  # after which a loop has shown whether it clears gradients
+
+_Gradient = tuple["weakref.ref[torch.Tensor]", int]  # and its version when it was used
+
+
+class TrainingChecks:
+    """Watches the steps of one model and the updates of all optimizers, until ``close``."""
+
+    def __init__(self, model: DistributedModel) -> None:
+        self._model = weakref.ref(model)
+        # Optimizers that have stepped: with parameters of the model, and with none of them.
+        self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._foreign: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._updates_at_rate_0 = 0
+        self._backwards_since_update = self._steps_since_update = 0
+        self._coverage_is_known = self._updated = False
+        self._backward_ran = self._backward_ran_in_training = False
+        self._updated_with: list[_Gradient] = []
+        self._placed: dict[str, torch.nn.Parameter] = {}
+        self._steps_looked_at = 0
+        self._trained: list[tuple[str, torch.nn.Parameter, bool]] = []
+        self._batches = (
+            ReplicaBatches(state.require_initialized("a model"), bool(state.cfg.prescaled_batch))
+            if state.cfg.ddp and ranks.dp_size() > 1
+            else None
+        )
+        self._said: set[str] = set()
+        self._hooks = [
+            register_optimizer_step_pre_hook(self._before_update),
+            register_optimizer_step_post_hook(self._after_update),
+        ]
+        self._torchs_clipping = clip_grad._clip_grads_with_norm_
+        clip_grad._clip_grads_with_norm_ = self._clip_with_norm
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        clip_grad._clip_grads_with_norm_ = self._torchs_clipping
+
+    def model_is_placed(self, model: DistributedModel) -> None:
+        """From now on the parameters are where they stay."""
+        self._placed = dict(model.named_parameters())
+        if model.sharded is not None:
+            self._trained = [(name, p, p.requires_grad) for name, p in self._placed.items()]
+
+    # --- Steps ---
+
+    def before_step(self) -> None:
+        """A step begins: by the second one of a loop its optimizers have been seen."""
+        model = self._model()
+        if model is None or not torch.is_grad_enabled():
+            return
+        if (self._stepped or self._foreign) and not self._coverage_is_known:
+            self._coverage_is_known = True
+            self._check_coverage(model)
+        self._check_cleared(model)
+        self._check_trained()
+        if self._steps_looked_at < _UPDATES and ranks.size() > 1:
+            self._steps_looked_at += 1
+            self._check_replaced(model)
+        nobody_updates = state.optimizer is None and not self._stepped
+        if model.sharded is not None and nobody_updates and self._backwards_since_update:
+            self._warn(
+                f"a step begins, the one before ran a backward, and there is no optimizer: with "
+                f"{_kind_of_state()} only smp.DistributedOptimizer updates the model. Wrap the "
+                "optimizer where it is made: optimizer = smp.DistributedOptimizer(optimizer)"
+            )
+
+    @property
+    def wants_batches(self) -> bool:
+        """Whether ``before_batch`` is to be called."""
+        return self._batches is not None and not self._batches.done
+
+    def before_batch(self, arguments: Mapping[str, Any]) -> None:
+        """A step begins with these arguments, on a first rank of a pipeline."""
+        model = self._model()
+        trains = model is not None and model.training and torch.is_grad_enabled()
+        if self._batches is not None and trains:
+            self._batches.before_step(arguments)
+
+    def after_step(self, backward_ran: bool) -> None:
+        model = self._model()
+        if backward_ran:
+            self._backwards_since_update += 1
+            self._backward_ran = True
+            if model is not None:
+                self._check_mode(model)
+        elif model is not None and model.training and torch.is_grad_enabled():
+            self._steps_since_update += 1
+
+    # --- Updates ---
+
+    def before_distributed_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """``optimizer`` is to step masters, and will not if there are no gradients."""
+        _refuse_in_step(optimizer)
+        self._check_backward(optimizer)
+
+    def _before_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        _refuse_in_step(optimizer)
+        model = self._model()
+        if model is None or optimizer in self._foreign:
+            return
+        wrapped = state.optimizer is not None and optimizer is state.optimizer.optimizer
+        if not wrapped and optimizer not in self._stepped:
+            if _parameters(optimizer).isdisjoint(model.parameters()):
+                self._foreign.add(optimizer)
+                return
+            if model.sharded is not None:
+                raise SMPStepError(_unwrapped(optimizer))
+        self._stepped.add(optimizer)
+        self._check_averaged(model, optimizer)
+        self._check_backward(optimizer)
+        self._backwards_since_update = self._steps_since_update = 0
+        self._check_rates(optimizer)
+
+    def _check_backward(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._steps_since_update and not self._backwards_since_update:
+            self._warn(
+                f"{type(optimizer).__name__}.step() follows a step of the model in training mode "
+                "that ran no backward: it changes nothing. Call model.backward(loss) inside the "
+                "function decorated with smp.step, or model.eval() and torch.no_grad() around a "
+                "step that only evaluates"
+            )
+
+    def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if optimizer not in self._stepped:
+            return
+        self._updated = True
+        if len(self._updated_with) == _UPDATES:
+            return
+        gradient = next((p.grad for p in _parameters(optimizer) if p.grad is not None), None)
+        if gradient is not None:
+            self._updated_with.append((weakref.ref(gradient), gradient._version))
+
+    def _check_cleared(self, model: DistributedModel) -> None:
+        """Whether a step begins with the gradients that an update has used."""
+        if model.sharded is not None:
+            kept = self._updated and model.sharded.has_gradients
+        else:
+            kept = any(_is_kept(*gradient) for gradient in self._updated_with)
+        self._updated = False
+        if kept and model.training:
+            self._warn(
+                "a step begins, and the gradients that the last update used are still there: those "
+                "of this step are added to them. Call optimizer.zero_grad() before the step's "
+                "function"
+            )
+
+    def _check_trained(self) -> None:
+        changed = [name for name, p, before in self._trained if p.requires_grad != before]
+        if changed:
+            raise SMPStepError(
+                f"requires_grad of {_list(changed)} has changed since smp.DistributedModel, and "
+                f"with {_kind_of_state()} what is trained is decided there; freeze and unfreeze "
+                "before, or give the parameters a group of their own, with a learning rate of 0 "
+                "for as long as they are to stay"
+            )
+
+    def _check_replaced(self, model: DistributedModel) -> None:
+        now = dict(model.named_parameters())
+        names = {**self._placed, **now}
+        other = [name for name in names if self._placed.get(name) is not now.get(name)]
+        if self._placed and other:
+            raise SMPStepError(
+                f"{_list(other)} of the model came, went or were replaced after "
+                "smp.DistributedModel: such parameters are on no other rank and in no average of "
+                "gradients. Change the module before it is wrapped"
+            )
+
+    def _check_mode(self, model: DistributedModel) -> None:
+        if model.training:
+            self._backward_ran_in_training = True
+        elif self._backward_ran_in_training:
+            self._warn(
+                "a step ran a backward while the model is in evaluation mode, unlike steps before: "
+                "dropout is off, and BatchNorm's statistics stay. Call model.train() after an "
+                "evaluation"
+            )
+
+    def _check_averaged(self, model: DistributedModel, optimizer: torch.optim.Optimizer) -> None:
+        """Whether the gradients of an update come from a step, which averages them."""
+        if (
+            self._backward_ran
+            or ranks.dp_size() == 1
+            or model.sharded is not None
+            or model.replicas.join is not None
+        ):
+            return  # in join: a replica without a batch
+        if any(parameter.grad is not None for parameter in _parameters(optimizer)):
+            raise SMPStepError(
+                f"{type(optimizer).__name__}.step() would update with gradients that were not "
+                "averaged over the replicas, which then drift apart: forward and backward ran "
+                "outside of a function decorated with smp.step. Put them into one, and call "
+                "model.backward(loss) there"
+            )
+
+    def _clip_with_norm(self, parameters: Any, *args: Any, **kwargs: Any) -> None:
+        """torch.nn.utils.clip_grad_norm_ comes here with the norm of what this rank has."""
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        model = self._model()
+        in_parts = model is not None and (model.sharded is not None or ranks.mp_size() > 1)
+        if model is not None and in_parts and not set(model.parameters()).isdisjoint(given):
+            if model.sharded is not None:
+                raise SMPUnsupportedError(
+                    f"torch.nn.utils.clip_grad_norm_ has nothing to clip: with {_kind_of_state()} "
+                    "the gradients are those of 32-bit master parameters; call "
+                    "optimizer.clip_master_grads(max_norm) on all ranks"
+                )
+            self._warn(
+                "torch.nn.utils.clip_grad_norm_ clips by the norm of this rank's gradients alone, "
+                "so that the parts of the model are scaled differently; call "
+                "smp.clip_grad_norm_(model.parameters(), max_norm) on all ranks"
+            )
+        self._torchs_clipping(given, *args, **kwargs)
+
+    def _check_rates(self, optimizer: torch.optim.Optimizer) -> None:
+        """A warm-up may begin at 0; it does not stay there."""
+        rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
+        if any(isinstance(rate, torch.Tensor) and rate.is_cuda for rate in rates):
+            return  # to look would be to wait for the GPU
+        self._updates_at_rate_0 = self._updates_at_rate_0 + 1 if rates and not any(rates) else 0
+        if self._updates_at_rate_0 == 2:
+            self._warn(
+                f"the learning rate of {type(optimizer).__name__} is 0 in all groups, for the "
+                "second update: the model does not learn. Look at lr and at the scheduler"
+            )
+
+    def _check_coverage(self, model: DistributedModel) -> None:
+        """Whether each parameter that could be trained is in an optimizer that steps."""
+        covered: set[torch.Tensor] = set()
+        others = set(self._stepped)
+        if state.optimizer is not None:  # which may step masters in their place
+            covered.update(state.optimizer.given_parameters())
+            others.discard(state.optimizer.optimizer)
+        covered.update(*map(_parameters, others))
+        named = dict(model.named_parameters())
+        missing = [n for n, p in named.items() if p.requires_grad and p not in covered]
+        if not missing:
+            return
+        given = covered.union(*map(_parameters, self._foreign))
+        strangers = len(given.difference(named.values()))
+        if strangers:
+            self._warn(
+                f"an optimizer has {strangers} parameters that are not the model's, and none has "
+                f"{_list(missing)}: it was made before smp.DistributedModel replaced modules "
+                "(tensor parallelism) or made their values (delayed parameters). Make it from "
+                "model.parameters() of the wrapped model"
+            )
+        else:
+            self._warn(
+                f"no optimizer that has stepped so far has {_list(missing)}: they stay as they "
+                "are. Make the optimizer from all of model.parameters(), or freeze them with "
+                "requires_grad_(False)"
+            )
+
+    def _warn(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning(text)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> set[torch.Tensor]:
+    return {parameter for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _refuse_in_step(optimizer: torch.optim.Optimizer) -> None:
+    if state.in_step:
+        raise SMPStepError(
+            f"{type(optimizer).__name__}.step() was called inside a function decorated with "
+            "smp.step, which runs once for each microbatch, on the first rank of a pipeline; call "
+            "it after the step, once, on all ranks"
+        )
+
+
+def _is_kept(remembered: weakref.ref[torch.Tensor], version: int) -> bool:
+    """Whether a gradient that an update used is as it was then."""
+    gradient = remembered()
+    return gradient is not None and gradient._version == version and bool(gradient.any())
+
+
+def _kind_of_state() -> str:
+    """Why the model's parameters are no longer what is trained, in the words of the settings."""
+    cfg = state.cfg
+    if cfg.sharded_data_parallel_degree > 1:
+        return f"sharded_data_parallel_degree={cfg.sharded_data_parallel_degree}"
+    if cfg.shard_optimizer_state:
+        return "shard_optimizer_state"
+    return "bf16" if cfg.bf16 else "fp16"
+
+
+def _unwrapped(optimizer: torch.optim.Optimizer) -> str:
+    kind = type(optimizer).__name__
+    return (
+        f"{kind}.step() was called on the optimizer itself: with {_kind_of_state()} the model's "
+        "parameters are copies of 32-bit master parameters, which only smp.DistributedOptimizer "
+        "updates, so that nothing would be learned. Wrap it where it is made: optimizer = "
+        f"smp.DistributedOptimizer({kind}(model.parameters(), ...))"
+    )
+
+
+def _list(names: list[str]) -> str:
+    """
+    >>> _list(["a", "b", "c", "d"])
+    '4 parameters (a, b, c, ...)'
+    >>> _list(["head.weight"])
+    '1 parameter (head.weight)'
+    """
+    noun = "parameter" if len(names) == 1 else "parameters"
+    more = ", ..." if len(names) > _SHOWN else ""
+    return f"{len(names)} {noun} ({', '.join(names[:_SHOWN])}{more})"

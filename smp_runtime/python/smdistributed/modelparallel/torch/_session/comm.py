@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects between ranks: blocking, over the CPU, for control and not for training data.
+
+Messages between two ranks with one ``RankType`` arrive in the order in which they were sent. Every
+wait ends with the time of ``SMP_TIMEOUT_SECONDS``, with an error that names the absent ranks.
+
+>>> import smdistributed.modelparallel.torch as smp
+>>> smp.init()
+>>> smp.allgather({"loss": 0.5}, smp.DP_GROUP)
+[{'loss': 0.5}]
+>>> smp.broadcast("nobody listens", smp.WORLD)
+>>> smp.barrier()
+>>> smp.shutdown()
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from smdistributed.modelparallel.torch._session.groups import CommGroup, RankType
+from smdistributed.modelparallel.torch._session.object_codec import decode, encode
+from smdistributed.modelparallel.torch._session.session import Session
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.state_mod import state
+
+__all__ = [
+    "CommGroup",
+    "RankType",
+    "allgather",
+    "barrier",
+    "broadcast",
+    "broadcast_from_rank0",
+    "dp_barrier",
+    "meet",
+    "mp_barrier",
+    "pp_barrier",
+    "rdp_barrier",
+    "recv_from",
+    "send",
+    "tp_barrier",
+]
+
+# Messages of this rank to itself, by rank type.
+_to_self: defaultdict[str, deque[bytes]] = defaultdict(deque)
+
+
+def broadcast(obj: Any, group: CommGroup) -> None:
+    """Sends ``obj`` to the others of ``group``, who call ``recv_from``.
+
+    Blocks until all of them have received it. In a group of one it has no effect.
+
+    Args:
+        obj: anything that pickle takes.
+        group: which of this rank's groups, such as ``smp.DP_GROUP``.
+
+    Raises:
+        SMPValidationError: ``group`` is no member of ``CommGroup``, or pickle refuses ``obj``.
+        SMPCommTimeoutError: a receiver did not come in time; the text names it.
+        SMPConnectionError: a receiver was lost.
+    """
+    session = state.require_initialized("smp.broadcast")
+    kind = _kind("smp.broadcast", group, CommGroup)
+    me = session.identity.rank
+    others = [rank for rank in session.groups.ranks(kind) if rank != me]
+    _send("smp.broadcast", session, kind, encode(obj), others)
+
+
+def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
+    """Sends ``obj`` to a member of this rank's group of ``rank_type``, which calls ``recv_from``.
+
+    Blocks until it has received it. What a rank sends to itself is kept, without blocking.
+
+    Args:
+        obj: anything that pickle takes.
+        dest_rank: the receiver's number in the group.
+        rank_type: in which group the number is meant, such as ``smp.RankType.PP_RANK``.
+
+    Raises:
+        SMPValidationError: a wrong type, a rank that the group does not have, or an ``obj`` that
+            pickle refuses.
+        SMPCommTimeoutError: the receiver did not come in time.
+        SMPConnectionError: the receiver was lost.
+    """
+    session = state.require_initialized("smp.send")
+    kind = _kind("smp.send", rank_type, RankType)
+    destination = _member("smp.send", session, kind, dest_rank)
+    if destination == session.identity.rank:
+        _to_self[kind].append(encode(obj))
+    else:
+        _send("smp.send", session, kind, encode(obj), [destination])
+
+
+def recv_from(src_rank: int, rank_type: RankType) -> Any:
+    """Returns what a member of this rank's group of ``rank_type`` sent, or broadcast over it.
+
+    Blocks until it has come.
+
+    Args:
+        src_rank: the sender's number in the group.
+        rank_type: in which group the number is meant; for a broadcast the one of its group.
+
+    Raises:
+        SMPValidationError: a wrong type, a rank that the group does not have, or this rank itself
+            when it has sent nothing.
+        SMPCommTimeoutError: the sender did not come in time.
+        SMPConnectionError: the sender was lost.
+    """
+    session = state.require_initialized("smp.recv_from")
+    kind = _kind("smp.recv_from", rank_type, RankType)
+    source = _member("smp.recv_from", session, kind, src_rank)
+    if source == session.identity.rank:
+        if not _to_self[kind]:
+            raise SMPValidationError(
+                f"smp.recv_from({src_rank}, {rank_type}) is this rank itself, which sent nothing"
+            )
+        return decode(_to_self[kind].popleft())
+    size = int(session.meetings.await_sender("smp.recv_from", kind, source))
+    buffer = torch.empty(size, dtype=torch.uint8)
+    try:
+        dist.recv(buffer, source, group=session.groups.object_group("WORLD"))
+    except RuntimeError as error:
+        raise session.meetings.lost("smp.recv_from", [source], error) from error
+    return decode(_to_bytes(buffer))
+
+
+def allgather(obj: Any, group: CommGroup) -> list[Any]:
+    """The objects of all members of ``group``, by their rank in it.
+
+    Collective over the group: blocks until all members have called it.
+
+    Args:
+        obj: anything that pickle takes; sizes may differ between ranks.
+        group: which of this rank's groups.
+
+    Returns:
+        As many objects as the group has members, the same on all of them.
+
+    Raises:
+        SMPValidationError: ``group`` is no member of ``CommGroup``, or pickle refuses ``obj``.
+        SMPCommTimeoutError: members did not come in time; the text names them.
+        SMPConnectionError: a member was lost.
+    """
+    session = state.require_initialized("smp.allgather")
+    kind = _kind("smp.allgather", group, CommGroup)
+    data = _to_tensor(encode(obj))
+    ranks = session.groups.ranks(kind)
+    if len(ranks) == 1:
+        return [decode(_to_bytes(data))]
+    session.meetings.all(f"smp.allgather over {kind}", f"allgather/{kind}", ranks)
+    channel = session.groups.object_group(kind)
+    try:
+        size = torch.tensor([data.numel()])
+        sizes = [torch.empty_like(size) for _ in ranks]
+        dist.all_gather(sizes, size, group=channel)
+        # Gloo gathers equal sizes only.
+        widest = max(int(s) for s in sizes)
+        padded = torch.nn.functional.pad(data, (0, widest - data.numel()))
+        parts = [torch.empty_like(padded) for _ in ranks]
+        dist.all_gather(parts, padded, group=channel)
+    except RuntimeError as error:
+        raise session.meetings.lost("smp.allgather", ranks, error) from error
+    return [decode(_to_bytes(p[: int(s)])) for p, s in zip(parts, sizes, strict=True)]
+
+
+def broadcast_from_rank0(obj: Any) -> Any:
+    """What global rank 0 gave, on all ranks. All ranks call it."""
+    if state.require_initialized("smp.broadcast").identity.size == 1:
+        return obj
+    if state.require_initialized("smp.broadcast").identity.rank == 0:
+        broadcast(obj, CommGroup.WORLD)
+        return obj
+    return recv_from(0, RankType.WORLD_RANK)
+
+
+def barrier(group: CommGroup = CommGroup.WORLD) -> None:
+    """Blocks until all members of ``group`` have called it.
+
+    Raises:
+        SMPValidationError: ``group`` is no member of ``CommGroup``.
+        SMPCommTimeoutError: members did not come in time; the text names them.
+    """
+    _barrier("smp.barrier", group)
+
+
+def mp_barrier() -> None:
+    """``barrier(smp.MP_GROUP)``: the ranks of one copy of the model."""
+    _barrier("smp.mp_barrier", CommGroup.MP_GROUP)
+
+
+def dp_barrier() -> None:
+    """``barrier(smp.DP_GROUP)``: the ranks with the same partition."""
+    _barrier("smp.dp_barrier", CommGroup.DP_GROUP)
+
+
+def pp_barrier() -> None:
+    """``barrier(smp.PP_GROUP)``: the ranks of a pipeline."""
+    _barrier("smp.pp_barrier", CommGroup.PP_GROUP)
+
+
+def tp_barrier() -> None:
+    """``barrier(smp.TP_GROUP)``: the ranks that split a layer."""
+    _barrier("smp.tp_barrier", CommGroup.TP_GROUP)
+
+
+def rdp_barrier() -> None:
+    """``barrier(smp.RDP_GROUP)``: the ranks that hold the same parameters."""
+    _barrier("smp.rdp_barrier", CommGroup.RDP_GROUP)
+
+
+def meet(what: str, label: str, members: list[int], advice: str) -> None:
+    """Returns when all ``members`` have called it with this ``label``. For what would otherwise
+    wait inside collectives, where nobody knows who is absent; ``advice`` says what to do then."""
+    session = state.require_initialized(what)
+    session.meetings.all(what, label, members, advice)
+
+
+def _barrier(what: str, group: CommGroup) -> None:
+    session = state.require_initialized(what)
+    kind = _kind(what, group, CommGroup)
+    session.meetings.all(f"{what} over {kind}", f"barrier/{kind}", session.groups.ranks(kind))
+
+
+def _kind(what: str, given: Any, expected: type[CommGroup] | type[RankType]) -> str:
+    if not isinstance(given, expected):
+        names = ", ".join(f"smp.{expected.__name__}.{member.name}" for member in expected)
+        raise SMPValidationError(f"{what} got {given!r}; expected one of {names}")
+    return str(given.value)
+
+
+def _member(what: str, session: Session, kind: str, index: int) -> int:
+    ranks = session.groups.ranks(kind)
+    if not isinstance(index, int) or not 0 <= index < len(ranks):
+        raise SMPValidationError(
+            f"{what} names rank {index!r} of its {kind} group, which has ranks 0 to "
+            f"{len(ranks) - 1} (global {ranks})"
+        )
+    return ranks[index]
+
+
+def _send(what: str, session: Session, kind: str, data: bytes, receivers: list[int]) -> None:
+    # Receivers come to the store first, so that an absent one is named before any byte moves.
+    keys = [session.meetings.announce(kind, rank, str(len(data))) for rank in receivers]
+    for key, receiver in zip(keys, receivers, strict=True):
+        session.meetings.await_receiver(what, key, receiver)
+    channel, tensor = session.groups.object_group("WORLD"), _to_tensor(data)
+    try:
+        works = [dist.isend(tensor, rank, group=channel) for rank in receivers]
+        for work in works:
+            if work is not None:
+                work.wait()
+    except RuntimeError as error:
+        raise session.meetings.lost(what, receivers, error) from error
+
+
+def _to_tensor(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _to_bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.numpy().tobytes()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ranks share one copy of a model's state, and which hold the same part of it.
+
+Parameters that see the batches of a whole tensor-parallel group are alike on the ranks of the
+reduced data-parallel group; all others on those of the data-parallel group (nn.parameter_slices).
+So there are two replication groups with tensor parallelism, and one without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._session.log import info
+from smdistributed.modelparallel.torch.state_mod import state
+
+
+@dataclass(frozen=True)
+class ShardGroups:
+    """The c10d groups of this rank among those that hold some parameters alike, their replication
+    group; None where it is alone."""
+
+    degree: int
+    index: int
+    """Of this rank in its shard group."""
+    shards: dist.ProcessGroup | None
+    control: dist.ProcessGroup | None
+    """The ranks of ``shards``, for numbers on the CPU; may be the same group."""
+    replicas: dist.ProcessGroup | None
+    across_hosts: dist.ProcessGroup | None
+    within_host: dist.ProcessGroup | None
+    divisor: int
+    """Of gradients, once those of the whole group are added up."""
+
+    def for_store(self, *, checked: bool) -> _runtime.ReplicationGroupNames:
+        """``checked``: each exchange goes with a control header that tells whether all ranks mean
+        the same, which what modules a rank runs may make untrue."""
+        meetings = state.require_initialized("sharding").meetings
+        return _runtime.ReplicationGroupNames(
+            shard_group=_name_of(self.shards),
+            control_group=_name_of(self.control) if checked else "",
+            replica_group=_name_of(self.replicas),
+            across_hosts_group=_name_of(self.across_hosts),
+            within_host_group=_name_of(self.within_host),
+            ranks=[] if self.control is None else dist.get_process_group_ranks(self.control),
+            watch=meetings.watch,
+            index=self.index,
+            divisor=self.divisor,
+        )
+
+
+def _name_of(group: dist.ProcessGroup | None) -> str:
+    return "" if group is None else str(group.group_name)
+
+
+def split(members: list[int], degree: int, own: int) -> tuple[list[int], list[int]]:
+    """The shard group and the replicas of rank ``own``: consecutive ranks share a copy.
+
+    >>> split([0, 1, 2, 3], 2, 2)
+    ([2, 3], [0, 2])
+    """
+    index = members.index(own)
+    begin = index - index % degree
+    return members[begin : begin + degree], members[index % degree :: degree]
+
+
+def host_steps(members: list[int], own: int, per_host: int) -> tuple[list[int], list[int]] | None:
+    """Ranks to gather from across hosts, then within this one, if ``members`` lie evenly on several
+    hosts of ``per_host`` ranks, one host after the other.
+
+    >>> host_steps([0, 1, 2, 3], 3, 2)
+    ([1, 3], [2, 3])
+    >>> host_steps([0, 2, 4, 6], 4, 4)
+    ([0, 4], [4, 6])
+    >>> host_steps([0, 1], 0, 2) is None
+    True
+    """
+    hosts: dict[int, list[int]] = {}
+    for rank in members:
+        hosts.setdefault(rank // per_host, []).append(rank)
+    mine, parts = hosts[own // per_host], list(hosts.values())
+    even = len(parts) > 1 and len(mine) > 1 and all(len(part) == len(mine) for part in parts)
+    if not even or [rank for part in parts for rank in part] != members:
+        return None
+    place = mine.index(own)
+    return [part[place] for part in parts], mine
+
+
+def make_groups(degree: int, own_degree: int) -> list[ShardGroups]:
+    """Groups of a state: first of the parameters that see this rank's own batch, which
+    ``own_degree`` ranks share, then, with tensor parallelism, of those that see the batches of all
+    tensor ranks, which ``degree`` ranks of the reduced data-parallel group share. Equal degrees
+    have the same shard group. Collective over the data-parallel ranks.
+    """
+    groups = state.require_initialized("sharding").groups
+    own = ranks.rank()
+    if ranks.tp_size() == 1:
+        return [_made(*split(groups.ranks("DP"), own_degree, own), divisor=ranks.dp_size())]
+    shards, replicas = split(groups.ranks("RDP"), degree, own)
+    if own_degree == degree:
+        of_peers = [split(groups.ranks_of("RDP", peer), degree, peer)[1]
+                    for peer in groups.ranks("TP")]  # fmt: skip
+        wide = shards, sorted(rank for of_peer in of_peers for rank in of_peer)
+    else:
+        wide = split(groups.ranks("DP"), own_degree, own)
+    return [
+        _made(*wide, divisor=ranks.dp_size()),
+        _made(shards, replicas, divisor=ranks.rdp_size()),
+    ]
+
+
+def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> ShardGroups:
+    session = state.require_initialized("sharding")
+    groups, own, degree = session.groups, session.identity.rank, len(shard_ranks)
+    shards = control = replicas = across = within = None
+    if degree > 1:
+        local_size = session.identity.local_size or 1
+        steps = host_steps(shard_ranks, own, local_size)
+        by_host = state.cfg.sdp_hierarchical_allgather or steps is None
+        shards = groups.group_of("shards", shard_ranks, by_host=by_host)
+        if groups.shares_by_host and by_host:
+            control = shards
+        else:
+            control = groups.cpu_group_of("shard control", shard_ranks)
+        if control is shards:
+            pass  # it gathers in steps by itself
+        elif by_host and steps is not None:
+            across = groups.group_of("shards across hosts", steps[0])
+            within = groups.group_of("shards within a host", steps[1])
+        elif len({rank // local_size for rank in shard_ranks}) > 1 and own == 0:
+            info(f"parameters are gathered in one step: {degree} ranks do not lie evenly on hosts "
+                 f"of {local_size}, or sdp_hierarchical_allgather is false")  # fmt: skip
+    if len(replica_ranks) > 1:
+        replicas = groups.group_of("replicas of shards", replica_ranks)
+    index = shard_ranks.index(own)
+    return ShardGroups(degree, index, shards, control, replicas, across, within, divisor)

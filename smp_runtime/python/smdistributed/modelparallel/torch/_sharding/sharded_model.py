@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model whose parameters, gradients or optimizer state are flat shards in C++.
+
+What of it is sharded, and over whom, is one value, ``Plan``: with sharded data parallelism
+parameters are gathered when a module is called and given up after it; with
+``shard_optimizer_state`` and in 16-bit training they stay whole, and only their masters are kept
+apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._partition.delayed_parameters import DeferredInitialization
+from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._sharding.model_blocks import Blocks, find_blocks
+from smdistributed.modelparallel.torch._sharding.precision import (
+    begins_in_fp16,
+    computing_type,
+    type_name,
+)
+from smdistributed.modelparallel.torch._sharding.shard_groups import ShardGroups, make_groups
+from smdistributed.modelparallel.torch.nn.parameter_slices import (
+    distribution_axis,
+    is_scaled_batch,
+)
+from smdistributed.modelparallel.torch.state_mod import state
+
+
+@dataclass(frozen=True)
+class Plan:
+    degree: int
+    """How many ranks share the state of parameters, of tensor-parallel slices each of them."""
+    own_degree: int
+    """How many share that of parameters which see a rank's own batch only."""
+    on_demand: bool
+    """Whether parameters are gathered for use."""
+    cut: bool = True
+    """Whether a parameter may be cut, or lies within one rank's shard."""
+
+
+def plan() -> Plan | None:
+    """How the job's settings shard a model; None where it stays as it is."""
+    cfg = state.cfg
+    if cfg.sharded_data_parallel_degree > 1:
+        degree = cfg.sharded_data_parallel_degree
+        return Plan(degree, degree, on_demand=True)
+    if cfg.shard_optimizer_state:
+        return Plan(ranks.rdp_size(), ranks.dp_size(), on_demand=False)
+    return Plan(1, 1, on_demand=False) if computing_type() is not None else None
+
+
+def deferred_parameters(module: nn.Module) -> DeferredInitialization | None:
+    """The delayed parameters of ``module`` if this rank will keep shards of them only."""
+    how = plan()
+    if how is None or not how.on_demand or begins_in_fp16():  # which narrows them in place
+        return None
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    return DeferredInitialization(module, device)
+
+
+class ShardedModel:
+    """The store of one model, and the hooks by which modules ask it for their parameters.
+
+    ``parameters`` are those that live on this rank, by name, whole and equal on all replicas.
+    Construction is collective over the data-parallel ranks.
+    """
+
+    def __init__(
+        self, root: nn.Module, module: nn.Module, parameters: Mapping[str, nn.Parameter], how: Plan
+    ) -> None:
+        self.plan = how
+        groups = make_groups(how.degree, how.own_degree)
+        self.groups: ShardGroups = groups[-1]
+        """Of the parameters that tensor ranks split; without tensor parallelism of all."""
+        kept = {name: p for name, p in parameters.items() if p.is_floating_point()}
+        self.names = list(kept)
+        self.parameters = list(kept.values())
+        self.shapes = [tuple(p.shape) for p in self.parameters]
+        self.number_of = {parameter: number for number, parameter in enumerate(self.parameters)}
+        self._axes = [distribution_axis(p) for p in self.parameters]
+        of_parameter = [int(is_scaled_batch(p)) for p in self.parameters]
+        self._degrees = [groups[number].degree for number in of_parameter]
+        blocks = find_blocks(module)
+        cfg = state.cfg
+        elements = sum(p.numel() for p in self.parameters)
+        self.store = _runtime.ParameterStore(
+            groups=[one.for_store(checked=how.on_demand) for one in groups],
+            compute_type=type_name(computing_type()),
+            on_demand=how.on_demand,
+            cut=how.cut,
+            persistence_threshold=cfg.sdp_param_persistence_threshold,
+            # A bucket as large as its default would hold every gradient of most models.
+            bucket=min(cfg.sdp_reduce_bucket_size, max(1 << 16, elements // 16)),
+            most_unsharded=cfg.sdp_max_live_parameters,
+            parameters=self.parameters,
+            names=self.names,
+            blocks=[blocks.of_parameter[p] for p in self.parameters],
+            group_of=of_parameter,
+            block_names=blocks.names,
+        )
+        self.has_gradients = False
+        """Whether averaged gradients wait for the optimizer."""
+        self.unfinished = False
+        """Whether gradients wait for the end of their accumulation."""
+        if how.on_demand:
+            self._hook(root, module, blocks)
+            self._name_shards()
+
+    def degree_of(self, parameter: int) -> int:
+        """How many ranks share the state of a parameter."""
+        return self._degrees[parameter]
+
+    @property
+    def cuts_parameters(self) -> bool:
+        return self.plan.cut and max(self.plan.degree, self.plan.own_degree) > 1
+
+    def is_whole(self, parameter: int) -> bool:
+        """Whether the state of a parameter is on one rank, all of it."""
+        return not self.plan.cut or self.degree_of(parameter) == 1
+
+    @property
+    def spread_names(self) -> list[str]:
+        """Parameters that the ranks of several tensor-parallel copies share."""
+        if self.plan.own_degree == self.plan.degree:
+            return []
+        return [name for name, degree in zip(self.names, self._degrees, strict=True)
+                if degree != self.plan.degree]  # fmt: skip
+
+    def counts_here(self, parameter: int) -> bool:
+        """Whether what this rank owns of a parameter counts in sums over a copy of the model: of
+        what tensor ranks hold alike the first one's does."""
+        if ranks.tp_rank() == 0 or self._axes[parameter] is not None:
+            return True
+        return self.degree_of(parameter) != self.plan.degree
+
+    # --- Forward ---
+
+    def _hook(self, root: nn.Module, module: nn.Module, blocks: Blocks) -> None:
+        unit_of = self.store.unit_of_parameters()
+        persistent = {n for n, unit in enumerate(self.store.units()) if unit["persistent"]}
+        gathered = {p: unit_of[n] for n, p in enumerate(self.parameters)
+                    if unit_of[n] not in persistent}  # fmt: skip
+        units_of_block: dict[nn.Module, set[int]] = {}
+        for parameter, unit in gathered.items():
+            owner = blocks.modules[blocks.of_parameter[parameter]]
+            units_of_block.setdefault(owner, set()).add(unit)
+        for part, covered in _walk(module, units_of_block, set()):
+            own = [p for p in part._parameters.values() if p in gathered]
+            needed = {gathered[p] for p in own} | units_of_block.get(part, set())
+            if own:
+                part._parameters = _Parameters(part._parameters, gathered, self.store)
+            if needed - covered and part is not module:
+                _Calls(part, sorted(needed), self.store, begins=False)
+        _Calls(root, sorted(units_of_block.get(module, set())), self.store, begins=True)
+
+    def _name_shards(self) -> None:
+        """The names under which scripts of the published library look for shards."""
+        masters = self.store.masters()
+        own = {piece.parameter: piece for piece in self.store.pieces()}
+        for number, parameter in enumerate(self.parameters):
+            piece = own.get(number)
+            shard = torch.empty(0, dtype=parameter.dtype)
+            if piece is not None:
+                shard = masters[piece.arena].narrow(0, piece.offset, piece.elements)
+            shard.ds_numel = shard.numel()  # type: ignore[attr-defined]
+            named: Any = parameter
+            named.ds_tensor = shard
+            named.ds_numel = parameter.numel()
+            named.ds_shape = torch.Size(self.shapes[number])
+            named.ds_id = number
+
+    # --- Steps ---
+
+    def begin_step(self, due: bool) -> None:
+        self.store.begin_pass(torch.is_grad_enabled())
+        self.store.begin_step(due, state.cfg.microbatches)
+
+    def end_backward(self) -> None:
+        """A backward of a step is over; others may follow in it."""
+        if self.plan.on_demand:
+            self.store.end_backward()
+
+    def finish_step(self, due: bool) -> None:
+        self.store.finish_step(due)
+        self.unfinished = not due
+        if due:
+            self.has_gradients = True
+            if state.optimizer is not None:
+                state.optimizer.show_gradients()
+
+    def zero_gradients(self) -> None:
+        self.store.zero_gradients()
+        self.has_gradients = self.unfinished = False
+
+    # --- Values ---
+
+    def whole_values(self, frozen_only: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
+        """All parameters of this rank's modules, whole, as masters have them. Collective."""
+        for number, unit in enumerate(self.store.units()):
+            if frozen_only and self.parameters[unit["parameters"][0]].requires_grad:
+                continue
+            with self._waiting("the gathering of whole parameters"):
+                values = self.store.whole_unit(number)
+            for parameter, value in zip(unit["parameters"], values, strict=True):
+                yield self.names[parameter], value
+
+    @contextlib.contextmanager
+    def _waiting(self, what: str) -> Iterator[None]:
+        """Around what all ranks that share a copy of the model call."""
+        meetings = state.require_initialized(what).meetings
+        with meetings.waiting(what, what, self.sharing_ranks):
+            yield
+
+    @functools.cached_property
+    def sharing_ranks(self) -> list[int]:
+        """The ranks that share one copy of the parameters, this one among them."""
+        group = self.groups.control or self.groups.shards
+        return [ranks.rank()] if group is None else dist.get_process_group_ranks(group)
+
+    def fill(
+        self, deferred: DeferredInitialization, align: Callable[[nn.Parameter, torch.Tensor], None]
+    ) -> None:
+        """Takes the values of delayed parameters, one whole parameter at a time; ``align`` makes
+        each equal on all that hold it. Collective."""
+
+        def take(parameter: nn.Parameter, value: torch.Tensor) -> None:
+            own = value.to(parameter.device)
+            align(parameter, own)
+            self.store.assign(self.number_of[parameter], own)
+
+        deferred.make(take)
+        self.store.publish()
+
+    def assign(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Takes whole values by name; those without one stay. Collective."""
+        for number, name in enumerate(self.names):
+            if name in values:
+                self.store.assign(number, values[name])
+        self.store.publish()
+
+
+def _walk(
+    module: nn.Module, units_of_block: Mapping[nn.Module, set[int]], covered: set[int]
+) -> Iterator[tuple[nn.Module, set[int]]]:
+    """Each module once, and the units that are unsharded when those around it are called."""
+    seen: set[nn.Module] = set()
+
+    def walk(part: nn.Module, around: set[int]) -> Iterator[tuple[nn.Module, set[int]]]:
+        if part in seen:
+            return
+        seen.add(part)
+        yield part, around
+        inside = around | units_of_block.get(part, set())
+        for child in part.children():
+            yield from walk(child, inside)
+
+    return walk(module, covered)
+
+
+class _Calls:
+    """The hooks of one module: its units are unsharded while it is called."""
+
+    def __init__(
+        self, module: nn.Module, units: list[int], store: _runtime.ParameterStore, *, begins: bool
+    ) -> None:
+        self._units, self._store, self._begins = units, store, begins
+        module.register_forward_pre_hook(self._enter)
+        module.register_forward_hook(self._leave, always_call=True)
+
+    def _enter(self, _module: nn.Module, _args: Any) -> None:
+        if self._begins and not state.in_step:
+            self._store.begin_pass(torch.is_grad_enabled())
+        self._store.enter(self._units)
+
+    def _leave(self, _module: nn.Module, _args: Any, output: Any) -> None:
+        failed = output is None
+        tensors = [] if failed or not torch.is_grad_enabled() else _tensors(output)
+        self._store.leave(tensors, failed)
+
+
+def _tensors(output: Any) -> list[torch.Tensor]:
+    """What of a module's result has a gradient, also in objects that hold tensors."""
+    found: list[torch.Tensor] = []
+    for leaf in tree_leaves(output):
+        if isinstance(leaf, torch.Tensor):
+            if leaf.requires_grad:
+                found.append(leaf)
+        elif isinstance(leaf, Mapping):
+            found += _tensors(dict(leaf))
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, (type, nn.Module)):
+            found += [t for t in tree_leaves(vars(leaf))
+                      if isinstance(t, torch.Tensor) and t.requires_grad]  # fmt: skip
+    return found
+
+
+class _Parameters(dict[str, Any]):
+    """A module's parameters: reading one from another module's forward gathers it."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        unit_of: Mapping[nn.Parameter, int],
+        store: _runtime.ParameterStore,
+    ) -> None:
+        super().__init__(parameters)
+        self._units = {name: unit_of[p] for name, p in parameters.items() if p in unit_of}
+        self._store = store
+
+    def __getitem__(self, name: str) -> Any:
+        unit = self._units.get(name)
+        if unit is not None:
+            self._store.read(unit)
+        return super().__getitem__(name)
+
+    def __reduce__(self) -> Any:  # a copy of the module is an ordinary one
+        return dict, (dict(self),)
