@@ -14,7 +14,7 @@ class Walk {
       : tree_(tree), device_of_(device_of), times_(own_times(tree)) {}
 
   CallProgram run() {
-    program_.visits.push_back({.device = device_of_[0]});
+    program_.runs.push_back({.device = device_of_[0]});
     enter(0);
     while (!open_.empty()) {
       Frame& frame = open_.back();
@@ -51,7 +51,7 @@ class Walk {
         go(frame.device, frame.depth, module.calls, module.input_bytes);
       }
     }
-    program_.visits.back().work_ns += times_[node];
+    program_.runs.back().work_ns += times_[node];
     open_.push_back(frame);
   }
 
@@ -71,7 +71,7 @@ class Walk {
   }
 
   void go(int device, int depth, int calls, std::int64_t bytes) {
-    program_.visits.push_back(
+    program_.runs.push_back(
         {.device = device, .depth = depth, .messages = std::max(1, calls), .bytes = bytes});
   }
 
@@ -86,13 +86,13 @@ class Walk {
 
 std::int64_t CallProgram::messages() const {
   std::int64_t sum = 0;
-  for (const Visit& visit : visits) sum += visit.messages;
+  for (const Run& run : runs) sum += run.messages;
   return sum;
 }
 
 std::int64_t CallProgram::bytes() const {
   std::int64_t sum = 0;
-  for (const Visit& visit : visits) sum += 2 * visit.bytes;
+  for (const Run& run : runs) sum += 2 * run.bytes;
   return sum;
 }
 

@@ -11,11 +11,11 @@
 namespace smp::partition {
 
 /// One stretch of work on one device, and the message that it begins with.
-struct Visit {
+struct Run {
   int device = 0;
   int depth = 0;  ///< of nested calls; the body of the step has 0
   std::int64_t work_ns = 0;
-  std::int64_t messages = 0;  ///< 0 for the first visit only
+  std::int64_t messages = 0;  ///< 0 for the first run only
   std::int64_t bytes = 0;
 };
 
@@ -23,7 +23,7 @@ struct Visit {
 /// work comes after the response. A module that passes results on sends its children's from one to
 /// the next, and gets the last one. The backward is the same in reverse order.
 struct CallProgram {
-  std::vector<Visit> visits;
+  std::vector<Run> runs;
 
   [[nodiscard]] std::int64_t messages() const;  ///< forward only
   [[nodiscard]] std::int64_t bytes() const;     ///< forward and backward

@@ -12,7 +12,7 @@ namespace smp::partition {
 namespace {
 
 // Devices first, first + 1, … of count.
-struct Run {
+struct DeviceRange {
   int first = 0;
   int count = 1;
 };
@@ -34,7 +34,7 @@ class LevelByLevel {
 
  private:
   // Puts `node` on the first device of `run`; its children wait if there is a choice left.
-  void offer(int node, Run run) {
+  void offer(int node, DeviceRange run) {
     const Placement& placement = placements_[node];
     const bool splits = run.count > 1 && !placement.children.empty();
     load_[run.first] += splits ? placement.own : placement.subtree;
@@ -59,7 +59,7 @@ class LevelByLevel {
     }
   }
 
-  void split(Run run, std::span<const int> siblings, int parent_device) {
+  void split(DeviceRange run, std::span<const int> siblings, int parent_device) {
     const int count = std::min(run.count, static_cast<int>(siblings.size()));
     // The first segment gets the first device and with it what that one carries already.
     const Cost carried = load_[run.first];
@@ -79,7 +79,7 @@ class LevelByLevel {
     const std::vector<int> seats = dhondt_seats(totals, caps, run.count);
 
     // Contiguous runs in segment order, so that neighbours share devices.
-    Run next{.first = run.first, .count = 0};
+    DeviceRange next{.first = run.first, .count = 0};
     for (int i = 0, begin = 0; i < count; begin = ends[i++]) {
       const auto segment = siblings.subspan(begin, ends[i] - begin);
       next = {.first = next.first + next.count, .count = seats[i]};
@@ -87,7 +87,8 @@ class LevelByLevel {
         split(next, segment, parent_device);
         continue;
       }
-      const Run given = next.count == 0 ? Run{.first = parent_device, .count = 1} : next;
+      const DeviceRange given =
+          next.count == 0 ? DeviceRange{.first = parent_device, .count = 1} : next;
       for (const int node : segment) offer(node, given);
     }
   }
@@ -95,7 +96,7 @@ class LevelByLevel {
   std::vector<Placement> placements_;
   std::vector<Cost> load_;      ///< what each device carries so far
   std::vector<int> device_of_;  ///< by node
-  std::deque<std::pair<int, Run>> queue_;
+  std::deque<std::pair<int, DeviceRange>> queue_;
 };
 
 }  // namespace

@@ -11,18 +11,18 @@
 namespace smp::partition {
 namespace {
 
-constexpr std::int64_t kVisits = 200'000;
+constexpr std::int64_t kRuns = 200'000;
 
 class Clockwork {
  public:
   Clockwork(const CallProgram& program, int devices, const ReplayOptions& options)
-      : visits_(program.visits),
+      : runs_(program.runs),
         options_(options),
         ready_(devices),
         working_(devices, false),
         last_was_backward_(devices, false),
         result_{.step_ns = 0, .busy_ns = std::vector<std::int64_t>(devices, 0)} {
-    const auto affordable = kVisits / (2 * static_cast<std::int64_t>(visits_.size()));
+    const auto affordable = kRuns / (2 * static_cast<std::int64_t>(runs_.size()));
     result_.microbatches = static_cast<int>(
         std::min<std::int64_t>(options.shape.microbatches, std::max<std::int64_t>(2, affordable)));
     at_.assign(result_.microbatches, 0);
@@ -39,7 +39,7 @@ class Clockwork {
         const Event event = events_.top();
         events_.pop();
         if (event.work_done) {
-          end_visit(event.microbatch);
+          end_run(event.microbatch);
         } else {
           arrive(event.microbatch);
         }
@@ -62,12 +62,12 @@ class Clockwork {
     }
   };
 
-  [[nodiscard]] int length() const { return static_cast<int>(visits_.size()); }
+  [[nodiscard]] int length() const { return static_cast<int>(runs_.size()); }
   [[nodiscard]] bool backward(int microbatch) const { return at_[microbatch] >= length(); }
 
-  // Step 0 … length - 1 are the forward visits, then the same ones back to the first.
-  [[nodiscard]] const Visit& visit_at(int step) const {
-    return visits_[step < length() ? step : 2 * length() - 1 - step];
+  // Step 0 … length - 1 are the forward runs, then the same ones back to the first.
+  [[nodiscard]] const Run& run_at(int step) const {
+    return runs_[step < length() ? step : 2 * length() - 1 - step];
   }
 
   void admit() {
@@ -78,11 +78,11 @@ class Clockwork {
   }
 
   void arrive(int microbatch) {
-    const Visit& visit = visit_at(at_[microbatch]);
-    ready_[visit.device].push_back({.microbatch = microbatch,
-                                    .backward = backward(microbatch),
-                                    .depth = visit.depth,
-                                    .arrival = arrivals_++});
+    const Run& run = run_at(at_[microbatch]);
+    ready_[run.device].push_back({.microbatch = microbatch,
+                                  .backward = backward(microbatch),
+                                  .depth = run.depth,
+                                  .arrival = arrivals_++});
   }
 
   void start_next(int device) {
@@ -95,24 +95,24 @@ class Clockwork {
     const int microbatch = static_cast<int>(next->microbatch);
     tasks.erase(next);
     const std::int64_t times = backward(microbatch) ? options_.backward_per_forward : 1;
-    const std::int64_t work = visit_at(at_[microbatch]).work_ns * times;
+    const std::int64_t work = run_at(at_[microbatch]).work_ns * times;
     working_[device] = true;
     last_was_backward_[device] = backward(microbatch);
     result_.busy_ns[device] += work;
     schedule(result_.step_ns + work, microbatch, /*work_done=*/true);
   }
 
-  void end_visit(int microbatch) {
+  void end_run(int microbatch) {
     const int step = at_[microbatch]++;
-    working_[visit_at(step).device] = false;
+    working_[run_at(step).device] = false;
     if (at_[microbatch] == 2 * length()) {
       ++finished_;
       admit();
     } else if (at_[microbatch] == length()) {
       arrive(microbatch);  // the backward begins where the forward ended
     } else {
-      // Going back, the gradient of the message that the visit had begun with.
-      const Visit& message = step < length() ? visit_at(step + 1) : visit_at(step);
+      // Going back, the gradient of the message that the run had begun with.
+      const Run& message = step < length() ? run_at(step + 1) : run_at(step);
       const std::int64_t took =
           message.messages * options_.latency_ns + message.bytes * 1000 / options_.bytes_per_us;
       schedule(result_.step_ns + took, microbatch, /*work_done=*/false);
@@ -126,7 +126,7 @@ class Clockwork {
                   .work_done = work_done});
   }
 
-  const std::vector<Visit>& visits_;
+  const std::vector<Run>& runs_;
   const ReplayOptions& options_;
   std::vector<std::vector<ReplayTask>> ready_;  ///< by device
   std::vector<bool> working_;
@@ -149,9 +149,9 @@ double Replay::use() const {
 }
 
 Replay replay_step(const CallProgram& program, int devices, const ReplayOptions& options) {
-  SMP_CHECK(!program.visits.empty() && devices >= 1 && options.order != nullptr &&
+  SMP_CHECK(!program.runs.empty() && devices >= 1 && options.order != nullptr &&
                 options.shape.microbatches >= 1 && options.bytes_per_us >= 1,
-            "{} visits on {} devices", program.visits.size(), devices);
+            "{} runs on {} devices", program.runs.size(), devices);
   return Clockwork(program, devices, options).run();
 }
 

@@ -41,9 +41,9 @@ struct Replay {
   [[nodiscard]] double use() const;
 };
 
-/// Every device runs one task at a time and never stops one. Device of the first visit admits
+/// Every device runs one task at a time and never stops one. Device of the first run admits
 /// microbatches, as many at a time as the shape has open. Messages do not slow each other down.
-/// At most some 200,000 visits are replayed, of at least two microbatches.
+/// At most some 200,000 runs are replayed, of at least two microbatches.
 Replay replay_step(const CallProgram& program, int devices, const ReplayOptions& options);
 
 }  // namespace smp::partition

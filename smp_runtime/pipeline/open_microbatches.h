@@ -42,8 +42,8 @@ class OpenMicrobatches {
   std::set<int64_t> open_;
 };
 
-/// How many visits may lie between two calls of one rank that still follow each other: that of the
+/// How many runs may lie between two calls of one rank that still follow each other: that of the
 /// caller in between.
-inline constexpr int64_t kNextVisit = 2;
+inline constexpr int64_t kNextRun = 2;
 
 }  // namespace smp::pipeline

@@ -12,19 +12,19 @@
 namespace smp::pipeline {
 
 /// One uninterrupted run of a microbatch on a rank. A microbatch is on one rank at a time, so its
-/// whole step is a sequence of visits.
-struct Visit {
+/// whole step is a sequence of runs.
+struct Run {
   int rank = 0;
   Phase phase = Phase::kForward;
   int depth = 0;
 };
 
-/// Simulates the step with visits of equal length: `microbatches` times the same `visits`, at most
+/// Simulates the step with runs of equal length: `microbatches` times the same `runs`, at most
 /// `active` of them begun and unfinished, each rank choosing as runs_before() does among those that
 /// OpenMicrobatches admits.
-/// Returns for each of `ranks` the microbatches in the order in which it runs a visit of theirs.
-/// O(microbatches * visits * active) time.
-[[nodiscard]] std::vector<std::vector<int64_t>> plan_order(std::span<const Visit> visits,
+/// Returns for each of `ranks` the microbatches in the order in which it does a run of theirs.
+/// O(microbatches * runs * active) time.
+[[nodiscard]] std::vector<std::vector<int64_t>> plan_order(std::span<const Run> runs,
                                                            int64_t microbatches, int64_t active,
                                                            Schedule schedule, int ranks);
 

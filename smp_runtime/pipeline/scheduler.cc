@@ -88,7 +88,7 @@ bool Scheduler::complete(WaitId id, Progress progress) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end()) return false;
   found->second->key.arrival = arrivals_++;
-  found->second->key.visit = progress.visit;
+  found->second->key.run = progress.run;
   found->second->key.ranks = progress.ranks;
   runnable_.push_back(found->second);
   waiting_.erase(found);
@@ -130,7 +130,7 @@ Scheduler::Task* Scheduler::take() {
   runnable_.erase(picked);
   if (task.worker == nullptr) begin(task.key);
   if (task.key.phase == Phase::kForward) {
-    stays_[task.key.microbatch].last_forward = task.key.visit;
+    stays_[task.key.microbatch].last_forward = task.key.run;
   }
   recorded_.push_back(task.key);
   last_phase_ = task.key.phase;
@@ -150,7 +150,7 @@ void Scheduler::begin(TaskKey& key) {
   if (first) ++key.ranks;
   if (key.phase != Phase::kForward) return;
   Stay& stay = found->second;
-  if (stay.last_forward >= 0 && key.visit > stay.last_forward + kNextVisit) open_.come_back();
+  if (stay.last_forward >= 0 && key.run > stay.last_forward + kNextRun) open_.come_back();
   if (++stay.forwards == 1) open_.open(key.microbatch);
 }
 
@@ -332,7 +332,7 @@ void Scheduler::yield(Phase phase) {
   TaskKey& key = worker.task->key;
   key.phase = phase;
   key.arrival = arrivals_++;
-  ++key.visit;
+  ++key.run;
   runnable_.push_back(worker.task);
   pause(worker, substitute);
 }

@@ -54,7 +54,7 @@ class Scheduler {
 
   /// How far a microbatch has come; see TaskKey.
   struct Progress {
-    int64_t visit = 0;
+    int64_t run = 0;
     int64_t ranks = 0;
   };
   /// Makes the task that waits for `id` runnable. False if none waits for it.
@@ -102,7 +102,7 @@ class Scheduler {
   void wait(WaitId id);
 
   /// Becomes one runnable task among the others again, in another phase; its next run is a new
-  /// visit.
+  /// run.
   void yield(Phase phase);
   /// What the running task does from now on.
   void enter(Phase phase);
@@ -126,7 +126,7 @@ class Scheduler {
   struct Stay {
     int64_t before = 0;         ///< ranks that it was on before this one
     int64_t forwards = 0;       ///< whose backwards are still to come
-    int64_t last_forward = -1;  ///< visit
+    int64_t last_forward = -1;  ///< run
   };
 
   [[nodiscard]] bool admits(const Task& task) const;

@@ -324,7 +324,7 @@ void Server::start_task(Envelope envelope) {
                     .phase = phase,
                     .depth = envelope.depth,
                     .target = envelope.route.at(static_cast<size_t>(envelope.hop)).target,
-                    .visit = envelope.visit,
+                    .run = envelope.run,
                     .ranks = envelope.ranks};
   Work work{.body = std::move(envelope.body),
             .payload = std::move(envelope.payload),
@@ -348,7 +348,7 @@ void Server::start_task(Envelope envelope) {
 void Server::pass_on(Envelope request, Work result) {
   const bool forward = request.kind == Kind::kForward;
   request.hop += forward ? 1 : -1;
-  request.visit = scheduler_.current().visit + 1;
+  request.run = scheduler_.current().run + 1;
   request.ranks = scheduler_.current().ranks;
   request.body = std::move(result.body);
   request.payload = std::move(result.payload);

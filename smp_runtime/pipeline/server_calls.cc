@@ -29,7 +29,7 @@ Work Server::request(Kind kind, const Route& route, uint64_t call, Work work, Di
         .microbatch = task.microbatch,
         .call = call,
         .depth = task.depth + 1,
-        .visit = task.visit + 1,
+        .run = task.run + 1,
         .ranks = task.ranks,
         .caller = transport_.rank(),
         .hop = forward ? 0 : static_cast<int>(route.size()) - 1,
@@ -85,7 +85,7 @@ void Server::finish_reply(Envelope envelope) {
   const Phase phase = envelope.kind == Kind::kForwardReply ? Phase::kForward : Phase::kBackward;
   const Scheduler::WaitId id = wait_id(envelope.call, phase);
   replies_[id] = {.body = std::move(envelope.body), .payload = std::move(envelope.payload)};
-  const Scheduler::Progress progress{.visit = envelope.visit, .ranks = envelope.ranks};
+  const Scheduler::Progress progress{.run = envelope.run, .ranks = envelope.ranks};
   SMP_CHECK(scheduler_.complete(id, progress), "an unexpected reply from rank {}", envelope.source);
 }
 

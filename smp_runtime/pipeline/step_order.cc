@@ -18,7 +18,7 @@ constexpr int kMaxDivergences = 3;
 constexpr std::chrono::milliseconds kMinPatience{1000};
 
 struct RecordedTask {
-  int64_t visit;
+  int64_t run;
   int64_t depth;
   int64_t phase;
 };
@@ -63,7 +63,7 @@ std::string encode_recorded(std::span<const TaskKey> runs) {
   std::vector<RecordedTask> entries;
   for (const TaskKey& key : runs) {
     if (key.microbatch != 0) continue;
-    entries.push_back({key.visit, key.depth, static_cast<int64_t>(key.phase)});
+    entries.push_back({key.run, key.depth, static_cast<int64_t>(key.phase)});
   }
   return to_bytes(entries);
 }
@@ -77,7 +77,7 @@ StepOrder::StepOrder(Schedule schedule, int64_t active_microbatches, bool determ
 void StepOrder::begin_step(const std::string& kind, int64_t microbatches) {
   microbatches_ = microbatches;
   recorded_ranks_ = 0;
-  visits_.clear();
+  runs_.clear();
   const bool one_by_one = schedule_ == Schedule::kInterleaved && active_microbatches_ == 1;
   if (!deterministic_ || one_by_one) return;
   plan_ = &plans_[{kind, microbatches}];
@@ -104,9 +104,9 @@ void StepOrder::add_recorded(int rank, std::string_view recorded) {
   }
   ++recorded_ranks_;
   for (const RecordedTask& entry : from_bytes<RecordedTask>(recorded)) {
-    visits_[entry.visit] = {.rank = rank,
-                            .phase = static_cast<Phase>(entry.phase),
-                            .depth = static_cast<int>(entry.depth)};
+    runs_[entry.run] = {.rank = rank,
+                        .phase = static_cast<Phase>(entry.phase),
+                        .depth = static_cast<int>(entry.depth)};
   }
 }
 
@@ -116,15 +116,15 @@ bool StepOrder::is_recorded() const {
 
 void StepOrder::finish_step(std::chrono::milliseconds took) {
   if (mode_ != OrderMode::kRecord || plan_->divergences >= kMaxDivergences) return;
-  std::vector<Visit> visits;
-  for (const auto& [index, visit] : visits_) {
-    SMP_CHECK(index == static_cast<int64_t>(visits.size()), "visit {} of microbatch 0 is missing",
-              visits.size());
-    visits.push_back(visit);
+  std::vector<Run> runs;
+  for (const auto& [index, run] : runs_) {
+    SMP_CHECK(index == static_cast<int64_t>(runs.size()), "run {} of microbatch 0 is missing",
+              runs.size());
+    runs.push_back(run);
   }
   mode_ = OrderMode::kPlanned;  // for active()
   plan_->patience = kMinPatience + 2 * took;
-  plan_->orders = plan_order(visits, microbatches_, active(), schedule_, ranks_);
+  plan_->orders = plan_order(runs, microbatches_, active(), schedule_, ranks_);
 }
 
 void StepOrder::diverged() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the order of a step's work on the ranks is decided, and under `deterministic` kept the same
-// from run to run: one step is recorded, with its microbatches one by one; from its visits an order
+// from run to run: one step is recorded, with its microbatches one by one; from its runs an order
 // is planned; later steps follow it until one proves different.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace smp::pipeline {
 
 enum class OrderMode : char {
   kFree,     ///< as messages arrive, or by nature: one microbatch after the other
-  kRecord,   ///< one microbatch at a time; the visits of microbatch 0 are noted
+  kRecord,   ///< one microbatch at a time; the runs of microbatch 0 are noted
   kPlanned,  ///< a fixed sequence of microbatches on each rank
 };
 
@@ -36,7 +36,7 @@ struct RankOrder {
   [[nodiscard]] static RankOrder decode(std::string_view bytes);
 };
 
-/// The visits of microbatch 0 among the runs of a rank, as bytes.
+/// The runs of microbatch 0 on a rank, as bytes.
 [[nodiscard]] std::string encode_recorded(std::span<const TaskKey> runs);
 
 /// The driver's side.
@@ -56,7 +56,7 @@ class StepOrder {
   /// Whether all that the step's order needs has come from the other ranks.
   [[nodiscard]] bool is_recorded() const;
   /// The recorded step is over: plans, once the driver's own order is there too.
-  /// `took` is the time of the whole step: no visit of a step like it takes longer.
+  /// `took` is the time of the whole step: no run of a step like it takes longer.
   void finish_step(std::chrono::milliseconds took);
   /// A rank left the planned order. From the third time on microbatches run one by one.
   void diverged();
@@ -75,8 +75,8 @@ class StepOrder {
   };
   int64_t microbatches_ = 0;  ///< of this step
   std::map<std::pair<std::string, int64_t>, Plan> plans_;
-  Plan* plan_ = nullptr;             ///< of this step
-  std::map<int64_t, Visit> visits_;  ///< recorded so far, by number
+  Plan* plan_ = nullptr;         ///< of this step
+  std::map<int64_t, Run> runs_;  ///< recorded so far, by number
   int recorded_ranks_ = 0;
 };
 

@@ -19,7 +19,7 @@ struct TaskKey {
   int depth = 0;        ///< nesting of module calls; the body of the step has 0
   int64_t arrival = 0;  ///< order in which the rank learnt of the task
   int64_t target = -1;  ///< what is called, for reports; the body of the step has -1
-  int64_t visit = 0;    ///< how many runs its microbatch had before this one, on all ranks
+  int64_t run = 0;      ///< how many runs its microbatch had before this one, on all ranks
   int64_t ranks = 0;    ///< how many ranks its microbatch has been on, with this one once it runs
 };
 

@@ -16,7 +16,7 @@ struct Header {
   int64_t step;
   int64_t microbatch;
   uint64_t call;
-  int64_t visit;
+  int64_t run;
   int64_t ranks;
   int32_t depth;
   int32_t caller;
@@ -57,7 +57,7 @@ transport::Message encode(Envelope envelope) {
   header.step = envelope.step;
   header.microbatch = envelope.microbatch;
   header.call = envelope.call;
-  header.visit = envelope.visit;
+  header.run = envelope.run;
   header.ranks = envelope.ranks;
   header.depth = envelope.depth;
   header.caller = envelope.caller;
@@ -106,7 +106,7 @@ Envelope decode(transport::Message message) {
           .microbatch = header.microbatch,
           .call = header.call,
           .depth = header.depth,
-          .visit = header.visit,
+          .run = header.run,
           .ranks = header.ranks,
           .caller = header.caller,
           .hop = header.hop,

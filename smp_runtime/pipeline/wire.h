@@ -19,7 +19,7 @@ enum class Kind : uint8_t {
   kBackward,        ///< caller -> last hop -> ... -> first hop, for a call made before
   kBackwardReply,   ///< first hop -> caller
   kMicrobatchDone,  ///< driver -> all; releases everything kept for the microbatch
-  kRecordedOrder,   ///< all -> driver; body: the visits of microbatch 0 on this rank
+  kRecordedOrder,   ///< all -> driver; body: the runs of microbatch 0 on this rank
   kStepEnd,         ///< driver -> all; carries what the step returns
   kUse,             ///< all -> driver; body: the share of its last step that this rank computed
   kSend,            ///< caller -> holder of value `call`: send it to rank `caller`
@@ -61,7 +61,7 @@ struct Envelope {
   int64_t microbatch = 0;
   uint64_t call = 0;            ///< unique in its step: caller's rank and a counter
   int depth = 0;                ///< nesting of the work asked for
-  int64_t visit = 0;            ///< see TaskKey
+  int64_t run = 0;              ///< see TaskKey
   int64_t ranks = 0;            ///< how many ranks the microbatch has been on
   int caller = -1;              ///< of calls: who gets the reply
   int hop = 0;                  ///< of calls: where on the route the message is

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 CallProgram pipeline_of(int stages, std::int64_t work) {
   CallProgram program;
   for (int i = 0; i < stages; ++i) {
-    program.visits.push_back({.device = i, .depth = i, .work_ns = work, .messages = i > 0});
+    program.runs.push_back({.device = i, .depth = i, .work_ns = work, .messages = i > 0});
   }
   return program;
 }
@@ -56,7 +56,7 @@ TEST(StepReplay, OneActiveMicrobatchRunsThemOneByOne) {
 
 TEST(StepReplay, MessagesTakeLatencyAndBytes) {
   CallProgram program = pipeline_of(2, 100);
-  program.visits[1].bytes = 3000;
+  program.runs[1].bytes = 3000;
   ReplayOptions options = options_of(1, 4);
   options.latency_ns = 7;
   options.bytes_per_us = 1000;
@@ -73,7 +73,7 @@ TEST(StepReplay, RecomputationMakesTheBackwardLonger) {
 
 TEST(StepReplay, TheSlowestStageSetsThePace) {
   CallProgram program = pipeline_of(3, 100);
-  program.visits[1].work_ns = 500;
+  program.runs[1].work_ns = 500;
 
   const Replay replay = replay_step(program, 3, options_of(16, 5));
 
@@ -83,7 +83,7 @@ TEST(StepReplay, TheSlowestStageSetsThePace) {
 
 TEST(StepReplay, LongProgramsAreReplayedInPart) {
   CallProgram program;
-  for (int i = 0; i < 10'000; ++i) program.visits.push_back({.device = i % 2, .work_ns = 1});
+  for (int i = 0; i < 10'000; ++i) program.runs.push_back({.device = i % 2, .work_ns = 1});
 
   const Replay replay = replay_step(program, 2, options_of(64, 4));
 
@@ -105,10 +105,10 @@ TEST(CallProgram, EachRemoteCallIsARequestAndAResponse) {
   std::vector<int> devices;
   std::vector<int> depths;
   std::vector<std::int64_t> work;
-  for (const Visit& visit : program.visits) {
-    devices.push_back(visit.device);
-    depths.push_back(visit.depth);
-    work.push_back(visit.work_ns);
+  for (const auto& run : program.runs) {
+    devices.push_back(run.device);
+    depths.push_back(run.depth);
+    work.push_back(run.work_ns);
   }
   EXPECT_THAT(devices, ElementsAre(0, 1, 2, 1, 0));
   EXPECT_THAT(depths, ElementsAre(0, 1, 2, 1, 0));
@@ -130,9 +130,9 @@ TEST(CallProgram, ASequentialPassesResultsOn) {
 
   std::vector<int> devices;
   std::vector<std::int64_t> work;
-  for (const Visit& visit : program.visits) {
-    devices.push_back(visit.device);
-    work.push_back(visit.work_ns);
+  for (const auto& run : program.runs) {
+    devices.push_back(run.device);
+    work.push_back(run.work_ns);
   }
   EXPECT_THAT(devices, ElementsAre(0, 1, 2, 0)) << "not over its own device";
   EXPECT_THAT(work, ElementsAre(11, 20, 10, 80));

@@ -13,7 +13,7 @@ namespace smp::pipeline {
 namespace {
 
 /// Two stages: rank 0, 1, 0 forward, then 0, 1, 0 backward.
-std::vector<Visit> two_stages() {
+std::vector<Run> two_stages() {
   return {{.rank = 0},
           {.rank = 1, .depth = 1},
           {.rank = 0},
@@ -22,7 +22,7 @@ std::vector<Visit> two_stages() {
           {.rank = 0, .phase = Phase::kBackward}};
 }
 
-TEST(OrderPlan, EveryRankRunsEveryVisitOnce) {
+TEST(OrderPlan, EveryRankTakesEveryRunOnce) {
   const auto order = plan_order(two_stages(), 5, 3, Schedule::kInterleaved, 3);
 
   for (int64_t microbatch = 0; microbatch < 5; ++microbatch) {
@@ -48,24 +48,24 @@ TEST(OrderPlan, SimpleDoesAllForwardsOfARankFirst) {
 /// The most microbatches that each rank has open at one time, under the plan of a step in which
 /// every microbatch goes `rounds` times through the ranks, and back.
 std::vector<size_t> most_open(int ranks, int rounds) {
-  std::vector<Visit> visits;
+  std::vector<Run> runs;
   for (int stage = 0; stage < rounds * ranks; ++stage) {
-    visits.push_back({.rank = stage % ranks, .depth = 1});
+    runs.push_back({.rank = stage % ranks, .depth = 1});
   }
   for (int stage = rounds * ranks - 1; stage >= 0; --stage) {
-    visits.push_back({.rank = stage % ranks, .phase = Phase::kBackward, .depth = 1});
+    runs.push_back({.rank = stage % ranks, .phase = Phase::kBackward, .depth = 1});
   }
-  const auto order = plan_order(visits, 32, ranks + 2, Schedule::kInterleaved, ranks);
+  const auto order = plan_order(runs, 32, ranks + 2, Schedule::kInterleaved, ranks);
 
   std::vector<size_t> most(order.size());
   for (size_t rank = 0; rank < order.size(); ++rank) {
-    std::map<int64_t, int> visited;
+    std::map<int64_t, int> seen;
     size_t open = 0;
     for (const int64_t microbatch : order[rank]) {
-      const int visit = ++visited[microbatch];
-      if (visit == 1) ++open;
+      const int run = ++seen[microbatch];
+      if (run == 1) ++open;
       most[rank] = std::max(most[rank], open);
-      if (visit == 2 * rounds) --open;
+      if (run == 2 * rounds) --open;
     }
     EXPECT_EQ(open, 0);
   }

@@ -24,10 +24,10 @@ constexpr int64_t kActive = 6;
 class LastRank : public ::testing::Test {
  protected:
   void call(
-      int64_t microbatch, Phase phase, int64_t visit = kRanks,
+      int64_t microbatch, Phase phase, int64_t run = kRanks,
       const std::function<void()>& body = [] {}) {
     scheduler_.add(
-        {.microbatch = microbatch, .phase = phase, .depth = 1, .visit = visit, .ranks = kRanks - 1},
+        {.microbatch = microbatch, .phase = phase, .depth = 1, .run = run, .ranks = kRanks - 1},
         body);
   }
 
@@ -113,8 +113,7 @@ TEST_F(LastRank, DoesNotRunAheadWhileFewAreOpen) {
 TEST_F(LastRank, DoesNotRunAheadWithOneMoreCallOfItsOnlyMicrobatch) {
   call(0, Phase::kForward);
   run();
-  scheduler_.add({.phase = Phase::kForward, .depth = 1, .visit = kRanks + 2, .ranks = kRanks},
-                 [] {});
+  scheduler_.add({.phase = Phase::kForward, .depth = 1, .run = kRanks + 2, .ranks = kRanks}, [] {});
 
   EXPECT_FALSE(scheduler_.runs_ahead());
 }

@@ -466,7 +466,7 @@ TEST(Server, WaitsForABackwardBeforeItBeginsAForwardOutOfTurn) {
                     .microbatch = microbatch,
                     .call = static_cast<uint64_t>(microbatch),
                     .depth = 1,
-                    .visit = forward ? 1 : 3,
+                    .run = forward ? 1 : 3,
                     .ranks = forward ? 1 : 2,
                     .caller = 0,
                     .route = {{.owner = 1, .target = 0}}};
