@@ -11,7 +11,8 @@ namespace {
 void check_pipeline(const ParallelConfig& config, bool default_partition_given) {
   if (!config.auto_partition && !default_partition_given) {
     throw ConfigError(
-        "auto_partition=false needs default_partition: the partition of modules without a mark; "
+        "auto_partition=false needs default_partition: the partition of modules without an "
+        "annotation; "
         "add \"default_partition\": 0");
   }
   if (config.default_partition >= config.pipeline_parallel_degree) {

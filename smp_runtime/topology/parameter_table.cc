@@ -68,7 +68,7 @@ const std::array kTable{
               .help = "false: modules go where smp.partition and default_partition say"},
     Parameter{.name = "default_partition",
               .field = &Config::default_partition,
-              .help = "partition of modules without a mark; below partitions",
+              .help = "partition of modules without an annotation; below partitions",
               .least = 0,
               .most = kMaxDegree},
     Parameter{.name = "partition_file",

@@ -33,7 +33,7 @@ class Settings:
     auto_partition: bool
     """false: modules go where smp.partition and default_partition say"""
     default_partition: int
-    """partition of modules without a mark; below partitions"""
+    """partition of modules without an annotation; below partitions"""
     partition_file: str | None
     """file for the partition decision: written, or read with load_partition"""
     load_partition: bool
