@@ -29,12 +29,12 @@ Communicator::Communicator(transport::KeyValueStore& store, int rank, std::vecto
                            const WaitLimit& limit)
     : names_(std::move(names)),
       layout_(layout_of(store, rank, static_cast<int>(names_.size()), host, limit)),
-      board_(board_of(store, layout_, names_, tuning, limit)),
-      host_(std::make_unique<HostExchange>(*board_)) {
+      segment_(segment_of(store, layout_, names_, tuning, limit)),
+      host_(std::make_unique<HostExchange>(*segment_)) {
   if (layout_.hosts() > 1) {
-    wire_ = std::make_unique<HostWire>(layout_, *board_, names_, store, network, limit);
+    wire_ = std::make_unique<HostWire>(layout_, *segment_, names_, store, network, limit);
   }
-  meeting_ = std::make_unique<Meeting>(layout_, *board_, wire_.get(), names_);
+  meeting_ = std::make_unique<Meeting>(layout_, *segment_, wire_.get(), names_);
 }
 
 Communicator::~Communicator() = default;
@@ -43,13 +43,13 @@ bool Communicator::is_small(size_t size_bytes) const {
   return size_bytes <= meeting_->payload_bytes();
 }
 
-/// A collective that fails breaks the group: on this host by its board, and everywhere.
+/// A collective that fails breaks the group: on this host through its segment, and everywhere.
 template <typename Body>
 void Communicator::guarded(const Body& body) {
   try {
     body();
   } catch (const HostError& error) {
-    board_->abort(error.what());
+    segment_->abort(error.what());
     if (wire_) wire_->tell(error.what());
     throw;
   }
@@ -67,9 +67,9 @@ void Communicator::meet(CallHeader& call, Collective collective, ConstBytes payl
   meeting_->agree(call, payload, limit);
 }
 
-/// The sum of what all left with their notes, in rank order.
-void Communicator::reduce_notes(const CallHeader& call, const Reduction& reduction,
-                                Bytes output) const {
+/// The sum of all mailboxes' payloads, in rank order.
+void Communicator::reduce_mailboxes(const CallHeader& call, const Reduction& reduction,
+                                    Bytes output) const {
   std::vector<const std::byte*> sources;
   for (int peer = 0; peer < size(); ++peer) sources.push_back(meeting_->payload(peer).data());
   collectives::reduce(reduction.type, reduction.op, sources, output.data(), call.elements,
@@ -108,7 +108,7 @@ void Communicator::all_reduce(CallHeader call, ConstBytes input, Bytes output,
     const bool small = is_small(input.size());
     meet(call, Collective::kAllReduce, small ? input : ConstBytes(), limit);
     if (small) {
-      reduce_notes(call, reduction, output);
+      reduce_mailboxes(call, reduction, output);
     } else if (wire_) {
       move_slices(call, Arrival::kSum, Departure::kToAll, input, output, reduction, limit);
     } else {
@@ -126,7 +126,7 @@ void Communicator::reduce(CallHeader call, int root, ConstBytes input, Bytes out
     const bool small = is_small(input.size());
     meet(call, Collective::kReduce, small ? input : ConstBytes(), limit);
     if (small) {
-      if (wants) reduce_notes(call, reduction, output);
+      if (wants) reduce_mailboxes(call, reduction, output);
     } else if (wire_) {
       move_slices(call, Arrival::kSum, Departure::kToRoot, input, output, reduction, limit);
     } else {
@@ -200,7 +200,7 @@ void Communicator::broadcast(CallHeader call, int root, Bytes data, const WaitLi
   });
 }
 
-/// Data of pairs of ranks, sizes known to fit: through the board within the host, else directly.
+/// Data of pairs of ranks, sizes known to fit: through the segment within the host, else directly.
 void Communicator::swap_pairs(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                               size_t longest, const WaitLimit& limit) {
   const std::vector<int>& locals = layout_.ranks_on[static_cast<size_t>(layout_.my_host())];
@@ -308,14 +308,14 @@ void Communicator::agree(CallHeader call, Collective collective, const WaitLimit
 std::string Communicator::provider() const { return wire_ ? wire_->provider() : std::string(); }
 
 void Communicator::abort(std::string_view reason) {
-  board_->abort(reason);
+  segment_->abort(reason);
   if (wire_) wire_->tell(reason);
 }
 
-void Communicator::throw_if_broken() const { board_->throw_if_aborted(); }
+void Communicator::throw_if_broken() const { segment_->throw_if_aborted(); }
 
 bool Communicator::has_crashed(int rank) const {
-  return layout_.host(rank) == layout_.my_host() && board_->has_crashed(layout_.local(rank));
+  return layout_.host(rank) == layout_.my_host() && segment_->has_crashed(layout_.local(rank));
 }
 
 }  // namespace smp::collectives

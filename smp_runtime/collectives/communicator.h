@@ -18,19 +18,19 @@
 #include "smp_runtime/collectives/host_exchange.h"
 #include "smp_runtime/collectives/host_wire.h"
 #include "smp_runtime/collectives/meeting.h"
-#include "smp_runtime/transport/host_board.h"
 #include "smp_runtime/transport/key_value_store.h"
+#include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
 
 /// Sizes that trade memory and latency for speed; equal on all ranks of a group.
 struct Tuning {
-  /// Of one of the slots that each rank of a host has for data on its way. Small enough that the
-  /// slots of a host's ranks stay in its caches.
-  size_t slot_bytes = 128 * 1024;
-  /// The same in a group over several hosts, where a slot is cut into the network's messages.
-  size_t wire_slot_bytes = 256 * 1024;
-  /// Up to here a collective is one step: all data travels with the notes.
+  /// Of one of the buffers that each rank of a host has for data on its way. Small enough that the
+  /// buffers of a host's ranks stay in its caches.
+  size_t buffer_bytes = 128 * 1024;
+  /// The same in a group over several hosts, where a buffer is cut into the network's messages.
+  size_t network_buffer_bytes = 256 * 1024;
+  /// Up to here a collective is one step: all data travels in the mailboxes.
   size_t small_bytes = 32 * 1024;
 };
 
@@ -105,7 +105,7 @@ class Communicator {
   template <typename Body>
   void guarded(const Body& body);
   void meet(CallHeader& call, Collective collective, ConstBytes payload, const WaitLimit& limit);
-  void reduce_notes(const CallHeader& call, const Reduction& reduction, Bytes output) const;
+  void reduce_mailboxes(const CallHeader& call, const Reduction& reduction, Bytes output) const;
   void move_shares(const CallHeader& call, const SharePlan& plan,
                    std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                    const Reduction& reduction, const WaitLimit& limit);
@@ -117,7 +117,7 @@ class Communicator {
 
   std::vector<int> names_;
   GroupLayout layout_;
-  std::unique_ptr<transport::HostBoard> board_;
+  std::unique_ptr<transport::SharedSegment> segment_;
   std::unique_ptr<HostExchange> host_;
   std::unique_ptr<HostWire> wire_;  // null in a group on one host
   std::unique_ptr<Meeting> meeting_;

@@ -8,11 +8,11 @@
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 
-// Why four slots are enough (a board has more, for ShareWalk). In walk(), chunk c of a rank lies in
-// slot c mod 4; the rank copies chunk c+1 in, publishes, then waits until all have published chunk
-// c, and reads chunk c. A rank that is about to copy chunk c+4 in has waited for the publication of
-// chunk c+2 by all, which they do after reading chunk c: nobody reads slot c mod 4 any more.
-// Between two collectives a Meeting orders everything.
+// Why four buffers are enough (a segment has more, for ShareWalk). In walk(), chunk c of a rank
+// lies in buffer c mod 4; the rank copies chunk c+1 in, publishes, then waits until all have
+// published chunk c, and reads chunk c. A rank that is about to copy chunk c+4 in has waited for
+// the publication of chunk c+2 by all, which they do after reading chunk c: nobody reads buffer c
+// mod 4 any more. Between two collectives a Meeting orders everything.
 
 namespace smp::collectives {
 namespace {
@@ -40,17 +40,19 @@ std::vector<Cut> cut_evenly(size_t size_bytes, size_t element_bytes, size_t coun
   return cuts;
 }
 
-HostExchange::HostExchange(transport::HostBoard& board)
-    : board_(board),
-      ranks_(static_cast<size_t>(board.ranks())),
-      me_(static_cast<size_t>(board.rank())),
-      slot_bytes_(board.shape().slot_bytes) {
-  SMP_CHECK(slot_bytes_ >= kCacheLineBytes * ranks_, "slots of {} bytes for {} ranks", slot_bytes_,
-            ranks_);
+HostExchange::HostExchange(transport::SharedSegment& segment)
+    : segment_(segment),
+      ranks_(static_cast<size_t>(segment.ranks())),
+      me_(static_cast<size_t>(segment.rank())),
+      buffer_bytes_(segment.shape().buffer_bytes) {
+  SMP_CHECK(buffer_bytes_ >= kCacheLineBytes * ranks_, "buffers of {} bytes for {} ranks",
+            buffer_bytes_, ranks_);
 }
 
-/// Four of the slots, so that they stay in the caches.
-std::byte* HostExchange::slot(int rank, size_t chunk) const { return board_.slot(rank, chunk % 4); }
+/// Four of the buffers, so that they stay in the caches.
+std::byte* HostExchange::buffer(int rank, size_t chunk) const {
+  return segment_.buffer(rank, chunk % 4);
+}
 
 /// Chunk by chunk: copies the next one in and tells so, waits until all have copied this one in,
 /// and uses it.
@@ -60,25 +62,28 @@ void HostExchange::walk(size_t count, const WaitLimit& limit, const CopyIn& copy
   const auto publish = [&](size_t chunk) {
     if (chunk >= count) return uint32_t{0};
     copy_in(chunk);
-    return board_.publish();
+    return segment_.publish();
   };
   uint32_t step = publish(0);
   for (size_t chunk = 0; chunk < count; ++chunk) {
     const uint32_t next = publish(chunk + 1);
-    board_.wait_for_all(step, limit);
+    segment_.wait_for_all(step, limit);
     step = next;
     use(chunk);
   }
 }
 
-void HostExchange::barrier(const WaitLimit& limit) { board_.wait_for_all(board_.publish(), limit); }
+void HostExchange::barrier(const WaitLimit& limit) {
+  segment_.wait_for_all(segment_.publish(), limit);
+}
 
 void HostExchange::reduce_shares(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                                  std::span<const int> owners, const Reduction& reduction,
                                  const WaitLimit& limit) {
   const size_t piece =
-      slot_bytes_ / std::max<size_t>(inputs.size(), 1) / kCacheLineBytes * kCacheLineBytes;
-  SMP_CHECK(piece > 0, "slots of {} bytes are too small for {} shares", slot_bytes_, inputs.size());
+      buffer_bytes_ / std::max<size_t>(inputs.size(), 1) / kCacheLineBytes * kCacheLineBytes;
+  SMP_CHECK(piece > 0, "buffers of {} bytes are too small for {} shares", buffer_bytes_,
+            inputs.size());
   size_t longest = 0;
   for (const ConstBytes input : inputs) longest = std::max(longest, input.size());
   const size_t count = chunks(longest, piece);
@@ -86,19 +91,19 @@ void HostExchange::reduce_shares(std::span<const ConstBytes> inputs, std::span<c
 
   const auto copy_in = [&](size_t chunk) {
     for (size_t share = 0; share < inputs.size(); ++share) {
-      if (owners[share] == board_.rank()) continue;  // its owner reads it where it is
-      copy(slot(board_.rank(), chunk) + share * piece, piece_of(inputs[share], chunk, piece));
+      if (owners[share] == segment_.rank()) continue;  // its owner reads it where it is
+      copy(buffer(segment_.rank(), chunk) + share * piece, piece_of(inputs[share], chunk, piece));
     }
   };
 
   std::vector<const std::byte*> sources(ranks_);
   walk(count, limit, copy_in, [&](size_t chunk) {
     for (size_t share = 0; share < inputs.size(); ++share) {
-      if (owners[share] != board_.rank()) continue;
+      if (owners[share] != segment_.rank()) continue;
       const ConstBytes own = piece_of(inputs[share], chunk, piece);
       if (own.empty()) continue;
       for (size_t rank = 0; rank < ranks_; ++rank) {
-        sources[rank] = slot(static_cast<int>(rank), chunk) + share * piece;
+        sources[rank] = buffer(static_cast<int>(rank), chunk) + share * piece;
       }
       sources[me_] = own.data();
       reduce(reduction.type, reduction.op, sources, piece_of(outputs[share], chunk, piece).data(),
@@ -117,23 +122,23 @@ void HostExchange::share_all(std::span<const Bytes> shares, std::span<const int>
     longest = std::max(longest, shares[share].size());
   }
   const size_t most = std::max<size_t>(*std::max_element(owned.begin(), owned.end()), 1);
-  const size_t piece = slot_bytes_ / most / kCacheLineBytes * kCacheLineBytes;
-  SMP_CHECK(piece > 0, "slots of {} bytes are too small for {} shares", slot_bytes_, most);
+  const size_t piece = buffer_bytes_ / most / kCacheLineBytes * kCacheLineBytes;
+  SMP_CHECK(piece > 0, "buffers of {} bytes are too small for {} shares", buffer_bytes_, most);
   const size_t count = chunks(longest, piece);
 
   const auto copy_in = [&](size_t chunk) {
     for (size_t share = 0; share < shares.size(); ++share) {
-      if (owners[share] != board_.rank()) continue;
-      copy(slot(board_.rank(), chunk) + place[share] * piece,
+      if (owners[share] != segment_.rank()) continue;
+      copy(buffer(segment_.rank(), chunk) + place[share] * piece,
            piece_of(ConstBytes(shares[share]), chunk, piece));
     }
   };
 
   walk(count, limit, copy_in, [&](size_t chunk) {
     for (size_t share = 0; wants && share < shares.size(); ++share) {
-      if (owners[share] == board_.rank()) continue;
+      if (owners[share] == segment_.rank()) continue;
       const Bytes to = piece_of(shares[share], chunk, piece);
-      copy(to.data(), {slot(owners[share], chunk) + place[share] * piece, to.size()});
+      copy(to.data(), {buffer(owners[share], chunk) + place[share] * piece, to.size()});
     }
   });
 }
@@ -142,7 +147,7 @@ void HostExchange::all_reduce(ConstBytes input, Bytes output, const Reduction& r
                               bool wants, const WaitLimit& limit) {
   const size_t element = size_bytes(reduction.type);
   const std::vector<Cut> cuts = cut_evenly(input.size(), element, ranks_);
-  const size_t piece = slot_bytes_ / ranks_ / kCacheLineBytes * kCacheLineBytes;
+  const size_t piece = buffer_bytes_ / ranks_ / kCacheLineBytes * kCacheLineBytes;
   const size_t count = chunks(cuts.front().size_bytes, piece);
   const auto part = [&](auto bytes, size_t slice, size_t chunk) {
     return piece_of(bytes.subspan(cuts[slice].offset_bytes, cuts[slice].size_bytes), chunk, piece);
@@ -151,39 +156,39 @@ void HostExchange::all_reduce(ConstBytes input, Bytes output, const Reduction& r
   const auto copy_in = [&](size_t chunk) {
     for (size_t slice = 0; slice < ranks_; ++slice) {
       if (slice == me_) continue;
-      copy(slot(board_.rank(), chunk) + slice * piece, part(input, slice, chunk));
+      copy(buffer(segment_.rank(), chunk) + slice * piece, part(input, slice, chunk));
     }
   };
 
   std::vector<const std::byte*> sources(ranks_);
   walk(count, limit, copy_in, [&](size_t chunk) {
-    // The owner's own slice was not copied in: its place in the slot takes the sum.
+    // The owner's own slice was not copied in: its place in the buffer takes the sum.
     const ConstBytes own = part(input, me_, chunk);
-    std::byte* sum = slot(board_.rank(), chunk) + me_ * piece;
+    std::byte* sum = buffer(segment_.rank(), chunk) + me_ * piece;
     for (size_t rank = 0; rank < ranks_; ++rank) {
-      sources[rank] = slot(static_cast<int>(rank), chunk) + me_ * piece;
+      sources[rank] = buffer(static_cast<int>(rank), chunk) + me_ * piece;
     }
     sources[me_] = own.data();
     if (!own.empty()) {
       reduce(reduction.type, reduction.op, sources, sum, own.size() / element, reduction.divisor);
     }
-    board_.wait_for_all(board_.publish(), limit);
+    segment_.wait_for_all(segment_.publish(), limit);
     for (size_t slice = 0; wants && slice < ranks_; ++slice) {
       const Bytes to = part(output, slice, chunk);
-      copy(to.data(), {slot(static_cast<int>(slice), chunk) + slice * piece, to.size()});
+      copy(to.data(), {buffer(static_cast<int>(slice), chunk) + slice * piece, to.size()});
     }
   });
 }
 
 void HostExchange::all_to_all(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                               size_t longest, const WaitLimit& limit) {
-  const size_t piece = slot_bytes_ / ranks_ / kCacheLineBytes * kCacheLineBytes;
+  const size_t piece = buffer_bytes_ / ranks_ / kCacheLineBytes * kCacheLineBytes;
   const size_t count = chunks(longest, piece);
 
   const auto copy_in = [&](size_t chunk) {
     for (size_t peer = 0; peer < ranks_; ++peer) {
       if (peer == me_) continue;
-      copy(slot(board_.rank(), chunk) + peer * piece, piece_of(inputs[peer], chunk, piece));
+      copy(buffer(segment_.rank(), chunk) + peer * piece, piece_of(inputs[peer], chunk, piece));
     }
   };
 
@@ -194,7 +199,7 @@ void HostExchange::all_to_all(std::span<const ConstBytes> inputs, std::span<cons
     for (size_t peer = 0; peer < ranks_; ++peer) {
       if (peer == me_) continue;
       const Bytes to = piece_of(outputs[peer], chunk, piece);
-      copy(to.data(), {slot(static_cast<int>(peer), chunk) + me_ * piece, to.size()});
+      copy(to.data(), {buffer(static_cast<int>(peer), chunk) + me_ * piece, to.size()});
     }
   });
 }

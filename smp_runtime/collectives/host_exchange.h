@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data moves between, and is added up by, the ranks of one host, through a HostBoard.
+// How data moves between, and is added up by, the ranks of one host, through a SharedSegment.
 //
-// Data goes in chunks: a rank copies a chunk into its next slot and publishes; the others read it
-// there. Of the kSlots slots of a rank one is written while older ones are read: a slot may be
-// written again when all its readers have published a later step that the writer has waited for,
+// Data goes in chunks: a rank copies a chunk into its next buffer and publishes; the others read it
+// there. Of the kBuffers buffers of a rank one is written while older ones are read: a buffer may
+// be written again when all its readers have published a later step that the writer has waited for,
 // and the loops below need no more steps for that (see host_exchange.cc).
 #pragma once
 
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "smp_runtime/collectives/call_header.h"
-#include "smp_runtime/transport/host_board.h"
+#include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
 
@@ -35,15 +35,16 @@ struct Reduction {
   int divisor = 1;
 };
 
-/// For one thread at a time. All ranks of the board call the same functions in the same order with
-/// the same sizes; Meeting is how they make sure of it. All may throw HostError (see HostBoard).
+/// For one thread at a time. All ranks of the segment call the same functions in the same order
+/// with the same sizes; Meeting is how they make sure of it. All may throw HostError (see
+/// SharedSegment).
 ///
 /// Shares are pieces of a whole, each owned by one rank of the host; `owners[s]` is a host rank.
 class HostExchange {
  public:
   using WaitLimit = transport::WaitLimit;
 
-  explicit HostExchange(transport::HostBoard& board);
+  explicit HostExchange(transport::SharedSegment& segment);
 
   /// Waits for all, and nothing else.
   void barrier(const WaitLimit& limit);
@@ -70,14 +71,14 @@ class HostExchange {
                   size_t longest, const WaitLimit& limit);
 
  private:
-  [[nodiscard]] std::byte* slot(int rank, size_t chunk) const;
+  [[nodiscard]] std::byte* buffer(int rank, size_t chunk) const;
   template <typename CopyIn, typename Use>
   void walk(size_t count, const WaitLimit& limit, const CopyIn& copy_in, const Use& use);
 
-  transport::HostBoard& board_;
+  transport::SharedSegment& segment_;
   size_t ranks_;
   size_t me_;
-  size_t slot_bytes_;
+  size_t buffer_bytes_;
 };
 
 /// Cuts `size_bytes` into `count` parts of whole elements, the first ones longer by one element

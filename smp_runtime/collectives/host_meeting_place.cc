@@ -8,31 +8,33 @@
 #include "smp_runtime/collectives/meeting.h"
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/shared_segment.h"
+#include "smp_runtime/transport/shared_memory.h"
 
 namespace smp::collectives {
 namespace {
 
-using transport::HostBoard;
+using transport::SharedMemory;
 using transport::SharedSegment;
 
-/// The first rank of a host gets the notes of all others at once.
-constexpr size_t kNotesOfOtherHosts = 1024 * 1024;
+/// The first rank of a host gets the mailboxes of all others at once.
+constexpr size_t kMailboxesOfOtherHosts = 1024 * 1024;
 /// Below it, messages cost more than their bytes.
 constexpr size_t kSmallestPiece = 4096;
 
-transport::BoardShape shape_of(const GroupLayout& layout, const Tuning& tuning) {
+transport::SegmentShape shape_of(const GroupLayout& layout, const Tuning& tuning) {
   const auto ranks = static_cast<size_t>(layout.size());
   const bool several = layout.hosts() > 1;
-  const size_t most =
-      several ? kNotesOfOtherHosts / ranks / kCacheLineBytes * kCacheLineBytes : tuning.small_bytes;
-  // The sizes of an all_to_all must fit a note; each share needs a place in a slot.
+  const size_t most = several ? kMailboxesOfOtherHosts / ranks / kCacheLineBytes * kCacheLineBytes
+                              : tuning.small_bytes;
+  // The sizes of an all_to_all must fit a mailbox; each share needs a place in a buffer.
   const size_t sizes = ranks * sizeof(uint64_t);
   const size_t places = several ? 2 * ranks * kSmallestPiece : ranks * kCacheLineBytes;
-  return {.ranks = static_cast<int>(layout.ranks_on[static_cast<size_t>(layout.my_host())].size()),
-          .writers = layout.size(),
-          .note_bytes = Meeting::note_bytes(std::max(std::min(tuning.small_bytes, most), sizes)),
-          .slot_bytes = std::max(several ? tuning.wire_slot_bytes : tuning.slot_bytes, places)};
+  return {
+      .ranks = static_cast<int>(layout.ranks_on[static_cast<size_t>(layout.my_host())].size()),
+      .writers = layout.size(),
+      .mailbox_bytes = Meeting::mailbox_bytes(std::max(std::min(tuning.small_bytes, most), sizes)),
+      .buffer_bytes =
+          std::max(several ? tuning.network_buffer_bytes : tuning.buffer_bytes, places)};
 }
 
 }  // namespace
@@ -47,36 +49,37 @@ GroupLayout layout_of(transport::KeyValueStore& store, int rank, int size, const
   return GroupLayout::from(hosts, rank);
 }
 
-std::unique_ptr<HostBoard> board_of(transport::KeyValueStore& store, const GroupLayout& layout,
-                                    std::span<const int> names, const Tuning& tuning,
-                                    const transport::WaitLimit& limit) {
-  const transport::BoardShape shape = shape_of(layout, tuning);
-  const size_t size = HostBoard::size_bytes(shape);
+std::unique_ptr<SharedSegment> segment_of(transport::KeyValueStore& store,
+                                          const GroupLayout& layout, std::span<const int> names,
+                                          const Tuning& tuning, const transport::WaitLimit& limit) {
+  const transport::SegmentShape shape = shape_of(layout, tuning);
+  const size_t size = SharedSegment::size_bytes(shape);
   std::vector<int> here;
   for (const int rank : layout.ranks_on[static_cast<size_t>(layout.my_host())]) {
     here.push_back(names[static_cast<size_t>(rank)]);
   }
   // Sizes are the same on all hosts, so the first rank of all tells them.
-  const std::string wanted = fmt::format("{}/{}", shape.note_bytes, shape.slot_bytes);
+  const std::string wanted = fmt::format("{}/{}", shape.mailbox_bytes, shape.buffer_bytes);
   if (layout.rank == 0) store.set("shape", wanted);
   if (const std::string theirs = store.get("shape", limit); theirs != wanted) {
     throw ConfigError(
-        "rank {} has note and slot sizes {}, rank {} has {}; set the SMDDP_ variables alike on all "
+        "rank {} has mailbox and buffer sizes {}, rank {} has {}; set the SMDDP_ variables alike "
+        "on all "
         "ranks",
         names[static_cast<size_t>(layout.rank)], wanted, names.front(), theirs);
   }
-  const std::string key = fmt::format("segment/{}", layout.my_host());
-  std::shared_ptr<SharedSegment> segment;
+  const std::string key = fmt::format("memory/{}", layout.my_host());
+  std::shared_ptr<SharedMemory> memory;
   if (layout.my_local() == 0) {
-    segment = std::make_shared<SharedSegment>(SharedSegment::create(size));
-    store.set(key, segment->address());
+    memory = std::make_shared<SharedMemory>(SharedMemory::create(size));
+    store.set(key, memory->address());
   } else {
-    segment = std::make_shared<SharedSegment>(SharedSegment::open(store.get(key, limit), size));
+    memory = std::make_shared<SharedMemory>(SharedMemory::open(store.get(key, limit), size));
   }
-  auto board = std::make_unique<HostBoard>(segment, shape, layout.my_local(), std::move(here));
-  board->join(limit);
-  segment->close_address();
-  return board;
+  auto segment = std::make_unique<SharedSegment>(memory, shape, layout.my_local(), std::move(here));
+  segment->join(limit);
+  memory->close_address();
+  return segment;
 }
 
 }  // namespace smp::collectives

@@ -29,13 +29,13 @@ transport::FabricSettings settings_of(const Network& network, const std::string&
 /// A rank that gives up tells its reason and ends; its end may be seen first, by the messages to
 /// it. The reason names the rank that is to blame.
 template <typename Body>
-void explained(transport::HostBoard& board, bool has_alarm, const Body& body) {
+void explained(transport::SharedSegment& segment, bool has_alarm, const Body& body) {
   try {
     body();
   } catch (const HostError&) {
     const auto until = transport::Clock::now() + kReasonGrace;
     while (has_alarm && transport::Clock::now() < until) {
-      board.throw_if_aborted();
+      segment.throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until the alarm's thread speaks
     }
     throw;
@@ -49,17 +49,17 @@ transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by) 
   return limit;
 }
 
-HostWire::HostWire(const GroupLayout& layout, transport::HostBoard& board,
+HostWire::HostWire(const GroupLayout& layout, transport::SharedSegment& segment,
                    std::span<const int> names, transport::KeyValueStore& store,
                    const Network& network, const WaitLimit& limit)
     : layout_(layout),
-      board_(board),
+      segment_(segment),
       address_(transport::network_address(network.interface, network.master)),
       link_(settings_of(network, address_, layout.my_local())) {
-  link_.cover(board.memory());
+  link_.cover(segment.memory());
   if (layout.has_lane()) {
     alarm_ = std::make_unique<transport::HostAlarm>(
-        address_, layout.rank, [&board](const std::string& reason) { board.abort(reason); });
+        address_, layout.rank, [&segment](const std::string& reason) { segment.abort(reason); });
   }
   connect_all(names, store, limit);
 }
@@ -97,13 +97,13 @@ void HostWire::connect_all(std::span<const int> names, transport::KeyValueStore&
 
 std::function<void()> HostWire::look(uint64_t sequence, const WaitLimit& limit) {
   return [this, sequence, &limit] {
-    board_.throw_if_aborted();
-    board_.throw_if_any_ended(limit);
+    segment_.throw_if_aborted();
+    segment_.throw_if_any_ended(limit);
     if (!alarm_) return;
     try {
       alarm_->throw_if_left(sequence, limit.operation);
     } catch (const HostError& error) {
-      board_.abort(error.what());
+      segment_.abort(error.what());
       throw;
     }
   };
@@ -115,19 +115,20 @@ void HostWire::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> rec
   std::vector<Handle> all;
   for (int distance = 1; distance < layout_.hosts(); ++distance) {
     const int host = (layout_.my_host() + distance) % layout_.hosts();
-    const uint64_t tag = wire_tag({.kind = WireKind::kNotes, .sequence = sequence, .source = host});
+    const uint64_t tag =
+        wire_tag({.kind = WireKind::kMailboxes, .sequence = sequence, .source = host});
     incoming[static_cast<size_t>(host)] =
         link_.receive_up_to(layout_.rank_at(host, 0), tag, received[static_cast<size_t>(host)]);
     all.push_back(incoming[static_cast<size_t>(host)]);
   }
   const uint64_t tag =
-      wire_tag({.kind = WireKind::kNotes, .sequence = sequence, .source = layout_.my_host()});
+      wire_tag({.kind = WireKind::kMailboxes, .sequence = sequence, .source = layout_.my_host()});
   for (int distance = 1; distance < layout_.hosts(); ++distance) {
     const int host = (layout_.my_host() + distance) % layout_.hosts();
     all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine));
   }
   // A host whose own ranks do not come says so when its time is up: that reason is the better one.
-  explained(board_, alarm_ != nullptr,
+  explained(segment_, alarm_ != nullptr,
             [&] { link_.wait(all, later(limit, std::chrono::seconds(5)), look(sequence, limit)); });
   for (size_t host = 0; host < received.size(); ++host) {
     if (incoming[host]) {
@@ -139,8 +140,8 @@ void HostWire::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> rec
 void HostWire::move(uint64_t sequence, const SharePlan& plan, std::span<const ConstBytes> inputs,
                     std::span<const Bytes> outputs, const Reduction& reduction,
                     const WaitLimit& limit) {
-  ShareWalk walk(layout_, board_, link_, {sequence, plan, inputs, outputs, reduction});
-  explained(board_, alarm_ != nullptr, [&] { walk.run(limit, look(sequence, limit)); });
+  ShareWalk walk(layout_, segment_, link_, {sequence, plan, inputs, outputs, reduction});
+  explained(segment_, alarm_ != nullptr, [&] { walk.run(limit, look(sequence, limit)); });
 }
 
 void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
@@ -163,14 +164,14 @@ void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
     const ConstBytes bytes = inputs[static_cast<size_t>(to)];
     if (layout_.host(to) == layout_.my_host() || bytes.empty()) continue;
     if (outgoing.size() == kPairWindow) {
-      explained(board_, alarm_ != nullptr,
+      explained(segment_, alarm_ != nullptr,
                 [&] { link_.wait(std::vector{outgoing.front()}, limit, check); });
       outgoing.pop_front();
     }
     outgoing.push_back(link_.send(to, tag, bytes));
   }
   incoming.insert(incoming.end(), outgoing.begin(), outgoing.end());
-  explained(board_, alarm_ != nullptr, [&] { link_.wait(incoming, limit, check); });
+  explained(segment_, alarm_ != nullptr, [&] { link_.wait(incoming, limit, check); });
 }
 
 void HostWire::completed(uint64_t collectives) {

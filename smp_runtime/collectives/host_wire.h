@@ -16,8 +16,8 @@
 #include "smp_runtime/collectives/share_plan.h"
 #include "smp_runtime/transport/fabric_link.h"
 #include "smp_runtime/transport/host_alarm.h"
-#include "smp_runtime/transport/host_board.h"
 #include "smp_runtime/transport/key_value_store.h"
+#include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
 
@@ -31,7 +31,7 @@ struct Network {
 /// Limits of waits that depend on another rank's wait: that one ends first and knows the reason.
 [[nodiscard]] transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by);
 
-/// One rank's end. For one thread at a time, as HostBoard; all ranks of the group make the same
+/// One rank's end. For one thread at a time, as SharedSegment; all ranks of the group make the same
 /// calls with the same sizes and `sequence` numbers, which Meeting sees to. All functions may throw
 /// HostError, naming the rank of another host that is to blame.
 class HostWire {
@@ -40,7 +40,7 @@ class HostWire {
   using Handle = transport::FabricLink::Handle;
 
   /// Meets the ranks of the other hosts through the store; collective. `names` by group rank.
-  HostWire(const GroupLayout& layout, transport::HostBoard& board, std::span<const int> names,
+  HostWire(const GroupLayout& layout, transport::SharedSegment& segment, std::span<const int> names,
            transport::KeyValueStore& store, const Network& network, const WaitLimit& limit);
 
   /// Among the first ranks of all hosts: `mine` goes to the others, theirs to `received[host]`,
@@ -70,7 +70,7 @@ class HostWire {
   [[nodiscard]] std::function<void()> look(uint64_t sequence, const WaitLimit& limit);
 
   const GroupLayout& layout_;
-  transport::HostBoard& board_;
+  transport::SharedSegment& segment_;
   std::string address_;
   transport::FabricLink link_;
   std::unique_ptr<transport::HostAlarm> alarm_;  // of ranks with a lane

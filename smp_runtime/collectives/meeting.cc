@@ -15,68 +15,68 @@ constexpr size_t kHeaderBytes = whole_cache_lines(sizeof(CallHeader) + sizeof(ui
 
 }  // namespace
 
-Meeting::Meeting(const GroupLayout& layout, transport::HostBoard& board, HostWire* wire,
+Meeting::Meeting(const GroupLayout& layout, transport::SharedSegment& segment, HostWire* wire,
                  std::span<const int> names)
-    : layout_(layout), board_(board), wire_(wire), names_(names.begin(), names.end()) {
-  SMP_CHECK(board.shape().note_bytes >= kHeaderBytes, "notes too small");
+    : layout_(layout), segment_(segment), wire_(wire), names_(names.begin(), names.end()) {
+  SMP_CHECK(segment.shape().mailbox_bytes >= kHeaderBytes, "mailboxes too small");
 }
 
-size_t Meeting::note_bytes(size_t payload_bytes) { return kHeaderBytes + payload_bytes; }
+size_t Meeting::mailbox_bytes(size_t payload_bytes) { return kHeaderBytes + payload_bytes; }
 
-size_t Meeting::payload_bytes() const { return board_.shape().note_bytes - kHeaderBytes; }
+size_t Meeting::payload_bytes() const { return segment_.shape().mailbox_bytes - kHeaderBytes; }
 
 void Meeting::agree(const CallHeader& call, ConstBytes payload, const transport::WaitLimit& limit) {
   SMP_CHECK(payload.size() <= payload_bytes(), "a payload of {} bytes", payload.size());
-  board_.throw_if_aborted();  // not all waits look at it
+  segment_.throw_if_aborted();  // not all waits look at it
   ++meetings_;
-  std::byte* mine = board_.note(layout_.rank, meetings_);
+  std::byte* mine = segment_.mailbox(layout_.rank, meetings_);
   const uint64_t size = payload.size();
   std::memcpy(mine, &call, sizeof(call));
   std::memcpy(mine + sizeof(call), &size, sizeof(size));
   if (!payload.empty()) std::memcpy(mine + kHeaderBytes, payload.data(), payload.size());
-  board_.wait_for_all(board_.publish(), limit);
+  segment_.wait_for_all(segment_.publish(), limit);
   if (wire_ != nullptr) {
-    if (board_.rank() == 0) swap_notes(limit);
+    if (segment_.rank() == 0) exchange_mailboxes(limit);
     // The rank that swaps waits for other hosts; it ends first and says which.
-    board_.wait_for(0, board_.publish(), later(limit, std::chrono::seconds(10)));
+    segment_.wait_for(0, segment_.publish(), later(limit, std::chrono::seconds(10)));
   }
 
   bool agree = true;
   std::vector<RankedCall> calls(names_.size());
   for (size_t rank = 0; rank < names_.size(); ++rank) {
     calls[rank].name = names_[rank];
-    std::memcpy(&calls[rank].call, board_.note(static_cast<int>(rank), meetings_),
+    std::memcpy(&calls[rank].call, segment_.mailbox(static_cast<int>(rank), meetings_),
                 sizeof(CallHeader));
     agree = agree && call.matches(calls[rank].call);
   }
   if (!agree) {
     const std::string reason = describe_mismatch(calls);
-    board_.abort(reason);
+    segment_.abort(reason);
     throw HostError(reason);
   }
 }
 
 ConstBytes Meeting::payload(int rank) const {
-  const std::byte* note = board_.note(rank, meetings_);
+  const std::byte* mailbox = segment_.mailbox(rank, meetings_);
   uint64_t size = 0;
-  std::memcpy(&size, note + sizeof(CallHeader), sizeof(size));
-  return {note + kHeaderBytes, static_cast<size_t>(size)};
+  std::memcpy(&size, mailbox + sizeof(CallHeader), sizeof(size));
+  return {mailbox + kHeaderBytes, static_cast<size_t>(size)};
 }
 
 size_t Meeting::written_bytes(int rank) const { return kHeaderBytes + payload(rank).size(); }
 
-/// The notes of a host travel one after the other, each as long as what was written.
-void Meeting::swap_notes(const transport::WaitLimit& limit) {
+/// The mailboxes of a host travel one after the other, each as long as what was written.
+void Meeting::exchange_mailboxes(const transport::WaitLimit& limit) {
   std::vector<std::byte> mine;
   for (const int rank : layout_.ranks_on[static_cast<size_t>(layout_.my_host())]) {
-    const std::byte* note = board_.note(rank, meetings_);
-    mine.insert(mine.end(), note, note + written_bytes(rank));
+    const std::byte* mailbox = segment_.mailbox(rank, meetings_);
+    mine.insert(mine.end(), mailbox, mailbox + written_bytes(rank));
   }
-  const size_t note_bytes = board_.shape().note_bytes;
+  const size_t mailbox_bytes = segment_.shape().mailbox_bytes;
   std::vector<std::vector<std::byte>> rooms;
   std::vector<Bytes> theirs;
   for (const auto& ranks : layout_.ranks_on) {
-    rooms.emplace_back(ranks.size() * note_bytes);
+    rooms.emplace_back(ranks.size() * mailbox_bytes);
     theirs.emplace_back(rooms.back());
   }
   wire_->exchange(meetings_ - 1, mine, theirs, limit);  // numbered as collectives are
@@ -85,11 +85,12 @@ void Meeting::swap_notes(const transport::WaitLimit& limit) {
     ConstBytes rest = theirs[static_cast<size_t>(host)];
     for (const int rank : layout_.ranks_on[static_cast<size_t>(host)]) {
       uint64_t size = 0;
-      SMP_CHECK(rest.size() >= kHeaderBytes, "{} bytes of notes from another host", rest.size());
+      SMP_CHECK(rest.size() >= kHeaderBytes, "{} bytes of mailboxes from another host",
+                rest.size());
       std::memcpy(&size, rest.data() + sizeof(CallHeader), sizeof(size));
-      SMP_CHECK(size <= note_bytes - kHeaderBytes && kHeaderBytes + size <= rest.size(),
-                "a note of {} bytes from another host", size);
-      std::memcpy(board_.note(rank, meetings_), rest.data(), kHeaderBytes + size);
+      SMP_CHECK(size <= mailbox_bytes - kHeaderBytes && kHeaderBytes + size <= rest.size(),
+                "a payload of {} bytes from another host", size);
+      std::memcpy(segment_.mailbox(rank, meetings_), rest.data(), kHeaderBytes + size);
       rest = rest.subspan(kHeaderBytes + size);
     }
   }

@@ -11,9 +11,10 @@
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 
-// Why 4 + 2 kLag slots are enough. In turn j a rank copies chunk j into slot j mod 12, then waits
-// until all have copied chunk j-1 in, and at last reads chunk j-1-2*kLag, j-9. When it is about to
-// copy chunk j+1 in, over chunk j-11, all have begun turn j-1 and so have read chunk j-2-9 = j-11.
+// Why 4 + 2 kLag buffers are enough. In turn j a rank copies chunk j into buffer j mod 12, then
+// waits until all have copied chunk j-1 in, and at last reads chunk j-1-2*kLag, j-9. When it is
+// about to copy chunk j+1 in, over chunk j-11, all have begun turn j-1 and so have read chunk j-2-9
+// = j-11.
 
 namespace smp::collectives {
 namespace {
@@ -21,11 +22,11 @@ namespace {
 /// Turns that messages of a step have before they are waited for: a direction of the network that
 /// is slow for a moment does not stop the other.
 constexpr size_t kLag = 4;
-static_assert(transport::HostBoard::kSlots >= 4 + 2 * kLag);
+static_assert(transport::SharedSegment::kBuffers >= 4 + 2 * kLag);
 
 /// At the end of a walk hosts wait for the last pieces of each other, so that these should be small
 /// beside the whole; but not so small that their headers count. A fast network counts messages
-/// rather than bytes: there a piece is as large as a slot lets it be.
+/// rather than bytes: there a piece is as large as a buffer lets it be.
 constexpr size_t kChunks = 64;
 constexpr size_t kLeastPiece = 8 * 1024;
 
@@ -33,17 +34,17 @@ constexpr std::chrono::seconds kGrace{10};
 
 }  // namespace
 
-ShareWalk::ShareWalk(const GroupLayout& layout, transport::HostBoard& board,
+ShareWalk::ShareWalk(const GroupLayout& layout, transport::SharedSegment& segment,
                      transport::FabricLink& link, const Job& job)
     : layout_(layout),
-      board_(board),
+      segment_(segment),
       link_(link),
       job_(job),
       me_(layout.my_local()),
       here_(layout.my_host()),
       incoming_(job.plan.shares.size(), 0),
-      chunks_(transport::HostBoard::kSlots) {
-  // A slot has a place for each share, then those for what comes from other hosts to be added.
+      chunks_(transport::SharedSegment::kBuffers) {
+  // A buffer has a place for each share, then those for what comes from other hosts to be added.
   std::map<std::pair<int, int>, size_t> carried;
   size_t most = 0;
   size_t longest = 0;
@@ -65,10 +66,10 @@ ShareWalk::ShareWalk(const GroupLayout& layout, transport::HostBoard& board,
   }
   const size_t sums = job.plan.arrival == Arrival::kSum ? most : 0;
   const size_t places = incoming_.size() + sums * static_cast<size_t>(layout.hosts());
-  piece_ =
-      board.shape().slot_bytes / std::max<size_t>(places, 1) / kCacheLineBytes * kCacheLineBytes;
-  SMP_CHECK(piece_ > 0, "slots of {} bytes are too small for {} places", board.shape().slot_bytes,
-            places);
+  piece_ = segment.shape().buffer_bytes / std::max<size_t>(places, 1) / kCacheLineBytes *
+           kCacheLineBytes;
+  SMP_CHECK(piece_ > 0, "buffers of {} bytes are too small for {} places",
+            segment.shape().buffer_bytes, places);
   if (!link.provider().starts_with("efa")) {
     const size_t wanted =
         std::max(longest / kChunks / kCacheLineBytes * kCacheLineBytes, kLeastPiece);
@@ -83,12 +84,12 @@ size_t ShareWalk::piece_bytes(size_t share, size_t number) const {
 }
 
 Bytes ShareWalk::place(int local, size_t share, size_t number) const {
-  return {board_.slot(local, number) + share * piece_, piece_bytes(share, number)};
+  return {segment_.buffer(local, number) + share * piece_, piece_bytes(share, number)};
 }
 
 Bytes ShareWalk::incoming_place(size_t share, int host, size_t number) const {
   const size_t index = incoming_[share] + static_cast<size_t>(host);
-  return {board_.slot(me_, number) + index * piece_, piece_bytes(share, number)};
+  return {segment_.buffer(me_, number) + index * piece_, piece_bytes(share, number)};
 }
 
 /// Does this rank's lane move the share?
@@ -99,7 +100,7 @@ int ShareWalk::behind_us(int host) const {
   return (host - here_ - 1 + layout_.hosts()) % layout_.hosts();
 }
 
-/// The local rank in whose slot the share's value lies at the end.
+/// The local rank in whose buffer the share's value lies at the end.
 int ShareWalk::holder(size_t share) const {
   const Share& one = job_.plan.shares[share];
   const bool with_owner = job_.plan.arrival == Arrival::kFromOwner && one.host == here_;
@@ -120,10 +121,10 @@ void ShareWalk::run(const transport::WaitLimit& limit, const std::function<void(
   for (size_t turn = 0; turn < count_ + 1 + 2 * kLag; ++turn) {
     if (in_turn(turn, 0)) {
       copy_in(turn);
-      chunk(turn).step = board_.publish();
+      chunk(turn).step = segment_.publish();
     }
     if (in_turn(turn, 1)) {
-      board_.wait_for_all(chunk(turn - 1).step, local);
+      segment_.wait_for_all(chunk(turn - 1).step, local);
       start_arrival(turn - 1);
     }
     if (in_turn(turn, 1 + kLag)) {
@@ -134,7 +135,7 @@ void ShareWalk::run(const transport::WaitLimit& limit, const std::function<void(
     if (in_turn(turn, 1 + 2 * kLag)) {
       link_.wait(chunk(turn - 1 - 2 * kLag).messages, limit, look);
       chunk(turn - 1 - 2 * kLag).messages.clear();
-      board_.wait_for_all(board_.publish(), local);
+      segment_.wait_for_all(segment_.publish(), local);
       copy_out(turn - 1 - 2 * kLag);
     }
   }

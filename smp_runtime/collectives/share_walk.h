@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One collective's data on its way through hosts and between them, chunk by chunk.
 //
-// Each chunk takes four steps: every rank copies its part into its slot; carriers add up or fetch
+// Each chunk takes four steps: every rank copies its part into its buffer; carriers add up or fetch
 // what their host has and exchange it (arrival); carriers finish the value and hand it on
 // (departure); all copy it out. Different chunks are in different steps at a time, so that the
 // network never waits for the memory. Sums are made host by host, each in rank order, then in the
@@ -17,7 +17,7 @@
 #include "smp_runtime/collectives/host_exchange.h"
 #include "smp_runtime/collectives/share_plan.h"
 #include "smp_runtime/transport/fabric_link.h"
-#include "smp_runtime/transport/host_board.h"
+#include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
 
@@ -32,8 +32,8 @@ class ShareWalk {
     const Reduction& reduction;
   };
 
-  ShareWalk(const GroupLayout& layout, transport::HostBoard& board, transport::FabricLink& link,
-            const Job& job);
+  ShareWalk(const GroupLayout& layout, transport::SharedSegment& segment,
+            transport::FabricLink& link, const Job& job);
 
   /// See HostWire::move.
   void run(const transport::WaitLimit& limit, const std::function<void()>& look);
@@ -66,7 +66,7 @@ class ShareWalk {
   [[nodiscard]] uint64_t departure_tag(size_t share, size_t number) const;
 
   const GroupLayout& layout_;
-  transport::HostBoard& board_;
+  transport::SharedSegment& segment_;
   transport::FabricLink& link_;
   Job job_;
   int me_;                        // local rank

@@ -7,7 +7,7 @@
 
 namespace smp::collectives {
 
-enum class WireKind : uint8_t { kNotes = 1, kArrival = 2, kDeparture = 3, kPair = 4 };
+enum class WireKind : uint8_t { kMailboxes = 1, kArrival = 2, kDeparture = 3, kPair = 4 };
 
 struct WireMessage {
   WireKind kind{};

@@ -77,8 +77,8 @@ SmddpOptions make_options(const Variables& variables) {
   std::string provider = text_of(variables, "SMDDP_FABRIC_PROVIDER");
   if (provider.empty()) provider = provider_of(text_of(variables, "FI_PROVIDER"));
   const std::string plugin = text_of(variables, "NCCL_NET_PLUGIN");
-  return {.tuning = {.slot_bytes = bytes_of(variables, "SMDDP_SLOT_BYTES"),
-                     .wire_slot_bytes = bytes_of(variables, "SMDDP_WIRE_SLOT_BYTES"),
+  return {.tuning = {.buffer_bytes = bytes_of(variables, "SMDDP_SLOT_BYTES"),
+                     .network_buffer_bytes = bytes_of(variables, "SMDDP_WIRE_SLOT_BYTES"),
                      .small_bytes = bytes_of(variables, "SMDDP_SMALL_BYTES")},
           .network = {.fabric = {.provider = std::move(provider)},
                       .interface = text_of(variables, "SMDDP_INTERFACE"),

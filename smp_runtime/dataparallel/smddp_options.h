@@ -25,7 +25,7 @@ struct OptionRow {
   std::string_view meaning;
 };
 
-/// Slots are as large as the group needs, if that is more: 64 bytes for each rank, 8192 over
+/// Buffers are as large as the group needs, if that is more: 64 bytes for each rank, 8192 over
 /// several hosts.
 inline constexpr std::array kOptions = {
     OptionRow{"SMDDP_SLOT_BYTES", "131072",

@@ -20,7 +20,7 @@ constexpr size_t kPiece = 128 * 1024;
 
 size_t memory_bytes(size_t ranks) { return kCacheLineBytes + ranks * SharedRing::size_bytes(); }
 
-SharedRing ring_in(const SharedSegment& memory, size_t writer) {
+SharedRing ring_in(const SharedMemory& memory, size_t writer) {
   return SharedRing(memory.data() + kCacheLineBytes + writer * SharedRing::size_bytes());
 }
 
@@ -28,12 +28,12 @@ SharedRing ring_in(const SharedSegment& memory, size_t writer) {
 
 /// At the start of each rank's memory. Whoever has put something into one of its rings, or taken
 /// something from a ring that it writes, rings it.
-struct HostLink::Bell {
+struct HostLink::Doorbell {
   alignas(kCacheLineBytes) std::atomic<uint32_t> count;
   std::atomic<uint32_t> sleeps;
 
   void ring() {
-    // In one order with the sleeper's note and its last look: one of the two sees the other.
+    // In one order with the sleeper's flag and its last look: one of the two sees the other.
     count.fetch_add(1);
     if (sleeps.load() != 0) futex_wake(count);
   }
@@ -108,7 +108,7 @@ struct HostLink::Peer {
 
   bool known = false;
   std::string failure;  ///< why its memory cannot be opened
-  std::optional<SharedSegment> memory;
+  std::optional<SharedMemory> memory;
   std::optional<SharedRing> outward;
   std::deque<Outgoing> queue;
 
@@ -122,8 +122,8 @@ struct HostLink::Peer {
 HostLink::HostLink(int rank, std::vector<std::string> names)
     : rank_(rank),
       names_(std::move(names)),
-      memory_(SharedSegment::create(memory_bytes(names_.size()))) {
-  static_assert(sizeof(Bell) == kCacheLineBytes && std::is_trivially_copyable_v<Frame>);
+      memory_(SharedMemory::create(memory_bytes(names_.size()))) {
+  static_assert(sizeof(Doorbell) == kCacheLineBytes && std::is_trivially_copyable_v<Frame>);
   peers_.reserve(names_.size());
   for (size_t writer = 0; writer < names_.size(); ++writer) {
     peers_.emplace_back(ring_in(memory_, writer));
@@ -132,8 +132,8 @@ HostLink::HostLink(int rank, std::vector<std::string> names)
 
 HostLink::~HostLink() = default;
 
-HostLink::Bell& HostLink::bell_of(const SharedSegment& memory) {
-  return *reinterpret_cast<Bell*>(memory.data());
+HostLink::Doorbell& HostLink::doorbell_of(const SharedMemory& memory) {
+  return *reinterpret_cast<Doorbell*>(memory.data());
 }
 
 HostLink::Peer& HostLink::peer_at(int rank) { return peers_[static_cast<size_t>(rank)]; }
@@ -149,7 +149,7 @@ void HostLink::open(int from, const std::string& address) {
   Peer& other = peer_at(from);
   other.known = true;
   try {
-    other.memory.emplace(SharedSegment::open(address, memory_.size_bytes()));
+    other.memory.emplace(SharedMemory::open(address, memory_.size_bytes()));
   } catch (const HostError& error) {
     other.failure =
         fmt::format("{} cannot be reached: {}", names_[static_cast<size_t>(from)], error.what());
@@ -278,25 +278,25 @@ void HostLink::deliver(const PostedPtr& message, const Arrival& arrival) {
 
 void HostLink::wait_for_change(std::chrono::milliseconds longest) {
   const auto deadline = Clock::now() + longest;
-  Bell& bell = bell_of(memory_);
+  Doorbell& doorbell = doorbell_of(memory_);
   while (true) {
-    const uint32_t heard = bell.count.load();
+    const uint32_t heard = doorbell.count.load();
     const bool moved = drive();
     if (woken_.exchange(false)) changed_ = true;
     if (std::exchange(changed_, false)) return;
     const auto now = Clock::now();
     if (now >= deadline) return;
     if (moved) continue;
-    bell.sleeps.store(1);
-    futex_wait(bell.count, heard,
+    doorbell.sleeps.store(1);
+    futex_wait(doorbell.count, heard,
                std::chrono::duration_cast<std::chrono::microseconds>(deadline - now));
-    bell.sleeps.store(0);
+    doorbell.sleeps.store(0);
   }
 }
 
 void HostLink::wake() {
   woken_.store(true);
-  bell_of(memory_).ring();
+  doorbell_of(memory_).ring();
 }
 
 /// Moves what can be moved now, at most a ring full each way of each pair; did anything?
@@ -320,7 +320,7 @@ bool HostLink::write_to(Peer& to) {
     const size_t wrote = to.outward->write_some(left.first(std::min(left.size(), kPiece)));
     first.written += wrote;
     moved += wrote;
-    if (wrote == kPiece) bell_of(*to.memory).ring();
+    if (wrote == kPiece) doorbell_of(*to.memory).ring();
     if (first.written == frame.size() + body.size()) {
       if (first.message) finish(*first.message, "");
       to.queue.pop_front();
@@ -328,7 +328,7 @@ bool HostLink::write_to(Peer& to) {
       break;
     }
   }
-  if (moved > 0) bell_of(*to.memory).ring();
+  if (moved > 0) doorbell_of(*to.memory).ring();
   return moved > 0;
 }
 
@@ -354,7 +354,7 @@ bool HostLink::read_from(int from) {
     const size_t got = other.inward.read_some(room);
     other.read += got;
     moved += got;
-    if (got == kPiece && other.memory) bell_of(*other.memory).ring();
+    if (got == kPiece && other.memory) doorbell_of(*other.memory).ring();
     if (other.read == sizeof(Frame) && got > 0) begin_body(from);
     if (other.read >= sizeof(Frame) && other.read == sizeof(Frame) + other.frame.body_bytes()) {
       end_body(from);
@@ -363,7 +363,7 @@ bool HostLink::read_from(int from) {
       break;
     }
   }
-  if (moved > 0 && other.memory) bell_of(*other.memory).ring();
+  if (moved > 0 && other.memory) doorbell_of(*other.memory).ring();
   return moved > 0;
 }
 

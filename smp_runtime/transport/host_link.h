@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "smp_runtime/transport/pair_link.h"
-#include "smp_runtime/transport/shared_segment.h"
+#include "smp_runtime/transport/shared_memory.h"
 
 namespace smp::transport {
 
-/// It does not notice that a peer has ended (HostBoard does); sends to one that cannot be reached
-/// any more fail.
+/// It does not notice that a peer has ended (SharedSegment does); sends to one that cannot be
+/// reached any more fail.
 class HostLink : public PairLink {
  public:
   /// Up to here a message does not wait for its receiver.
@@ -43,7 +43,7 @@ class HostLink : public PairLink {
   void wake() override;
 
  private:
-  struct Bell;
+  struct Doorbell;
   struct Frame;
   struct Posted;
   struct Outgoing;
@@ -52,7 +52,7 @@ class HostLink : public PairLink {
   using PostedPtr = std::shared_ptr<Posted>;
   using Place = std::pair<int, uint64_t>;  // a peer, and the number that the sender gave
 
-  [[nodiscard]] static Bell& bell_of(const SharedSegment& memory);
+  [[nodiscard]] static Doorbell& doorbell_of(const SharedMemory& memory);
   [[nodiscard]] Peer& peer_at(int rank);
   void open(int from, const std::string& address);
   void queue(int to, const Frame& frame, PostedPtr message);
@@ -68,7 +68,7 @@ class HostLink : public PairLink {
 
   const int rank_;
   const std::vector<std::string> names_;
-  SharedSegment memory_;  // of the rings into which the others write
+  SharedMemory memory_;  // of the rings into which the others write
   std::vector<Peer> peers_;
   std::list<PostedPtr> posted_;           // receives without a message, in their order
   std::list<Arrival> unasked_;            // messages without a receive, in their order

@@ -24,9 +24,9 @@ struct Card {
   int32_t process = 0;
 };
 
-std::shared_ptr<SharedSegment> open_quietly(const Card& card, size_t bytes) {
+std::shared_ptr<SharedMemory> open_quietly(const Card& card, size_t bytes) {
   try {
-    return std::make_shared<SharedSegment>(SharedSegment::open(card.address.data(), bytes));
+    return std::make_shared<SharedMemory>(SharedMemory::open(card.address.data(), bytes));
   } catch (const HostError& error) {
     SMP_LOG(warning, "messages to and from process {} of this host go over TCP: {}", card.process,
             error.what());
@@ -41,13 +41,13 @@ std::vector<std::unique_ptr<MessageWire>> exchange_rings(c10d::Backend& group,
   const auto rank = static_cast<size_t>(group.getRank());
   const auto size = static_cast<size_t>(group.getSize());
   const size_t bytes = size * SharedRing::size_bytes();
-  const auto memory = std::make_shared<SharedSegment>(SharedSegment::create(bytes));
+  const auto memory = std::make_shared<SharedMemory>(SharedMemory::create(bytes));
   Card mine{.process = getpid()};
   put(mine.host, host_identity());
   put(mine.address, memory->address());
   const std::vector<Card> cards = gather_cards(group, &mine, 1, timeout);
 
-  std::vector<std::shared_ptr<SharedSegment>> theirs(size);
+  std::vector<std::shared_ptr<SharedMemory>> theirs(size);
   std::vector<uint8_t> opened(size, 0);
   for (size_t peer = 0; peer < size; ++peer) {
     if (peer == rank || cards[peer].host != mine.host) continue;
@@ -61,7 +61,7 @@ std::vector<std::unique_ptr<MessageWire>> exchange_rings(c10d::Backend& group,
   std::vector<std::unique_ptr<MessageWire>> wires(size);
   for (size_t peer = 0; peer < size; ++peer) {
     if (!theirs[peer] || matrix[peer * size + rank] == 0) continue;
-    const auto ring = [](SharedSegment& segment, size_t writer) {
+    const auto ring = [](SharedMemory& segment, size_t writer) {
       return SharedRing(segment.data() + writer * SharedRing::size_bytes());
     };
     wires[peer] = std::make_unique<RingWire>(RingWire::Rings{.inward_memory = memory,

@@ -10,8 +10,8 @@
 
 #include "smp_runtime/transport/message_wire.h"
 #include "smp_runtime/transport/process_watch.h"
+#include "smp_runtime/transport/shared_memory.h"
 #include "smp_runtime/transport/shared_ring.h"
-#include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::transport {
 
@@ -19,7 +19,7 @@ class RingWire : public MessageWire {
  public:
   /// Where this process reads from the peer, and where it writes.
   struct Rings {
-    std::shared_ptr<SharedSegment> inward_memory, outward_memory;
+    std::shared_ptr<SharedMemory> inward_memory, outward_memory;
     SharedRing inward, outward;
   };
 

@@ -52,7 +52,7 @@ size_t SharedRing::write_some(std::span<const std::byte> bytes) {
         {bytes.size() - done, size_t{free}, size_t{kCapacity - at}, size_t{kPublishedBytes}}));
     std::memcpy(data() + at, bytes.data() + done, piece);
     done += piece;
-    // In one order with the sleeper's note and its last look: one of the two sees the other.
+    // In one order with the sleeper's flag and its last look: one of the two sees the other.
     head().written.store(written + piece);
     if (head().reader_sleeps.load() != 0) futex_wake(head().written);
   }

@@ -1,45 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that processes of one host share.
+// What the ranks of one host share: for each a count of steps, two mailboxes, and buffers for data.
 //
-// It is a memfd: it has no name in any folder, is not limited by the size of /dev/shm (64 MiB in a
-// container by default), and is gone with its last user, however that ended. Another process of
-// the same user opens it through /proc/PID/fd.
+// All ranks walk through the same sequence of steps. A rank writes into its own mailbox or buffer,
+// then publishes the step; whoever has waited for that step of a rank may read what it wrote. When
+// a buffer may be written again is the business of the algorithm (collectives/host_exchange.h).
+//
+// A segment is broken for good by abort(), by the end of a rank's process, and by a wait that
+// outlasts its limit: every rank's next wait throws the reason of the first to notice.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/transport/process_watch.h"
+#include "smp_runtime/transport/shared_memory.h"
+#include "smp_runtime/transport/wait_limit.h"
 
 namespace smp::transport {
 
-/// A mapping, unmapped at the end. Pages cost memory once they are touched.
+/// Sizes, equal on all ranks. Bytes are rounded up to whole cache lines.
+struct SegmentShape {
+  int ranks = 1;    ///< of this host
+  int writers = 1;  ///< who have mailboxes: the ranks, and those of other hosts by proxy
+  size_t mailbox_bytes = 64;
+  size_t buffer_bytes = 64;  ///< of one of the kBuffers of a rank
+
+  bool operator==(const SegmentShape&) const = default;
+};
+
+/// One rank's end. Steps and waits belong to one thread at a time; abort() and the functions that
+/// throw may be used from any.
 class SharedSegment {
  public:
-  /// New, zeroed. Throws HostError.
-  static SharedSegment create(size_t size_bytes);
-  /// Maps what `address()` of another process named. Throws HostError if it is not there, may not
-  /// be opened, or is of another size.
-  static SharedSegment open(const std::string& address, size_t size_bytes);
+  static constexpr int kBuffers = 12;
+  static constexpr int kMailboxes = 2;
 
-  SharedSegment(SharedSegment&& other) noexcept;
+  [[nodiscard]] static size_t size_bytes(const SegmentShape& shape);
+
+  /// `memory` is zeroed memory of that size, shared by all; `names` are the numbers by which
+  /// messages call the ranks. The segment is usable once all have come to `join`.
+  SharedSegment(std::shared_ptr<SharedMemory> memory, const SegmentShape& shape, int rank,
+                std::vector<int> names);
+  /// Tells the others that this rank has left. In a forked child it does nothing.
+  ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
-  SharedSegment& operator=(SharedSegment&&) = delete;
-  ~SharedSegment();
 
-  /// For open() in other processes of the host, until close_address().
-  [[nodiscard]] std::string address() const;
-  /// From here on nobody can open it any more.
-  void close_address();
+  /// Waits until all ranks are here and watches their processes from then on.
+  void join(const WaitLimit& limit);
 
-  [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] size_t size_bytes() const { return size_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int ranks() const { return shape_.ranks; }
+  [[nodiscard]] const SegmentShape& shape() const { return shape_; }
+  [[nodiscard]] int name(int rank) const { return names_[static_cast<size_t>(rank)]; }
+
+  /// Ends this rank's current step and returns its number.
+  uint32_t publish();
+  /// Waits until all ranks have published `step`. Throws HostError: see above.
+  void wait_for_all(uint32_t step, const WaitLimit& limit);
+  void wait_for(int rank, uint32_t step, const WaitLimit& limit);
+
+  [[nodiscard]] std::byte* mailbox(int writer, size_t number) const;
+  [[nodiscard]] std::byte* buffer(int rank, size_t number) const;
+
+  /// Breaks the segment; the first reason counts.
+  void abort(std::string_view reason);
+  /// Throws HostError with the reason if the segment is broken. Cheap.
+  void throw_if_aborted() const;
+  /// Breaks the segment and throws if a rank's process has ended or, unless `rank` may still be
+  /// read from, has left. One system call a rank.
+  void throw_if_ended(int rank, const WaitLimit& limit);
+  /// Has the process of a rank ended without a goodbye? One system call.
+  [[nodiscard]] bool has_crashed(int rank) const;
+  /// The same as throw_if_ended() for all of them, but this one.
+  void throw_if_any_ended(const WaitLimit& limit);
+  /// The memory of the segment, for those who must tell a device of it.
+  [[nodiscard]] std::span<std::byte> memory() const;
 
  private:
-  SharedSegment(int file, size_t size_bytes);
+  struct Head;
+  struct Cell;
 
-  int file_ = -1;
-  std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  [[nodiscard]] Head& head() const;
+  [[nodiscard]] Cell& cell(int rank) const;
+  [[noreturn]] void fail(const std::string& reason);
+  [[noreturn]] void fail_late(uint32_t step, const WaitLimit& limit);
+  void wait_slowly(int rank, uint32_t step, const WaitLimit& limit);
+
+  std::shared_ptr<SharedMemory> memory_;
+  SegmentShape shape_;
+  int rank_;
+  std::vector<int> names_;
+  std::vector<ProcessWatch> watches_;
+  int spins_;
+  int process_;
 };
 
 }  // namespace smp::transport

@@ -117,9 +117,9 @@ TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
   const std::vector<std::shared_ptr<NcclLibrary>> libraries{nccl_library(0), nccl_library(1)};
   const NcclId there = libraries[0]->new_id();
   const NcclId back = libraries[1]->new_id();
-  std::shared_ptr<SharedSegment> memory[2];
+  std::shared_ptr<SharedMemory> memory[2];
   for (auto& one : memory) {
-    one = std::make_shared<SharedSegment>(SharedSegment::create(SharedRing::size_bytes()));
+    one = std::make_shared<SharedMemory>(SharedMemory::create(SharedRing::size_bytes()));
   }
   std::unique_ptr<NcclWire> wires[2];
   const auto make = [&](int me) {

@@ -21,10 +21,10 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr Tuning kSmallSlots{.slot_bytes = 512, .wire_slot_bytes = 512, .small_bytes = 64};
+constexpr Tuning kSmallSlots{.buffer_bytes = 512, .network_buffer_bytes = 512, .small_bytes = 64};
 
-/// The ranks of each host in their order, then the hosts; a few values go with the notes, in rank
-/// order.
+/// The ranks of each host in their order, then the hosts; a few values go with the mailboxes, in
+/// rank order.
 std::vector<float> expected_sum(const std::vector<std::string>& hosts, size_t count, bool small) {
   const auto add = [](std::vector<float> a, const std::vector<float>& b) {
     for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
@@ -65,7 +65,8 @@ TEST_P(BetweenHosts, SumsAreThoseOfHostsInOrderOnEveryRank) {
 
   const auto job = [&](Communicator& group) {
     const std::vector<float> mine = values_of(group.rank(), count);
-    for (int turn = 0; turn < 2; ++turn) {  // slots and notes of the turn before are used again
+    for (int turn = 0; turn < 2;
+         ++turn) {  // buffers and mailboxes of the turn before are used again
       std::vector<float> data = mine;
       group.all_reduce(call_of(count), bytes_of(data), bytes_of(data), a_limit());
       if (data != expected) throw InternalError("all_reduce, turn {}", turn);
@@ -136,8 +137,8 @@ TEST_P(BetweenHosts, EveryByteArrives) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// Two by two with nothing, what goes with the notes, one more, and many chunks; ranks dealt out by
-// turns on three hosts; hosts of unequal size.
+// Two by two with nothing, what goes with the mailboxes, one more, and many chunks; ranks dealt out
+// by turns on three hosts; hosts of unequal size.
 INSTANTIATE_TEST_SUITE_P(
     Groups, BetweenHosts,
     testing::Values(Case{{"a", "a", "b", "b"}, 0}, Case{{"a", "a", "b", "b"}, 16},

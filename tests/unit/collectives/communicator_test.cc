@@ -16,8 +16,8 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Small, so that a test of some kilobytes walks through many chunks and all slots.
-constexpr Tuning kSmallSlots{.slot_bytes = 512, .small_bytes = 64};
+// Small, so that a test of some kilobytes walks through many chunks and all buffers.
+constexpr Tuning kSmallSlots{.buffer_bytes = 512, .small_bytes = 64};
 constexpr int kRanks = 4;
 
 std::vector<float> sum_in_rank_order(int ranks, size_t count) {
@@ -36,7 +36,8 @@ TEST_P(CommunicatorSizes, AllReduceAddsInRankOrderOnEveryRank) {
   const std::vector<float> expected = sum_in_rank_order(kRanks, count);
 
   const auto errors = run_ranks(kRanks, kSmallSlots, [&](Communicator& group) {
-    for (int turn = 0; turn < 3; ++turn) {  // slots and notes of the turn before are used again
+    for (int turn = 0; turn < 3;
+         ++turn) {  // buffers and mailboxes of the turn before are used again
       std::vector<float> data = values_of(group.rank(), count);
       group.all_reduce(call_of(count), bytes_of(data), bytes_of(data), a_limit());
       if (data != expected) throw InternalError("turn {} is wrong", turn);
@@ -126,8 +127,8 @@ TEST(Communicator, SlotsThatAreTooSmallForTheGroupAreEnlarged) {
   constexpr size_t kCount = 127;
   const std::vector<float> expected = sum_in_rank_order(kRanks, kCount);
 
-  for (const size_t slot_bytes : {1, 64, 65, 191}) {
-    const Tuning tuning{.slot_bytes = slot_bytes, .small_bytes = 1};
+  for (const size_t buffer_bytes : {1, 64, 65, 191}) {
+    const Tuning tuning{.buffer_bytes = buffer_bytes, .small_bytes = 1};
     const auto errors = run_ranks(kRanks, tuning, [&](Communicator& group) {
       const std::vector<float> mine = values_of(group.rank(), kCount);
       std::vector<float> data = mine;
@@ -140,7 +141,7 @@ TEST(Communicator, SlotsThatAreTooSmallForTheGroupAreEnlarged) {
       if (all.back() != values_of(kRanks - 1, kCount)) throw InternalError("all_gather");
     });
 
-    EXPECT_THAT(errors, Each(IsEmpty())) << slot_bytes;
+    EXPECT_THAT(errors, Each(IsEmpty())) << buffer_bytes;
   }
 }
 

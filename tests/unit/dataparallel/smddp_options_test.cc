@@ -17,15 +17,15 @@ TEST(SmddpOptions, DefaultsAreThoseOfTheTable) {
   const SmddpOptions options = make_options({{"SMDDP_SLOT_BYTES", ""}});
   const collectives::Tuning tuning;
 
-  EXPECT_EQ(options.tuning.slot_bytes, tuning.slot_bytes);
-  EXPECT_EQ(options.tuning.wire_slot_bytes, tuning.wire_slot_bytes);
+  EXPECT_EQ(options.tuning.buffer_bytes, tuning.buffer_bytes);
+  EXPECT_EQ(options.tuning.network_buffer_bytes, tuning.network_buffer_bytes);
   EXPECT_EQ(options.tuning.small_bytes, tuning.small_bytes);
   EXPECT_EQ(options.gpu_route, std::nullopt);
   EXPECT_EQ(options.log_level, log::Level::kInfo);
 }
 
 TEST(SmddpOptions, ValuesAreChecked) {
-  EXPECT_EQ(make_options({{"SMDDP_SLOT_BYTES", "4096"}}).tuning.slot_bytes, 4096U);
+  EXPECT_EQ(make_options({{"SMDDP_SLOT_BYTES", "4096"}}).tuning.buffer_bytes, 4096U);
   EXPECT_EQ(make_options({{"SM_LOG_LEVEL", "debug"}}).log_level, log::Level::kDebug);
   for (const auto& [variable, text, expected] :
        {std::tuple{"SMDDP_SLOT_BYTES", "0", "a number of bytes from 1 to"},

@@ -32,14 +32,14 @@ class NcclWireTest : public ::testing::Test {
     const NcclId there = library.new_id();
     const NcclId back = library.new_id();
     for (auto& one : memory) {
-      one = std::make_shared<SharedSegment>(SharedSegment::create(SharedRing::size_bytes()));
+      one = std::make_shared<SharedMemory>(SharedMemory::create(SharedRing::size_bytes()));
     }
     left = make(memory[0], memory[1], there, back, timeout);
     right = make(memory[1], memory[0], back, there, timeout);
   }
 
-  std::unique_ptr<NcclWire> make(const std::shared_ptr<SharedSegment>& inward,
-                                 const std::shared_ptr<SharedSegment>& outward, const NcclId& sends,
+  std::unique_ptr<NcclWire> make(const std::shared_ptr<SharedMemory>& inward,
+                                 const std::shared_ptr<SharedMemory>& outward, const NcclId& sends,
                                  const NcclId& receives, milliseconds timeout) {
     auto frames =
         std::make_unique<RingWire>(RingWire::Rings{.inward_memory = inward,
@@ -69,7 +69,7 @@ class NcclWireTest : public ::testing::Test {
 
   FakeNetwork network;
   FakeNccl library{network};
-  std::shared_ptr<SharedSegment> memory[2];
+  std::shared_ptr<SharedMemory> memory[2];
   std::unique_ptr<NcclWire> left;
   std::unique_ptr<NcclWire> right;
 };

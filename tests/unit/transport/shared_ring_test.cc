@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "smp_runtime/transport/shared_segment.h"
+#include "smp_runtime/transport/shared_memory.h"
 #include "tests/unit/transport/numbered_bytes.h"
 
 namespace smp::transport {
@@ -33,7 +33,7 @@ void read_all(SharedRing& ring, std::span<std::byte> bytes) {
 }
 
 TEST(SharedRing, TakesAsMuchAsFits) {
-  SharedSegment memory = SharedSegment::create(SharedRing::size_bytes());
+  SharedMemory memory = SharedMemory::create(SharedRing::size_bytes());
   SharedRing ring(memory.data());
   const std::vector<std::byte> much = numbered(SharedRing::kCapacity + 100, 0);
 
@@ -47,7 +47,7 @@ TEST(SharedRing, TakesAsMuchAsFits) {
 // Pieces of every size, far beyond the capacity, and the counts wrap: the stream is what was
 // written.
 TEST(SharedRing, AStreamArrivesWholeBetweenTwoThreads) {
-  SharedSegment memory = SharedSegment::create(SharedRing::size_bytes());
+  SharedMemory memory = SharedMemory::create(SharedRing::size_bytes());
   std::vector<size_t> sizes;
   std::mt19937 random(7);
   for (int turn = 0; turn < 400; ++turn) {
@@ -75,7 +75,7 @@ TEST(SharedRing, AStreamArrivesWholeBetweenTwoThreads) {
 }
 
 TEST(SharedRing, AWakeEndsAWaitEarly) {
-  SharedSegment memory = SharedSegment::create(SharedRing::size_bytes());
+  SharedMemory memory = SharedMemory::create(SharedRing::size_bytes());
   SharedRing ring(memory.data());
   std::atomic<bool> ended{false};
   std::thread reader([&] {
