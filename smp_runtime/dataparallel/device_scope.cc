@@ -25,12 +25,12 @@ DeviceScope::DeviceScope(StagingStreams& streams, const std::vector<at::Tensor>&
   const StagingStreams::Pair& pair = streams.of(*gpu_);
   down_ = pair.down;
   up_ = pair.up;
-  cuda::StreamMark::here(*gpu_).hold_back(*down_);
+  cuda::StreamEvent::record(*gpu_).block(*down_);
   guard_.reset_stream(*down_);
 }
 
-cuda::StreamMark DeviceScope::copied() const {
-  return down_ ? cuda::StreamMark(*down_) : cuda::StreamMark();
+cuda::StreamEvent DeviceScope::copied() const {
+  return down_ ? cuda::StreamEvent(*down_) : cuda::StreamEvent();
 }
 
 }  // namespace smp::dataparallel

@@ -15,7 +15,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StreamGuard.h>
 
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 
 namespace smp::dataparallel {
 
@@ -44,7 +44,7 @@ class DeviceScope {
   /// On which results are written; none without a GPU.
   [[nodiscard]] const std::optional<c10::Stream>& up() const { return up_; }
   /// Behind all copies that were made so far.
-  [[nodiscard]] cuda::StreamMark copied() const;
+  [[nodiscard]] cuda::StreamEvent copied() const;
 
  private:
   std::optional<c10::Device> gpu_;

@@ -14,7 +14,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/byte_view.h"
-#include "smp_runtime/transport/mark_wait.h"
+#include "smp_runtime/transport/event_wait.h"
 #include "smp_runtime/transport/member_cards.h"
 #include "smp_runtime/transport/nccl_pairs.h"
 
@@ -190,12 +190,12 @@ void GpuGroup::agreed(CallHeader call, Collective collective, GpuRoute route,
 void GpuGroup::run(Nccl& nccl, NcclOperation operation, const c10::Stream& stream,
                    const WaitLimit& limit) {
   nccl.start(std::span(&operation, 1), cuda::native(stream), limit);
-  const cuda::StreamMark done(stream);
+  const cuda::StreamEvent done(stream);
   try {
     nccl.wait_until(
         [&] {
           group_.throw_if_broken();
-          return done.reached();
+          return done.query();
         },
         limit);
   } catch (const HostError& error) {
@@ -240,7 +240,7 @@ void GpuGroup::sum_between_hosts(const CallHeader& call, const at::Tensor& tenso
   run(*host_, operation, stream, limit);
 
   const Landing landing(own, true);
-  transport::await(cuda::StreamMark(stream), limit, [this] { group_.throw_if_broken(); });
+  transport::await(cuda::StreamEvent(stream), limit, [this] { group_.throw_if_broken(); });
   CallHeader lane_call = header_of(own);
   lane_call.op = average ? ReduceOp::kSum : call.op;
   lane_->all_reduce(lane_call, bytes_in(landing.tensor()), bytes_out(landing.tensor()), limit);

@@ -33,11 +33,11 @@ PendingWork::PendingWork(int rank, const Call& call, std::vector<at::Tensor> res
 }
 
 void PendingWork::synchronize() {
-  if (writes_on_) written_.hold_back(cuda::current_stream(writes_on_->device()));
+  if (writes_on_) written_.block(cuda::current_stream(writes_on_->device()));
 }
 
 void PendingWork::end(const std::exception_ptr& error, CallbackThreads* threads) {
-  if (writes_on_ && !error) written_ = cuda::StreamMark(*writes_on_);
+  if (writes_on_ && !error) written_ = cuda::StreamEvent(*writes_on_);
   error_ = error;
   const std::lock_guard lock(asking_);
   if (is_asked_for_ && threads != nullptr) {

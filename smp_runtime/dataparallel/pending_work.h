@@ -13,7 +13,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/dataparallel/callback_threads.h"
 
 namespace smp::dataparallel {
@@ -71,7 +71,7 @@ class PendingWork : public c10d::Work {
   bool between_all_;
   std::vector<at::Tensor> results_;
   std::optional<c10::Stream> writes_on_;
-  cuda::StreamMark written_;  // of an ended work
+  cuda::StreamEvent written_;  // of an ended work
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::atomic<int> source_{-1};
   std::exception_ptr error_;

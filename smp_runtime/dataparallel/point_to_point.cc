@@ -31,9 +31,9 @@ constexpr uint64_t kSourceBits = uint64_t{0xffffff} << kSourceShift;
 static_assert(static_cast<int>(at::ScalarType::NumOptions) <= 0xff);
 
 /// Behind what the calling thread has copied for a call.
-cuda::StreamMark copied_for(const PendingWork& work) {
+cuda::StreamEvent copied_for(const PendingWork& work) {
   const auto& results = work.writes_on();
-  return results ? cuda::StreamMark::here(results->device()) : cuda::StreamMark();
+  return results ? cuda::StreamEvent::record(results->device()) : cuda::StreamEvent();
 }
 
 uint64_t wire_tag(int source, at::ScalarType type, uint32_t tag) {
@@ -53,7 +53,7 @@ struct PointToPoint::Call {
   int peer;
   uint32_t tag;
   milliseconds timeout;
-  cuda::StreamMark copied{};  // of a send: before it the tensor is not there
+  cuda::StreamEvent copied{};  // of a send: before it the tensor is not there
   Clock::time_point deadline = Clock::now() + timeout;
   Clock::time_point crash_seen{};
   transport::PairLink::Handle message{};
@@ -87,7 +87,7 @@ PointToPoint::~PointToPoint() {
 void PointToPoint::send(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
                         milliseconds timeout) {
   Landing source(on_host(tensor), true);
-  const cuda::StreamMark copied = copied_for(*work);
+  const cuda::StreamEvent copied = copied_for(*work);
   add(std::unique_ptr<Call>(new Call{.work = std::move(work),
                                      .landing = std::move(source),
                                      .sends = true,
@@ -124,7 +124,7 @@ std::string PointToPoint::text(const Call& call) const {
 
 /// Hands the message to the network once it is there and its peer is known.
 bool PointToPoint::try_start(Call& call) {
-  if (!call.copied.reached()) return false;
+  if (!call.copied.query()) return false;
   if (call.peer >= 0 && !link_->is_connected(call.peer)) {
     const std::string key = fmt::format("pair/{}", call.peer);
     if (!store_.has(key)) return false;

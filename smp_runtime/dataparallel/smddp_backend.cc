@@ -12,10 +12,10 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
+#include "smp_runtime/transport/event_wait.h"
 #include "smp_runtime/transport/fabric_pairs.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "smp_runtime/transport/host_link.h"
-#include "smp_runtime/transport/mark_wait.h"
 #include "smp_runtime/transport/network_address.h"
 
 namespace smp::dataparallel {

@@ -122,8 +122,8 @@ class SmddpBackend : public c10d::Backend {
     std::string operation;
     std::chrono::milliseconds timeout;
     Body body;
-    cuda::StreamMark copied;  ///< before it the arguments are not there
-    bool told_apart;          ///< somebody may have attached callbacks
+    cuda::StreamEvent copied;  ///< before it the arguments are not there
+    bool told_apart;           ///< somebody may have attached callbacks
   };
 
   /// A call as torch.distributed makes it.

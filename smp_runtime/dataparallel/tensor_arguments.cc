@@ -7,7 +7,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 
 namespace smp::dataparallel {
 namespace {

@@ -19,7 +19,7 @@
 #include <pthread.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 
 namespace smp::pipeline {
 namespace {
@@ -52,7 +52,7 @@ struct ActivationStore::Handle::Entry {
   std::int64_t version = 0;
   c10::VariableVersion counter;  ///< of the original
   bool by_streams = false;       ///< copied as a GPU's; then:
-  cuda::StreamMark copied;       ///< where the last copy of it is done
+  cuda::StreamEvent copied;      ///< where the last copy of it is done
 };
 
 /// Of one GPU.
@@ -64,7 +64,7 @@ struct CopyStreams {
 /// Slow memory that nobody holds. A copy may still read or write it.
 struct FreeBlock {
   at::Tensor memory;
-  cuda::StreamMark copied;
+  cuda::StreamEvent copied;
 };
 
 /// What handles and helper thread share; outlives the store while a handle is left.
@@ -146,8 +146,8 @@ at::Tensor ActivationArena::take(const EntryPtr& entry) {
   fetch_ahead(entry);
   if (by_streams) {
     const c10::Stream stream = cuda::current_stream(entry->options.device());
-    if (!entry->copied.reached()) ++stats_.waits;
-    entry->copied.hold_back(stream);
+    if (!entry->copied.query()) ++stats_.waits;
+    entry->copied.block(stream);
     cuda::note_use(entry->fast, stream);
   } else if (entry->place == Place::kSlow || entry->place == Place::kComing) {
     want(entry);
@@ -209,14 +209,14 @@ void ActivationArena::send_away(Entry& entry, const at::Tensor& tensor) {
   const c10::Stream stream = streams(tensor.device()).away;
   FreeBlock block = new_block(entry.bytes, /*pinned=*/tensor.is_cuda());
   entry.slow = std::move(block.memory);
-  block.copied.hold_back(stream);
-  cuda::StreamMark::here(tensor.device()).hold_back(stream);
+  block.copied.block(stream);
+  cuda::StreamEvent::record(tensor.device()).block(stream);
   {
     const c10::StreamGuard guard(stream);
     slow_view(entry).copy_(tensor, /*non_blocking=*/true);
   }
   cuda::note_use(tensor, stream);
-  entry.copied = cuda::StreamMark(stream);
+  entry.copied = cuda::StreamEvent(stream);
   entry.fast.reset();
   entry.place = Place::kSlow;
   stats_.slow_bytes += entry.bytes;
@@ -225,11 +225,11 @@ void ActivationArena::send_away(Entry& entry, const at::Tensor& tensor) {
 void ActivationArena::send_back(Entry& entry) {
   const at::NoGradGuard no_grad;
   const c10::Stream stream = streams(entry.options.device()).back;
-  entry.copied.hold_back(stream);
+  entry.copied.block(stream);
   const c10::StreamGuard guard(stream);
   entry.fast = new_fast(entry);
   entry.fast.copy_(slow_view(entry), /*non_blocking=*/true);
-  entry.copied = cuda::StreamMark(stream);
+  entry.copied = cuda::StreamEvent(stream);
   entry.place = Place::kFast;
   note_fast(entry.bytes);
 }

@@ -50,8 +50,8 @@ void use_once(NcclCommunicator& communicator, const c10::Device& device, const W
   const std::vector<at::Tensor> byte{at::empty({1}, at::TensorOptions(device).dtype(at::kByte))};
   const auto operations = communicator.rank() == 0 ? sends_of(byte) : receives_of(byte);
   communicator.start(operations, cuda::native(stream), limit);
-  const cuda::StreamMark done(stream);
-  communicator.wait_until([&] { return done.reached(); }, limit);
+  const cuda::StreamEvent done(stream);
+  communicator.wait_until([&] { return done.query(); }, limit);
 }
 
 }  // namespace

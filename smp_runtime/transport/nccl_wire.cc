@@ -7,7 +7,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/mark_wait.h"
+#include "smp_runtime/transport/event_wait.h"
 
 namespace smp::transport {
 namespace {
@@ -66,8 +66,8 @@ void NcclWire::send(const PackedMessage& message) {
   frames_->await_grant(limit);
   outward_->start(operations, cuda::native(send_stream_), limit);
   for (const at::Tensor& tensor : message.apart) cuda::note_use(tensor, send_stream_);
-  const cuda::StreamMark sent(send_stream_);
-  outward_->wait_until([&] { return sent.reached(); }, limit);
+  const cuda::StreamEvent sent(send_stream_);
+  outward_->wait_until([&] { return sent.query(); }, limit);
 }
 
 std::optional<ArrivingMessage> NcclWire::receive() {
@@ -89,8 +89,8 @@ std::optional<ArrivingMessage> NcclWire::receive() {
   const auto limit = WaitLimit::after(settings_.timeout, "receiving tensors between GPUs");
   frames_->grant();
   inward_->start(operations, cuda::native(receive_stream_), limit);
-  const cuda::StreamMark received(receive_stream_);
-  inward_->wait_until([&] { return received.reached(); }, limit);
+  const cuda::StreamEvent received(receive_stream_);
+  inward_->wait_until([&] { return received.query(); }, limit);
   return message;
 }
 

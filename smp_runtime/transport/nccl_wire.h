@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/transport/message_wire.h"
 #include "smp_runtime/transport/nccl_communicator.h"
 

@@ -34,7 +34,7 @@ Outgoing outgoing(Message message) {
   }
   if (!result.on_device) return result;
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.is_cpu()) result.made = cuda::StreamMark::here(tensor.device());
+    if (!tensor.is_cpu()) result.made = cuda::StreamEvent::record(tensor.device());
   }
   result.message.payload = std::make_shared<TensorPayload>(std::move(tensors));
   return result;
@@ -59,7 +59,7 @@ PackedMessage pack(const Outgoing& outgoing, Apart apart) {
         packed.apart.push_back(tensor.detach().contiguous());
         continue;
       }
-      if (!tensor.is_cpu()) outgoing.made.hold_back(cuda::current_stream(tensor.device()));
+      if (!tensor.is_cpu()) outgoing.made.block(cuda::current_stream(tensor.device()));
       packed.tensors.push_back(tensor.detach().cpu().contiguous());
     }
   }

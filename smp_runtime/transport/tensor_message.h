@@ -11,7 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/transport/tensor_meta.h"
 #include "smp_runtime/transport/transport.h"
 
@@ -37,7 +37,7 @@ struct MessageFrame {
 struct Outgoing {
   Message message;
   bool on_device = false;  ///< it has tensors that are not on the CPU
-  cuda::StreamMark made;   ///< where these tensors are ready
+  cuda::StreamEvent made;  ///< where these tensors are ready
 };
 
 /// To be called by the thread that made the message, under the stream that made its tensors.
@@ -50,7 +50,7 @@ struct PackedMessage {
   std::string head;
   std::vector<at::Tensor> tensors;  ///< with the frame: on the CPU, contiguous
   std::vector<at::Tensor> apart;    ///< on the device, contiguous
-  cuda::StreamMark made;            ///< where `apart` are ready
+  cuda::StreamEvent made;           ///< where `apart` are ready
 
   /// Of what goes with the frame.
   [[nodiscard]] size_t size_bytes() const;

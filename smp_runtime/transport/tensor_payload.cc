@@ -2,7 +2,7 @@
 #include "smp_runtime/transport/tensor_payload.h"
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 
 namespace smp::transport {
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/transport/nccl_communicator.h"
 #include "smp_runtime/transport/nccl_library.h"
 #include "smp_runtime/transport/nccl_wire.h"
@@ -56,7 +56,7 @@ TEST(GpuNccl, OneRankSendsToItselfAndSums) {
   const c10::Stream stream = cuda::side_stream(gpu(0), cuda::Priority::kHigh);
   const at::Tensor sent = at::arange(1 << 20, at::TensorOptions(gpu(0)).dtype(at::kFloat));
   const at::Tensor received = at::empty_like(sent);
-  cuda::StreamMark::here(gpu(0)).hold_back(stream);
+  cuda::StreamEvent::record(gpu(0)).block(stream);
 
   const std::vector<NcclOperation> pair{{.kind = NcclOperation::Kind::kSend,
                                          .from = sent.const_data_ptr(),
@@ -73,8 +73,8 @@ TEST(GpuNccl, OneRankSendsToItselfAndSums) {
                                         .count = static_cast<size_t>(received.numel()),
                                         .type = at::kFloat}};
   alone.start(sum, cuda::native(stream), limit());
-  const cuda::StreamMark done(stream);
-  alone.wait_until([&] { return done.reached(); }, limit());
+  const cuda::StreamEvent done(stream);
+  alone.wait_until([&] { return done.query(); }, limit());
 
   EXPECT_TRUE(received.equal(sent));
 }
@@ -95,20 +95,20 @@ TEST(GpuNccl, MarksTellWhenAStreamGotThere) {
   const c10::Stream side = cuda::side_stream(gpu(0), cuda::Priority::kNormal);
   const at::Tensor source = at::full({1 << 28}, 1.0, at::TensorOptions(gpu(0)));
   at::Tensor copy;
-  cuda::StreamMark::here(gpu(0)).hold_back(side);
+  cuda::StreamEvent::record(gpu(0)).block(side);
   {
     const c10::StreamGuard guard(side);
     copy = source.clone();
     for (int i = 0; i < 20; ++i) copy.add_(source);
   }
-  const cuda::StreamMark made(side);
-  const bool early = made.reached();
-  made.hold_back(cuda::current_stream(gpu(0)));
+  const cuda::StreamEvent made(side);
+  const bool early = made.query();
+  made.block(cuda::current_stream(gpu(0)));
   cuda::note_use(copy, cuda::current_stream(gpu(0)));
 
   EXPECT_EQ(copy.max().item<float>(), 21);
   EXPECT_FALSE(early) << "or the GPU adds 20 GiB faster than a host goes on";
-  EXPECT_TRUE(made.reached());
+  EXPECT_TRUE(made.query());
 }
 
 /// Both ends in one process, a GPU each.

@@ -14,22 +14,24 @@ class Tensor;
 
 namespace smp::cuda {
 
-/// A place in the order of a stream's work: behind all that it was given so far. Cheap to copy.
-class StreamMark {
+/// An event behind all work that a stream was given so far. Cheap to copy.
+class StreamEvent {
  public:
-  /// A place that is reached.
-  StreamMark() = default;
-  explicit StreamMark(const c10::Stream& stream);
+  /// One that has occurred.
+  StreamEvent() = default;
+  /// Records it in `stream`.
+  explicit StreamEvent(const c10::Stream& stream);
   /// In the current stream of the calling thread.
-  [[nodiscard]] static StreamMark here(const c10::Device& device);
+  [[nodiscard]] static StreamEvent record(const c10::Device& device);
 
-  /// Does not wait. Throws c10::Error with CUDA's reason once the device has failed.
-  [[nodiscard]] bool reached() const;
-  /// What `stream` is given from now on waits for the place; the calling thread does not.
-  void hold_back(const c10::Stream& stream) const;
+  /// Has it occurred? Does not wait. Throws c10::Error with CUDA's reason once the device has
+  /// failed.
+  [[nodiscard]] bool query() const;
+  /// What `stream` is given from now on waits for it; the calling thread does not.
+  void block(const c10::Stream& stream) const;
 
  private:
-  std::shared_ptr<const c10::Event> event_;  // null: reached
+  std::shared_ptr<const c10::Event> event_;  // null: occurred
 };
 
 [[nodiscard]] c10::Stream current_stream(const c10::Device& device);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a thread of the host waits for a place in a device's work: with a limit, and looking around.
+// Waits for an event of a device's stream in a thread of the CPU, with a limit.
 #pragma once
 
 #include <functional>
 
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/transport/wait_limit.h"
 
 namespace smp::transport {
 
 /// `look_around` is called now and then and may throw, which ends the wait. Throws HostError when
 /// the limit passes first.
-void await(const cuda::StreamMark& mark, const WaitLimit& limit,
+void await(const cuda::StreamEvent& event, const WaitLimit& limit,
            const std::function<void()>& look_around);
 
 }  // namespace smp::transport

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/mark_wait.h"
+#include "smp_runtime/transport/event_wait.h"
 
 #include <chrono>
 #include <thread>
@@ -8,10 +8,10 @@
 
 namespace smp::transport {
 
-void await(const cuda::StreamMark& mark, const WaitLimit& limit,
+void await(const cuda::StreamEvent& event, const WaitLimit& limit,
            const std::function<void()>& look_around) {
   constexpr std::chrono::microseconds kLookInterval{20};
-  while (!mark.reached()) {
+  while (!event.query()) {
     look_around();
     if (Clock::now() > limit.deadline) {
       throw HostError(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/cuda/stream_mark.h"
+#include "smp_runtime/cuda/stream_event.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -13,20 +13,20 @@ c10::impl::VirtualGuardImpl device_of(const c10::Device& device) {
 
 }  // namespace
 
-StreamMark::StreamMark(const c10::Stream& stream) {
+StreamEvent::StreamEvent(const c10::Stream& stream) {
   if (stream.device().is_cpu()) return;
   const auto event = std::make_shared<c10::Event>(stream.device_type());
   event->record(stream);
   event_ = event;
 }
 
-StreamMark StreamMark::here(const c10::Device& device) {
-  return StreamMark(current_stream(device));
+StreamEvent StreamEvent::record(const c10::Device& device) {
+  return StreamEvent(current_stream(device));
 }
 
-bool StreamMark::reached() const { return !event_ || event_->query(); }
+bool StreamEvent::query() const { return !event_ || event_->query(); }
 
-void StreamMark::hold_back(const c10::Stream& stream) const {
+void StreamEvent::block(const c10::Stream& stream) const {
   if (event_) event_->block(stream);
 }
 
