@@ -6,14 +6,14 @@
 #include <numeric>
 #include <utility>
 
-#include "smp_runtime/collectives/host_meeting_place.h"
+#include "smp_runtime/collectives/bootstrap.h"
 #include "smp_runtime/collectives/reduce_kernels.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::collectives {
 namespace {
 
-Reduction reduction_of(const CallHeader& call, int ranks) {
+Reduction reduction_of(const CallSignature& call, int ranks) {
   check_reducible(call.type, call.op);
   const bool average = call.op == ReduceOp::kAverage;
   return {.type = call.type, .op = call.op, .divisor = average ? ranks : 1};
@@ -34,13 +34,13 @@ Communicator::Communicator(transport::KeyValueStore& store, int rank, std::vecto
   if (layout_.hosts() > 1) {
     wire_ = std::make_unique<HostWire>(layout_, *segment_, names_, store, network, limit);
   }
-  meeting_ = std::make_unique<Meeting>(layout_, *segment_, wire_.get(), names_);
+  check_ = std::make_unique<CallCheck>(layout_, *segment_, wire_.get(), names_);
 }
 
 Communicator::~Communicator() = default;
 
 bool Communicator::is_small(size_t size_bytes) const {
-  return size_bytes <= meeting_->payload_bytes();
+  return size_bytes <= check_->payload_bytes();
 }
 
 /// A collective that fails breaks the group: on this host through its segment, and everywhere.
@@ -60,30 +60,30 @@ void Communicator::leave(const WaitLimit& limit) {
   if (wire_) wire_->leave(limit);
 }
 
-void Communicator::meet(CallHeader& call, Collective collective, ConstBytes payload,
+void Communicator::meet(CallSignature& call, Collective collective, ConstBytes payload,
                         const WaitLimit& limit) {
   call.collective = collective;
   call.sequence = sequence_++;
-  meeting_->agree(call, payload, limit);
+  check_->agree(call, payload, limit);
 }
 
 /// The sum of all mailboxes' payloads, in rank order.
-void Communicator::reduce_mailboxes(const CallHeader& call, const Reduction& reduction,
+void Communicator::reduce_mailboxes(const CallSignature& call, const Reduction& reduction,
                                     Bytes output) const {
   std::vector<const std::byte*> sources;
-  for (int peer = 0; peer < size(); ++peer) sources.push_back(meeting_->payload(peer).data());
+  for (int peer = 0; peer < size(); ++peer) sources.push_back(check_->payload(peer).data());
   collectives::reduce(reduction.type, reduction.op, sources, output.data(), call.elements,
                       reduction.divisor);
 }
 
-void Communicator::move_shares(const CallHeader& call, const SharePlan& plan,
+void Communicator::move_shares(const CallSignature& call, const SharePlan& plan,
                                std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                                const Reduction& reduction, const WaitLimit& limit) {
   wire_->move(call.sequence, plan, inputs, outputs, reduction, limit);
 }
 
 /// A whole in slices, one for each lane: `input` and `output` may be empty where not needed.
-void Communicator::move_slices(const CallHeader& call, Arrival arrival, Departure departure,
+void Communicator::move_slices(const CallSignature& call, Arrival arrival, Departure departure,
                                ConstBytes input, Bytes output, const Reduction& reduction,
                                const WaitLimit& limit) {
   const size_t size = std::max(input.size(), output.size());
@@ -101,7 +101,7 @@ void Communicator::move_slices(const CallHeader& call, Arrival arrival, Departur
   move_shares(call, plan, inputs, outputs, reduction, limit);
 }
 
-void Communicator::all_reduce(CallHeader call, ConstBytes input, Bytes output,
+void Communicator::all_reduce(CallSignature call, ConstBytes input, Bytes output,
                               const WaitLimit& limit) {
   const Reduction reduction = reduction_of(call, size());
   guarded([&] {
@@ -117,7 +117,7 @@ void Communicator::all_reduce(CallHeader call, ConstBytes input, Bytes output,
   });
 }
 
-void Communicator::reduce(CallHeader call, int root, ConstBytes input, Bytes output,
+void Communicator::reduce(CallSignature call, int root, ConstBytes input, Bytes output,
                           const WaitLimit& limit) {
   const Reduction reduction = reduction_of(call, size());
   const bool wants = root == rank();
@@ -135,8 +135,8 @@ void Communicator::reduce(CallHeader call, int root, ConstBytes input, Bytes out
   });
 }
 
-void Communicator::reduce_scatter(CallHeader call, std::span<const ConstBytes> inputs, Bytes output,
-                                  const WaitLimit& limit) {
+void Communicator::reduce_scatter(CallSignature call, std::span<const ConstBytes> inputs,
+                                  Bytes output, const WaitLimit& limit) {
   const Reduction reduction = reduction_of(call, size());
   std::vector<Bytes> outputs(inputs.size());
   outputs[static_cast<size_t>(rank())] = output;
@@ -155,14 +155,14 @@ void Communicator::reduce_scatter(CallHeader call, std::span<const ConstBytes> i
   });
 }
 
-void Communicator::all_gather(CallHeader call, ConstBytes input, std::span<const Bytes> outputs,
+void Communicator::all_gather(CallSignature call, ConstBytes input, std::span<const Bytes> outputs,
                               const WaitLimit& limit) {
   guarded([&] {
     const bool small = is_small(input.size());
     meet(call, Collective::kAllGather, small ? input : ConstBytes(), limit);
     if (small) {
       for (int peer = 0; peer < size(); ++peer) {
-        copy(outputs[static_cast<size_t>(peer)], meeting_->payload(peer));
+        copy(outputs[static_cast<size_t>(peer)], check_->payload(peer));
       }
       return;
     }
@@ -182,14 +182,14 @@ void Communicator::all_gather(CallHeader call, ConstBytes input, std::span<const
   });
 }
 
-void Communicator::broadcast(CallHeader call, int root, Bytes data, const WaitLimit& limit) {
+void Communicator::broadcast(CallSignature call, int root, Bytes data, const WaitLimit& limit) {
   call.root = root;
   const bool sends = root == rank();
   guarded([&] {
     const bool small = is_small(data.size());
     meet(call, Collective::kBroadcast, sends && small ? ConstBytes(data) : ConstBytes(), limit);
     if (small) {
-      if (!sends) copy(data, meeting_->payload(root));
+      if (!sends) copy(data, check_->payload(root));
     } else if (wire_) {
       move_slices(call, Arrival::kFromRoot, Departure::kToAll, data, data, kNone, limit);
     } else {
@@ -214,7 +214,7 @@ void Communicator::swap_pairs(std::span<const ConstBytes> inputs, std::span<cons
   if (wire_) wire_->all_to_all(sequence_, inputs, outputs, limit);
 }
 
-void Communicator::all_to_all(CallHeader call, std::span<const ConstBytes> inputs,
+void Communicator::all_to_all(CallSignature call, std::span<const ConstBytes> inputs,
                               std::span<const Bytes> outputs, const WaitLimit& limit) {
   std::vector<uint64_t> sizes;
   for (const ConstBytes input : inputs) sizes.push_back(input.size());
@@ -224,7 +224,7 @@ void Communicator::all_to_all(CallHeader call, std::span<const ConstBytes> input
     size_t longest = 0;
     std::vector<uint64_t> theirs(sizes.size());
     for (int peer = 0; peer < size(); ++peer) {
-      std::memcpy(theirs.data(), meeting_->payload(peer).data(), theirs.size() * sizeof(uint64_t));
+      std::memcpy(theirs.data(), check_->payload(peer).data(), theirs.size() * sizeof(uint64_t));
       longest = std::max<size_t>(longest, *std::max_element(theirs.begin(), theirs.end()));
       const size_t coming = theirs[static_cast<size_t>(rank())];
       const size_t room = outputs[static_cast<size_t>(peer)].size();
@@ -236,7 +236,7 @@ void Communicator::all_to_all(CallHeader call, std::span<const ConstBytes> input
       }
     }
     // So that no rank moves data that another has no room for.
-    CallHeader barrier;
+    CallSignature barrier;
     barrier.type = ElementType::kBytes;
     meet(barrier, Collective::kBarrier, {}, limit);
     swap_pairs(inputs, outputs, longest, limit);
@@ -245,7 +245,7 @@ void Communicator::all_to_all(CallHeader call, std::span<const ConstBytes> input
   });
 }
 
-void Communicator::gather(CallHeader call, int root, ConstBytes input,
+void Communicator::gather(CallSignature call, int root, ConstBytes input,
                           std::span<const Bytes> outputs, const WaitLimit& limit) {
   call.root = root;
   guarded([&] {
@@ -253,7 +253,7 @@ void Communicator::gather(CallHeader call, int root, ConstBytes input,
     meet(call, Collective::kGather, small ? input : ConstBytes(), limit);
     if (small) {
       for (int peer = 0; root == rank() && peer < size(); ++peer) {
-        copy(outputs[static_cast<size_t>(peer)], meeting_->payload(peer));
+        copy(outputs[static_cast<size_t>(peer)], check_->payload(peer));
       }
       return;
     }
@@ -274,7 +274,7 @@ void Communicator::gather(CallHeader call, int root, ConstBytes input,
   });
 }
 
-void Communicator::scatter(CallHeader call, int root, std::span<const ConstBytes> inputs,
+void Communicator::scatter(CallSignature call, int root, std::span<const ConstBytes> inputs,
                            Bytes output, const WaitLimit& limit) {
   call.root = root;
   guarded([&] {
@@ -296,12 +296,12 @@ void Communicator::scatter(CallHeader call, int root, std::span<const ConstBytes
 }
 
 void Communicator::barrier(const WaitLimit& limit) {
-  CallHeader call;
+  CallSignature call;
   call.type = ElementType::kBytes;
   agree(call, Collective::kBarrier, limit);
 }
 
-void Communicator::agree(CallHeader call, Collective collective, const WaitLimit& limit) {
+void Communicator::agree(CallSignature call, Collective collective, const WaitLimit& limit) {
   guarded([&] { meet(call, collective, {}, limit); });
 }
 

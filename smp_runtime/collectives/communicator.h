@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "smp_runtime/collectives/call_header.h"
+#include "smp_runtime/collectives/call_check.h"
+#include "smp_runtime/collectives/call_signature.h"
 #include "smp_runtime/collectives/group_layout.h"
 #include "smp_runtime/collectives/host_exchange.h"
 #include "smp_runtime/collectives/host_wire.h"
-#include "smp_runtime/collectives/meeting.h"
 #include "smp_runtime/transport/key_value_store.h"
 #include "smp_runtime/transport/shared_segment.h"
 
@@ -68,28 +68,28 @@ class Communicator {
   void leave(const WaitLimit& limit);
 
   /// `output` may be `input`.
-  void all_reduce(CallHeader call, ConstBytes input, Bytes output, const WaitLimit& limit);
+  void all_reduce(CallSignature call, ConstBytes input, Bytes output, const WaitLimit& limit);
   /// Only the root's `output` is written; it may be `input`.
-  void reduce(CallHeader call, int root, ConstBytes input, Bytes output, const WaitLimit& limit);
+  void reduce(CallSignature call, int root, ConstBytes input, Bytes output, const WaitLimit& limit);
   /// The sum of all ranks' `inputs[r]` goes to rank r; `inputs` have equal sizes.
-  void reduce_scatter(CallHeader call, std::span<const ConstBytes> inputs, Bytes output,
+  void reduce_scatter(CallSignature call, std::span<const ConstBytes> inputs, Bytes output,
                       const WaitLimit& limit);
   /// Rank r's input goes to everybody's `outputs[r]`; equal sizes.
-  void all_gather(CallHeader call, ConstBytes input, std::span<const Bytes> outputs,
+  void all_gather(CallSignature call, ConstBytes input, std::span<const Bytes> outputs,
                   const WaitLimit& limit);
-  void broadcast(CallHeader call, int root, Bytes data, const WaitLimit& limit);
+  void broadcast(CallSignature call, int root, Bytes data, const WaitLimit& limit);
   /// `inputs[r]` goes to rank r. Sizes may differ; they are compared. `call.elements` must be 0.
-  void all_to_all(CallHeader call, std::span<const ConstBytes> inputs,
+  void all_to_all(CallSignature call, std::span<const ConstBytes> inputs,
                   std::span<const Bytes> outputs, const WaitLimit& limit);
   /// The root's `outputs[r]` gets rank r's input; others give no outputs.
-  void gather(CallHeader call, int root, ConstBytes input, std::span<const Bytes> outputs,
+  void gather(CallSignature call, int root, ConstBytes input, std::span<const Bytes> outputs,
               const WaitLimit& limit);
   /// The root's `inputs[r]` goes to rank r; others give no inputs.
-  void scatter(CallHeader call, int root, std::span<const ConstBytes> inputs, Bytes output,
+  void scatter(CallSignature call, int root, std::span<const ConstBytes> inputs, Bytes output,
                const WaitLimit& limit);
   void barrier(const WaitLimit& limit);
   /// Waits for all, for a collective whose data the caller moves by another way (`call.route`).
-  void agree(CallHeader call, Collective collective, const WaitLimit& limit);
+  void agree(CallSignature call, Collective collective, const WaitLimit& limit);
 
   /// libfabric's name of what reaches other hosts; empty in a group on one.
   [[nodiscard]] std::string provider() const;
@@ -98,19 +98,20 @@ class Communicator {
   void abort(std::string_view reason);
   /// Throws HostError with the reason if the group is broken. For any thread.
   void throw_if_broken() const;
-  /// Has a rank of this host ended without a goodbye? For any thread.
+  /// Has a rank of this host ended without a FIN? For any thread.
   [[nodiscard]] bool has_crashed(int rank) const;
 
  private:
   template <typename Body>
   void guarded(const Body& body);
-  void meet(CallHeader& call, Collective collective, ConstBytes payload, const WaitLimit& limit);
-  void reduce_mailboxes(const CallHeader& call, const Reduction& reduction, Bytes output) const;
-  void move_shares(const CallHeader& call, const SharePlan& plan,
+  void meet(CallSignature& call, Collective collective, ConstBytes payload, const WaitLimit& limit);
+  void reduce_mailboxes(const CallSignature& call, const Reduction& reduction, Bytes output) const;
+  void move_shares(const CallSignature& call, const SharePlan& plan,
                    std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                    const Reduction& reduction, const WaitLimit& limit);
-  void move_slices(const CallHeader& call, Arrival arrival, Departure departure, ConstBytes input,
-                   Bytes output, const Reduction& reduction, const WaitLimit& limit);
+  void move_slices(const CallSignature& call, Arrival arrival, Departure departure,
+                   ConstBytes input, Bytes output, const Reduction& reduction,
+                   const WaitLimit& limit);
   void swap_pairs(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                   size_t longest, const WaitLimit& limit);
   [[nodiscard]] bool is_small(size_t size_bytes) const;
@@ -120,7 +121,7 @@ class Communicator {
   std::unique_ptr<transport::SharedSegment> segment_;
   std::unique_ptr<HostExchange> host_;
   std::unique_ptr<HostWire> wire_;  // null in a group on one host
-  std::unique_ptr<Meeting> meeting_;
+  std::unique_ptr<CallCheck> check_;
   uint64_t sequence_ = 0;
 };
 

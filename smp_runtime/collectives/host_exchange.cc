@@ -12,7 +12,7 @@
 // lies in buffer c mod 4; the rank copies chunk c+1 in, publishes, then waits until all have
 // published chunk c, and reads chunk c. A rank that is about to copy chunk c+4 in has waited for
 // the publication of chunk c+2 by all, which they do after reading chunk c: nobody reads buffer c
-// mod 4 any more. Between two collectives a Meeting orders everything.
+// mod 4 any more. Between two collectives a CallCheck orders everything.
 
 namespace smp::collectives {
 namespace {

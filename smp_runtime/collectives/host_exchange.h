@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "smp_runtime/collectives/call_header.h"
+#include "smp_runtime/collectives/call_signature.h"
 #include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
@@ -36,7 +36,7 @@ struct Reduction {
 };
 
 /// For one thread at a time. All ranks of the segment call the same functions in the same order
-/// with the same sizes; Meeting is how they make sure of it. All may throw HostError (see
+/// with the same sizes; CallCheck is how they make sure of it. All may throw HostError (see
 /// SharedSegment).
 ///
 /// Shares are pieces of a whole, each owned by one rank of the host; `owners[s]` is a host rank.

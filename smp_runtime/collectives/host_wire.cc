@@ -15,7 +15,7 @@ namespace {
 
 /// Messages of all_to_all that a rank has on their way at once.
 constexpr size_t kPairWindow = 4;
-/// How long a failed message waits for the alarm to say why.
+/// How long a failed message waits for the detector to say why.
 constexpr std::chrono::milliseconds kReasonGrace{2000};
 
 transport::FabricSettings settings_of(const Network& network, const std::string& address,
@@ -29,14 +29,15 @@ transport::FabricSettings settings_of(const Network& network, const std::string&
 /// A rank that gives up tells its reason and ends; its end may be seen first, by the messages to
 /// it. The reason names the rank that is to blame.
 template <typename Body>
-void explained(transport::SharedSegment& segment, bool has_alarm, const Body& body) {
+void explained(transport::SharedSegment& segment, bool has_detector, const Body& body) {
   try {
     body();
   } catch (const HostError&) {
     const auto until = transport::Clock::now() + kReasonGrace;
-    while (has_alarm && transport::Clock::now() < until) {
+    while (has_detector && transport::Clock::now() < until) {
       segment.throw_if_aborted();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until the alarm's thread speaks
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(5));  // until the detector's thread speaks
     }
     throw;
   }
@@ -58,7 +59,7 @@ HostWire::HostWire(const GroupLayout& layout, transport::SharedSegment& segment,
       link_(settings_of(network, address_, layout.my_local())) {
   link_.cover(segment.memory());
   if (layout.has_lane()) {
-    alarm_ = std::make_unique<transport::HostAlarm>(
+    detector_ = std::make_unique<transport::FailureDetector>(
         address_, layout.rank, [&segment](const std::string& reason) { segment.abort(reason); });
   }
   connect_all(names, store, limit);
@@ -66,17 +67,17 @@ HostWire::HostWire(const GroupLayout& layout, transport::SharedSegment& segment,
 
 void HostWire::connect_all(std::span<const int> names, transport::KeyValueStore& store,
                            const WaitLimit& limit) {
-  // Address of the alarm, a line end, address of the link, which may hold any bytes.
-  store.set(
-      fmt::format("wire/{}", layout_.rank),
-      fmt::format("{}\n{}\n", alarm_ ? alarm_->address() : "", link_.provider()) + link_.address());
-  std::vector<transport::HostAlarm::Peer> lane;
+  // Address of the detector, a line end, address of the link, which may hold any bytes.
+  store.set(fmt::format("wire/{}", layout_.rank),
+            fmt::format("{}\n{}\n", detector_ ? detector_->address() : "", link_.provider()) +
+                link_.address());
+  std::vector<transport::FailureDetector::Peer> lane;
   for (int peer = 0; peer < layout_.size(); ++peer) {
     if (layout_.host(peer) == layout_.my_host()) continue;
     const std::string told = store.get(fmt::format("wire/{}", peer), limit);
     const size_t first = told.find('\n');
     const size_t second = told.find('\n', first + 1);
-    const std::string alarm = told.substr(0, first);
+    const std::string detector = told.substr(0, first);
     const std::string provider = told.substr(first + 1, second - first - 1);
     const std::string name = fmt::format("rank {}", names[static_cast<size_t>(peer)]);
     if (provider != link_.provider()) {
@@ -86,22 +87,23 @@ void HostWire::connect_all(std::span<const int> names, transport::KeyValueStore&
           provider);
     }
     link_.connect(peer, name, told.substr(second + 1));
-    if (alarm_ && layout_.local(peer) == layout_.my_local()) {
-      lane.push_back({.rank = peer,
-                      .name = fmt::format("{} (at {})", name, alarm.substr(0, alarm.find(' '))),
-                      .address = alarm});
+    if (detector_ && layout_.local(peer) == layout_.my_local()) {
+      lane.push_back(
+          {.rank = peer,
+           .name = fmt::format("{} (at {})", name, detector.substr(0, detector.find(' '))),
+           .address = detector});
     }
   }
-  if (alarm_) alarm_->connect(lane, limit);
+  if (detector_) detector_->connect(lane, limit);
 }
 
 std::function<void()> HostWire::look(uint64_t sequence, const WaitLimit& limit) {
   return [this, sequence, &limit] {
     segment_.throw_if_aborted();
     segment_.throw_if_any_ended(limit);
-    if (!alarm_) return;
+    if (!detector_) return;
     try {
-      alarm_->throw_if_left(sequence, limit.operation);
+      detector_->throw_if_left(sequence, limit.operation);
     } catch (const HostError& error) {
       segment_.abort(error.what());
       throw;
@@ -128,7 +130,7 @@ void HostWire::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> rec
     all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine));
   }
   // A host whose own ranks do not come says so when its time is up: that reason is the better one.
-  explained(segment_, alarm_ != nullptr,
+  explained(segment_, detector_ != nullptr,
             [&] { link_.wait(all, later(limit, std::chrono::seconds(5)), look(sequence, limit)); });
   for (size_t host = 0; host < received.size(); ++host) {
     if (incoming[host]) {
@@ -141,7 +143,7 @@ void HostWire::move(uint64_t sequence, const SharePlan& plan, std::span<const Co
                     std::span<const Bytes> outputs, const Reduction& reduction,
                     const WaitLimit& limit) {
   ShareWalk walk(layout_, segment_, link_, {sequence, plan, inputs, outputs, reduction});
-  explained(segment_, alarm_ != nullptr, [&] { walk.run(limit, look(sequence, limit)); });
+  explained(segment_, detector_ != nullptr, [&] { walk.run(limit, look(sequence, limit)); });
 }
 
 void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
@@ -164,26 +166,26 @@ void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
     const ConstBytes bytes = inputs[static_cast<size_t>(to)];
     if (layout_.host(to) == layout_.my_host() || bytes.empty()) continue;
     if (outgoing.size() == kPairWindow) {
-      explained(segment_, alarm_ != nullptr,
+      explained(segment_, detector_ != nullptr,
                 [&] { link_.wait(std::vector{outgoing.front()}, limit, check); });
       outgoing.pop_front();
     }
     outgoing.push_back(link_.send(to, tag, bytes));
   }
   incoming.insert(incoming.end(), outgoing.begin(), outgoing.end());
-  explained(segment_, alarm_ != nullptr, [&] { link_.wait(incoming, limit, check); });
+  explained(segment_, detector_ != nullptr, [&] { link_.wait(incoming, limit, check); });
 }
 
 void HostWire::completed(uint64_t collectives) {
-  if (alarm_) alarm_->completed(collectives);
+  if (detector_) detector_->completed(collectives);
 }
 
 void HostWire::tell(std::string_view reason) {
-  if (alarm_) alarm_->tell(reason);
+  if (detector_) detector_->tell(reason);
 }
 
 void HostWire::leave(const WaitLimit& limit) {
-  if (alarm_) alarm_->leave(limit);
+  if (detector_) detector_->leave(limit);
 }
 
 }  // namespace smp::collectives

@@ -15,7 +15,7 @@
 #include "smp_runtime/collectives/host_exchange.h"
 #include "smp_runtime/collectives/share_plan.h"
 #include "smp_runtime/transport/fabric_link.h"
-#include "smp_runtime/transport/host_alarm.h"
+#include "smp_runtime/transport/failure_detector.h"
 #include "smp_runtime/transport/key_value_store.h"
 #include "smp_runtime/transport/shared_segment.h"
 
@@ -32,8 +32,8 @@ struct Network {
 [[nodiscard]] transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by);
 
 /// One rank's end. For one thread at a time, as SharedSegment; all ranks of the group make the same
-/// calls with the same sizes and `sequence` numbers, which Meeting sees to. All functions may throw
-/// HostError, naming the rank of another host that is to blame.
+/// calls with the same sizes and `sequence` numbers, which CallCheck sees to. All functions may
+/// throw HostError, naming the rank of another host that is to blame.
 class HostWire {
  public:
   using WaitLimit = transport::WaitLimit;
@@ -57,7 +57,7 @@ class HostWire {
   void all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
                   std::span<const Bytes> outputs, const WaitLimit& limit);
 
-  /// See HostAlarm.
+  /// See FailureDetector.
   void completed(uint64_t collectives);
   void tell(std::string_view reason);
   void leave(const WaitLimit& limit);
@@ -73,7 +73,7 @@ class HostWire {
   transport::SharedSegment& segment_;
   std::string address_;
   transport::FabricLink link_;
-  std::unique_ptr<transport::HostAlarm> alarm_;  // of ranks with a lane
+  std::unique_ptr<transport::FailureDetector> detector_;  // of ranks with a lane
 };
 
 }  // namespace smp::collectives

@@ -16,7 +16,7 @@
 namespace smp::dataparallel {
 namespace {
 
-using collectives::CallHeader;
+using collectives::CallSignature;
 using collectives::ElementType;
 
 ElementType element_type(at::ScalarType type) {
@@ -76,14 +76,14 @@ at::Tensor on_host(const at::Tensor& tensor) {
   return host;
 }
 
-CallHeader header_of(const at::Tensor& tensor) {
-  CallHeader call;
+CallSignature header_of(const at::Tensor& tensor) {
+  CallSignature call;
   call.type = element_type(tensor.scalar_type());
   call.elements = tensor.nbytes() / collectives::size_bytes(call.type);
   const std::string type_name = c10::getDtypeNames(tensor.scalar_type()).first;
   type_name.copy(call.type_name.data(), call.type_name.size());
   const auto dims = static_cast<size_t>(tensor.dim());
-  call.dims = static_cast<uint8_t>(std::min<size_t>(dims, CallHeader::kMaxDims + 1));
+  call.dims = static_cast<uint8_t>(std::min<size_t>(dims, CallSignature::kMaxDims + 1));
   for (size_t dim = 0; dim < std::min(dims, call.shape.size()); ++dim) {
     call.shape[dim] = tensor.size(static_cast<int64_t>(dim));
   }

@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/collectives/call_header.h"
+#include "smp_runtime/collectives/call_signature.h"
 #include "smp_runtime/collectives/host_exchange.h"
 
 namespace smp::dataparallel {
@@ -15,7 +15,7 @@ void check_tensor(const at::Tensor& tensor, const char* operation);
 
 /// Header of a call to which this rank contributes `tensor`. Complex numbers are told as their
 /// parts; a type that no reduction knows is told as bytes.
-collectives::CallHeader header_of(const at::Tensor& tensor);
+collectives::CallSignature header_of(const at::Tensor& tensor);
 
 /// The tensor, contiguous and on the CPU. A copy from a GPU is on its way in the thread's stream.
 at::Tensor on_host(const at::Tensor& tensor);

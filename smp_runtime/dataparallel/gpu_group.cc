@@ -15,13 +15,13 @@
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/byte_view.h"
 #include "smp_runtime/transport/event_wait.h"
-#include "smp_runtime/transport/member_cards.h"
 #include "smp_runtime/transport/nccl_pairs.h"
+#include "smp_runtime/transport/peer_info.h"
 
 namespace smp::dataparallel {
 namespace {
 
-using collectives::CallHeader;
+using collectives::CallSignature;
 using collectives::Collective;
 using collectives::Communicator;
 using collectives::GpuGroupShape;
@@ -31,7 +31,7 @@ using collectives::ReduceOp;
 using transport::NcclId;
 using transport::NcclOperation;
 using transport::NcclReduction;
-using transport::PackedGpuCard;
+using transport::PackedGpuInfo;
 
 /// Everybody's, by rank.
 template <typename T>
@@ -40,27 +40,27 @@ std::vector<T> gather(Communicator& group, const T& mine, const transport::WaitL
   std::vector<T> all(static_cast<size_t>(group.size()));
   std::vector<collectives::Bytes> outputs;
   for (T& one : all) outputs.push_back(std::as_writable_bytes(std::span(&one, 1)));
-  CallHeader call;
+  CallSignature call;
   call.type = collectives::ElementType::kBytes;
   call.elements = sizeof(T);
   group.all_gather(call, std::as_bytes(std::span(&mine, 1)), outputs, limit);
   return all;
 }
 
-GpuGroupShape shape_of(const GroupLayout& layout, const std::vector<transport::GpuCard>& cards) {
+GpuGroupShape shape_of(const GroupLayout& layout, const std::vector<transport::GpuInfo>& infos) {
   GpuGroupShape shape{.hosts = layout.hosts(),
                       .ranks_per_host = static_cast<int>(layout.ranks_on.front().size()),
                       .no_nccl = {}};
   for (const auto& ranks : layout.ranks_on) {
     if (ranks.size() != layout.ranks_on.front().size()) shape.ranks_per_host = 0;
   }
-  for (size_t one = 0; one < cards.size(); ++one) {
-    if (cards[one].gpu.empty()) {
+  for (size_t one = 0; one < infos.size(); ++one) {
+    if (infos[one].gpu.empty()) {
       shape.no_nccl =
           fmt::format("rank {} has no NCCL; was its library built without GPU code?", one);
     }
-    for (size_t other = one + 1; shape.no_nccl.empty() && other < cards.size(); ++other) {
-      const std::string reason = transport::why_not_nccl(cards[one], cards[other]);
+    for (size_t other = one + 1; shape.no_nccl.empty() && other < infos.size(); ++other) {
+      const std::string reason = transport::why_not_nccl(infos[one], infos[other]);
       if (!reason.empty()) shape.no_nccl = fmt::format("ranks {} and {}: {}", one, other, reason);
     }
     if (!shape.no_nccl.empty()) break;
@@ -105,16 +105,16 @@ GpuGroup::GpuGroup(Communicator& group, std::unique_ptr<transport::NcclLibrary> 
                    const Member& member, const Settings& settings, const LaneMaker& make_lane,
                    const WaitLimit& limit)
     : group_(group), library_(std::move(library)), member_(member) {
-  const transport::GpuCard mine{
+  const transport::GpuInfo mine{
       .host = member.host, .gpu = library_ ? member.gpu : std::string(), .library = member.nccl};
-  std::vector<transport::GpuCard> cards;
+  std::vector<transport::GpuInfo> infos;
   std::vector<std::string> hosts;
-  for (const PackedGpuCard& card : gather(group, transport::packed(mine), limit)) {
-    cards.push_back(card.unpacked());
-    hosts.push_back(cards.back().host);
+  for (const PackedGpuInfo& info : gather(group, transport::packed(mine), limit)) {
+    infos.push_back(info.unpacked());
+    hosts.push_back(infos.back().host);
   }
   const GroupLayout layout = GroupLayout::from(hosts, group.rank());
-  const GpuGroupShape shape = shape_of(layout, cards);
+  const GpuGroupShape shape = shape_of(layout, infos);
   routes_ = settings.only
                 ? std::make_unique<collectives::GpuRoutes>(shape, *settings.only)
                 : std::make_unique<collectives::GpuRoutes>(
@@ -161,7 +161,8 @@ GpuGroup::~GpuGroup() {
   }
 }
 
-GpuRoute GpuGroup::route(const CallHeader& call, Collective collective, at::ScalarType type) const {
+GpuRoute GpuGroup::route(const CallSignature& call, Collective collective,
+                         at::ScalarType type) const {
   const bool reduces =
       collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
   const bool has_op =
@@ -175,7 +176,7 @@ GpuRoute GpuGroup::route(const CallHeader& call, Collective collective, at::Scal
 
 /// What fails breaks the group for all ranks.
 template <typename Body>
-void GpuGroup::agreed(CallHeader call, Collective collective, GpuRoute route,
+void GpuGroup::agreed(CallSignature call, Collective collective, GpuRoute route,
                       const WaitLimit& limit, const Body& body) {
   call.route = static_cast<uint8_t>(route);
   group_.agree(call, collective, limit);
@@ -204,7 +205,7 @@ void GpuGroup::run(Nccl& nccl, NcclOperation operation, const c10::Stream& strea
   }
 }
 
-void GpuGroup::all_reduce(GpuRoute route, const CallHeader& call, const at::Tensor& tensor,
+void GpuGroup::all_reduce(GpuRoute route, const CallSignature& call, const at::Tensor& tensor,
                           const c10::Stream& stream, const WaitLimit& limit) {
   agreed(call, Collective::kAllReduce, route, limit, [&] {
     if (route == GpuRoute::kNcclInside) return sum_between_hosts(call, tensor, stream, limit);
@@ -221,7 +222,7 @@ void GpuGroup::all_reduce(GpuRoute route, const CallHeader& call, const at::Tens
 
 /// Each rank of a host gets the host's sum of one slice, has it added to the other hosts' by its
 /// lane, and all slices come back together.
-void GpuGroup::sum_between_hosts(const CallHeader& call, const at::Tensor& tensor,
+void GpuGroup::sum_between_hosts(const CallSignature& call, const at::Tensor& tensor,
                                  const c10::Stream& stream, const WaitLimit& limit) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::StreamGuard guard(stream);
@@ -241,7 +242,7 @@ void GpuGroup::sum_between_hosts(const CallHeader& call, const at::Tensor& tenso
 
   const Landing landing(own, true);
   transport::await(cuda::StreamEvent(stream), limit, [this] { group_.throw_if_broken(); });
-  CallHeader lane_call = header_of(own);
+  CallSignature lane_call = header_of(own);
   lane_call.op = average ? ReduceOp::kSum : call.op;
   lane_->all_reduce(lane_call, bytes_in(landing.tensor()), bytes_out(landing.tensor()), limit);
   landing.finish();
@@ -257,8 +258,9 @@ void GpuGroup::sum_between_hosts(const CallHeader& call, const at::Tensor& tenso
   tensor.view({-1}).copy_(sum);
 }
 
-void GpuGroup::all_gather(const CallHeader& call, const at::Tensor& part, const at::Tensor& whole,
-                          const c10::Stream& stream, const WaitLimit& limit) {
+void GpuGroup::all_gather(const CallSignature& call, const at::Tensor& part,
+                          const at::Tensor& whole, const c10::Stream& stream,
+                          const WaitLimit& limit) {
   agreed(call, Collective::kAllGather, GpuRoute::kNccl, limit, [&] {
     run(*world_,
         {.kind = NcclOperation::Kind::kAllGather,
@@ -269,7 +271,7 @@ void GpuGroup::all_gather(const CallHeader& call, const at::Tensor& part, const 
   });
 }
 
-void GpuGroup::reduce_scatter(const CallHeader& call, const at::Tensor& whole,
+void GpuGroup::reduce_scatter(const CallSignature& call, const at::Tensor& whole,
                               const at::Tensor& part, const c10::Stream& stream,
                               const WaitLimit& limit) {
   agreed(call, Collective::kReduceScatter, GpuRoute::kNccl, limit, [&] {
@@ -284,9 +286,9 @@ void GpuGroup::reduce_scatter(const CallHeader& call, const at::Tensor& whole,
   });
 }
 
-void GpuGroup::broadcast(const CallHeader& call, int root, const at::Tensor& tensor,
+void GpuGroup::broadcast(const CallSignature& call, int root, const at::Tensor& tensor,
                          const c10::Stream& stream, const WaitLimit& limit) {
-  CallHeader rooted = call;
+  CallSignature rooted = call;
   rooted.root = root;
   agreed(rooted, Collective::kBroadcast, GpuRoute::kNccl, limit, [&] {
     run(*world_,

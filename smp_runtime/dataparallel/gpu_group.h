@@ -56,19 +56,19 @@ class GpuGroup {
   [[nodiscard]] const c10::Device& device() const { return member_.device; }
 
   /// For a call of this kind; kHost for what NCCL does not know.
-  [[nodiscard]] GpuRoute route(const collectives::CallHeader& call,
+  [[nodiscard]] GpuRoute route(const collectives::CallSignature& call,
                                collectives::Collective collective, at::ScalarType type) const;
 
   /// All return when the device is done, on `stream`; `call` is the one that route() saw. Tensors
   /// are contiguous and what makes them is done.
-  void all_reduce(GpuRoute route, const collectives::CallHeader& call, const at::Tensor& tensor,
+  void all_reduce(GpuRoute route, const collectives::CallSignature& call, const at::Tensor& tensor,
                   const c10::Stream& stream, const WaitLimit& limit);
   /// `whole` has the part of rank r at r times its size.
-  void all_gather(const collectives::CallHeader& call, const at::Tensor& part,
+  void all_gather(const collectives::CallSignature& call, const at::Tensor& part,
                   const at::Tensor& whole, const c10::Stream& stream, const WaitLimit& limit);
-  void reduce_scatter(const collectives::CallHeader& call, const at::Tensor& whole,
+  void reduce_scatter(const collectives::CallSignature& call, const at::Tensor& whole,
                       const at::Tensor& part, const c10::Stream& stream, const WaitLimit& limit);
-  void broadcast(const collectives::CallHeader& call, int root, const at::Tensor& tensor,
+  void broadcast(const collectives::CallSignature& call, int root, const at::Tensor& tensor,
                  const c10::Stream& stream, const WaitLimit& limit);
 
  private:
@@ -76,11 +76,11 @@ class GpuGroup {
   void connect(const collectives::GroupLayout& layout, const LaneMaker& make_lane,
                const WaitLimit& limit);
   template <typename Body>
-  void agreed(collectives::CallHeader call, collectives::Collective collective, GpuRoute route,
+  void agreed(collectives::CallSignature call, collectives::Collective collective, GpuRoute route,
               const WaitLimit& limit, const Body& body);
   void run(Nccl& nccl, transport::NcclOperation operation, const c10::Stream& stream,
            const WaitLimit& limit);
-  void sum_between_hosts(const collectives::CallHeader& call, const at::Tensor& tensor,
+  void sum_between_hosts(const collectives::CallSignature& call, const at::Tensor& tensor,
                          const c10::Stream& stream, const WaitLimit& limit);
 
   collectives::Communicator& group_;

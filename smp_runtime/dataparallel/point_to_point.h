@@ -34,7 +34,7 @@ class PointToPoint {
     int rank;
     std::vector<int> names;                     ///< by group rank, for messages
     std::function<void()> throw_if_broken;      ///< throws HostError with the reason
-    std::function<bool(int rank)> has_crashed;  ///< its process ended without a goodbye
+    std::function<bool(int rank)> has_crashed;  ///< its process ended without a FIN
   };
   using End = std::function<void(const WorkPointer&, std::exception_ptr)>;
 

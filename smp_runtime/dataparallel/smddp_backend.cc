@@ -252,7 +252,7 @@ c10::intrusive_ptr<c10d::Backend> SmddpBackend::split(const c10::intrusive_ptr<c
 
 /// The way for a call: kHost for tensors of the CPU, and for what else goes through pinned memory.
 collectives::GpuRoute SmddpBackend::gpu_route(const DeviceScope& scope,
-                                              const collectives::CallHeader& call,
+                                              const collectives::CallSignature& call,
                                               collectives::Collective collective,
                                               const at::Tensor& tensor,
                                               std::chrono::milliseconds timeout) {
@@ -271,7 +271,7 @@ GpuGroup& SmddpBackend::gpus(const c10::Device& gpu, std::chrono::milliseconds t
     }
   }
   start(DeviceScope(streams_, {}),
-        {c10d::OpType::UNKNOWN, "meeting of the ranks' GPUs", timeout, false, {}}, {},
+        {c10d::OpType::UNKNOWN, "bootstrap of the ranks' GPUs", timeout, false, {}}, {},
         [this, gpu](Communicator&, const WaitLimit& limit) {
           std::unique_ptr<GpuGroup> made = meet_gpus(gpu, limit);
           const std::lock_guard lock(mutex_);

@@ -140,7 +140,7 @@ class SmddpBackend : public c10d::Backend {
   WorkPtr reduce_unequal(const DeviceScope& scope, const at::Tensor& output, const Tensors& inputs,
                          const c10d::ReduceScatterOptions& options);
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
-  collectives::GpuRoute gpu_route(const DeviceScope& scope, const collectives::CallHeader& call,
+  collectives::GpuRoute gpu_route(const DeviceScope& scope, const collectives::CallSignature& call,
                                   collectives::Collective collective, const at::Tensor& tensor,
                                   std::chrono::milliseconds timeout);
   GpuGroup& gpus(const c10::Device& gpu, std::chrono::milliseconds timeout);

@@ -15,7 +15,7 @@
 
 namespace smp::dataparallel {
 
-using collectives::CallHeader;
+using collectives::CallSignature;
 using collectives::Collective;
 using collectives::Communicator;
 using collectives::GpuRoute;
@@ -26,7 +26,7 @@ SmddpBackend::WorkPtr SmddpBackend::broadcast(Tensors& tensors,
   const DeviceScope scope(streams_, tensors);
   const at::Tensor& tensor = the_one(tensors, "broadcast");
   const int root = static_cast<int>(options.rootRank);
-  const CallHeader header = header_of(tensor);
+  const CallSignature header = header_of(tensor);
   if (gpu_route(scope, header, Collective::kBroadcast, tensor, options.timeout) ==
       GpuRoute::kNccl) {
     return start(scope,
@@ -75,7 +75,7 @@ SmddpBackend::WorkPtr SmddpBackend::gather_unequal(const DeviceScope& scope, con
   TORCH_CHECK_VALUE(outputs[static_cast<size_t>(rank_)].numel() == input.numel(),
                     "smddp: all_gather: the output for this rank is ",
                     outputs[static_cast<size_t>(rank_)].sizes(), ", its input ", input.sizes());
-  CallHeader call = header_of(input);
+  CallSignature call = header_of(input);
   call.elements = 0;  // ranks differ
   return start(scope,
                {c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp, {input}},
@@ -95,7 +95,7 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_coalesced(std::vector<Tensors>& ou
   TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_),
                     "smddp: all_gather_coalesced got ", outputs.size(), " lists of outputs for ",
                     size_, " ranks");
-  std::vector<CallHeader> calls;
+  std::vector<CallSignature> calls;
   std::vector<std::vector<Landing>> landings;  // by input
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors parts;
@@ -135,7 +135,7 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_into_tensor_coalesced(
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: all_gather_into_tensor got ",
                     outputs.size(), " outputs and ", inputs.size(), " inputs");
   bool by_nccl = !inputs.empty();
-  std::vector<CallHeader> calls;
+  std::vector<CallSignature> calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_whole(outputs[i], inputs[i], size_, "all_gather_into_tensor");
     calls.push_back(header_of(inputs[i]));
@@ -180,7 +180,7 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall_base(at::Tensor& output, at::Tensor
   check_tensor(input, "all_to_all_single");
   const at::Tensor source = on_host(input);
   const Landing landing(output, false);
-  CallHeader call = header_of(input);
+  CallSignature call = header_of(input);
   call.elements = 0;  // ranks may differ
   const auto inputs = split_parts(input, bytes_in(source), input_splits, size_);
   const auto outputs = split_parts(output, bytes_out(landing.tensor()), output_splits, size_);
@@ -201,7 +201,7 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall(Tensors& outputs, Tensors& inputs,
                     "smddp: all_to_all got ", inputs.size(), " inputs and ", outputs.size(),
                     " outputs for ", size_, " ranks");
   for (const at::Tensor& tensor : joined({inputs, outputs})) check_tensor(tensor, "all_to_all");
-  CallHeader call = header_of(inputs.front());
+  CallSignature call = header_of(inputs.front());
   call.elements = 0;  // ranks may differ
   return start(scope,
                {c10d::OpType::ALLTOALL, "all_to_all", options.timeout, options.asyncOp, inputs},

@@ -8,7 +8,7 @@
 
 namespace smp::dataparallel {
 
-using collectives::CallHeader;
+using collectives::CallSignature;
 using collectives::Collective;
 using collectives::Communicator;
 using collectives::GpuRoute;
@@ -21,7 +21,7 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce(Tensors& tensors,
   }
   const DeviceScope scope(streams_, tensors);
   const at::Tensor& tensor = the_one(tensors, "all_reduce");
-  const CallHeader call = reduction_of(tensor, options.reduceOp);
+  const CallSignature call = reduction_of(tensor, options.reduceOp);
   const bool plain =
       static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) != c10d::ReduceOp::PREMUL_SUM;
   const GpuRoute route =
@@ -49,7 +49,7 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce(Tensors& tensors,
 SmddpBackend::WorkPtr SmddpBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   const DeviceScope scope(streams_, tensors);
-  std::vector<CallHeader> calls;
+  std::vector<CallSignature> calls;
   Tensors inputs;
   for (const at::Tensor& tensor : tensors) {
     check_tensor(tensor, "all_reduce_coalesced");
@@ -73,7 +73,7 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce_coalesced(
 SmddpBackend::WorkPtr SmddpBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const DeviceScope scope(streams_, tensors);
   const at::Tensor& tensor = the_one(tensors, "reduce");
-  const CallHeader call = reduction_of(tensor, options.reduceOp);
+  const CallSignature call = reduction_of(tensor, options.reduceOp);
   const int root = static_cast<int>(options.rootRank);
   const bool wants = root == rank_;
   return start(
@@ -94,7 +94,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter(Tensors& outputs, std::vector
     return reduce_unequal(scope, output, inputs.front(), options);
   }
   check_alike(inputs.front(), output, size_, "reduce_scatter");
-  const CallHeader call = reduction_of(output, options.reduceOp);
+  const CallSignature call = reduction_of(output, options.reduceOp);
   Tensors sources;
   for (const at::Tensor& one : inputs.front()) sources.push_back(input_of(one, options.reduceOp));
   return start(scope,
@@ -116,7 +116,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_unequal(const DeviceScope& scope,
   TORCH_CHECK_VALUE(inputs[static_cast<size_t>(rank_)].numel() == output.numel(),
                     "smddp: reduce_scatter: the input for this rank is ",
                     inputs[static_cast<size_t>(rank_)].sizes(), ", its output ", output.sizes());
-  std::vector<CallHeader> calls;
+  std::vector<CallSignature> calls;
   Tensors sources;
   for (const at::Tensor& input : inputs) {
     calls.push_back(reduction_of(input, options.reduceOp));
@@ -172,7 +172,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter_tensor_coalesced(
   const DeviceScope scope(streams_, joined({outputs, inputs}));
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "smddp: reduce_scatter_tensor got ",
                     outputs.size(), " outputs and ", inputs.size(), " inputs");
-  std::vector<CallHeader> calls;
+  std::vector<CallSignature> calls;
   bool by_nccl = !inputs.empty() && static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) !=
                                         c10d::ReduceOp::PREMUL_SUM;
   Tensors sources;

@@ -18,7 +18,7 @@
 namespace smp::dataparallel {
 namespace {
 
-using collectives::CallHeader;
+using collectives::CallSignature;
 using collectives::Communicator;
 using transport::WaitLimit;
 
@@ -42,7 +42,7 @@ Shape gather_shape(Communicator& group, const at::Tensor& own, const WaitLimit& 
   for (size_t rank = 0; rank < static_cast<size_t>(group.size()); ++rank) {
     parts.push_back(std::as_writable_bytes(std::span(all).subspan(rank * length, length)));
   }
-  CallHeader call;
+  CallSignature call;
   call.type = collectives::ElementType::kInt64;
   call.elements = length;
   group.all_gather(call, bytes_of_vector(mine), parts, limit);
@@ -71,7 +71,7 @@ at::Tensor gather_parts(Communicator& group, const at::Tensor& own, int64_t dim,
     parts.push_back(at::empty(sizes, own.options()));
     outputs.push_back(bytes_out(parts.back()));
   }
-  CallHeader call = header_of(source);
+  CallSignature call = header_of(source);
   call.elements = 0;  // ranks differ
   const std::vector<collectives::ConstBytes> inputs(parts.size(), bytes_in(source));
   group.all_to_all(call, inputs, outputs, limit);

@@ -42,7 +42,7 @@ ReduceOp operation_of(TorchOp op) {
 }  // namespace
 
 using collectives::Bytes;
-using collectives::CallHeader;
+using collectives::CallSignature;
 using collectives::ConstBytes;
 
 const at::Tensor& the_one(const std::vector<at::Tensor>& tensors, const char* operation) {
@@ -52,8 +52,8 @@ const at::Tensor& the_one(const std::vector<at::Tensor>& tensors, const char* op
   return tensors.front();
 }
 
-CallHeader reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  CallHeader call = header_of(tensor);
+CallSignature reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  CallSignature call = header_of(tensor);
   call.op = operation_of(op);
   TORCH_CHECK_TYPE(call.type != collectives::ElementType::kBytes, "smddp: tensors of ",
                    tensor.scalar_type(), " can be moved, not reduced");

@@ -18,7 +18,7 @@ namespace smp::dataparallel {
 const at::Tensor& the_one(const std::vector<at::Tensor>& tensors, const char* operation);
 
 /// Header of a call that reduces `tensor`.
-collectives::CallHeader reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
+collectives::CallSignature reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
 /// `tensor`, times the factor of a premultiplied sum; as on_host().
 at::Tensor input_of(const at::Tensor& tensor, const c10d::ReduceOp& op);

@@ -184,7 +184,7 @@ void Server::loop(const std::function<bool()>& over) {
 
 bool Server::look(const std::function<bool()>& over) {
   if (aborted_) throw RemoteFailure(*aborted_);  // and the task that was told has caught it
-  // Behind the step's end nothing is owed; the driver's goodbye there is no loss.
+  // Behind the step's end nothing is owed; the driver's FIN there is no loss.
   while (result_ == nullptr) {
     auto message = transport_.receive(Clock::time_point::min());
     if (!message) break;

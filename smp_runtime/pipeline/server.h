@@ -193,8 +193,8 @@ class Server {
   void send_to_peers(const Envelope& envelope);
   /// Runs `step`; on an error tells the others, unless they told us, and unwinds.
   void guarded(const std::function<void()>& step);
-  /// What a peer that has left said of its failure. That lies in front of its goodbye, but we may
-  /// learn of the goodbye first, by sending to it.
+  /// What a peer that has left said of its failure. That lies in front of its FIN, but we may
+  /// learn of the FIN first, by sending to it.
   std::optional<std::string> failure_told();
   void unwind();
   /// What this rank waits for, as a hang report has it.

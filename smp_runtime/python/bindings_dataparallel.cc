@@ -80,5 +80,5 @@ PYBIND11_MODULE(_smddp, module) {
           ours->leave();
         }
       },
-      pybind11::arg("backend"), "Says goodbye to the ranks of a group; others are left alone.");
+      pybind11::arg("backend"), "Sends FIN to the ranks of a group; others are left alone.");
 }

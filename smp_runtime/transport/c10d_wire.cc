@@ -59,7 +59,7 @@ std::optional<ArrivingMessage> C10dWire::receive() {
   const auto* data = static_cast<const char*>(buffer.data_ptr());
   MessageFrame frame;
   std::memcpy(&frame, data, sizeof(frame));
-  if (frame.goodbye != 0) return std::nullopt;
+  if (frame.fin != 0) return std::nullopt;
   const size_t inside = std::min(frame.head_bytes(), kRoom);
   std::string head(data + sizeof(frame), inside);
   if (inside < frame.head_bytes()) {

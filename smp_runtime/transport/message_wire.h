@@ -20,7 +20,7 @@ class MessageWire {
   /// Sends if that takes no waiting and little time; else does nothing and returns false.
   virtual bool send_at_once(const PackedMessage& message) = 0;
 
-  /// Waits for the next message, without a limit: an idle peer sends none. nullopt: the goodbye.
+  /// Waits for the next message, without a limit: an idle peer sends none. nullopt: the FIN.
   virtual std::optional<ArrivingMessage> receive() = 0;
 
   /// A word of the one who receives to the one who sends, beside the messages and in no order with

@@ -11,31 +11,31 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/transport/host_identity.h"
-#include "smp_runtime/transport/member_cards.h"
 #include "smp_runtime/transport/nccl_communicator.h"
 #include "smp_runtime/transport/nccl_pairs.h"
 #include "smp_runtime/transport/nccl_wire.h"
+#include "smp_runtime/transport/peer_info.h"
 
 namespace smp::transport {
 namespace {
 
-std::vector<GpuCard> gather_gpus(c10d::Backend& group, int cuda_device,
+std::vector<GpuInfo> gather_gpus(c10d::Backend& group, int cuda_device,
                                  std::chrono::milliseconds timeout) {
-  GpuCard mine{.host = host_identity(), .gpu = {}, .library = nccl_version()};
+  GpuInfo mine{.host = host_identity(), .gpu = {}, .library = nccl_version()};
   if (cuda_device >= 0) mine.gpu = mine.library == 0 ? "unknown" : gpu_identity(cuda_device);
-  const PackedGpuCard card = packed(mine);
-  std::vector<GpuCard> cards;
-  for (const PackedGpuCard& one : gather_cards(group, &card, 1, timeout)) {
-    cards.push_back(one.unpacked());
+  const PackedGpuInfo info = packed(mine);
+  std::vector<GpuInfo> infos;
+  for (const PackedGpuInfo& one : gather_peer_info(group, &info, 1, timeout)) {
+    infos.push_back(one.unpacked());
   }
-  return cards;
+  return infos;
 }
 
 /// The first pair that would use NCCL but cannot is worth a word.
-void tell_of_detours(const std::vector<GpuCard>& cards, size_t rank) {
-  for (size_t peer = 0; peer < cards.size(); ++peer) {
+void tell_of_detours(const std::vector<GpuInfo>& infos, size_t rank) {
+  for (size_t peer = 0; peer < infos.size(); ++peer) {
     if (peer == rank) continue;
-    const std::string reason = why_not_nccl(cards[rank], cards[peer]);
+    const std::string reason = why_not_nccl(infos[rank], infos[peer]);
     if (reason.empty()) continue;
     SMP_LOG(warning, "tensors between the GPUs of ranks {} and {} go through the hosts' memory: {}",
             rank, peer, reason);
@@ -60,10 +60,10 @@ NcclEnds exchange_nccl(c10d::Backend& group, std::vector<std::unique_ptr<Message
                        int cuda_device, std::chrono::milliseconds timeout) {
   const auto rank = static_cast<size_t>(group.getRank());
   const auto size = static_cast<size_t>(group.getSize());
-  const std::vector<GpuCard> cards = gather_gpus(group, cuda_device, timeout);
-  tell_of_detours(cards, rank);
+  const std::vector<GpuInfo> infos = gather_gpus(group, cuda_device, timeout);
+  tell_of_detours(infos, rank);
   NcclEnds ends{.library = nullptr, .wires = std::move(wires)};
-  const std::vector<Direction> directions = nccl_directions(cards);
+  const std::vector<Direction> directions = nccl_directions(infos);
   if (directions.empty()) return ends;
 
   const auto touches = [&](int one) { return one == group.getRank(); };
@@ -73,7 +73,7 @@ NcclEnds exchange_nccl(c10d::Backend& group, std::vector<std::unique_ptr<Message
     if (!ends.library) ends.library = nccl_library(cuda_device);
     ids[static_cast<size_t>(way.to)] = ends.library->new_id();
   }
-  const std::vector<NcclId> all_ids = gather_cards(group, ids.data(), size, timeout);
+  const std::vector<NcclId> all_ids = gather_peer_info(group, ids.data(), size, timeout);
 
   std::map<int, NcclWire::CommunicatorPointer> outward;
   std::map<int, NcclWire::CommunicatorPointer> inward;

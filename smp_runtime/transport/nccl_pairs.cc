@@ -5,7 +5,7 @@
 
 namespace smp::transport {
 
-std::string why_not_nccl(const GpuCard& one, const GpuCard& other) {
+std::string why_not_nccl(const GpuInfo& one, const GpuInfo& other) {
   if (one.gpu.empty() || other.gpu.empty()) return {};
   if (one.library == 0 || other.library == 0) {
     return "the library was built without GPU code (SMP_WITH_CUDA), so it has no NCCL";
@@ -20,12 +20,12 @@ std::string why_not_nccl(const GpuCard& one, const GpuCard& other) {
   return {};
 }
 
-std::vector<Direction> nccl_directions(std::span<const GpuCard> cards) {
+std::vector<Direction> nccl_directions(std::span<const GpuInfo> infos) {
   std::vector<Direction> directions;
-  for (int low = 0; low < static_cast<int>(cards.size()); ++low) {
-    for (int high = low + 1; high < static_cast<int>(cards.size()); ++high) {
-      const GpuCard& one = cards[static_cast<size_t>(low)];
-      const GpuCard& other = cards[static_cast<size_t>(high)];
+  for (int low = 0; low < static_cast<int>(infos.size()); ++low) {
+    for (int high = low + 1; high < static_cast<int>(infos.size()); ++high) {
+      const GpuInfo& one = infos[static_cast<size_t>(low)];
+      const GpuInfo& other = infos[static_cast<size_t>(high)];
       if (one.gpu.empty() || other.gpu.empty() || !why_not_nccl(one, other).empty()) continue;
       directions.push_back({.from = low, .to = high});
       directions.push_back({.from = high, .to = low});

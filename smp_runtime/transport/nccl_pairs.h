@@ -9,7 +9,7 @@
 namespace smp::transport {
 
 /// What a rank tells of its GPU.
-struct GpuCard {
+struct GpuInfo {
   std::string host;
   std::string gpu;  ///< names it on its host; empty without one
   int library = 0;  ///< NCCL's version; 0 in a build without it
@@ -25,9 +25,9 @@ struct Direction {
 /// Both directions of every pair that can use NCCL: two GPUs (NCCL takes no GPU twice) and one
 /// version. All ranks make theirs in this order, one after the other: of the first that is not
 /// made, both ends are free to make it, so nobody waits in a circle.
-[[nodiscard]] std::vector<Direction> nccl_directions(std::span<const GpuCard> cards);
+[[nodiscard]] std::vector<Direction> nccl_directions(std::span<const GpuInfo> infos);
 
 /// Why the pair cannot; empty where it can or where one of them has no GPU.
-[[nodiscard]] std::string why_not_nccl(const GpuCard& one, const GpuCard& other);
+[[nodiscard]] std::string why_not_nccl(const GpuInfo& one, const GpuInfo& other);
 
 }  // namespace smp::transport

@@ -65,7 +65,7 @@ void PeerLink::send_all() {
       sending_ = true;
       if (queue_.empty()) {
         lock.unlock();
-        wire_->send(goodbye());
+        wire_->send(fin());
         break;
       }
       const Outgoing next = std::move(queue_.front());

@@ -36,9 +36,9 @@ class PeerLink {
   /// lost.
   void push(Message message);
 
-  /// Queues the goodbye behind all messages.
+  /// Queues the FIN behind all messages.
   void close();
-  /// Waits until the goodbye is sent, or the deadline; then ends both threads.
+  /// Waits until the FIN is sent, or the deadline; then ends both threads.
   void join(Clock::time_point deadline);
 
  private:

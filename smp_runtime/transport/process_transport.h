@@ -24,7 +24,7 @@ class ProcessTransport : public Transport {
   /// timeout longer than the job. Collective over it. Throws HostError if there is no such group
   /// or a member does not come.
   ProcessTransport(const std::string& group_name, const Options& options);
-  /// Says goodbye to all peers and joins the threads: at most `kCloseTimeout`.
+  /// Sends FIN to all peers and joins the threads: at most `kCloseTimeout`.
   ~ProcessTransport() override;
   ProcessTransport(const ProcessTransport&) = delete;
   ProcessTransport& operator=(const ProcessTransport&) = delete;

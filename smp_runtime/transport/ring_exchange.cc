@@ -11,24 +11,24 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/transport/host_identity.h"
-#include "smp_runtime/transport/member_cards.h"
+#include "smp_runtime/transport/peer_info.h"
 #include "smp_runtime/transport/ring_wire.h"
 
 namespace smp::transport {
 namespace {
 
 /// What a rank tells of itself.
-struct Card {
+struct PeerInfo {
   std::array<char, 128> host{};
   std::array<char, 64> address{};  ///< of its memory: the rings into which the others write
   int32_t process = 0;
 };
 
-std::shared_ptr<SharedMemory> open_quietly(const Card& card, size_t bytes) {
+std::shared_ptr<SharedMemory> open_quietly(const PeerInfo& info, size_t bytes) {
   try {
-    return std::make_shared<SharedMemory>(SharedMemory::open(card.address.data(), bytes));
+    return std::make_shared<SharedMemory>(SharedMemory::open(info.address.data(), bytes));
   } catch (const HostError& error) {
-    SMP_LOG(warning, "messages to and from process {} of this host go over TCP: {}", card.process,
+    SMP_LOG(warning, "messages to and from process {} of this host go over TCP: {}", info.process,
             error.what());
     return nullptr;
   }
@@ -42,20 +42,20 @@ std::vector<std::unique_ptr<MessageWire>> exchange_rings(c10d::Backend& group,
   const auto size = static_cast<size_t>(group.getSize());
   const size_t bytes = size * SharedRing::size_bytes();
   const auto memory = std::make_shared<SharedMemory>(SharedMemory::create(bytes));
-  Card mine{.process = getpid()};
+  PeerInfo mine{.process = getpid()};
   put(mine.host, host_identity());
   put(mine.address, memory->address());
-  const std::vector<Card> cards = gather_cards(group, &mine, 1, timeout);
+  const std::vector<PeerInfo> infos = gather_peer_info(group, &mine, 1, timeout);
 
   std::vector<std::shared_ptr<SharedMemory>> theirs(size);
   std::vector<uint8_t> opened(size, 0);
   for (size_t peer = 0; peer < size; ++peer) {
-    if (peer == rank || cards[peer].host != mine.host) continue;
-    theirs[peer] = open_quietly(cards[peer], bytes);
+    if (peer == rank || infos[peer].host != mine.host) continue;
+    theirs[peer] = open_quietly(infos[peer], bytes);
     opened[peer] = theirs[peer] ? 1 : 0;
   }
   // A pair uses its rings only when both can.
-  const std::vector<uint8_t> matrix = gather_cards(group, opened.data(), size, timeout);
+  const std::vector<uint8_t> matrix = gather_peer_info(group, opened.data(), size, timeout);
   memory->close_address();
 
   std::vector<std::unique_ptr<MessageWire>> wires(size);
@@ -68,7 +68,7 @@ std::vector<std::unique_ptr<MessageWire>> exchange_rings(c10d::Backend& group,
                                                              .outward_memory = theirs[peer],
                                                              .inward = ring(*memory, peer),
                                                              .outward = ring(*theirs[peer], rank)},
-                                             cards[peer].process);
+                                             infos[peer].process);
   }
   return wires;
 }

@@ -57,7 +57,7 @@ void RingWire::send(const PackedMessage& message) {
 std::optional<ArrivingMessage> RingWire::receive() {
   MessageFrame frame;
   read(std::as_writable_bytes(std::span(&frame, 1)));
-  if (frame.goodbye != 0) return std::nullopt;
+  if (frame.fin != 0) return std::nullopt;
   std::string head(frame.head_bytes(), '\0');
   read(std::as_writable_bytes(std::span(head)));
   ArrivingMessage message(frame, std::move(head));

@@ -76,7 +76,7 @@ class SharedSegment {
   /// Breaks the segment and throws if a rank's process has ended or, unless `rank` may still be
   /// read from, has left. One system call a rank.
   void throw_if_ended(int rank, const WaitLimit& limit);
-  /// Has the process of a rank ended without a goodbye? One system call.
+  /// Has the process of a rank ended without a FIN? One system call.
   [[nodiscard]] bool has_crashed(int rank) const;
   /// The same as throw_if_ended() for all of them, but this one.
   void throw_if_any_ended(const WaitLimit& limit);

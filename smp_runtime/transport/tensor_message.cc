@@ -70,7 +70,7 @@ PackedMessage pack(const Outgoing& outgoing, Apart apart) {
   return packed;
 }
 
-PackedMessage goodbye() { return {.frame = {.goodbye = 1}}; }
+PackedMessage fin() { return {.frame = {.fin = 1}}; }
 
 ArrivingMessage::ArrivingMessage(const MessageFrame& frame, std::string head)
     : bytes_(std::move(head)) {

@@ -27,7 +27,7 @@ struct MessageFrame {
   uint64_t message_bytes = 0;
   uint64_t meta_bytes = 0;
   uint32_t tensors = 0;
-  uint16_t goodbye = 0;              ///< 1: nothing follows, now or later
+  uint16_t fin = 0;                  ///< 1: nothing follows, now or later
   int16_t apart_device = kNoDevice;  ///< at::DeviceType of the tensors that go apart
 
   [[nodiscard]] size_t head_bytes() const { return message_bytes + meta_bytes; }
@@ -58,7 +58,7 @@ struct PackedMessage {
 
 /// Copies tensors to the CPU that are not there and do not go apart, which waits for the device.
 [[nodiscard]] PackedMessage pack(const Outgoing& outgoing, Apart apart);
-[[nodiscard]] PackedMessage goodbye();
+[[nodiscard]] PackedMessage fin();
 
 /// A tensor to receive into.
 struct Received {

@@ -125,7 +125,7 @@ TEST_P(BetweenHosts, EveryByteArrives) {
     std::vector<std::vector<float>> received(hosts.size(), std::vector<float>(count));
     std::vector<Bytes> places;
     for (auto& one : received) places.push_back(bytes_of(one));
-    CallHeader call = call_of(count);
+    CallSignature call = call_of(count);
     call.elements = 0;
     group.all_to_all(call, std::vector<ConstBytes>(hosts.size(), bytes_of(mine)), places,
                      a_limit());

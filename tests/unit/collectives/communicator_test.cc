@@ -173,7 +173,7 @@ TEST(Communicator, AllToAllMovesUnevenParts) {
 TEST(Communicator, AverageDividesBySize) {
   const auto errors = run_ranks(3, kSmallSlots, [&](Communicator& group) {
     std::vector<float> data(1000, static_cast<float>(group.rank()) * 1.5F);
-    CallHeader call = call_of(data.size());
+    CallSignature call = call_of(data.size());
     call.op = ReduceOp::kAverage;
     group.all_reduce(call, bytes_of(data), bytes_of(data), a_limit());
     if (data != std::vector<float>(1000, 1.5F)) throw InternalError("{}", data[0]);
@@ -259,7 +259,7 @@ TEST(Communicator, AbortEndsWaitsOnEveryRankWithItsReason) {
 TEST(Communicator, BitsOfFloatsAreRefusedBeforeAnybodyWaits) {
   const auto errors = run_ranks(1, kSmallSlots, [&](Communicator& group) {
     std::vector<float> data(1);
-    CallHeader call = call_of(1);
+    CallSignature call = call_of(1);
     call.op = ReduceOp::kBitXor;
     group.all_reduce(call, bytes_of(data), bytes_of(data), a_limit());
   });

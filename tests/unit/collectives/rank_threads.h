@@ -24,8 +24,8 @@ inline transport::WaitLimit a_limit(std::chrono::milliseconds timeout = std::chr
   return transport::WaitLimit::after(timeout, "test");
 }
 
-inline CallHeader call_of(size_t elements, ElementType type = ElementType::kFloat32) {
-  CallHeader call;
+inline CallSignature call_of(size_t elements, ElementType type = ElementType::kFloat32) {
+  CallSignature call;
   call.elements = elements;
   call.type = type;
   call.dims = 1;

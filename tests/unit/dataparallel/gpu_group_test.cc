@@ -102,7 +102,7 @@ TEST_P(SumsOfGpus, AreThoseOfAllRanks) {
   const auto errors = run(world, hosts, route, [&](Communicator& group, GpuGroup& gpus) {
     for (const auto op : {collectives::ReduceOp::kSum, collectives::ReduceOp::kAverage}) {
       const at::Tensor tensor = values(group.rank(), count);
-      collectives::CallHeader call = header_of(tensor);
+      collectives::CallSignature call = header_of(tensor);
       call.op = op;
       ASSERT_EQ(gpus.route(call, Collective::kAllReduce, at::kFloat), route);
 
@@ -151,7 +151,7 @@ TEST(GpuGroup, MovesAndScattersByNccl) {
 TEST(GpuGroup, WhatNcclDoesNotKnowGoesThroughTheHost) {
   World world;
   const auto errors = run(world, {"a", "a"}, GpuRoute::kNccl, [](Communicator&, GpuGroup& gpus) {
-    collectives::CallHeader call = header_of(values(0, 1000));
+    collectives::CallSignature call = header_of(values(0, 1000));
     const auto route = [&](Collective collective, at::ScalarType type) {
       return gpus.route(call, collective, type);
     };
@@ -203,10 +203,10 @@ TEST(GpuGroup, AFailureOfNcclReachesAllRanks) {
         const at::Tensor tensor = values(0, 100);
         // One rank's NCCL gets no half of the other: as if the other's GPU had stopped.
         if (group.rank() == 0) {
-          collectives::CallHeader call = header_of(tensor);
+          collectives::CallSignature call = header_of(tensor);
           gpus.all_reduce(GpuRoute::kNccl, call, tensor, kStream, a_limit(std::chrono::seconds(1)));
         } else {
-          collectives::CallHeader call = header_of(tensor);
+          collectives::CallSignature call = header_of(tensor);
           call.route = static_cast<uint8_t>(GpuRoute::kNccl);
           group.agree(call, Collective::kAllReduce, a_limit());
           group.barrier(a_limit());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's end of a group whose other ranks do what a test says, and then leave: what they had sent
-// still arrives, then their goodbye.
+// still arrives, then their FIN.
 #pragma once
 
 #include <deque>
@@ -25,7 +25,7 @@ class ScriptedTransport : public transport::Transport {
   void deliver_late(int source, Envelope envelope) {
     late_.push_back(message_of(source, std::move(envelope)));
   }
-  /// Their goodbye has come: sends are refused, and behind the last message is nothing to wait for.
+  /// Their FIN has come: sends are refused, and behind the last message is nothing to wait for.
   void leave() { left_ = true; }
 
   [[nodiscard]] int rank() const override { return rank_; }

@@ -14,43 +14,45 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-GpuCard card(const std::string& host, const std::string& gpu, int library = 22809) {
+GpuInfo gpu_info(const std::string& host, const std::string& gpu, int library = 22809) {
   return {.host = host, .gpu = gpu, .library = library};
 }
 
 TEST(NcclPairs, EachDirectionHasItsOwn) {
-  const std::vector<GpuCard> cards{card("a", "0"), card("a", "1"), card("b", "0")};
+  const std::vector<GpuInfo> infos{gpu_info("a", "0"), gpu_info("a", "1"), gpu_info("b", "0")};
 
-  EXPECT_THAT(nccl_directions(cards),
+  EXPECT_THAT(nccl_directions(infos),
               ElementsAre(Direction{0, 1}, Direction{1, 0}, Direction{0, 2}, Direction{2, 0},
                           Direction{1, 2}, Direction{2, 1}));
 }
 
 TEST(NcclPairs, RanksWithoutAGpuAndThoseThatShareOneHaveNone) {
-  const std::vector<GpuCard> cards{card("a", "0"), card("a", "0"), card("a", ""), card("a", "1")};
+  const std::vector<GpuInfo> infos{gpu_info("a", "0"), gpu_info("a", "0"), gpu_info("a", ""),
+                                   gpu_info("a", "1")};
 
-  EXPECT_THAT(nccl_directions(cards),
+  EXPECT_THAT(nccl_directions(infos),
               ElementsAre(Direction{0, 3}, Direction{3, 0}, Direction{1, 3}, Direction{3, 1}));
-  EXPECT_THAT(why_not_nccl(cards[0], cards[1]), HasSubstr("share the GPU 0"));
-  EXPECT_THAT(why_not_nccl(cards[0], cards[2]), IsEmpty()) << "nothing of it is on a GPU";
+  EXPECT_THAT(why_not_nccl(infos[0], infos[1]), HasSubstr("share the GPU 0"));
+  EXPECT_THAT(why_not_nccl(infos[0], infos[2]), IsEmpty()) << "nothing of it is on a GPU";
 }
 
 TEST(NcclPairs, OneVersionIsNeeded) {
-  EXPECT_THAT(why_not_nccl(card("a", "0"), card("a", "1", 0)), HasSubstr("SMP_WITH_CUDA"));
-  EXPECT_THAT(why_not_nccl(card("a", "0"), card("b", "0", 22703)), HasSubstr("22809 and 22703"));
-  EXPECT_THAT(nccl_directions(std::vector{card("a", "0"), card("a", "1", 0)}), IsEmpty());
+  EXPECT_THAT(why_not_nccl(gpu_info("a", "0"), gpu_info("a", "1", 0)), HasSubstr("SMP_WITH_CUDA"));
+  EXPECT_THAT(why_not_nccl(gpu_info("a", "0"), gpu_info("b", "0", 22703)),
+              HasSubstr("22809 and 22703"));
+  EXPECT_THAT(nccl_directions(std::vector{gpu_info("a", "0"), gpu_info("a", "1", 0)}), IsEmpty());
 }
 
 /// Ranks make their next communicator only when both ends have come to it.
 TEST(NcclPairs, TheOrderLetsNobodyWaitInACircle) {
   for (int size = 2; size <= 7; ++size) {
-    std::vector<GpuCard> cards;
+    std::vector<GpuInfo> infos;
     // Every third shares its GPU with the one before.
     for (int rank = 0; rank < size; ++rank) {
-      cards.push_back(card("a", std::to_string(rank % 3 == 2 ? rank - 1 : rank)));
+      infos.push_back(gpu_info("a", std::to_string(rank % 3 == 2 ? rank - 1 : rank)));
     }
-    std::vector<std::vector<Direction>> left(cards.size());
-    const std::vector<Direction> directions = nccl_directions(cards);
+    std::vector<std::vector<Direction>> left(infos.size());
+    const std::vector<Direction> directions = nccl_directions(infos);
     for (const Direction& way : directions) {
       left[way.from].push_back(way);
       left[way.to].push_back(way);

@@ -64,7 +64,7 @@ class NcclWireTest : public ::testing::Test {
 
   static Message take(NcclWire& wire) {
     std::optional<ArrivingMessage> arrived = wire.receive();
-    return arrived ? std::move(*arrived).finish(0, -1) : Message{.bytes = "goodbye"};
+    return arrived ? std::move(*arrived).finish(0, -1) : Message{.bytes = "fin"};
   }
 
   FakeNetwork network;
@@ -103,7 +103,7 @@ TEST_F(NcclWireTest, MessagesKeepTheirOrderWhateverWayTheyTake) {
                                            : std::vector<at::Tensor>{at::arange(i, i + 5000)});
       if (!left->send_at_once(next)) left->send(next);
     }
-    left->send(goodbye());
+    left->send(fin());
   });
 
   for (int i = 0; i < kMessages; ++i) {
@@ -112,7 +112,7 @@ TEST_F(NcclWireTest, MessagesKeepTheirOrderWhateverWayTheyTake) {
     if (i % 3 == 0) continue;
     EXPECT_TRUE(take_tensors(arrived.payload).at(0).equal(at::arange(i, i + 5000)));
   }
-  EXPECT_EQ(take(*right).bytes, "goodbye");
+  EXPECT_EQ(take(*right).bytes, "fin");
   sends.join();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/collectives/call_header.h"
+#include "smp_runtime/collectives/call_signature.h"
 
 #include <cstring>
 #include <map>
@@ -25,13 +25,13 @@ std::string_view name(Collective collective) {
   return index < kNames.size() ? kNames[index] : "an unknown collective";
 }
 
-bool CallHeader::matches(const CallHeader& other) const {
+bool CallSignature::matches(const CallSignature& other) const {
   return sequence == other.sequence && elements == other.elements &&
          collective == other.collective && type == other.type && type_name == other.type_name &&
          op == other.op && root == other.root && route == other.route;
 }
 
-std::string CallHeader::text() const {
+std::string CallSignature::text() const {
   std::string result = fmt::format("{} #{}", name(collective), sequence);
   if (collective == Collective::kBarrier) return result;
   const std::string_view told(type_name.data(), strnlen(type_name.data(), type_name.size()));

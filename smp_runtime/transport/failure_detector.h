@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks of several hosts learn that one of them failed, ended or left: a connection (TCP) of
-// its own between each two, which carries nothing else. Its end is noticed at once, on every kind
-// of network.
+// Failure detector of ranks on several hosts: a TCP connection of its own between each two, which
+// carries nothing else and whose end is noticed at once, whatever network moves the data.
 //
-// Leaving is a word and an answer: a peer answers once it has done all collectives that the leaver
-// has done, so that nobody goes while what it sent is still on its way.
+// A rank leaves with FIN and waits for an acknowledgement: a peer gives it once it has done all
+// collectives that the leaver has done, so that nobody goes while what it sent is still on its way.
 #pragma once
 
 #include <atomic>
@@ -24,7 +23,7 @@
 namespace smp::transport {
 
 /// Safe to call from several threads, but connect(), which comes first.
-class HostAlarm {
+class FailureDetector {
  public:
   struct Peer {
     int rank;             ///< numbers order the peers: the higher one connects
@@ -34,12 +33,12 @@ class HostAlarm {
 
   /// Listens at `interface_address` (numeric). `on_failure` gets the reason, in a thread of this
   /// object, when a peer fails; it may be called several times.
-  HostAlarm(const std::string& interface_address, int rank,
-            std::function<void(const std::string&)> on_failure);
-  HostAlarm(const HostAlarm&) = delete;
-  HostAlarm& operator=(const HostAlarm&) = delete;
+  FailureDetector(const std::string& interface_address, int rank,
+                  std::function<void(const std::string&)> on_failure);
+  FailureDetector(const FailureDetector&) = delete;
+  FailureDetector& operator=(const FailureDetector&) = delete;
   /// Ends the connections; a peer that was not told before takes it for a failure.
-  ~HostAlarm();
+  ~FailureDetector();
 
   [[nodiscard]] std::string address() const;
   /// Connects with all of them; collective. Throws HostError, naming who did not come.
@@ -52,7 +51,7 @@ class HostAlarm {
 
   /// Every peer's `on_failure` gets this reason.
   void tell(std::string_view reason);
-  /// Says goodbye and waits for the answers. Peers that are lost do not count.
+  /// Sends FIN and waits for the answers. Peers that are lost do not count.
   void leave(const WaitLimit& limit);
 
  private:

@@ -27,7 +27,7 @@ enum class Collective : uint8_t {
 [[nodiscard]] std::string_view name(Collective collective);
 
 /// Plain bytes, copied between processes as they are. Unused bytes are zero.
-struct CallHeader {
+struct CallSignature {
   static constexpr int kMaxDims = 8;
   static constexpr size_t kMaxTypeName = 24;
 
@@ -45,7 +45,7 @@ struct CallHeader {
   std::array<char, kMaxTypeName> type_name{};
 
   /// Do both describe one call? Shapes may differ as long as the sizes agree.
-  [[nodiscard]] bool matches(const CallHeader& other) const;
+  [[nodiscard]] bool matches(const CallSignature& other) const;
   /// E.g. "all_reduce #3 of float32 [2, 5], sum".
   [[nodiscard]] std::string text() const;
 };
@@ -53,7 +53,7 @@ struct CallHeader {
 /// A rank and what it called; by group rank.
 struct RankedCall {
   int name;
-  CallHeader call;
+  CallSignature call;
 };
 
 /// The message for calls that do not match: every rank with what it called, equal ones together.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/collectives/meeting.h"
+#include "smp_runtime/collectives/call_check.h"
 
 #include <cstring>
 
@@ -11,25 +11,26 @@ namespace smp::collectives {
 namespace {
 
 // The header and the payload's size, padded to a line so that payloads are aligned.
-constexpr size_t kHeaderBytes = whole_cache_lines(sizeof(CallHeader) + sizeof(uint64_t));
+constexpr size_t kHeaderBytes = whole_cache_lines(sizeof(CallSignature) + sizeof(uint64_t));
 
 }  // namespace
 
-Meeting::Meeting(const GroupLayout& layout, transport::SharedSegment& segment, HostWire* wire,
-                 std::span<const int> names)
+CallCheck::CallCheck(const GroupLayout& layout, transport::SharedSegment& segment, HostWire* wire,
+                     std::span<const int> names)
     : layout_(layout), segment_(segment), wire_(wire), names_(names.begin(), names.end()) {
   SMP_CHECK(segment.shape().mailbox_bytes >= kHeaderBytes, "mailboxes too small");
 }
 
-size_t Meeting::mailbox_bytes(size_t payload_bytes) { return kHeaderBytes + payload_bytes; }
+size_t CallCheck::mailbox_bytes(size_t payload_bytes) { return kHeaderBytes + payload_bytes; }
 
-size_t Meeting::payload_bytes() const { return segment_.shape().mailbox_bytes - kHeaderBytes; }
+size_t CallCheck::payload_bytes() const { return segment_.shape().mailbox_bytes - kHeaderBytes; }
 
-void Meeting::agree(const CallHeader& call, ConstBytes payload, const transport::WaitLimit& limit) {
+void CallCheck::agree(const CallSignature& call, ConstBytes payload,
+                      const transport::WaitLimit& limit) {
   SMP_CHECK(payload.size() <= payload_bytes(), "a payload of {} bytes", payload.size());
   segment_.throw_if_aborted();  // not all waits look at it
-  ++meetings_;
-  std::byte* mine = segment_.mailbox(layout_.rank, meetings_);
+  ++calls_;
+  std::byte* mine = segment_.mailbox(layout_.rank, calls_);
   const uint64_t size = payload.size();
   std::memcpy(mine, &call, sizeof(call));
   std::memcpy(mine + sizeof(call), &size, sizeof(size));
@@ -45,8 +46,8 @@ void Meeting::agree(const CallHeader& call, ConstBytes payload, const transport:
   std::vector<RankedCall> calls(names_.size());
   for (size_t rank = 0; rank < names_.size(); ++rank) {
     calls[rank].name = names_[rank];
-    std::memcpy(&calls[rank].call, segment_.mailbox(static_cast<int>(rank), meetings_),
-                sizeof(CallHeader));
+    std::memcpy(&calls[rank].call, segment_.mailbox(static_cast<int>(rank), calls_),
+                sizeof(CallSignature));
     agree = agree && call.matches(calls[rank].call);
   }
   if (!agree) {
@@ -56,20 +57,20 @@ void Meeting::agree(const CallHeader& call, ConstBytes payload, const transport:
   }
 }
 
-ConstBytes Meeting::payload(int rank) const {
-  const std::byte* mailbox = segment_.mailbox(rank, meetings_);
+ConstBytes CallCheck::payload(int rank) const {
+  const std::byte* mailbox = segment_.mailbox(rank, calls_);
   uint64_t size = 0;
-  std::memcpy(&size, mailbox + sizeof(CallHeader), sizeof(size));
+  std::memcpy(&size, mailbox + sizeof(CallSignature), sizeof(size));
   return {mailbox + kHeaderBytes, static_cast<size_t>(size)};
 }
 
-size_t Meeting::written_bytes(int rank) const { return kHeaderBytes + payload(rank).size(); }
+size_t CallCheck::written_bytes(int rank) const { return kHeaderBytes + payload(rank).size(); }
 
 /// The mailboxes of a host travel one after the other, each as long as what was written.
-void Meeting::exchange_mailboxes(const transport::WaitLimit& limit) {
+void CallCheck::exchange_mailboxes(const transport::WaitLimit& limit) {
   std::vector<std::byte> mine;
   for (const int rank : layout_.ranks_on[static_cast<size_t>(layout_.my_host())]) {
-    const std::byte* mailbox = segment_.mailbox(rank, meetings_);
+    const std::byte* mailbox = segment_.mailbox(rank, calls_);
     mine.insert(mine.end(), mailbox, mailbox + written_bytes(rank));
   }
   const size_t mailbox_bytes = segment_.shape().mailbox_bytes;
@@ -79,7 +80,7 @@ void Meeting::exchange_mailboxes(const transport::WaitLimit& limit) {
     rooms.emplace_back(ranks.size() * mailbox_bytes);
     theirs.emplace_back(rooms.back());
   }
-  wire_->exchange(meetings_ - 1, mine, theirs, limit);  // numbered as collectives are
+  wire_->exchange(calls_ - 1, mine, theirs, limit);  // numbered as collectives are
   for (int host = 0; host < layout_.hosts(); ++host) {
     if (host == layout_.my_host()) continue;
     ConstBytes rest = theirs[static_cast<size_t>(host)];
@@ -87,10 +88,10 @@ void Meeting::exchange_mailboxes(const transport::WaitLimit& limit) {
       uint64_t size = 0;
       SMP_CHECK(rest.size() >= kHeaderBytes, "{} bytes of mailboxes from another host",
                 rest.size());
-      std::memcpy(&size, rest.data() + sizeof(CallHeader), sizeof(size));
+      std::memcpy(&size, rest.data() + sizeof(CallSignature), sizeof(size));
       SMP_CHECK(size <= mailbox_bytes - kHeaderBytes && kHeaderBytes + size <= rest.size(),
                 "a payload of {} bytes from another host", size);
-      std::memcpy(segment_.mailbox(rank, meetings_), rest.data(), kHeaderBytes + size);
+      std::memcpy(segment_.mailbox(rank, calls_), rest.data(), kHeaderBytes + size);
       rest = rest.subspan(kHeaderBytes + size);
     }
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/collectives/host_meeting_place.h"
+#include "smp_runtime/collectives/bootstrap.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "smp_runtime/collectives/meeting.h"
+#include "smp_runtime/collectives/call_check.h"
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/shared_memory.h"
@@ -29,12 +29,12 @@ transport::SegmentShape shape_of(const GroupLayout& layout, const Tuning& tuning
   // The sizes of an all_to_all must fit a mailbox; each share needs a place in a buffer.
   const size_t sizes = ranks * sizeof(uint64_t);
   const size_t places = several ? 2 * ranks * kSmallestPiece : ranks * kCacheLineBytes;
-  return {
-      .ranks = static_cast<int>(layout.ranks_on[static_cast<size_t>(layout.my_host())].size()),
-      .writers = layout.size(),
-      .mailbox_bytes = Meeting::mailbox_bytes(std::max(std::min(tuning.small_bytes, most), sizes)),
-      .buffer_bytes =
-          std::max(several ? tuning.network_buffer_bytes : tuning.buffer_bytes, places)};
+  return {.ranks = static_cast<int>(layout.ranks_on[static_cast<size_t>(layout.my_host())].size()),
+          .writers = layout.size(),
+          .mailbox_bytes =
+              CallCheck::mailbox_bytes(std::max(std::min(tuning.small_bytes, most), sizes)),
+          .buffer_bytes =
+              std::max(several ? tuning.network_buffer_bytes : tuning.buffer_bytes, places)};
 }
 
 }  // namespace

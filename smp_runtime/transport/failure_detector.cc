@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/host_alarm.h"
+#include "smp_runtime/transport/failure_detector.h"
 
 #include <algorithm>
 #include <array>
@@ -28,7 +28,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-enum Kind : uint32_t { kHello = 1, kFailure = 2, kLeave = 3, kLeaveAnswer = 4 };
+enum Kind : uint32_t { kHello = 1, kFailure = 2, kFin = 3, kFinAck = 4 };
 
 /// Before each text. Hosts of one job have one byte order.
 struct Header {
@@ -133,19 +133,19 @@ FileDescriptor dial(const std::string& host, uint16_t port, Clock::time_point de
 
 }  // namespace
 
-struct HostAlarm::Connection {
+struct FailureDetector::Connection {
   Peer peer;
   FileDescriptor socket;
   std::string received;
-  bool leaves = false;  // it has said goodbye
+  bool leaves = false;  // it has sent FIN
   uint64_t left_after = 0;
   bool answered = false;  // by us
   bool answer = false;    // from it
   bool gone = false;      // the connection has ended
 };
 
-HostAlarm::HostAlarm(const std::string& interface_address, int rank,
-                     std::function<void(const std::string&)> on_failure)
+FailureDetector::FailureDetector(const std::string& interface_address, int rank,
+                                 std::function<void(const std::string&)> on_failure)
     : rank_(rank),
       on_failure_(std::move(on_failure)),
       host_(interface_address),
@@ -164,7 +164,7 @@ HostAlarm::HostAlarm(const std::string& interface_address, int rank,
                                           : reinterpret_cast<sockaddr_in6*>(&here)->sin6_port);
 }
 
-HostAlarm::~HostAlarm() {
+FailureDetector::~FailureDetector() {
   if (getpid() != process_) {
     if (thread_.joinable()) thread_.detach();  // a forked child has no such thread
     return;
@@ -178,9 +178,11 @@ HostAlarm::~HostAlarm() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::string HostAlarm::address() const { return fmt::format("{} {} {}", host_, port_, nonce_); }
+std::string FailureDetector::address() const {
+  return fmt::format("{} {} {}", host_, port_, nonce_);
+}
 
-void HostAlarm::connect(const std::vector<Peer>& peers, const WaitLimit& limit) {
+void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& limit) {
   size_t expected = 0;
   for (const Peer& peer : peers) {
     auto connection = std::make_unique<Connection>();
@@ -239,10 +241,10 @@ void HostAlarm::connect(const std::vector<Peer>& peers, const WaitLimit& limit) 
   listener_.close();
   for (const auto& peer : peers_) set_options(peer->socket.get());
   thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), "smddp-alarm");
+  pthread_setname_np(thread_.native_handle(), "smddp-failure");
 }
 
-void HostAlarm::completed(uint64_t collectives) {
+void FailureDetector::completed(uint64_t collectives) {
   {
     const std::lock_guard lock(mutex_);
     completed_ = collectives;
@@ -252,7 +254,7 @@ void HostAlarm::completed(uint64_t collectives) {
   [[maybe_unused]] const ssize_t written = write(wake_file_.get(), &one, sizeof(one));
 }
 
-void HostAlarm::throw_if_left(uint64_t sequence, const std::string& operation) const {
+void FailureDetector::throw_if_left(uint64_t sequence, const std::string& operation) const {
   const std::lock_guard lock(mutex_);
   for (const auto& peer : peers_) {
     if (peer->leaves && peer->left_after <= sequence) {
@@ -263,7 +265,7 @@ void HostAlarm::throw_if_left(uint64_t sequence, const std::string& operation) c
   }
 }
 
-void HostAlarm::tell(std::string_view reason) {
+void FailureDetector::tell(std::string_view reason) {
   const std::lock_guard lock(mutex_);
   const std::string_view text = reason.substr(0, kLongestText);
   const Header header{
@@ -275,9 +277,9 @@ void HostAlarm::tell(std::string_view reason) {
   }
 }
 
-void HostAlarm::leave(const WaitLimit& limit) {
+void FailureDetector::leave(const WaitLimit& limit) {
   std::unique_lock lock(mutex_);
-  const Header header{.kind = kLeave, .size_bytes = 0, .count = completed_};
+  const Header header{.kind = kFin, .size_bytes = 0, .count = completed_};
   for (const auto& peer : peers_) {
     if (!peer->gone && !send_all(peer->socket.get(), header, "")) peer->gone = true;
   }
@@ -287,7 +289,7 @@ void HostAlarm::leave(const WaitLimit& limit) {
 }
 
 /// Called with the lock.
-void HostAlarm::answer_leavers() {
+void FailureDetector::answer_leavers() {
   bool awaited = false;
   for (const auto& peer : peers_) {
     if (!peer->leaves || peer->answered || peer->gone) continue;
@@ -295,13 +297,14 @@ void HostAlarm::answer_leavers() {
       awaited = true;
       continue;
     }
-    send_all(peer->socket.get(), {.kind = kLeaveAnswer, .size_bytes = 0, .count = 0}, "");
+    send_all(peer->socket.get(), {.kind = kFinAck, .size_bytes = 0, .count = 0}, "");
     peer->answered = true;
   }
   awaited_.store(awaited);
 }
 
-void HostAlarm::handle(Connection& peer, uint32_t kind, uint64_t count, const std::string& text) {
+void FailureDetector::handle(Connection& peer, uint32_t kind, uint64_t count,
+                             const std::string& text) {
   if (kind == kFailure) {
     {
       const std::lock_guard lock(mutex_);
@@ -312,16 +315,16 @@ void HostAlarm::handle(Connection& peer, uint32_t kind, uint64_t count, const st
     return;
   }
   const std::lock_guard lock(mutex_);
-  if (kind == kLeave) {
+  if (kind == kFin) {
     peer.leaves = true;
     peer.left_after = count;
-  } else if (kind == kLeaveAnswer) {
+  } else if (kind == kFinAck) {
     peer.answer = true;
     changed_.notify_all();
   }
 }
 
-void HostAlarm::read_from(Connection& peer) {
+void FailureDetector::read_from(Connection& peer) {
   std::array<char, 4096> bytes{};
   const ssize_t count = recv(peer.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -354,7 +357,7 @@ void HostAlarm::read_from(Connection& peer) {
   }
 }
 
-void HostAlarm::run() {
+void FailureDetector::run() {
   while (true) {
     std::vector<pollfd> files{{.fd = wake_file_.get(), .events = POLLIN, .revents = 0}};
     {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the members of a group tell each other of themselves before they connect.
+// What the ranks of a group tell each other of themselves before they connect.
 #pragma once
 
 #include <algorithm>
@@ -19,33 +19,33 @@
 
 namespace smp::transport {
 
-/// A text as a field of a card. Throws InternalError if it does not fit.
+/// A text as a field of such information. Throws InternalError if it does not fit.
 template <size_t N>
 void put(std::array<char, N>& field, const std::string& text) {
   SMP_CHECK(text.size() < N, "{} has more than {} characters", text, N - 1);
   std::copy(text.begin(), text.end(), field.begin());
 }
 
-/// A GpuCard on its way.
-struct PackedGpuCard {
+/// A GpuInfo on its way.
+struct PackedGpuInfo {
   std::array<char, 128> host{};
   std::array<char, 64> gpu{};
   int32_t library = 0;
 
-  [[nodiscard]] GpuCard unpacked() const { return {host.data(), gpu.data(), library}; }
+  [[nodiscard]] GpuInfo unpacked() const { return {host.data(), gpu.data(), library}; }
 };
 
-inline PackedGpuCard packed(const GpuCard& card) {
-  PackedGpuCard all{.library = card.library};
-  put(all.host, card.host);
-  put(all.gpu, card.gpu);
+inline PackedGpuInfo packed(const GpuInfo& info) {
+  PackedGpuInfo all{.library = info.library};
+  put(all.host, info.host);
+  put(all.gpu, info.gpu);
   return all;
 }
 
 /// Everybody's `mine`, by a c10d group on the CPU; of which there are `count`, by rank. Collective.
 template <typename T>
-std::vector<T> gather_cards(c10d::Backend& group, const T* mine, size_t count,
-                            std::chrono::milliseconds timeout) {
+std::vector<T> gather_peer_info(c10d::Backend& group, const T* mine, size_t count,
+                                std::chrono::milliseconds timeout) {
   static_assert(std::is_trivially_copyable_v<T>);
   const size_t bytes = count * sizeof(T);
   const auto tensor_of = [&] { return at::empty({static_cast<int64_t>(bytes)}, at::kByte); };
