@@ -26,7 +26,7 @@ transport::SegmentShape shape_of(const GroupLayout& layout, const Tuning& tuning
   const bool several = layout.hosts() > 1;
   const size_t most = several ? kMailboxesOfOtherHosts / ranks / kCacheLineBytes * kCacheLineBytes
                               : tuning.small_bytes;
-  // The sizes of an all_to_all must fit a mailbox; each share needs a place in a buffer.
+  // The sizes of an all_to_all must fit a mailbox; each chunk needs a place in a buffer.
   const size_t sizes = ranks * sizeof(uint64_t);
   const size_t places = several ? 2 * ranks * kSmallestPiece : ranks * kCacheLineBytes;
   return {.ranks = static_cast<int>(layout.ranks_on[static_cast<size_t>(layout.my_host())].size()),

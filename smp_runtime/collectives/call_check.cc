@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "smp_runtime/collectives/host_wire.h"
+#include "smp_runtime/collectives/inter_node.h"
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 
@@ -15,9 +15,12 @@ constexpr size_t kHeaderBytes = whole_cache_lines(sizeof(CallSignature) + sizeof
 
 }  // namespace
 
-CallCheck::CallCheck(const GroupLayout& layout, transport::SharedSegment& segment, HostWire* wire,
-                     std::span<const int> names)
-    : layout_(layout), segment_(segment), wire_(wire), names_(names.begin(), names.end()) {
+CallCheck::CallCheck(const GroupLayout& layout, transport::SharedSegment& segment,
+                     InterNodeCollectives* inter_node, std::span<const int> names)
+    : layout_(layout),
+      segment_(segment),
+      inter_node_(inter_node),
+      names_(names.begin(), names.end()) {
   SMP_CHECK(segment.shape().mailbox_bytes >= kHeaderBytes, "mailboxes too small");
 }
 
@@ -36,7 +39,7 @@ void CallCheck::agree(const CallSignature& call, ConstBytes payload,
   std::memcpy(mine + sizeof(call), &size, sizeof(size));
   if (!payload.empty()) std::memcpy(mine + kHeaderBytes, payload.data(), payload.size());
   segment_.wait_for_all(segment_.publish(), limit);
-  if (wire_ != nullptr) {
+  if (inter_node_ != nullptr) {
     if (segment_.rank() == 0) exchange_mailboxes(limit);
     // The rank that swaps waits for other hosts; it ends first and says which.
     segment_.wait_for(0, segment_.publish(), later(limit, std::chrono::seconds(10)));
@@ -80,7 +83,7 @@ void CallCheck::exchange_mailboxes(const transport::WaitLimit& limit) {
     rooms.emplace_back(ranks.size() * mailbox_bytes);
     theirs.emplace_back(rooms.back());
   }
-  wire_->exchange(calls_ - 1, mine, theirs, limit);  // numbered as collectives are
+  inter_node_->exchange(calls_ - 1, mine, theirs, limit);  // numbered as collectives are
   for (int host = 0; host < layout_.hosts(); ++host) {
     if (host == layout_.my_host()) continue;
     ConstBytes rest = theirs[static_cast<size_t>(host)];

@@ -10,21 +10,21 @@
 
 #include "smp_runtime/collectives/call_signature.h"
 #include "smp_runtime/collectives/group_layout.h"
-#include "smp_runtime/collectives/host_exchange.h"
+#include "smp_runtime/collectives/intra_node.h"
 #include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
 
-class HostWire;
+class InterNodeCollectives;
 
 /// For one thread at a time. The ranks of a host write into mailboxes of its shared segment; then
 /// the first ranks of the hosts exchange these, and copy those of other hosts into the segment,
 /// too.
 class CallCheck {
  public:
-  /// `names` by group rank; `wire` is null for a group on one host. All outlive this.
-  CallCheck(const GroupLayout& layout, transport::SharedSegment& segment, HostWire* wire,
-            std::span<const int> names);
+  /// `names` by group rank; `inter_node` is null for a group on one host. All outlive this.
+  CallCheck(const GroupLayout& layout, transport::SharedSegment& segment,
+            InterNodeCollectives* inter_node, std::span<const int> names);
 
   /// Size of the segment's mailboxes for payloads of up to that many bytes.
   [[nodiscard]] static size_t mailbox_bytes(size_t payload_bytes);
@@ -43,7 +43,7 @@ class CallCheck {
 
   const GroupLayout& layout_;
   transport::SharedSegment& segment_;
-  HostWire* wire_;
+  InterNodeCollectives* inter_node_;
   std::vector<int> names_;
   uint64_t calls_ = 0;
 };

@@ -30,11 +30,12 @@ Communicator::Communicator(transport::KeyValueStore& store, int rank, std::vecto
     : names_(std::move(names)),
       layout_(layout_of(store, rank, static_cast<int>(names_.size()), host, limit)),
       segment_(segment_of(store, layout_, names_, tuning, limit)),
-      host_(std::make_unique<HostExchange>(*segment_)) {
+      intra_node_(std::make_unique<IntraNodeCollectives>(*segment_)) {
   if (layout_.hosts() > 1) {
-    wire_ = std::make_unique<HostWire>(layout_, *segment_, names_, store, network, limit);
+    inter_node_ =
+        std::make_unique<InterNodeCollectives>(layout_, *segment_, names_, store, network, limit);
   }
-  check_ = std::make_unique<CallCheck>(layout_, *segment_, wire_.get(), names_);
+  check_ = std::make_unique<CallCheck>(layout_, *segment_, inter_node_.get(), names_);
 }
 
 Communicator::~Communicator() = default;
@@ -50,14 +51,14 @@ void Communicator::guarded(const Body& body) {
     body();
   } catch (const HostError& error) {
     segment_->abort(error.what());
-    if (wire_) wire_->tell(error.what());
+    if (inter_node_) inter_node_->tell(error.what());
     throw;
   }
-  if (wire_) wire_->completed(sequence_);
+  if (inter_node_) inter_node_->completed(sequence_);
 }
 
 void Communicator::leave(const WaitLimit& limit) {
-  if (wire_) wire_->leave(limit);
+  if (inter_node_) inter_node_->leave(limit);
 }
 
 void Communicator::meet(CallSignature& call, Collective collective, ConstBytes payload,
@@ -76,29 +77,29 @@ void Communicator::reduce_mailboxes(const CallSignature& call, const Reduction& 
                       reduction.divisor);
 }
 
-void Communicator::move_shares(const CallSignature& call, const SharePlan& plan,
-                               std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
-                               const Reduction& reduction, const WaitLimit& limit) {
-  wire_->move(call.sequence, plan, inputs, outputs, reduction, limit);
+void Communicator::run_schedule(const CallSignature& call, const ChunkPlan& plan,
+                                std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                                const Reduction& reduction, const WaitLimit& limit) {
+  inter_node_->run(call.sequence, plan, inputs, outputs, reduction, limit);
 }
 
-/// A whole in slices, one for each lane: `input` and `output` may be empty where not needed.
-void Communicator::move_slices(const CallSignature& call, Arrival arrival, Departure departure,
-                               ConstBytes input, Bytes output, const Reduction& reduction,
-                               const WaitLimit& limit) {
+/// A whole in chunks, one for each rail: `input` and `output` may be empty where not needed.
+void Communicator::run_evenly(const CallSignature& call, Arrival arrival, Departure departure,
+                              ConstBytes input, Bytes output, const Reduction& reduction,
+                              const WaitLimit& limit) {
   const size_t size = std::max(input.size(), output.size());
-  const SharePlan plan{.arrival = arrival,
+  const ChunkPlan plan{.arrival = arrival,
                        .departure = departure,
                        .root = call.root,
-                       .shares = slices(layout_, size, size_bytes(call.type))};
-  std::vector<ConstBytes> inputs(plan.shares.size());
-  std::vector<Bytes> outputs(plan.shares.size());
-  for (size_t i = 0; i < plan.shares.size(); ++i) {
-    const Share& share = plan.shares[i];
-    if (!input.empty()) inputs[i] = input.subspan(share.offset_bytes, share.size_bytes);
-    if (!output.empty()) outputs[i] = output.subspan(share.offset_bytes, share.size_bytes);
+                       .chunks = even_chunks(layout_, size, size_bytes(call.type))};
+  std::vector<ConstBytes> inputs(plan.chunks.size());
+  std::vector<Bytes> outputs(plan.chunks.size());
+  for (size_t i = 0; i < plan.chunks.size(); ++i) {
+    const Chunk& chunk = plan.chunks[i];
+    if (!input.empty()) inputs[i] = input.subspan(chunk.offset_bytes, chunk.size_bytes);
+    if (!output.empty()) outputs[i] = output.subspan(chunk.offset_bytes, chunk.size_bytes);
   }
-  move_shares(call, plan, inputs, outputs, reduction, limit);
+  run_schedule(call, plan, inputs, outputs, reduction, limit);
 }
 
 void Communicator::all_reduce(CallSignature call, ConstBytes input, Bytes output,
@@ -109,10 +110,10 @@ void Communicator::all_reduce(CallSignature call, ConstBytes input, Bytes output
     meet(call, Collective::kAllReduce, small ? input : ConstBytes(), limit);
     if (small) {
       reduce_mailboxes(call, reduction, output);
-    } else if (wire_) {
-      move_slices(call, Arrival::kSum, Departure::kToAll, input, output, reduction, limit);
+    } else if (inter_node_) {
+      run_evenly(call, Arrival::kSum, Departure::kToAll, input, output, reduction, limit);
     } else {
-      host_->all_reduce(input, output, reduction, true, limit);
+      intra_node_->all_reduce(input, output, reduction, true, limit);
     }
   });
 }
@@ -127,10 +128,10 @@ void Communicator::reduce(CallSignature call, int root, ConstBytes input, Bytes 
     meet(call, Collective::kReduce, small ? input : ConstBytes(), limit);
     if (small) {
       if (wants) reduce_mailboxes(call, reduction, output);
-    } else if (wire_) {
-      move_slices(call, Arrival::kSum, Departure::kToRoot, input, output, reduction, limit);
+    } else if (inter_node_) {
+      run_evenly(call, Arrival::kSum, Departure::kToRoot, input, output, reduction, limit);
     } else {
-      host_->all_reduce(input, output, reduction, wants, limit);
+      intra_node_->all_reduce(input, output, reduction, wants, limit);
     }
   });
 }
@@ -142,16 +143,16 @@ void Communicator::reduce_scatter(CallSignature call, std::span<const ConstBytes
   outputs[static_cast<size_t>(rank())] = output;
   guarded([&] {
     meet(call, Collective::kReduceScatter, {}, limit);
-    if (wire_) {
-      const SharePlan plan{.arrival = Arrival::kSum,
+    if (inter_node_) {
+      const ChunkPlan plan{.arrival = Arrival::kSum,
                            .departure = Departure::kToOwner,
-                           .shares = one_each(layout_, output.size())};
-      move_shares(call, plan, inputs, outputs, reduction, limit);
+                           .chunks = chunk_per_rank(layout_, output.size())};
+      run_schedule(call, plan, inputs, outputs, reduction, limit);
       return;
     }
     std::vector<int> owners(inputs.size());
     std::iota(owners.begin(), owners.end(), 0);
-    host_->reduce_shares(inputs, outputs, owners, reduction, limit);
+    intra_node_->reduce_chunks(inputs, outputs, owners, reduction, limit);
   });
 }
 
@@ -167,18 +168,18 @@ void Communicator::all_gather(CallSignature call, ConstBytes input, std::span<co
       return;
     }
     copy(outputs[static_cast<size_t>(rank())], input);
-    if (wire_) {
-      const SharePlan plan{.arrival = Arrival::kFromOwner,
+    if (inter_node_) {
+      const ChunkPlan plan{.arrival = Arrival::kFromOwner,
                            .departure = Departure::kToAll,
-                           .shares = one_each(layout_, input.size())};
+                           .chunks = chunk_per_rank(layout_, input.size())};
       std::vector<ConstBytes> inputs(outputs.size());
       inputs[static_cast<size_t>(rank())] = input;
-      move_shares(call, plan, inputs, outputs, kNone, limit);
+      run_schedule(call, plan, inputs, outputs, kNone, limit);
       return;
     }
     std::vector<int> owners(outputs.size());
     std::iota(owners.begin(), owners.end(), 0);
-    host_->share_all(outputs, owners, true, limit);
+    intra_node_->gather_chunks(outputs, owners, true, limit);
   });
 }
 
@@ -190,12 +191,12 @@ void Communicator::broadcast(CallSignature call, int root, Bytes data, const Wai
     meet(call, Collective::kBroadcast, sends && small ? ConstBytes(data) : ConstBytes(), limit);
     if (small) {
       if (!sends) copy(data, check_->payload(root));
-    } else if (wire_) {
-      move_slices(call, Arrival::kFromRoot, Departure::kToAll, data, data, kNone, limit);
+    } else if (inter_node_) {
+      run_evenly(call, Arrival::kFromRoot, Departure::kToAll, data, data, kNone, limit);
     } else {
       const std::vector<int> owners{root};
-      const std::vector<Bytes> shares{data};
-      host_->share_all(shares, owners, true, limit);
+      const std::vector<Bytes> chunks{data};
+      intra_node_->gather_chunks(chunks, owners, true, limit);
     }
   });
 }
@@ -210,8 +211,8 @@ void Communicator::swap_pairs(std::span<const ConstBytes> inputs, std::span<cons
     local_inputs.push_back(inputs[static_cast<size_t>(peer)]);
     local_outputs.push_back(outputs[static_cast<size_t>(peer)]);
   }
-  host_->all_to_all(local_inputs, local_outputs, longest, limit);
-  if (wire_) wire_->all_to_all(sequence_, inputs, outputs, limit);
+  intra_node_->all_to_all(local_inputs, local_outputs, longest, limit);
+  if (inter_node_) inter_node_->all_to_all(sequence_, inputs, outputs, limit);
 }
 
 void Communicator::all_to_all(CallSignature call, std::span<const ConstBytes> inputs,
@@ -240,8 +241,8 @@ void Communicator::all_to_all(CallSignature call, std::span<const ConstBytes> in
     barrier.type = ElementType::kBytes;
     meet(barrier, Collective::kBarrier, {}, limit);
     swap_pairs(inputs, outputs, longest, limit);
-    // Pairs cross lanes; nobody may leave while a message of one is on its way.
-    if (wire_) meet(barrier, Collective::kBarrier, {}, limit);
+    // Pairs cross rails; nobody may leave while a message of one is on its way.
+    if (inter_node_) meet(barrier, Collective::kBarrier, {}, limit);
   });
 }
 
@@ -260,17 +261,17 @@ void Communicator::gather(CallSignature call, int root, ConstBytes input,
     std::vector<ConstBytes> inputs(static_cast<size_t>(size()));
     const std::vector<Bytes> none(inputs.size());
     const std::span<const Bytes> places = root == rank() ? outputs : std::span(none);
-    if (!wire_) {
+    if (!inter_node_) {
       inputs[static_cast<size_t>(root)] = input;
-      return host_->all_to_all(inputs, places, input.size(), limit);
+      return intra_node_->all_to_all(inputs, places, input.size(), limit);
     }
     if (root == rank()) copy(outputs[static_cast<size_t>(root)], input);
     inputs[static_cast<size_t>(rank())] = input;
-    const SharePlan plan{.arrival = Arrival::kFromOwner,
+    const ChunkPlan plan{.arrival = Arrival::kFromOwner,
                          .departure = Departure::kToRoot,
                          .root = root,
-                         .shares = one_each(layout_, input.size())};
-    move_shares(call, plan, inputs, places, kNone, limit);
+                         .chunks = chunk_per_rank(layout_, input.size())};
+    run_schedule(call, plan, inputs, places, kNone, limit);
   });
 }
 
@@ -282,16 +283,16 @@ void Communicator::scatter(CallSignature call, int root, std::span<const ConstBy
     std::vector<Bytes> outputs(static_cast<size_t>(size()));
     const std::vector<ConstBytes> none(outputs.size());
     const std::span<const ConstBytes> parts = root == rank() ? inputs : std::span(none);
-    if (!wire_) {
+    if (!inter_node_) {
       outputs[static_cast<size_t>(root)] = output;
-      return host_->all_to_all(parts, outputs, output.size(), limit);
+      return intra_node_->all_to_all(parts, outputs, output.size(), limit);
     }
     outputs[static_cast<size_t>(rank())] = output;
-    const SharePlan plan{.arrival = Arrival::kFromRoot,
+    const ChunkPlan plan{.arrival = Arrival::kFromRoot,
                          .departure = Departure::kToOwner,
                          .root = root,
-                         .shares = one_each(layout_, output.size())};
-    move_shares(call, plan, parts, outputs, kNone, limit);
+                         .chunks = chunk_per_rank(layout_, output.size())};
+    run_schedule(call, plan, parts, outputs, kNone, limit);
   });
 }
 
@@ -305,11 +306,13 @@ void Communicator::agree(CallSignature call, Collective collective, const WaitLi
   guarded([&] { meet(call, collective, {}, limit); });
 }
 
-std::string Communicator::provider() const { return wire_ ? wire_->provider() : std::string(); }
+std::string Communicator::provider() const {
+  return inter_node_ ? inter_node_->provider() : std::string();
+}
 
 void Communicator::abort(std::string_view reason) {
   segment_->abort(reason);
-  if (wire_) wire_->tell(reason);
+  if (inter_node_) inter_node_->tell(reason);
 }
 
 void Communicator::throw_if_broken() const { segment_->throw_if_aborted(); }

@@ -16,8 +16,8 @@
 #include "smp_runtime/collectives/call_check.h"
 #include "smp_runtime/collectives/call_signature.h"
 #include "smp_runtime/collectives/group_layout.h"
-#include "smp_runtime/collectives/host_exchange.h"
-#include "smp_runtime/collectives/host_wire.h"
+#include "smp_runtime/collectives/inter_node.h"
+#include "smp_runtime/collectives/intra_node.h"
 #include "smp_runtime/transport/key_value_store.h"
 #include "smp_runtime/transport/shared_segment.h"
 
@@ -106,12 +106,11 @@ class Communicator {
   void guarded(const Body& body);
   void meet(CallSignature& call, Collective collective, ConstBytes payload, const WaitLimit& limit);
   void reduce_mailboxes(const CallSignature& call, const Reduction& reduction, Bytes output) const;
-  void move_shares(const CallSignature& call, const SharePlan& plan,
-                   std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
-                   const Reduction& reduction, const WaitLimit& limit);
-  void move_slices(const CallSignature& call, Arrival arrival, Departure departure,
-                   ConstBytes input, Bytes output, const Reduction& reduction,
-                   const WaitLimit& limit);
+  void run_schedule(const CallSignature& call, const ChunkPlan& plan,
+                    std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                    const Reduction& reduction, const WaitLimit& limit);
+  void run_evenly(const CallSignature& call, Arrival arrival, Departure departure, ConstBytes input,
+                  Bytes output, const Reduction& reduction, const WaitLimit& limit);
   void swap_pairs(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                   size_t longest, const WaitLimit& limit);
   [[nodiscard]] bool is_small(size_t size_bytes) const;
@@ -119,8 +118,8 @@ class Communicator {
   std::vector<int> names_;
   GroupLayout layout_;
   std::unique_ptr<transport::SharedSegment> segment_;
-  std::unique_ptr<HostExchange> host_;
-  std::unique_ptr<HostWire> wire_;  // null in a group on one host
+  std::unique_ptr<IntraNodeCollectives> intra_node_;
+  std::unique_ptr<InterNodeCollectives> inter_node_;  // null in a group on one host
   std::unique_ptr<CallCheck> check_;
   uint64_t sequence_ = 0;
 };

@@ -20,7 +20,7 @@ GroupLayout GroupLayout::from(std::span<const std::string> hosts, int rank) {
   }
   size_t smallest = hosts.size();
   for (const auto& ranks : layout.ranks_on) smallest = std::min(smallest, ranks.size());
-  layout.lanes = static_cast<int>(smallest);
+  layout.rails = static_cast<int>(smallest);
   return layout;
 }
 

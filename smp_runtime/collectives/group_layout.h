@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks of a group live on which host.
 //
-// The ranks of a host that have the same place there on every host form a lane: lane l of a host
-// exchanges with lane l of the others, so that all ranks of a host use its network together. A host
-// with more ranks than the smallest has ranks without a lane; they take part through shared memory.
+// The ranks of a host that have the same place there on every host form a rail: rail l of a host
+// exchanges with rail l of the others, so that all ranks of a host use its network together. A host
+// with more ranks than the smallest has ranks without a rail; they take part through shared memory.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct GroupLayout {
   std::vector<int> host_of;   ///< by group rank; hosts in the order of their first rank
   std::vector<int> local_of;  ///< by group rank: its place among its host's ranks
   std::vector<std::vector<int>> ranks_on;  ///< by host: its ranks, ascending
-  int lanes = 0;
+  int rails = 0;
 
   /// `hosts[r]` tells rank r's host; equal texts are one host.
   static GroupLayout from(std::span<const std::string> hosts, int rank);
@@ -32,7 +32,7 @@ struct GroupLayout {
   }
   [[nodiscard]] int my_host() const { return host(rank); }
   [[nodiscard]] int my_local() const { return local(rank); }
-  [[nodiscard]] bool has_lane() const { return my_local() < lanes; }
+  [[nodiscard]] bool has_rail() const { return my_local() < rails; }
 };
 
 }  // namespace smp::collectives

@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "smp_runtime/collectives/call_signature.h"
-#include "smp_runtime/collectives/host_exchange.h"
+#include "smp_runtime/collectives/intra_node.h"
 
 namespace smp::dataparallel {
 

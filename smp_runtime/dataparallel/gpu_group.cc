@@ -102,7 +102,7 @@ NcclReduction reduction_of(ReduceOp op) {
 }  // namespace
 
 GpuGroup::GpuGroup(Communicator& group, std::unique_ptr<transport::NcclLibrary> library,
-                   const Member& member, const Settings& settings, const LaneMaker& make_lane,
+                   const Member& member, const Settings& settings, const RailMaker& make_rail,
                    const WaitLimit& limit)
     : group_(group), library_(std::move(library)), member_(member) {
   const transport::GpuInfo mine{
@@ -123,11 +123,11 @@ GpuGroup::GpuGroup(Communicator& group, std::unique_ptr<transport::NcclLibrary> 
     SMP_LOG(debug, "sums of GPU tensors over {} ranks on {} hosts go by {}", group.size(),
             layout.hosts(), routes_->text());
   }
-  if (shape.no_nccl.empty()) connect(layout, make_lane, limit);
+  if (shape.no_nccl.empty()) connect(layout, make_rail, limit);
 }
 
 /// All ranks make the same communicators in the same order.
-void GpuGroup::connect(const GroupLayout& layout, const LaneMaker& make_lane,
+void GpuGroup::connect(const GroupLayout& layout, const RailMaker& make_rail,
                        const WaitLimit& limit) {
   const auto make = [&](int rank, std::span<const int> members) {
     const std::vector<NcclId> ids = gather(group_, library_->new_id(), limit);
@@ -145,17 +145,17 @@ void GpuGroup::connect(const GroupLayout& layout, const LaneMaker& make_lane,
   if (routes_->has(GpuRoute::kNccl)) world_ = make(layout.rank, all);
   if (routes_->has(GpuRoute::kNcclInside)) {
     host_ = make(layout.my_local(), layout.ranks_on[static_cast<size_t>(layout.my_host())]);
-    std::vector<int> lane;
+    std::vector<int> rail;
     for (int host = 0; host < layout.hosts(); ++host) {
-      lane.push_back(layout.rank_at(host, layout.my_local()));
+      rail.push_back(layout.rank_at(host, layout.my_local()));
     }
-    lane_ = make_lane(lane, layout.my_host());
+    rail_ = make_rail(rail, layout.my_host());
   }
 }
 
 GpuGroup::~GpuGroup() {
   try {
-    if (lane_) lane_->leave(WaitLimit::after(Communicator::kLeaveLimit, "leaving"));
+    if (rail_) rail_->leave(WaitLimit::after(Communicator::kLeaveLimit, "leaving"));
   } catch (const Error&) {
     // The group is broken, and whoever made it so was named then.
   }
@@ -220,37 +220,37 @@ void GpuGroup::all_reduce(GpuRoute route, const CallSignature& call, const at::T
   });
 }
 
-/// Each rank of a host gets the host's sum of one slice, has it added to the other hosts' by its
-/// lane, and all slices come back together.
+/// Each rank of a host gets the host's sum of one chunk, has it added to the other hosts' by its
+/// rail, and all chunks come back together.
 void GpuGroup::sum_between_hosts(const CallSignature& call, const at::Tensor& tensor,
                                  const c10::Stream& stream, const WaitLimit& limit) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::StreamGuard guard(stream);
   const bool average = call.op == ReduceOp::kAverage;
-  const int64_t slice = (tensor.numel() + host_->size() - 1) / host_->size();
-  const at::Tensor whole = at::empty({slice * host_->size()}, tensor.options());
-  // The rest of the last slice belongs to nobody; whatever is in it is added up and dropped.
+  const int64_t chunk = (tensor.numel() + host_->size() - 1) / host_->size();
+  const at::Tensor whole = at::empty({chunk * host_->size()}, tensor.options());
+  // The rest of the last chunk belongs to nobody; whatever is in it is added up and dropped.
   whole.narrow(0, 0, tensor.numel()).copy_(tensor.view({-1}));
-  const at::Tensor own = whole.narrow(0, slice * host_->rank(), slice);
+  const at::Tensor own = whole.narrow(0, chunk * host_->rank(), chunk);
   NcclOperation operation{.kind = NcclOperation::Kind::kReduceScatter,
                           .from = whole.const_data_ptr(),
                           .to = own.data_ptr(),
-                          .count = static_cast<size_t>(slice),
+                          .count = static_cast<size_t>(chunk),
                           .type = tensor.scalar_type(),
                           .reduction = average ? NcclReduction::kSum : reduction_of(call.op)};
   run(*host_, operation, stream, limit);
 
   const Landing landing(own, true);
   transport::await(cuda::StreamEvent(stream), limit, [this] { group_.throw_if_broken(); });
-  CallSignature lane_call = header_of(own);
-  lane_call.op = average ? ReduceOp::kSum : call.op;
-  lane_->all_reduce(lane_call, bytes_in(landing.tensor()), bytes_out(landing.tensor()), limit);
+  CallSignature rail_call = header_of(own);
+  rail_call.op = average ? ReduceOp::kSum : call.op;
+  rail_->all_reduce(rail_call, bytes_in(landing.tensor()), bytes_out(landing.tensor()), limit);
   landing.finish();
 
   operation = {.kind = NcclOperation::Kind::kAllGather,
                .from = own.const_data_ptr(),
                .to = whole.data_ptr(),
-               .count = static_cast<size_t>(slice),
+               .count = static_cast<size_t>(chunk),
                .type = tensor.scalar_type()};
   run(*host_, operation, stream, limit);
   const at::Tensor sum = whole.narrow(0, 0, tensor.numel());

@@ -40,17 +40,17 @@ class GpuGroup {
     bool nccl_has_plugin = false;
   };
   /// Makes this rank's end of a group of some of the ranks, of which it is number `me`.
-  using LaneMaker = std::function<std::unique_ptr<collectives::Communicator>(
+  using RailMaker = std::function<std::unique_ptr<collectives::Communicator>(
       const std::vector<int>& ranks, int me)>;
 
   /// Collective over `group`, which outlives this. `library` is null in a build without NCCL.
   /// Throws ConfigError or HostError.
   GpuGroup(collectives::Communicator& group, std::unique_ptr<transport::NcclLibrary> library,
-           const Member& member, const Settings& settings, const LaneMaker& make_lane,
+           const Member& member, const Settings& settings, const RailMaker& make_rail,
            const WaitLimit& limit);
   GpuGroup(const GpuGroup&) = delete;
   GpuGroup& operator=(const GpuGroup&) = delete;
-  /// Leaves the group of its lane.
+  /// Leaves the group of its rail.
   ~GpuGroup();
 
   [[nodiscard]] const c10::Device& device() const { return member_.device; }
@@ -73,7 +73,7 @@ class GpuGroup {
 
  private:
   using Nccl = transport::NcclCommunicator;
-  void connect(const collectives::GroupLayout& layout, const LaneMaker& make_lane,
+  void connect(const collectives::GroupLayout& layout, const RailMaker& make_rail,
                const WaitLimit& limit);
   template <typename Body>
   void agreed(collectives::CallSignature call, collectives::Collective collective, GpuRoute route,
@@ -89,7 +89,7 @@ class GpuGroup {
   std::unique_ptr<collectives::GpuRoutes> routes_;
   std::unique_ptr<Nccl> world_;                      // null where no size takes it
   std::unique_ptr<Nccl> host_;                       // likewise, of the ranks of this host
-  std::unique_ptr<collectives::Communicator> lane_;  // of those of my place on all hosts
+  std::unique_ptr<collectives::Communicator> rail_;  // of those of my place on all hosts
 };
 
 }  // namespace smp::dataparallel

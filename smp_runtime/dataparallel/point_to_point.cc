@@ -36,7 +36,7 @@ cuda::StreamEvent copied_for(const PendingWork& work) {
   return results ? cuda::StreamEvent::record(results->device()) : cuda::StreamEvent();
 }
 
-uint64_t wire_tag(int source, at::ScalarType type, uint32_t tag) {
+uint64_t message_tag(int source, at::ScalarType type, uint32_t tag) {
   return static_cast<uint64_t>(type) << kTypeShift | static_cast<uint64_t>(source) << kSourceShift |
          tag;
 }
@@ -134,7 +134,7 @@ bool PointToPoint::try_start(Call& call) {
   }
   const auto keeps = std::make_shared<at::Tensor>(call.landing.tensor());
   const int source = call.sends ? group_.rank : std::max(call.peer, 0);
-  const uint64_t tag = wire_tag(source, keeps->scalar_type(), call.tag);
+  const uint64_t tag = message_tag(source, keeps->scalar_type(), call.tag);
   if (call.sends) {
     call.message = link_->send(call.peer, tag, bytes_in(*keeps), keeps);
   } else {

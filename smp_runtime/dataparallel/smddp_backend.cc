@@ -288,18 +288,18 @@ std::unique_ptr<GpuGroup> SmddpBackend::meet_gpus(const c10::Device& gpu, const 
                                 .host = transport::host_identity(),
                                 .gpu = nccl > 0 ? transport::gpu_identity(gpu.index()) : "",
                                 .nccl = nccl};
-  const auto make_lane = [&](const std::vector<int>& ranks, int me) {
+  const auto make_rail = [&](const std::vector<int>& ranks, int me) {
     std::vector<int> names;
     for (const int rank : ranks) names.push_back(communicator_->name(rank));
     C10dStore keys(
-        c10::make_intrusive<c10d::PrefixStore>(fmt::format("lane/{}", ranks.front()), store_));
+        c10::make_intrusive<c10d::PrefixStore>(fmt::format("rail/{}", ranks.front()), store_));
     return std::make_unique<Communicator>(keys, me, std::move(names), member.host, options_.tuning,
                                           options_.network, limit);
   };
   return std::make_unique<GpuGroup>(
       *communicator_, transport::nccl_library(gpu.index()), member,
       GpuGroup::Settings{.only = options_.gpu_route, .nccl_has_plugin = options_.nccl_has_plugin},
-      make_lane, limit);
+      make_rail, limit);
 }
 
 /// The messages of pairs of ranks; made by the first call that needs them.

@@ -61,7 +61,7 @@ TEST_P(BetweenHosts, SumsAreThoseOfHostsInOrderOnEveryRank) {
   const auto& [hosts, count, provider] = GetParam();
   const int ranks = static_cast<int>(hosts.size());
   const std::vector<float> expected = expected_sum(hosts, count, count * sizeof(float) <= 64);
-  const std::vector<float> shares = expected_sum(hosts, count * hosts.size(), false);
+  const std::vector<float> chunks = expected_sum(hosts, count * hosts.size(), false);
 
   const auto job = [&](Communicator& group) {
     const std::vector<float> mine = values_of(group.rank(), count);
@@ -81,10 +81,10 @@ TEST_P(BetweenHosts, SumsAreThoseOfHostsInOrderOnEveryRank) {
     for (size_t r = 0; r < hosts.size(); ++r) {
       inputs.push_back(bytes_of(whole).subspan(r * count * 4, count * 4));
     }
-    std::vector<float> share(count);
-    group.reduce_scatter(call_of(count), inputs, bytes_of(share), a_limit());
-    const auto start = shares.begin() + static_cast<ptrdiff_t>(count) * group.rank();
-    if (!std::equal(share.begin(), share.end(), start)) throw InternalError("reduce_scatter");
+    std::vector<float> chunk(count);
+    group.reduce_scatter(call_of(count), inputs, bytes_of(chunk), a_limit());
+    const auto start = chunks.begin() + static_cast<ptrdiff_t>(count) * group.rank();
+    if (!std::equal(chunk.begin(), chunk.end(), start)) throw InternalError("reduce_scatter");
   };
   const auto errors = run_hosts(hosts, kSmallSlots, job, provider);
 
@@ -137,7 +137,7 @@ TEST_P(BetweenHosts, EveryByteArrives) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// Two by two with nothing, what goes with the mailboxes, one more, and many chunks; ranks dealt out
+// Two by two with nothing, what goes with the mailboxes, one more, and many rounds; ranks dealt out
 // by turns on three hosts; hosts of unequal size.
 INSTANTIATE_TEST_SUITE_P(
     Groups, BetweenHosts,

@@ -16,7 +16,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Small, so that a test of some kilobytes walks through many chunks and all buffers.
+// Small, so that a test of some kilobytes walks through many rounds and all buffers.
 constexpr Tuning kSmallSlots{.buffer_bytes = 512, .small_bytes = 64};
 constexpr int kRanks = 4;
 
@@ -73,10 +73,10 @@ TEST_P(CommunicatorSizes, ReduceScatterGivesEachRankItsShareOfTheSum) {
     for (size_t r = 0; r < kRanks; ++r) {
       inputs.push_back(bytes_of(mine).subspan(r * count * 4, count * 4));
     }
-    std::vector<float> share(count);
-    group.reduce_scatter(call_of(count), inputs, bytes_of(share), a_limit());
+    std::vector<float> chunk(count);
+    group.reduce_scatter(call_of(count), inputs, bytes_of(chunk), a_limit());
     const auto start = sum.begin() + static_cast<ptrdiff_t>(count) * group.rank();
-    if (!std::equal(share.begin(), share.end(), start)) throw InternalError("wrong share");
+    if (!std::equal(chunk.begin(), chunk.end(), start)) throw InternalError("wrong chunk");
   });
 
   EXPECT_THAT(errors, Each(IsEmpty()));
@@ -119,7 +119,7 @@ TEST_P(CommunicatorSizes, AllGatherGatherScatterAndBroadcastMoveEveryByte) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
-// Nothing, one, what one step carries (64 bytes) and one more, primes, many chunks.
+// Nothing, one, what one step carries (64 bytes) and one more, primes, many rounds.
 INSTANTIATE_TEST_SUITE_P(Counts, CommunicatorSizes,
                          testing::Values(0, 1, 3, 16, 17, 127, 1009, 5003));
 

@@ -38,8 +38,8 @@ const c10::Stream kStream(c10::Stream::DEFAULT, kDevice);
 
 struct World {
   StoreOfThreads store;
-  std::map<int, StoreOfThreads> lanes;
-  std::mutex mutex;  // guards lanes
+  std::map<int, StoreOfThreads> rails;
+  std::mutex mutex;  // guards rails
   transport::FakeNetwork network;
 };
 
@@ -57,11 +57,11 @@ std::vector<std::string> run(World& world, const Hosts& hosts, std::optional<Gpu
       const std::string& host = hosts[static_cast<size_t>(rank)];
       try {
         Communicator group(world.store, rank, names, host, {}, network, a_limit());
-        const auto lane = [&](const std::vector<int>& ranks, int me) {
+        const auto rail = [&](const std::vector<int>& ranks, int me) {
           StoreOfThreads* store = nullptr;
           {
             const std::lock_guard lock(world.mutex);
-            store = &world.lanes[ranks.front()];
+            store = &world.rails[ranks.front()];
           }
           return std::make_unique<Communicator>(*store, me, ranks, host, collectives::Tuning{},
                                                 network, a_limit());
@@ -72,7 +72,7 @@ std::vector<std::string> run(World& world, const Hosts& hosts, std::optional<Gpu
                          .host = host,
                          .gpu = one_gpu ? "the one" : std::to_string(rank),
                          .nccl = 22809},
-                        {.only = only, .nccl_has_plugin = true}, lane, a_limit());
+                        {.only = only, .nccl_has_plugin = true}, rail, a_limit());
           body(group, gpus);
         }
         group.leave(a_limit());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data moves between, and is added up by, the ranks of one host, through a SharedSegment.
+// Intra-node collectives: through the shared segment of the ranks of one host.
 //
-// Data goes in chunks: a rank copies a chunk into its next buffer and publishes; the others read it
-// there. Of the kBuffers buffers of a rank one is written while older ones are read: a buffer may
-// be written again when all its readers have published a later step that the writer has waited for,
-// and the loops below need no more steps for that (see host_exchange.cc).
+// Data goes in rounds: a rank copies what a round moves into its next buffer and publishes; the
+// others read it there. Of the kBuffers buffers of a rank one is written while older ones are read:
+// a buffer may be written again when all its readers have published a later step that the writer
+// has waited for, and the loops below need no more steps for that (see intra_node.cc).
 #pragma once
 
 #include <cstddef>
@@ -39,28 +39,28 @@ struct Reduction {
 /// with the same sizes; CallCheck is how they make sure of it. All may throw HostError (see
 /// SharedSegment).
 ///
-/// Shares are pieces of a whole, each owned by one rank of the host; `owners[s]` is a host rank.
-class HostExchange {
+/// Chunks are parts of a whole, each owned by one rank of the host; `owners[c]` is its local rank.
+class IntraNodeCollectives {
  public:
   using WaitLimit = transport::WaitLimit;
 
-  explicit HostExchange(transport::SharedSegment& segment);
+  explicit IntraNodeCollectives(transport::SharedSegment& segment);
 
   /// Waits for all, and nothing else.
   void barrier(const WaitLimit& limit);
 
-  /// The sum over the ranks of each share goes to its owner's `outputs[s]`; other ranks' outputs
+  /// The sum over the ranks of each chunk goes to its owner's `outputs[c]`; other ranks' outputs
   /// are not looked at. An output may be the very memory of its input.
-  void reduce_shares(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+  void reduce_chunks(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                      std::span<const int> owners, const Reduction& reduction,
                      const WaitLimit& limit);
 
-  /// Owners' shares go to all: a rank's `shares[s]` is read where it owns it and written elsewhere.
+  /// Owners' chunks go to all: a rank's `chunks[c]` is read where it owns it and written elsewhere.
   /// A rank with `wants` false takes part but receives nothing.
-  void share_all(std::span<const Bytes> shares, std::span<const int> owners, bool wants,
-                 const WaitLimit& limit);
+  void gather_chunks(std::span<const Bytes> chunks, std::span<const int> owners, bool wants,
+                     const WaitLimit& limit);
 
-  /// reduce_shares and share_all in one pass over the data, with rank r owning slice r.
+  /// reduce_chunks and gather_chunks in one pass over the data, with rank r owning chunk r.
   /// `wants` as above. `output` may be `input`.
   void all_reduce(ConstBytes input, Bytes output, const Reduction& reduction, bool wants,
                   const WaitLimit& limit);
@@ -71,9 +71,9 @@ class HostExchange {
                   size_t longest, const WaitLimit& limit);
 
  private:
-  [[nodiscard]] std::byte* buffer(int rank, size_t chunk) const;
+  [[nodiscard]] std::byte* buffer(int rank, size_t round) const;
   template <typename CopyIn, typename Use>
-  void walk(size_t count, const WaitLimit& limit, const CopyIn& copy_in, const Use& use);
+  void run_rounds(size_t count, const WaitLimit& limit, const CopyIn& copy_in, const Use& use);
 
   transport::SharedSegment& segment_;
   size_t ranks_;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group's data moves between hosts: the ranks' messages over a FabricLink, on top of what the
-// ranks of each host share in memory.
+// Inter-node collectives: messages over a FabricLink, on top of each host's shared segment.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "smp_runtime/collectives/chunk_plan.h"
 #include "smp_runtime/collectives/group_layout.h"
-#include "smp_runtime/collectives/host_exchange.h"
-#include "smp_runtime/collectives/share_plan.h"
+#include "smp_runtime/collectives/intra_node.h"
 #include "smp_runtime/transport/fabric_link.h"
 #include "smp_runtime/transport/failure_detector.h"
 #include "smp_runtime/transport/key_value_store.h"
@@ -34,24 +33,25 @@ struct Network {
 /// One rank's end. For one thread at a time, as SharedSegment; all ranks of the group make the same
 /// calls with the same sizes and `sequence` numbers, which CallCheck sees to. All functions may
 /// throw HostError, naming the rank of another host that is to blame.
-class HostWire {
+class InterNodeCollectives {
  public:
   using WaitLimit = transport::WaitLimit;
   using Handle = transport::FabricLink::Handle;
 
   /// Meets the ranks of the other hosts through the store; collective. `names` by group rank.
-  HostWire(const GroupLayout& layout, transport::SharedSegment& segment, std::span<const int> names,
-           transport::KeyValueStore& store, const Network& network, const WaitLimit& limit);
+  InterNodeCollectives(const GroupLayout& layout, transport::SharedSegment& segment,
+                       std::span<const int> names, transport::KeyValueStore& store,
+                       const Network& network, const WaitLimit& limit);
 
   /// Among the first ranks of all hosts: `mine` goes to the others, theirs to `received[host]`,
   /// cut to what came.
   void exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
                 const WaitLimit& limit);
 
-  /// The walk of share_plan.h. `inputs` and `outputs` are by share; those that this rank does not
-  /// have or want are not looked at. Chunks are on their way while others are added up.
-  void move(uint64_t sequence, const SharePlan& plan, std::span<const ConstBytes> inputs,
-            std::span<const Bytes> outputs, const Reduction& reduction, const WaitLimit& limit);
+  /// The schedule of chunk_plan.h. `inputs` and `outputs` are by chunk; those that this rank does
+  /// not have or want are not looked at. Rounds are on their way while others are added up.
+  void run(uint64_t sequence, const ChunkPlan& plan, std::span<const ConstBytes> inputs,
+           std::span<const Bytes> outputs, const Reduction& reduction, const WaitLimit& limit);
 
   /// `inputs[r]` goes to rank r's `outputs[my rank]` for the ranks of other hosts. Sizes fit.
   void all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
@@ -73,7 +73,7 @@ class HostWire {
   transport::SharedSegment& segment_;
   std::string address_;
   transport::FabricLink link_;
-  std::unique_ptr<transport::FailureDetector> detector_;  // of ranks with a lane
+  std::unique_ptr<transport::FailureDetector> detector_;  // of ranks with a rail
 };
 
 }  // namespace smp::collectives

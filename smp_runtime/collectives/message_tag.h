@@ -7,20 +7,20 @@
 
 namespace smp::collectives {
 
-enum class WireKind : uint8_t { kMailboxes = 1, kArrival = 2, kDeparture = 3, kPair = 4 };
+enum class MessageKind : uint8_t { kMailboxes = 1, kArrival = 2, kDeparture = 3, kPair = 4 };
 
-struct WireMessage {
-  WireKind kind{};
+struct MessageTag {
+  MessageKind kind{};
   uint64_t sequence = 0;  ///< of the collective
+  uint64_t round = 0;
   uint64_t chunk = 0;
-  uint64_t share = 0;
   int source = 0;  ///< host, or rank for kPair
 };
 
-/// Of each number the low bits: collectives follow each other, and chunks, too.
-constexpr uint64_t wire_tag(const WireMessage& message) {
+/// Of each number the low bits: collectives follow each other, and rounds, too.
+constexpr uint64_t message_tag(const MessageTag& message) {
   return static_cast<uint64_t>(message.kind) << 60 | (message.sequence & 0xfff) << 48 |
-         (message.chunk & 0xffff) << 32 | (message.share & 0xffff) << 16 |
+         (message.round & 0xffff) << 32 | (message.chunk & 0xffff) << 16 |
          (static_cast<uint64_t>(message.source) & 0xffff);
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/collectives/host_wire.h"
+#include "smp_runtime/collectives/inter_node.h"
 
 #include <algorithm>
 #include <deque>
 #include <thread>
 
-#include "smp_runtime/collectives/share_walk.h"
-#include "smp_runtime/collectives/wire_tag.h"
+#include "smp_runtime/collectives/hierarchical_schedule.h"
+#include "smp_runtime/collectives/message_tag.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/network_address.h"
 
@@ -50,31 +50,33 @@ transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by) 
   return limit;
 }
 
-HostWire::HostWire(const GroupLayout& layout, transport::SharedSegment& segment,
-                   std::span<const int> names, transport::KeyValueStore& store,
-                   const Network& network, const WaitLimit& limit)
+InterNodeCollectives::InterNodeCollectives(const GroupLayout& layout,
+                                           transport::SharedSegment& segment,
+                                           std::span<const int> names,
+                                           transport::KeyValueStore& store, const Network& network,
+                                           const WaitLimit& limit)
     : layout_(layout),
       segment_(segment),
       address_(transport::network_address(network.interface, network.master)),
       link_(settings_of(network, address_, layout.my_local())) {
   link_.cover(segment.memory());
-  if (layout.has_lane()) {
+  if (layout.has_rail()) {
     detector_ = std::make_unique<transport::FailureDetector>(
         address_, layout.rank, [&segment](const std::string& reason) { segment.abort(reason); });
   }
   connect_all(names, store, limit);
 }
 
-void HostWire::connect_all(std::span<const int> names, transport::KeyValueStore& store,
-                           const WaitLimit& limit) {
+void InterNodeCollectives::connect_all(std::span<const int> names, transport::KeyValueStore& store,
+                                       const WaitLimit& limit) {
   // Address of the detector, a line end, address of the link, which may hold any bytes.
-  store.set(fmt::format("wire/{}", layout_.rank),
+  store.set(fmt::format("peer/{}", layout_.rank),
             fmt::format("{}\n{}\n", detector_ ? detector_->address() : "", link_.provider()) +
                 link_.address());
-  std::vector<transport::FailureDetector::Peer> lane;
+  std::vector<transport::FailureDetector::Peer> rail;
   for (int peer = 0; peer < layout_.size(); ++peer) {
     if (layout_.host(peer) == layout_.my_host()) continue;
-    const std::string told = store.get(fmt::format("wire/{}", peer), limit);
+    const std::string told = store.get(fmt::format("peer/{}", peer), limit);
     const size_t first = told.find('\n');
     const size_t second = told.find('\n', first + 1);
     const std::string detector = told.substr(0, first);
@@ -88,16 +90,16 @@ void HostWire::connect_all(std::span<const int> names, transport::KeyValueStore&
     }
     link_.connect(peer, name, told.substr(second + 1));
     if (detector_ && layout_.local(peer) == layout_.my_local()) {
-      lane.push_back(
+      rail.push_back(
           {.rank = peer,
            .name = fmt::format("{} (at {})", name, detector.substr(0, detector.find(' '))),
            .address = detector});
     }
   }
-  if (detector_) detector_->connect(lane, limit);
+  if (detector_) detector_->connect(rail, limit);
 }
 
-std::function<void()> HostWire::look(uint64_t sequence, const WaitLimit& limit) {
+std::function<void()> InterNodeCollectives::look(uint64_t sequence, const WaitLimit& limit) {
   return [this, sequence, &limit] {
     segment_.throw_if_aborted();
     segment_.throw_if_any_ended(limit);
@@ -111,20 +113,20 @@ std::function<void()> HostWire::look(uint64_t sequence, const WaitLimit& limit) 
   };
 }
 
-void HostWire::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
-                        const WaitLimit& limit) {
+void InterNodeCollectives::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
+                                    const WaitLimit& limit) {
   std::vector<Handle> incoming(received.size());
   std::vector<Handle> all;
   for (int distance = 1; distance < layout_.hosts(); ++distance) {
     const int host = (layout_.my_host() + distance) % layout_.hosts();
     const uint64_t tag =
-        wire_tag({.kind = WireKind::kMailboxes, .sequence = sequence, .source = host});
+        message_tag({.kind = MessageKind::kMailboxes, .sequence = sequence, .source = host});
     incoming[static_cast<size_t>(host)] =
         link_.receive_up_to(layout_.rank_at(host, 0), tag, received[static_cast<size_t>(host)]);
     all.push_back(incoming[static_cast<size_t>(host)]);
   }
-  const uint64_t tag =
-      wire_tag({.kind = WireKind::kMailboxes, .sequence = sequence, .source = layout_.my_host()});
+  const uint64_t tag = message_tag(
+      {.kind = MessageKind::kMailboxes, .sequence = sequence, .source = layout_.my_host()});
   for (int distance = 1; distance < layout_.hosts(); ++distance) {
     const int host = (layout_.my_host() + distance) % layout_.hosts();
     all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine));
@@ -139,15 +141,16 @@ void HostWire::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> rec
   }
 }
 
-void HostWire::move(uint64_t sequence, const SharePlan& plan, std::span<const ConstBytes> inputs,
-                    std::span<const Bytes> outputs, const Reduction& reduction,
-                    const WaitLimit& limit) {
-  ShareWalk walk(layout_, segment_, link_, {sequence, plan, inputs, outputs, reduction});
-  explained(segment_, detector_ != nullptr, [&] { walk.run(limit, look(sequence, limit)); });
+void InterNodeCollectives::run(uint64_t sequence, const ChunkPlan& plan,
+                               std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                               const Reduction& reduction, const WaitLimit& limit) {
+  HierarchicalSchedule schedule(layout_, segment_, link_,
+                                {sequence, plan, inputs, outputs, reduction});
+  explained(segment_, detector_ != nullptr, [&] { schedule.run(limit, look(sequence, limit)); });
 }
 
-void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
-                          std::span<const Bytes> outputs, const WaitLimit& limit) {
+void InterNodeCollectives::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
+                                      std::span<const Bytes> outputs, const WaitLimit& limit) {
   const auto check = look(sequence, limit);
   std::vector<Handle> incoming;
   std::deque<Handle> outgoing;
@@ -157,10 +160,11 @@ void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
     const Bytes room = outputs[static_cast<size_t>(from)];
     if (layout_.host(from) == layout_.my_host() || room.empty()) continue;
     incoming.push_back(link_.receive(
-        from, wire_tag({.kind = WireKind::kPair, .sequence = sequence, .source = from}), room));
+        from, message_tag({.kind = MessageKind::kPair, .sequence = sequence, .source = from}),
+        room));
   }
   const uint64_t tag =
-      wire_tag({.kind = WireKind::kPair, .sequence = sequence, .source = layout_.rank});
+      message_tag({.kind = MessageKind::kPair, .sequence = sequence, .source = layout_.rank});
   for (int distance = 1; distance < size; ++distance) {
     const int to = (layout_.rank + distance) % size;
     const ConstBytes bytes = inputs[static_cast<size_t>(to)];
@@ -176,15 +180,15 @@ void HostWire::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
   explained(segment_, detector_ != nullptr, [&] { link_.wait(incoming, limit, check); });
 }
 
-void HostWire::completed(uint64_t collectives) {
+void InterNodeCollectives::completed(uint64_t collectives) {
   if (detector_) detector_->completed(collectives);
 }
 
-void HostWire::tell(std::string_view reason) {
+void InterNodeCollectives::tell(std::string_view reason) {
   if (detector_) detector_->tell(reason);
 }
 
-void HostWire::leave(const WaitLimit& limit) {
+void InterNodeCollectives::leave(const WaitLimit& limit) {
   if (detector_) detector_->leave(limit);
 }
 
