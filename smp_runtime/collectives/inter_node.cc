@@ -59,7 +59,7 @@ InterNodeCollectives::InterNodeCollectives(const GroupLayout& layout,
       segment_(segment),
       address_(transport::network_address(network.interface, network.master)),
       link_(settings_of(network, address_, layout.my_local())) {
-  link_.cover(segment.memory());
+  link_.register_memory(segment.memory());
   if (layout.has_rail()) {
     detector_ = std::make_unique<transport::FailureDetector>(
         address_, layout.rank, [&segment](const std::string& reason) { segment.abort(reason); });

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kFrameBytes = 2048;
 constexpr size_t kRoom = kFrameBytes - sizeof(MessageFrame);
-enum Tag : int { kFrameTag = 1, kRestTag = 2, kTensorTag = 3, kGrantTag = 4 };
+enum Tag : int { kFrameTag = 1, kRestTag = 2, kTensorTag = 3, kCreditTag = 4 };
 
 at::Tensor new_bytes(size_t count) { return at::empty({static_cast<int64_t>(count)}, at::kByte); }
 
@@ -85,20 +85,20 @@ void C10dWire::receive_tensor(at::Tensor tensor, int tag) {
   wait_for(pending_receive_, backend_.recv(tensors, peer_, tag));
 }
 
-void C10dWire::grant() {
-  while (!grants_.empty() && grants_.front()->isCompleted()) grants_.pop_front();
+void C10dWire::give_credit() {
+  while (!credits_.empty() && credits_.front()->isCompleted()) credits_.pop_front();
   std::vector<at::Tensor> word{new_bytes(1)};
   static_cast<char*>(word[0].data_ptr())[0] = 1;
   const std::lock_guard lock(mutex_);
   if (aborted_) throw HostError("closed");
-  grants_.push_back(backend_.send(word, peer_, kGrantTag));  // the work keeps the tensor
+  credits_.push_back(backend_.send(word, peer_, kCreditTag));  // the work keeps the tensor
 }
 
-void C10dWire::await_grant(const WaitLimit& limit) {
+void C10dWire::await_credit(const WaitLimit& limit) {
   std::vector<at::Tensor> word{new_bytes(1)};
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(limit.deadline - Clock::now());
-  wait_for(pending_grant_, backend_.recv(word, peer_, kGrantTag),
+  wait_for(pending_credit_, backend_.recv(word, peer_, kCreditTag),
            std::max(left, std::chrono::milliseconds(1)));
 }
 
@@ -120,7 +120,7 @@ void C10dWire::abort() {
   aborted_ = true;
   if (pending_send_) pending_send_->abort();
   if (pending_receive_) pending_receive_->abort();
-  if (pending_grant_) pending_grant_->abort();
+  if (pending_credit_) pending_credit_->abort();
 }
 
 }  // namespace smp::transport

@@ -24,8 +24,8 @@ class C10dWire : public MessageWire {
   void send(const PackedMessage& message) override;
   bool send_at_once(const PackedMessage& message) override;
   std::optional<ArrivingMessage> receive() override;
-  void grant() override;
-  void await_grant(const WaitLimit& limit) override;
+  void give_credit() override;
+  void await_credit(const WaitLimit& limit) override;
   void abort() override;
 
  private:
@@ -38,12 +38,12 @@ class C10dWire : public MessageWire {
 
   c10d::Backend& backend_;
   const int peer_;
-  std::deque<Work> grants_;  // of the receiving thread: on their way
+  std::deque<Work> credits_;  // of the receiving thread: on their way
 
   std::mutex mutex_;  // guards what follows
   Work pending_send_;
   Work pending_receive_;
-  Work pending_grant_;
+  Work pending_credit_;
   bool aborted_ = false;
 };
 

@@ -175,7 +175,7 @@ uint64_t FabricEndpoint::add_peer(std::string_view address) {
   return number;
 }
 
-void FabricEndpoint::cover(std::span<std::byte> region) {
+void FabricEndpoint::register_memory(std::span<std::byte> region) {
   if (registers_) regions_.push_back({.bytes = region, .registration = registered(region)});
 }
 
@@ -226,7 +226,7 @@ void FabricEndpoint::complete(Context& context) {
 
 void FabricEndpoint::cancel(Context& context) { fi_cancel(&endpoint_->fid, &context); }
 
-std::vector<FabricEndpoint::Completion> FabricEndpoint::reap() {
+std::vector<FabricEndpoint::Completion> FabricEndpoint::poll_completions() {
   std::array<fi_cq_tagged_entry, 16> entries{};
   std::vector<Completion> completions;
   const ssize_t count = fi_cq_read(queue_.get(), entries.data(), entries.size());

@@ -39,7 +39,7 @@ class FabricEndpoint {
   /// Of an operation that is under way; the caller keeps it until completion.
   struct Context {
     alignas(16) std::array<void*, 8> internal{};  // libfabric's: it begins the object
-    fid_mr* registration = nullptr;               // of memory that was not told of by cover()
+    fid_mr* registration = nullptr;  // of memory that was not registered by register_memory()
   };
   /// What became of an operation.
   struct Completion {
@@ -63,21 +63,22 @@ class FabricEndpoint {
   /// The number of a peer for send().
   uint64_t add_peer(std::string_view address);
 
-  /// Tells the provider of memory that messages lie in, where it wants to know, for as long as this
-  /// endpoint lives. Other memory is told of by each operation, which costs microseconds.
-  void cover(std::span<std::byte> region);
+  /// Registers `region` with the provider for the endpoint's lifetime, if it requires that. Other
+  /// memory is registered by each operation, which costs microseconds.
+  void register_memory(std::span<std::byte> region);
 
-  /// Both return false when the provider asks to try again after reap(). `bytes` stay as they are
-  /// until completion. A receive takes a message of any peer whose tag agrees but in `ignored`.
+  /// Both return false when the provider asks to try again after poll_completions(). `bytes` stay
+  /// as they are until completion. A receive takes a message of any peer whose tag agrees but in
+  /// `ignored`.
   bool send(uint64_t peer, uint64_t tag, std::span<const std::byte> bytes, Context& context);
   bool receive(uint64_t tag, uint64_t ignored, std::span<std::byte> bytes, Context& context);
   /// A receive that is cancelled completes with FI_ECANCELED, or as usual if it was too late.
   void cancel(Context& context);
 
   /// Drives the provider and gives what has completed, up to 16.
-  [[nodiscard]] std::vector<Completion> reap();
+  [[nodiscard]] std::vector<Completion> poll_completions();
 
-  /// For poll(): readable when reap() has work. -1 where the provider must be polled.
+  /// For poll(): readable when poll_completions() has work. -1 where the provider must be polled.
   [[nodiscard]] int wait_file() const { return wait_file_; }
   /// Is it safe to sleep on wait_file()?
   [[nodiscard]] bool may_sleep();

@@ -70,9 +70,9 @@ bool FabricLink::is_connected(int peer) const {
   return peers_.contains(peer);
 }
 
-void FabricLink::cover(std::span<std::byte> region) {
+void FabricLink::register_memory(std::span<std::byte> region) {
   const std::lock_guard lock(mutex_);
-  endpoint_.cover(region);
+  endpoint_.register_memory(region);
 }
 
 FabricLink::Handle FabricLink::send(int peer, uint64_t tag, std::span<const std::byte> bytes,
@@ -151,7 +151,7 @@ bool FabricLink::drive() {
     backlog_.pop_front();
   }
   const uint64_t before = changes_;
-  for (const FabricEndpoint::Completion& one : endpoint_.reap()) {
+  for (const FabricEndpoint::Completion& one : endpoint_.poll_completions()) {
     const auto found = under_way_.find(one.context);
     if (found == under_way_.end()) continue;
     const Handle message = found->second;

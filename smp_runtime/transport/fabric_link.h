@@ -66,8 +66,8 @@ class FabricLink {
   /// `peer` is the caller's number for it, `name` the one for messages.
   void connect(int peer, std::string name, std::string_view address);
   [[nodiscard]] bool is_connected(int peer) const;
-  /// See FabricEndpoint::cover.
-  void cover(std::span<std::byte> region);
+  /// See FabricEndpoint::register_memory.
+  void register_memory(std::span<std::byte> region);
 
   /// Queues it and returns. A tag must not be in use twice between two ranks.
   Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,

@@ -42,17 +42,17 @@ struct HostLink::Doorbell {
 /// In front of each message, and a message by itself.
 struct HostLink::Frame {
   enum class Kind : uint32_t {
-    kHello,     ///< the writer's address; the first in each ring
-    kShort,     ///< a message with its data
-    kAnnounce,  ///< a long message, without
-    kWant,      ///< the reader of an announcement has a place for the data
-    kData,      ///< the data of an announcement
-    kGone,      ///< they will not come
+    kHello,          ///< the writer's address; the first in each ring
+    kShort,          ///< a message with its data
+    kRequestToSend,  ///< of a long message
+    kClearToSend,    ///< the receiver has memory for the data
+    kData,           ///< the data of a long message
+    kGone,           ///< they will not come
   };
   Kind kind{};
   uint32_t unused = 0;
   uint64_t tag = 0;
-  uint64_t number = 0;  ///< of an announcement, by its sender
+  uint64_t number = 0;  ///< of a request to send, by its sender
   uint64_t size = 0;    ///< of the message [bytes]
 
   [[nodiscard]] size_t body_bytes() const {
@@ -92,7 +92,7 @@ struct HostLink::Outgoing {
   }
 };
 
-/// A message that has come, or of which an announcement has.
+/// A short message, or the request to send a long one, that has arrived.
 struct HostLink::Arrival {
   int source;
   Frame frame;
@@ -187,10 +187,10 @@ PairLink::Handle HostLink::send(int peer, uint64_t tag, std::span<const std::byt
   } else if (bytes.size() <= kShortBytes) {
     queue(peer, {.kind = Frame::Kind::kShort, .tag = tag, .size = bytes.size()}, message);
   } else {
-    const uint64_t number = ++announcements_;
-    announced_.emplace(Place{peer, number}, message);
+    const uint64_t number = ++requests_;
+    requested_.emplace(Place{peer, number}, message);
     queue(peer,
-          {.kind = Frame::Kind::kAnnounce, .tag = tag, .number = number, .size = bytes.size()},
+          {.kind = Frame::Kind::kRequestToSend, .tag = tag, .number = number, .size = bytes.size()},
           nullptr);
   }
   return message;
@@ -204,13 +204,13 @@ PairLink::Handle HostLink::receive(int peer, uint64_t tag, std::span<std::byte> 
   message->ignored = ignored;
   message->in = bytes;
   message->keeps = std::move(keeps);
-  const auto found = std::find_if(unasked_.begin(), unasked_.end(),
+  const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
                                   [&](const Arrival& one) { return message->takes(one); });
-  if (found == unasked_.end()) {
+  if (found == unexpected_.end()) {
     posted_.push_back(message);
   } else {
     const Arrival arrival = std::move(*found);
-    unasked_.erase(found);
+    unexpected_.erase(found);
     deliver(message, arrival);
   }
   return message;
@@ -221,7 +221,7 @@ void HostLink::cancel(const Handle& handle) {
   if (message->finished) return;
   if (!message->sends) {
     posted_.remove(message);
-    for (auto& [place, wanted] : wanted_) {
+    for (auto& [place, wanted] : cleared_) {
       if (wanted == message) wanted = nullptr;
     }
     for (Peer& one : peers_) {
@@ -238,7 +238,7 @@ void HostLink::cancel(const Handle& handle) {
            .text = {}};
     break;
   }
-  std::erase_if(announced_, [&](const auto& one) { return one.second == message; });
+  std::erase_if(requested_, [&](const auto& one) { return one.second == message; });
   finish(*message, "cancelled");
 }
 
@@ -246,7 +246,7 @@ void HostLink::arrive(Arrival arrival) {
   const auto found = std::find_if(posted_.begin(), posted_.end(),
                                   [&](const PostedPtr& one) { return one->takes(arrival); });
   if (found == posted_.end()) {
-    unasked_.push_back(std::move(arrival));
+    unexpected_.push_back(std::move(arrival));
     return;
   }
   const PostedPtr message = *found;
@@ -258,13 +258,13 @@ void HostLink::deliver(const PostedPtr& message, const Arrival& arrival) {
   const Frame& frame = arrival.frame;
   const bool fits = frame.size == message->in.size();
   message->tag = frame.tag;
-  if (frame.kind == Frame::Kind::kAnnounce) {
+  if (frame.kind == Frame::Kind::kRequestToSend) {
     if (const std::string& failure = peer_at(arrival.source).failure; !failure.empty()) {
       return finish(*message, failure);
     }
     // What does not fit is read as well, so that its sender comes to an end.
-    wanted_.emplace(Place{arrival.source, frame.number}, fits ? message : nullptr);
-    queue(arrival.source, {.kind = Frame::Kind::kWant, .number = frame.number}, nullptr);
+    cleared_.emplace(Place{arrival.source, frame.number}, fits ? message : nullptr);
+    queue(arrival.source, {.kind = Frame::Kind::kClearToSend, .number = frame.number}, nullptr);
   } else if (fits) {
     if (frame.size > 0) std::memcpy(message->in.data(), arrival.data.data(), frame.size);
     finish(*message, "");
@@ -374,11 +374,11 @@ void HostLink::begin_body(int from) {
     other.rest.resize(other.frame.body_bytes());
     return;
   }
-  const auto wanted = wanted_.find({from, other.frame.number});
-  SMP_CHECK(wanted != wanted_.end(), "data of {} that nobody asked for",
+  const auto wanted = cleared_.find({from, other.frame.number});
+  SMP_CHECK(wanted != cleared_.end(), "data of {} that nobody asked for",
             names_[static_cast<size_t>(from)]);
   other.target = wanted->second;
-  wanted_.erase(wanted);
+  cleared_.erase(wanted);
 }
 
 void HostLink::end_body(int from) {
@@ -391,12 +391,12 @@ void HostLink::end_body(int from) {
       }
       break;
     case Frame::Kind::kShort:
-    case Frame::Kind::kAnnounce:
+    case Frame::Kind::kRequestToSend:
       arrive({.source = from, .frame = frame, .data = std::exchange(other.rest, {})});
       break;
-    case Frame::Kind::kWant: {
-      const auto message = announced_.find({from, frame.number});
-      if (message == announced_.end()) {
+    case Frame::Kind::kClearToSend: {
+      const auto message = requested_.find({from, frame.number});
+      if (message == requested_.end()) {
         queue(from, {.kind = Frame::Kind::kGone, .number = frame.number}, nullptr);
       } else {
         queue(from,
@@ -404,7 +404,7 @@ void HostLink::end_body(int from) {
                .number = frame.number,
                .size = message->second->out.size()},
               message->second);
-        announced_.erase(message);
+        requested_.erase(message);
       }
       break;
     }
@@ -413,13 +413,13 @@ void HostLink::end_body(int from) {
       other.target = nullptr;
       break;
     case Frame::Kind::kGone: {
-      const auto wanted = wanted_.find({from, frame.number});
-      if (wanted == wanted_.end()) break;  // of a short message that was given up
+      const auto wanted = cleared_.find({from, frame.number});
+      if (wanted == cleared_.end()) break;  // of a short message that was given up
       if (wanted->second) {
         finish(*wanted->second,
                fmt::format("{} gave up sending", names_[static_cast<size_t>(from)]));
       }
-      wanted_.erase(wanted);
+      cleared_.erase(wanted);
       break;
     }
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs of ranks of one host, which talk through memory that they share: a ring each way.
 //
-// A short message goes with its header and waits at the receiver until it is asked for. Of a long
-// one the header goes first, and the data once the receiver has a place for them, so that nothing
+// A short message is eager: it waits at the receiver until a receive is posted. A long one is a
+// rendezvous: request to send, clear to send once the receiver has memory for it, data; so nothing
 // large waits anywhere but with its sender.
 #pragma once
 
@@ -71,10 +71,10 @@ class HostLink : public PairLink {
   SharedMemory memory_;  // of the rings into which the others write
   std::vector<Peer> peers_;
   std::list<PostedPtr> posted_;           // receives without a message, in their order
-  std::list<Arrival> unasked_;            // messages without a receive, in their order
-  std::map<Place, PostedPtr> announced_;  // sends whose data nobody has asked for yet
-  std::map<Place, PostedPtr> wanted_;     // receives whose data were asked for; null: given up
-  uint64_t announcements_ = 0;
+  std::list<Arrival> unexpected_;         // messages without a receive, in their order
+  std::map<Place, PostedPtr> requested_;  // sends whose data nobody has asked for yet
+  std::map<Place, PostedPtr> cleared_;    // receives whose data were asked for; null: given up
+  uint64_t requests_ = 0;
   bool changed_ = false;
   std::atomic<bool> woken_{false};
 };

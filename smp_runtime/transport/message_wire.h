@@ -23,11 +23,11 @@ class MessageWire {
   /// Waits for the next message, without a limit: an idle peer sends none. nullopt: the FIN.
   virtual std::optional<ArrivingMessage> receive() = 0;
 
-  /// A word of the one who receives to the one who sends, beside the messages and in no order with
-  /// them: go on with what you announced. Called by the receiving thread, which does not wait, and
-  /// awaited by the sending one, once for each grant.
-  virtual void grant() = 0;
-  virtual void await_grant(const WaitLimit& limit) = 0;
+  /// Flow-control credit: permission to send the payload whose frame has arrived. It travels beside
+  /// the messages and in no order with them. The receiving thread gives it without waiting; the
+  /// sending one awaits each.
+  virtual void give_credit() = 0;
+  virtual void await_credit(const WaitLimit& limit) = 0;
 
   /// Which tensors of a message this wire takes apart from its frame.
   [[nodiscard]] virtual Apart apart() const { return std::nullopt; }

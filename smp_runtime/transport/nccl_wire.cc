@@ -63,7 +63,7 @@ void NcclWire::send(const PackedMessage& message) {
   });
   frames_->send(message);
   const auto limit = WaitLimit::after(settings_.timeout, "sending tensors between GPUs");
-  frames_->await_grant(limit);
+  frames_->await_credit(limit);
   outward_->start(operations, cuda::native(send_stream_), limit);
   for (const at::Tensor& tensor : message.apart) cuda::note_use(tensor, send_stream_);
   const cuda::StreamEvent sent(send_stream_);
@@ -87,7 +87,7 @@ std::optional<ArrivingMessage> NcclWire::receive() {
   const std::vector<NcclOperation> operations = receives_of(tensors);
   if (operations.empty()) return message;
   const auto limit = WaitLimit::after(settings_.timeout, "receiving tensors between GPUs");
-  frames_->grant();
+  frames_->give_credit();
   inward_->start(operations, cuda::native(receive_stream_), limit);
   const cuda::StreamEvent received(receive_stream_);
   inward_->wait_until([&] { return received.query(); }, limit);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages whose tensors of a GPU go from GPU to GPU by NCCL; all else goes over another wire.
 //
-// The frame comes first. The receiver allocates, grants and gives NCCL its receives; with the grant
-// the sender gives NCCL its sends. So a kernel that waits for its other half waits for no decision
-// and no allocation of a host, only for a thread that is about to start it. Both threads wait until
-// the tensors are there: the sender first until they are computed, so that frames arrive in the
-// order in which work can go on, and the receiver before it hands the message on.
+// The frame comes first. The receiver allocates, gives credit and gives NCCL its receives; with the
+// credit the sender gives NCCL its sends. So a kernel that waits for its other half waits for no
+// decision and no allocation of a host, only for a thread that is about to start it. Both threads
+// wait until the tensors are there: the sender first until they are computed, so that frames arrive
+// in the order in which work can go on, and the receiver before it hands the message on.
 #pragma once
 
 #include <atomic>
@@ -40,8 +40,8 @@ class NcclWire : public MessageWire {
   bool send_at_once(const PackedMessage& message) override;
   std::optional<ArrivingMessage> receive() override;
 
-  void grant() override { frames_->grant(); }
-  void await_grant(const WaitLimit& limit) override { frames_->await_grant(limit); }
+  void give_credit() override { frames_->give_credit(); }
+  void await_credit(const WaitLimit& limit) override { frames_->await_credit(limit); }
   [[nodiscard]] Apart apart() const override { return settings_.device.type(); }
   void abort() override;
 

@@ -92,18 +92,18 @@ void RingWire::read(std::span<std::byte> bytes) {
   }
 }
 
-void RingWire::await_grant(const WaitLimit& limit) {
+void RingWire::await_credit(const WaitLimit& limit) {
   SharedRing& ring = rings_.outward;
-  while (ring.grants() == taken_grants_) {
+  while (ring.credits() == taken_credits_) {
     throw_if_aborted();
     if (Clock::now() > limit.deadline) {
       throw HostError("{}: it took no notice for {} ms; is its process stopped?", limit.operation,
                       limit.timeout.count());
     }
-    ring.wait_for_grant(taken_grants_, kWatchInterval);
-    if (ring.grants() == taken_grants_ && peer_watch_.has_ended()) throw_ended();
+    ring.wait_for_credit(taken_credits_, kWatchInterval);
+    if (ring.credits() == taken_credits_ && peer_watch_.has_ended()) throw_ended();
   }
-  ++taken_grants_;
+  ++taken_credits_;
 }
 
 void RingWire::throw_if_aborted() const {

@@ -31,8 +31,8 @@ class RingWire : public MessageWire {
   bool send_at_once(const PackedMessage& message) override;
   /// The same; first comes all that the peer has written.
   std::optional<ArrivingMessage> receive() override;
-  void grant() override { rings_.inward.grant(); }
-  void await_grant(const WaitLimit& limit) override;
+  void give_credit() override { rings_.inward.give_credit(); }
+  void await_credit(const WaitLimit& limit) override;
   void abort() override;
 
   static constexpr size_t kSmallBytes = 64 * 1024;
@@ -46,7 +46,7 @@ class RingWire : public MessageWire {
   Rings rings_;
   const pid_t peer_process_;
   ProcessWatch peer_watch_;
-  uint32_t taken_grants_ = 0;  // of the sending thread
+  uint32_t taken_credits_ = 0;  // of the sending thread
   std::atomic<bool> aborted_{false};
 };
 

@@ -23,7 +23,7 @@ struct SharedRing::Head {
   std::atomic<uint32_t> reader_sleeps;
   alignas(kCacheLineBytes) std::atomic<uint32_t> read;
   std::atomic<uint32_t> writer_sleeps;
-  alignas(kCacheLineBytes) std::atomic<uint32_t> granted;
+  alignas(kCacheLineBytes) std::atomic<uint32_t> credits;
 };
 
 size_t SharedRing::size_bytes() { return sizeof(Head) + kCapacity; }
@@ -90,19 +90,19 @@ void SharedRing::wait_for_bytes(std::chrono::microseconds longest) {
   head().reader_sleeps.store(0);
 }
 
-void SharedRing::grant() {
-  head().granted.fetch_add(1);
-  futex_wake(head().granted);
+void SharedRing::give_credit() {
+  head().credits.fetch_add(1);
+  futex_wake(head().credits);
 }
 
-uint32_t SharedRing::grants() const { return head().granted.load(); }
+uint32_t SharedRing::credits() const { return head().credits.load(); }
 
-void SharedRing::wait_for_grant(uint32_t seen, std::chrono::microseconds longest) {
-  futex_wait(head().granted, seen, longest);
+void SharedRing::wait_for_credit(uint32_t seen, std::chrono::microseconds longest) {
+  futex_wait(head().credits, seen, longest);
 }
 
 void SharedRing::wake() {
-  futex_wake(head().granted);
+  futex_wake(head().credits);
   futex_wake(head().written);
   futex_wake(head().read);
 }

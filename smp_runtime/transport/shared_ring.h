@@ -33,12 +33,12 @@ class SharedRing {
   /// Return when there is any, after `longest`, on wake(), or early.
   void wait_for_room(std::chrono::microseconds longest);
   void wait_for_bytes(std::chrono::microseconds longest);
-  /// The reader lets the writer go on with something that they know of.
-  void grant();
-  /// How many grants there were; wraps.
-  [[nodiscard]] uint32_t grants() const;
+  /// Flow-control credit from the reader to the writer, who know for what.
+  void give_credit();
+  /// How many credits were given; wraps.
+  [[nodiscard]] uint32_t credits() const;
   /// Returns when there are others than `seen`, after `longest`, on wake(), or early.
-  void wait_for_grant(uint32_t seen, std::chrono::microseconds longest);
+  void wait_for_credit(uint32_t seen, std::chrono::microseconds longest);
 
   /// Ends the waits of both ends.
   void wake();
