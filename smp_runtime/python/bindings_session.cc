@@ -22,9 +22,9 @@ namespace {
 namespace py = pybind11;
 
 /// On a connection of its own: another one may be taken by a call that waits.
-class StoreBoard : public session::Board {
+class C10dWaitStore : public session::WaitStore {
  public:
-  explicit StoreBoard(const c10::intrusive_ptr<c10d::Store>& store) : store_(store->clone()) {
+  explicit C10dWaitStore(const c10::intrusive_ptr<c10d::Store>& store) : store_(store->clone()) {
     store_->setTimeout(std::chrono::seconds(10));
   }
   void set(const std::string& key, const std::string& text) override { store_->set(key, text); }
@@ -39,9 +39,9 @@ class StoreBoard : public session::Board {
 
 std::shared_ptr<WaitWatchHandle> make_watch(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                             py::object line) {
-  auto board = [&] {
+  auto waits = [&] {
     const py::gil_scoped_release release;
-    return std::make_unique<StoreBoard>(store);
+    return std::make_unique<C10dWaitStore>(store);
   }();
   auto ask = [call = shared_object(std::move(line))] {
     const py::gil_scoped_acquire gil;
@@ -51,7 +51,7 @@ std::shared_ptr<WaitWatchHandle> make_watch(const c10::intrusive_ptr<c10d::Store
       return std::string();
     }
   };
-  return std::make_shared<WaitWatchHandle>(std::move(board), rank, std::move(ask));
+  return std::make_shared<WaitWatchHandle>(std::move(waits), rank, std::move(ask));
 }
 
 }  // namespace

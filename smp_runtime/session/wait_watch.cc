@@ -25,9 +25,9 @@ bool is_due(int looks) { return looks < kManyLooks || looks % kManyLooks == 0; }
 
 }  // namespace
 
-WaitWatch::WaitWatch(std::unique_ptr<Board> board, int rank, std::function<std::string()> line,
+WaitWatch::WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line,
                      Timing timing)
-    : rank_(rank), line_(std::move(line)), timing_(timing), board_(std::move(board)) {
+    : rank_(rank), line_(std::move(line)), timing_(timing), store_(std::move(store)) {
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -70,7 +70,7 @@ void WaitWatch::end() noexcept {
   if (told) clear();
 }
 
-/// Whether the board has the innermost call, which does not count from now on.
+/// Whether the store has the innermost call, which does not count from now on.
 bool WaitWatch::take_back() noexcept {
   const std::lock_guard lock(mutex_);
   return !calls_.empty() && std::exchange(calls_.back().told, false);
@@ -79,9 +79,9 @@ bool WaitWatch::take_back() noexcept {
 /// At once, and not by the thread: the others trust that what is written still holds.
 void WaitWatch::clear() noexcept {
   try {
-    const std::lock_guard lock(board_mutex_);
-    board_->set(key_of(rank_), {});
-  } catch (const std::exception&) {  // the board is lost, which others notice
+    const std::lock_guard lock(store_mutex_);
+    store_->set(key_of(rank_), {});
+  } catch (const std::exception&) {  // the store is lost, which others notice
   }
 }
 
@@ -93,9 +93,9 @@ std::string WaitWatch::verdict() const {
 void WaitWatch::leave() noexcept {
   stop();
   try {
-    const std::lock_guard board(board_mutex_);
+    const std::lock_guard store_lock(store_mutex_);
     const std::lock_guard lock(mutex_);
-    board_->set(key_of(rank_), encode({.ended = true, .begun = begun_}));
+    store_->set(key_of(rank_), encode({.ended = true, .begun = begun_}));
   } catch (const std::exception&) {
   }
 }
@@ -119,7 +119,7 @@ void WaitWatch::watch() {
 
 void WaitWatch::look_at(const Call& call) {
   if (!call.told) line_of_call_ = line_();  // without our locks: it may wait for Python's
-  const std::lock_guard board(board_mutex_);
+  const std::lock_guard store_lock(store_mutex_);
   if (!call.told) {
     Wait wait;
     {
@@ -128,7 +128,7 @@ void WaitWatch::look_at(const Call& call) {
       wait = described(call);
       calls_.back().told = true;
     }
-    board_->set(key_of(rank_), encode(wait));
+    store_->set(key_of(rank_), encode(wait));
   }
   if (Clock::now() - call.since < timing_.judge || !is_due(call.looks)) return;
   judge(call, waits_around(call));
@@ -164,7 +164,7 @@ std::map<int, Wait> WaitWatch::waits_around(const Call& call) {
     next.pop_back();
     if (waits.contains(rank)) continue;
     ++looked_at;
-    const auto text = board_->get(key_of(rank));
+    const auto text = store_->get(key_of(rank));
     if (!text) continue;
     if (const auto wait = decode(*text)) {
       next.insert(next.end(), wait->needs.begin(), wait->needs.end());

@@ -25,9 +25,9 @@ namespace smp::session {
 
 /// Texts by key that all ranks of a job share. Called by one thread at a time. May throw where it
 /// is lost; then nobody is judged any more.
-class Board {
+class WaitStore {
  public:
-  virtual ~Board() = default;
+  virtual ~WaitStore() = default;
   virtual void set(const std::string& key, const std::string& text) = 0;
   virtual std::optional<std::string> get(const std::string& key) = 0;
 };
@@ -42,10 +42,10 @@ class WaitWatch {
   };
 
   /// `line` says where the script is; it is called on the watch's own thread.
-  WaitWatch(std::unique_ptr<Board> board, int rank, std::function<std::string()> line,
+  WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line,
             Timing timing);
-  WaitWatch(std::unique_ptr<Board> board, int rank, std::function<std::string()> line)
-      : WaitWatch(std::move(board), rank, std::move(line), Timing{}) {}
+  WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line)
+      : WaitWatch(std::move(store), rank, std::move(line), Timing{}) {}
   ~WaitWatch();
   WaitWatch(const WaitWatch&) = delete;
   WaitWatch& operator=(const WaitWatch&) = delete;
@@ -98,8 +98,8 @@ class WaitWatch {
   const std::function<std::string()> line_;
   const Timing timing_;
 
-  std::mutex board_mutex_;  ///< taken before mutex_
-  std::unique_ptr<Board> board_;
+  std::mutex store_mutex_;  ///< taken before mutex_
+  std::unique_ptr<WaitStore> store_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

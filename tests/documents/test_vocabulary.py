@@ -25,6 +25,15 @@ REPLACED = {
     r"LiveUnits|live_units": "unsharded",
     r"fed.?batches|fed_alike": "input check",
     r"TensorMark|tensor_marks": "annotation",
+    r"HostBoard|BoardShape|host_board": "shared segment",
+    r"HostAlarm|host_alarm": "failure detector",
+    r"goodbyes?": "FIN",
+    r"StreamMark|stream_mark|mark_wait": "event",
+    r"MeetingPlace|Meetings|meeting_place": "bootstrap, store barrier",
+    r"member_cards|GpuCard": "peer information",
+    r"share_walk|ShareWalk|SharePlan": "hierarchical schedule, chunk plan",
+    r"HostExchange|HostWire": "intra-node, inter-node collectives",
+    r"await_grant|kAnnounce": "credit, request to send",
 }
 #: The word in its plain sense.
 PLAIN = (

@@ -36,7 +36,7 @@ def one_rank_alone_in_a_reduction(call: str, waiting: int, before: int, seconds:
     if before:
         group = session.groups.internal_group("MP")
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
-    session.meetings.timeout = timedelta(seconds=seconds)
+    session.barriers.timeout = timedelta(seconds=seconds)
     if smp.rank() == waiting:
         REDUCTIONS[call]()
 
@@ -47,7 +47,7 @@ def one_rank_alone(call: str) -> None:
     if call == "state_dict":
         model = smp.DistributedModel(torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in "ab")))
         model.partition(None)
-    state.require_initialized("this test").meetings.timeout = timedelta(seconds=1)
+    state.require_initialized("this test").barriers.timeout = timedelta(seconds=1)
     if call == "barrier" and smp.rank() == 0:
         smp.barrier()
     elif call == "recv_from" and smp.rank() == 0:

@@ -28,9 +28,9 @@ class Texts {
   std::map<std::string, std::string> texts_;
 };
 
-class SharedBoard : public Board {
+class SharedStore : public WaitStore {
  public:
-  explicit SharedBoard(Texts& texts) : texts_(texts) {}
+  explicit SharedStore(Texts& texts) : texts_(texts) {}
   void set(const std::string& key, const std::string& text) override { texts_.set(key, text); }
   std::optional<std::string> get(const std::string& key) override { return texts_.get(key); }
 
@@ -38,7 +38,7 @@ class SharedBoard : public Board {
   Texts& texts_;
 };
 
-class LostBoard : public Board {
+class LostStore : public WaitStore {
  public:
   void set(const std::string&, const std::string&) override { throw std::runtime_error("lost"); }
   std::optional<std::string> get(const std::string&) override { throw std::runtime_error("lost"); }
@@ -51,7 +51,7 @@ class Job : public testing::Test {
  protected:
   std::unique_ptr<WaitWatch> rank(int number) {
     return std::make_unique<WaitWatch>(
-        std::make_unique<SharedBoard>(texts_), number,
+        std::make_unique<SharedStore>(texts_), number,
         [number] { return "train.py:" + std::to_string(10 + number); }, kQuick);
   }
 
@@ -149,9 +149,9 @@ TEST_F(Job, ARankThatLeavesIsNotWaitedFor) {
   EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 1 has ended"));
 }
 
-TEST_F(Job, ALostBoardJudgesNobody) {
+TEST_F(Job, ALostStoreJudgesNobody) {
   WaitWatch watch(
-      std::make_unique<LostBoard>(), 0, [] { return std::string(); }, kQuick);
+      std::make_unique<LostStore>(), 0, [] { return std::string(); }, kQuick);
   watch.begin("smp.barrier", "barrier", {0, 1});
 
   EXPECT_EQ(verdict_of(watch, 20 * kQuick.look), "");

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import merged_entries
 from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of
 from smdistributed.modelparallel.torch._partition import partitioning
@@ -58,7 +59,6 @@ from smdistributed.modelparallel.torch.exceptions import (
 )
 from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
-from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
 from smdistributed.modelparallel.torch.state_mod import state
 
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY, merged_entries
 from smdistributed.modelparallel.torch._checkpoint.state_fit import Shapes, check_model, shapes_of
 from smdistributed.modelparallel.torch._checkpoint.tensor_states import (
@@ -28,7 +29,6 @@ from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedMod
 from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration, Translation
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import registrations_with
 from smdistributed.modelparallel.torch.model_views import ModelViews
-from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
 
 
 class ModelStates(ModelViews):

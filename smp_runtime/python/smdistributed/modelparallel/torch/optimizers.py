@@ -184,7 +184,7 @@ class WholeNorms:
         session = state.require_initialized("a fused optimizer")
         operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
         group = session.groups.internal_group("TP")
-        session.meetings.all_reduce("norms of a fused optimizer", parts, group, operation)
+        session.barriers.all_reduce("norms of a fused optimizer", parts, group, operation)
         whole = parts if largest else parts.sqrt()
         for n, norm in zip(sliced, whole.unbind(), strict=True):
             norms[n] = norm.to(norms[n].dtype)
@@ -201,7 +201,7 @@ class WholeNorms:
         if state.initialized and ranks.mp_size() > 1:
             session = state.require_initialized("a fused optimizer")
             group = session.groups.object_group("MP")
-            session.meetings.all_reduce("the gradient norm of a fused optimizer", square, group)
+            session.barriers.all_reduce("the gradient norm of a fused optimizer", square, group)
         return square.sqrt().item()
 
 

@@ -176,7 +176,7 @@ class State:
             if session.direct_exchange
             else None,
             memory_in_use=memory_in_use,
-            watch=session.meetings.watch,
+            watch=session.barriers.watch,
         )
         if cfg.offload_activations:
             self.activation_store = _runtime.ActivationStore(cfg.activation_loading_horizon)

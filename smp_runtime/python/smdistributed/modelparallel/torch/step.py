@@ -130,7 +130,7 @@ class StepFunction(Generic[P, R_co]):
         session = state.require_initialized("a step")
         call = f"step {self._function.__qualname__}"
         needs = session.groups.ranks("PP") if model is None else model.ranks_of_a_step()
-        with session.meetings.waiting(call, "step", needs):
+        with session.barriers.waiting(call, "step", needs):
             outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
             reports = meter is not None or state.replica_loss is not None
             loss = loss_of(outputs) if reports else None

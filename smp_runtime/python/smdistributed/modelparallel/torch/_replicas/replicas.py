@@ -76,7 +76,7 @@ class Replicas:
             self._how.bucket_bytes,
             overlapping,
             _may_join(),
-            state.require_initialized("the averaging of gradients").meetings.watch,
+            state.require_initialized("the averaging of gradients").barriers.watch,
         )
         if self._hook is not None:
             reducer.set_hook(*self._hook)
@@ -110,7 +110,7 @@ class Replicas:
         """Leaves the means over all copies in the gradients of ``parameters``."""
         session = state.require_initialized("the averaging of gradients")
         needs = session.groups.ranks("DP")
-        with session.meetings.waiting("the averaging of gradients", "averaging", needs):
+        with session.barriers.waiting("the averaging of gradients", "averaging", needs):
             for reducer in self.reducers:
                 reducer.average()
         if self.reducers and self.join is not None:

@@ -118,12 +118,12 @@ def recv_from(src_rank: int, rank_type: RankType) -> Any:
                 f"smp.recv_from({src_rank}, {rank_type}) is this rank itself, which sent nothing"
             )
         return decode(_to_self[kind].popleft())
-    size = int(session.meetings.await_sender("smp.recv_from", kind, source))
+    size = int(session.barriers.await_sender("smp.recv_from", kind, source))
     buffer = torch.empty(size, dtype=torch.uint8)
     try:
         dist.recv(buffer, source, group=session.groups.object_group("WORLD"))
     except RuntimeError as error:
-        raise session.meetings.lost("smp.recv_from", [source], error) from error
+        raise session.barriers.lost("smp.recv_from", [source], error) from error
     return decode(_to_bytes(buffer))
 
 
@@ -150,7 +150,7 @@ def allgather(obj: Any, group: CommGroup) -> list[Any]:
     ranks = session.groups.ranks(kind)
     if len(ranks) == 1:
         return [decode(_to_bytes(data))]
-    session.meetings.all(f"smp.allgather over {kind}", f"allgather/{kind}", ranks)
+    session.barriers.all(f"smp.allgather over {kind}", f"allgather/{kind}", ranks)
     channel = session.groups.object_group(kind)
     try:
         size = torch.tensor([data.numel()])
@@ -162,7 +162,7 @@ def allgather(obj: Any, group: CommGroup) -> list[Any]:
         parts = [torch.empty_like(padded) for _ in ranks]
         dist.all_gather(parts, padded, group=channel)
     except RuntimeError as error:
-        raise session.meetings.lost("smp.allgather", ranks, error) from error
+        raise session.barriers.lost("smp.allgather", ranks, error) from error
     return [decode(_to_bytes(p[: int(s)])) for p, s in zip(parts, sizes, strict=True)]
 
 
@@ -215,13 +215,13 @@ def meet(what: str, label: str, members: list[int], advice: str) -> None:
     """Returns when all ``members`` have called it with this ``label``. For what would otherwise
     wait inside collectives, where nobody knows who is absent; ``advice`` says what to do then."""
     session = state.require_initialized(what)
-    session.meetings.all(what, label, members, advice)
+    session.barriers.all(what, label, members, advice)
 
 
 def _barrier(what: str, group: CommGroup) -> None:
     session = state.require_initialized(what)
     kind = _kind(what, group, CommGroup)
-    session.meetings.all(f"{what} over {kind}", f"barrier/{kind}", session.groups.ranks(kind))
+    session.barriers.all(f"{what} over {kind}", f"barrier/{kind}", session.groups.ranks(kind))
 
 
 def _kind(what: str, given: Any, expected: type[CommGroup] | type[RankType]) -> str:
@@ -243,9 +243,9 @@ def _member(what: str, session: Session, kind: str, index: int) -> int:
 
 def _send(what: str, session: Session, kind: str, data: bytes, receivers: list[int]) -> None:
     # Receivers come to the store first, so that an absent one is named before any byte moves.
-    keys = [session.meetings.announce(kind, rank, str(len(data))) for rank in receivers]
+    keys = [session.barriers.announce(kind, rank, str(len(data))) for rank in receivers]
     for key, receiver in zip(keys, receivers, strict=True):
-        session.meetings.await_receiver(what, key, receiver)
+        session.barriers.await_receiver(what, key, receiver)
     channel, tensor = session.groups.object_group("WORLD"), _to_tensor(data)
     try:
         works = [dist.isend(tensor, rank, group=channel) for rank in receivers]
@@ -253,7 +253,7 @@ def _send(what: str, session: Session, kind: str, data: bytes, receivers: list[i
             if work is not None:
                 work.wait()
     except RuntimeError as error:
-        raise session.meetings.lost(what, receivers, error) from error
+        raise session.barriers.lost(what, receivers, error) from error
 
 
 def _to_tensor(data: bytes) -> torch.Tensor:

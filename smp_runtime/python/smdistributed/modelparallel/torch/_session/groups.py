@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session.meeting import Meetings
+from smdistributed.modelparallel.torch._session.store_barriers import StoreBarriers
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 
 
@@ -65,11 +65,11 @@ class Groups:
     """The groups of one rank. Groups with the same ranks and purpose share one c10d group."""
 
     def __init__(
-        self, mesh: _runtime.Mesh, meetings: Meetings, rank: int, requested: str, backend: str
+        self, mesh: _runtime.Mesh, barriers: StoreBarriers, rank: int, requested: str, backend: str
     ) -> None:
         self._rank = rank
         self._requested, self._backend = requested, backend
-        self._meetings = meetings
+        self._barriers = barriers
         self._mesh = mesh
         self._ranks = {
             kind: self.ranks_of(kind, rank) for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP")
@@ -136,13 +136,13 @@ class Groups:
     def _made_for(self, purpose: str, ranks: list[int], backend: str) -> dist.ProcessGroup:
         key = (purpose, tuple(ranks))
         if key not in self._made:
-            self._made[key] = self._new_group(ranks, backend, self._meetings.timeout)
+            self._made[key] = self._new_group(ranks, backend, self._barriers.timeout)
         return self._made[key]
 
     def _new_group(self, ranks: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup:
         # Torch waits for the members, too, but knows none by name.
         members = _description(ranks)
-        self._meetings.all(
+        self._barriers.all(
             f"a first call over {members}", f"group/{zlib.crc32(str(ranks).encode())}", ranks
         )
         group = dist.new_group(

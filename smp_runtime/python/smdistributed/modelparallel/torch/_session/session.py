@@ -25,11 +25,11 @@ from smdistributed.modelparallel.torch._session.launch_environment import (
     LaunchEnvironment,
     read_launch_environment,
 )
-from smdistributed.modelparallel.torch._session.meeting import Meetings
 from smdistributed.modelparallel.torch._session.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch._session.rendezvous import open_store
 from smdistributed.modelparallel.torch._session.script_line import script_line
 from smdistributed.modelparallel.torch._session.settings import Settings
+from smdistributed.modelparallel.torch._session.store_barriers import StoreBarriers
 from smdistributed.modelparallel.torch._session.stores import PrefixStore, Store
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
@@ -47,7 +47,7 @@ class Session:
     mesh: _runtime.Mesh
     groups: Groups
     store: Store
-    meetings: Meetings
+    barriers: StoreBarriers
     timeout: timedelta
     owns_torch: bool
     """Whether ``init`` initialised torch.distributed, and shutdown has to end it."""
@@ -212,8 +212,8 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
     mesh = _runtime.Mesh(parallel, identity.size)
     alone = identity.size == 1
     waits = None if alone else _runtime.WaitWatch(store, identity.rank, script_line)
-    meetings = Meetings(store, identity.rank, timeout, waits)
-    groups = Groups(mesh, meetings, identity.rank, parallel.ddp_dist_backend, backend)
+    barriers = StoreBarriers(store, identity.rank, timeout, waits)
+    groups = Groups(mesh, barriers, identity.rank, parallel.ddp_dist_backend, backend)
     groups.object_group("WORLD")
     if parallel.ddp:
         for kind in ("WORLD", "MP", "DP", "PP", "TP", "RDP"):
@@ -226,7 +226,7 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
         mesh,
         groups,
         store,
-        meetings,
+        barriers,
         timeout,
         owns_torch,
         os.getpid(),
@@ -317,8 +317,8 @@ def _leave(session: Session) -> None:
     identity, store = session.identity, session.store
     if identity.size == 1:
         return
-    if session.meetings.watch is not None:
-        session.meetings.watch.leave()
+    if session.barriers.watch is not None:
+        session.barriers.watch.leave()
     try:
         if failure_code() == 0:
             store.set(_ENDED_WELL, "")

@@ -241,9 +241,9 @@ class MasterParameters:
         good = math.isfinite(total)
         both = torch.tensor([total if good else 0.0, float(not good)], dtype=torch.float64)
         operation = dist.ReduceOp.MAX if infinite else dist.ReduceOp.SUM
-        meetings = state.require_initialized("the norm of gradients").meetings
+        barriers = state.require_initialized("the norm of gradients").barriers
         for group in self._groups_of_one_copy():
-            meetings.all_reduce("the norm of gradients", both, group, operation)
+            barriers.all_reduce("the norm of gradients", both, group, operation)
         if both[1] > 0:
             return float("nan")
         return float(both[0] if infinite else both[0] ** (1 / norm_type))
@@ -267,8 +267,8 @@ class MasterParameters:
         if self._sharded.groups.control is not None:
             operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
             what = "the norms of parameters"
-            meetings = state.require_initialized(what).meetings
-            meetings.all_reduce(what, powers, self._sharded.groups.control, operation)
+            barriers = state.require_initialized(what).barriers
+            barriers.all_reduce(what, powers, self._sharded.groups.control, operation)
         return powers if largest else powers ** (1 / norm_type)
 
     def _groups_of_one_copy(self) -> list[dist.ProcessGroup]:
@@ -353,5 +353,5 @@ def agree_on_overflow(overflow: bool) -> bool:
     session = state.require_initialized("the loss scale")
     flag = torch.tensor([float(overflow)])
     group = session.groups.object_group("WORLD")
-    session.meetings.all_reduce("the loss scale", flag, group, dist.ReduceOp.MAX)
+    session.barriers.all_reduce("the loss scale", flag, group, dist.ReduceOp.MAX)
     return bool(flag.item())

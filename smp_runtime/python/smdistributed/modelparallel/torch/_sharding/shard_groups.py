@@ -38,7 +38,7 @@ class ShardGroups:
     def for_store(self, *, checked: bool) -> _runtime.ReplicationGroupNames:
         """``checked``: each exchange goes with a control header that tells whether all ranks mean
         the same, which what modules a rank runs may make untrue."""
-        meetings = state.require_initialized("sharding").meetings
+        barriers = state.require_initialized("sharding").barriers
         return _runtime.ReplicationGroupNames(
             shard_group=_name_of(self.shards),
             control_group=_name_of(self.control) if checked else "",
@@ -46,7 +46,7 @@ class ShardGroups:
             across_hosts_group=_name_of(self.across_hosts),
             within_host_group=_name_of(self.within_host),
             ranks=[] if self.control is None else dist.get_process_group_ranks(self.control),
-            watch=meetings.watch,
+            watch=barriers.watch,
             index=self.index,
             divisor=self.divisor,
         )

@@ -219,8 +219,8 @@ class ShardedModel:
     @contextlib.contextmanager
     def _waiting(self, what: str) -> Iterator[None]:
         """Around what all ranks that share a copy of the model call."""
-        meetings = state.require_initialized(what).meetings
-        with meetings.waiting(what, what, self.sharing_ranks):
+        barriers = state.require_initialized(what).barriers
+        with barriers.waiting(what, what, self.sharing_ranks):
             yield
 
     @functools.cached_property

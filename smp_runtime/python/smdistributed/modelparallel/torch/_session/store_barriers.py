@@ -23,7 +23,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError, SM
 _SIGNS, _LOOK = timedelta(seconds=3), timedelta(seconds=1)
 
 
-class Meetings:
+class StoreBarriers:
     """One rank's view. Calls are numbered: the n-th call of one rank meets the n-th of another.
 
     No call waits longer than ``timeout``; ranks that wait for each other in different calls raise
