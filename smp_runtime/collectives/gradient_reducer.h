@@ -33,7 +33,7 @@ class GradientReducer {
     std::int64_t bucket_bytes = 0;
     bool overlap = true;   ///< false: everything at the end, in an order that no timing decides
     bool may_join = true;  ///< whether errors may advise to train inside DistributedModel.join()
-    std::shared_ptr<const session::WaitWatch> watch;  ///< asked while it waits; may be none
+    std::shared_ptr<session::WaitWatch> watch;  ///< asked while it waits; may be none
   };
 
   /// All ranks give the same parameters in the same order.

@@ -111,7 +111,7 @@ HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::s
 }
 
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, const session::WaitWatch* watch) {
+           c10::DeviceType device, Uneven advice, session::WaitWatch* watch) {
   const auto wait = [&] {
     if (!transport::is_gloo(group, device)) {
       work.wait();

@@ -50,6 +50,6 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
 /// whether that has happened, and whether `watch`, if there is one, has seen that ranks wait for
 /// each other in different calls, which throws CallMismatch.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, const session::WaitWatch* watch);
+           c10::DeviceType device, Uneven advice, session::WaitWatch* watch);
 
 }  // namespace smp::collectives

@@ -50,6 +50,10 @@ std::int64_t WaitWatch::start(const std::string& label) {
 void WaitWatch::begin(std::string call, const std::string& label, std::vector<int> needs,
                       std::int64_t turn) {
   std::erase(needs, rank_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!mismatch_.empty()) throw CallMismatch("{} after {}", call, mismatch_);
+  }
   if (take_back()) clear();
   const std::lock_guard lock(mutex_);
   calls_.push_back({.number = ++waits_,
@@ -145,9 +149,11 @@ Wait WaitWatch::described(const Call& call) const {
           .begun = begun_};
 }
 
-void WaitWatch::check() const {
-  const std::string text = verdict();
-  if (!text.empty()) throw CallMismatch("{}", text);
+void WaitWatch::check() {
+  const std::lock_guard lock(mutex_);
+  if (verdict_.empty()) return;
+  mismatch_ = verdict_;
+  throw CallMismatch("{}", verdict_);
 }
 
 /// This rank, those that it needs, those that these need, and so on.

@@ -35,9 +35,9 @@ class WaitStore {
 class WaitWatch {
  public:
   struct Timing {
-    std::chrono::milliseconds tell{3000};   ///< waiting this long, a rank says so
-    std::chrono::milliseconds judge{5000};  ///< and this long, it looks at the others
-    std::chrono::milliseconds look{1000};   ///< between two looks
+    std::chrono::milliseconds tell{2000};   ///< waiting this long, a rank says so
+    std::chrono::milliseconds judge{3500};  ///< and this long, it looks at the others
+    std::chrono::milliseconds look{700};    ///< between two looks
     int sightings = 3;                      ///< looks that find the same
   };
 
@@ -53,7 +53,8 @@ class WaitWatch {
   /// This rank begins `call`, which does not end without the ranks `needs` (itself left out). Each
   /// of them begins calls of the same `label` in the same order. Calls may be nested: the innermost
   /// one counts. Blocks only where the call around it was waited for so long that it is written
-  /// down.
+  /// down. Throws CallMismatch once check() has: ranks that were in calls that wait for each other
+  /// are apart from then on, also where the script went on.
   void begin(std::string call, const std::string& label, std::vector<int> needs) {
     begin(std::move(call), label, std::move(needs), start(label));
   }
@@ -66,8 +67,8 @@ class WaitWatch {
   /// Why the call that was begun last can never end; empty as long as it may. A wait asks for it
   /// about once a second.
   [[nodiscard]] std::string verdict() const;
-  /// Throws CallMismatch with the verdict, if there is one.
-  void check() const;
+  /// Throws CallMismatch with the verdict, if there is one; no call can be begun any more then.
+  void check();
 
   /// This rank leaves the job: ends the watch, and tells those that still wait for it.
   void leave() noexcept;
@@ -107,6 +108,7 @@ class WaitWatch {
   std::map<std::string, std::int64_t> begun_;
   std::int64_t waits_ = 0;
   std::string verdict_;
+  std::string mismatch_;  ///< the verdict that check() threw
   bool stopping_ = false;
 
   std::string line_of_call_;         // the rest is the watch thread's own

@@ -45,7 +45,7 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
 }  // namespace
 
 TensorExchange::TensorExchange(std::string group_name, int size, int rank, int under_way,
-                               std::shared_ptr<const session::WaitWatch> watch)
+                               std::shared_ptr<session::WaitWatch> watch)
     : group_name_(std::move(group_name)),
       size_(size),
       rank_(rank),

@@ -35,7 +35,7 @@ class TensorExchange {
   /// a GPU are; see ExchangeThrottle. `watch`, if there is one, is asked while a call waits.
   TensorExchange(std::string group_name, int size, int rank,
                  int under_way = ExchangeThrottle::kUnlimited,
-                 std::shared_ptr<const session::WaitWatch> watch = nullptr);
+                 std::shared_ptr<session::WaitWatch> watch = nullptr);
   ~TensorExchange();
   TensorExchange(const TensorExchange&) = delete;
   TensorExchange& operator=(const TensorExchange&) = delete;
@@ -64,7 +64,7 @@ class TensorExchange {
   int size_;
   int rank_;
   ExchangeThrottle throttle_;
-  std::shared_ptr<const session::WaitWatch> watch_;
+  std::shared_ptr<session::WaitWatch> watch_;
   std::int64_t bytes_sent_ = 0;
 };
 

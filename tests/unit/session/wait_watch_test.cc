@@ -149,6 +149,23 @@ TEST_F(Job, ARankThatLeavesIsNotWaitedFor) {
   EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 1 has ended"));
 }
 
+TEST_F(Job, NoCallBeginsAfterAMismatch) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  first->begin("model.state_dict()", "state_dict", {0, 1});
+  second->begin("smp.barrier", "barrier", {0, 1});
+  ASSERT_NE(verdict_of(*first, kSoon), "");
+  EXPECT_THROW(first->check(), CallMismatch);
+  first->end();
+
+  EXPECT_THAT(
+      [&] {
+        first->begin("smp.broadcast", "objects", {0, 1});
+      },
+      testing::ThrowsMessage<CallMismatch>(
+          AllOf(HasSubstr("smp.broadcast after "), HasSubstr("model.state_dict()"))));
+}
+
 TEST_F(Job, ALostStoreJudgesNobody) {
   WaitWatch watch(
       std::make_unique<LostStore>(), 0, [] { return std::string(); }, kQuick);
