@@ -25,8 +25,8 @@ constexpr Reduction kNone{.type = ElementType::kBytes, .op = ReduceOp::kSum};
 }  // namespace
 
 Communicator::Communicator(transport::KeyValueStore& store, int rank, std::vector<int> names,
-                           const std::string& host, const Tuning& tuning, const Network& network,
-                           const WaitLimit& limit)
+                           const std::string& host, const Tuning& tuning,
+                           const transport::Network& network, const WaitLimit& limit)
     : names_(std::move(names)),
       layout_(layout_of(store, rank, static_cast<int>(names_.size()), host, limit)),
       segment_(segment_of(store, layout_, names_, tuning, limit)),

@@ -49,7 +49,7 @@ class Communicator {
   /// call the ranks, e.g. those in the whole job; `host` tells this rank's host (host_identity()).
   /// `network` is looked at when there are several hosts. Throws ConfigError or HostError.
   Communicator(transport::KeyValueStore& store, int rank, std::vector<int> names,
-               const std::string& host, const Tuning& tuning, const Network& network,
+               const std::string& host, const Tuning& tuning, const transport::Network& network,
                const WaitLimit& limit);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

@@ -18,7 +18,7 @@ constexpr size_t kPairWindow = 4;
 /// How long a failed message waits for the detector to say why.
 constexpr std::chrono::milliseconds kReasonGrace{2000};
 
-transport::FabricSettings settings_of(const Network& network, const std::string& address,
+transport::FabricSettings settings_of(const transport::Network& network, const std::string& address,
                                       int card) {
   transport::FabricSettings settings = network.fabric;
   settings.address = address;
@@ -50,11 +50,9 @@ transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by) 
   return limit;
 }
 
-InterNodeCollectives::InterNodeCollectives(const GroupLayout& layout,
-                                           transport::SharedSegment& segment,
-                                           std::span<const int> names,
-                                           transport::KeyValueStore& store, const Network& network,
-                                           const WaitLimit& limit)
+InterNodeCollectives::InterNodeCollectives(
+    const GroupLayout& layout, transport::SharedSegment& segment, std::span<const int> names,
+    transport::KeyValueStore& store, const transport::Network& network, const WaitLimit& limit)
     : layout_(layout),
       segment_(segment),
       address_(transport::network_address(network.interface, network.master)),

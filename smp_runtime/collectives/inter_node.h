@@ -16,16 +16,10 @@
 #include "smp_runtime/transport/fabric_link.h"
 #include "smp_runtime/transport/failure_detector.h"
 #include "smp_runtime/transport/key_value_store.h"
+#include "smp_runtime/transport/network.h"
 #include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
-
-/// What reaches other hosts.
-struct Network {
-  transport::FabricSettings fabric;
-  std::string interface;  ///< name of the one to use; empty: see network_address()
-  std::string master;     ///< where the job's store is; may be empty
-};
 
 /// Limits of waits that depend on another rank's wait: that one ends first and knows the reason.
 [[nodiscard]] transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by);
@@ -41,7 +35,7 @@ class InterNodeCollectives {
   /// Meets the ranks of the other hosts through the store; collective. `names` by group rank.
   InterNodeCollectives(const GroupLayout& layout, transport::SharedSegment& segment,
                        std::span<const int> names, transport::KeyValueStore& store,
-                       const Network& network, const WaitLimit& limit);
+                       const transport::Network& network, const WaitLimit& limit);
 
   /// Among the first ranks of all hosts: `mine` goes to the others, theirs to `received[host]`,
   /// cut to what came.

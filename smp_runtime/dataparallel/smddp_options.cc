@@ -54,11 +54,6 @@ log::Level level_of(const Variables& variables, std::string_view variable) {
   return *level;
 }
 
-/// What FI_PROVIDER chooses. It may also exclude ("^udp") or list several: that libfabric does.
-std::string provider_of(const std::string& filter) {
-  return filter.find_first_of("^,") == std::string::npos ? filter : "";
-}
-
 }  // namespace
 
 Variables read_variables() {
@@ -74,15 +69,12 @@ Variables read_variables() {
 }
 
 SmddpOptions make_options(const Variables& variables) {
-  std::string provider = text_of(variables, "SMDDP_FABRIC_PROVIDER");
-  if (provider.empty()) provider = provider_of(text_of(variables, "FI_PROVIDER"));
   const std::string plugin = text_of(variables, "NCCL_NET_PLUGIN");
   return {.tuning = {.buffer_bytes = bytes_of(variables, "SMDDP_SLOT_BYTES"),
                      .network_buffer_bytes = bytes_of(variables, "SMDDP_WIRE_SLOT_BYTES"),
                      .small_bytes = bytes_of(variables, "SMDDP_SMALL_BYTES")},
-          .network = {.fabric = {.provider = std::move(provider)},
-                      .interface = text_of(variables, "SMDDP_INTERFACE"),
-                      .master = text_of(variables, "MASTER_ADDR")},
+          .network = transport::make_network(
+              [&](std::string_view variable) { return text_of(variables, variable); }),
           .gpu_route = route_of(variables, "SMDDP_GPU_ROUTE"),
           .nccl_has_plugin = !plugin.empty() && plugin != "none",
           .log_level = level_of(variables, "SM_LOG_LEVEL")};

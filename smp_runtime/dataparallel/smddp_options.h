@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a user may set by environment: the one table of it.
 //
-// libfabric has variables of its own. One has another default here, which Python sets before
-// libfabric starts: FI_OFI_RXM_EAGER_LIMIT, 262144 (backend_registration.py).
+// libfabric has variables of its own; those with other defaults here stand in _fabric_defaults.py.
 #pragma once
 
 #include <array>
@@ -49,7 +48,7 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 
 struct SmddpOptions {
   collectives::Tuning tuning;
-  collectives::Network network;
+  transport::Network network;
   std::optional<collectives::GpuRoute> gpu_route;
   bool nccl_has_plugin = false;  ///< NCCL_NET_PLUGIN names one, as `train` sets it for EFA
   log::Level log_level = log::Level::kInfo;

@@ -150,6 +150,7 @@ class PyEngine {
     } else {
       transport = std::make_unique<transport::ProcessTransport>(
           group_name, transport::ProcessTransport::Options{.cuda_device = cuda_device,
+                                                           .network = transport::read_network(),
                                                            .timeout = options.server.timeout});
     }
     engine_ = std::make_unique<pipeline::Engine>(std::move(transport), std::move(options));

@@ -21,7 +21,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLookInterval{20};
 /// The longest sleep of the thread. Shorter while messages are under way: a provider may need to be
 /// driven without saying so (connections that are being made).
 constexpr int kIdleSleepMs = 200;
@@ -97,12 +96,14 @@ FabricLink::Handle FabricLink::receive(int peer, uint64_t tag, std::span<std::by
   return post(std::move(message));
 }
 
-FabricLink::Handle FabricLink::receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes) {
+FabricLink::Handle FabricLink::receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes,
+                                             std::shared_ptr<void> keeps) {
   auto message = std::make_shared<Message>();
   message->peer_ = peer;
   message->tag_ = tag;
   message->in_ = bytes;
   message->any_size_ = true;
+  message->keeps = std::move(keeps);
   return post(std::move(message));
 }
 
@@ -187,9 +188,10 @@ void FabricLink::cancel(const Handle& message) {
 }
 
 void FabricLink::wait(std::span<const Handle> messages, const WaitLimit& limit,
-                      const std::function<void()>& look) {
-  auto next_look = Clock::now() + kLookInterval;
+                      const std::function<void()>& look, milliseconds interval) {
+  auto next_look = Clock::now() + interval;
   std::unique_lock lock(mutex_);
+  uint64_t wakes = wakes_;
   for (const Handle& message : messages) {
     while (!message->done()) {
       if (drive()) continue;
@@ -197,11 +199,12 @@ void FabricLink::wait(std::span<const Handle> messages, const WaitLimit& limit,
         if (one->done()) one->result();  // a failure is told at once
       }
       const auto now = Clock::now();
-      if (now >= next_look) {
+      if (now >= next_look || wakes != wakes_) {
+        wakes = wakes_;
         lock.unlock();
         look();
         lock.lock();
-        next_look = now + kLookInterval;
+        next_look = now + interval;
         continue;
       }
       if (now >= limit.deadline) {
@@ -231,6 +234,7 @@ void FabricLink::wake() {
   {
     const std::lock_guard lock(mutex_);
     ++changes_;
+    ++wakes_;
     changed_.notify_all();
   }
   const uint64_t one = 1;

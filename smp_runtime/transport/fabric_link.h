@@ -76,14 +76,16 @@ class FabricLink {
   Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes, uint64_t ignored = 0,
                  std::shared_ptr<void> keeps = nullptr);
   /// The same, for at most so many bytes.
-  Handle receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes);
+  Handle receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes,
+                       std::shared_ptr<void> keeps = nullptr);
   [[nodiscard]] static size_t size_bytes(const Message& message) { return message.received_; }
   void cancel(const Handle& message);
 
-  /// Waits until all are done. Calls `look` every 20 ms, which may throw. Throws HostError for a
-  /// message that failed, and, naming the peers, when the limit passes.
+  static constexpr std::chrono::milliseconds kLookInterval{20};
+  /// Waits until all are done. Calls `look` after each `interval` and each wake(); it may throw.
+  /// Throws HostError for a message that failed, and, naming the peers, when the limit passes.
   void wait(std::span<const Handle> messages, const WaitLimit& limit,
-            const std::function<void()>& look);
+            const std::function<void()>& look, std::chrono::milliseconds interval = kLookInterval);
   /// Waits until something is done since the last call, at most that long.
   void wait_for_change(std::chrono::milliseconds longest);
   void wake();
@@ -102,6 +104,7 @@ class FabricLink {
   std::condition_variable changed_;
   uint64_t changes_ = 0;
   uint64_t seen_changes_ = 0;
+  uint64_t wakes_ = 0;
   std::map<int, std::pair<uint64_t, std::string>> peers_;
   std::unordered_map<const FabricEndpoint::Context*, Handle> under_way_;
   std::deque<Handle> backlog_;  // the provider asked to try again

@@ -142,6 +142,7 @@ struct FailureDetector::Connection {
   bool answered = false;  // by us
   bool answer = false;    // from it
   bool gone = false;      // the connection has ended
+  std::string failure;    // and it was to go on
 };
 
 FailureDetector::FailureDetector(const std::string& interface_address, int rank,
@@ -265,6 +266,14 @@ void FailureDetector::throw_if_left(uint64_t sequence, const std::string& operat
   }
 }
 
+std::string FailureDetector::failure_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& peer : peers_) {
+    if (peer->peer.rank == rank) return peer->failure;
+  }
+  return {};
+}
+
 void FailureDetector::tell(std::string_view reason) {
   const std::lock_guard lock(mutex_);
   const std::string_view text = reason.substr(0, kLongestText);
@@ -329,20 +338,19 @@ void FailureDetector::read_from(Connection& peer) {
   const ssize_t count = recv(peer.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
-    const std::string problem = count < 0 ? std::strerror(errno) : "closed";
+    const std::string problem = fmt::format(
+        "its connection ended ({}); see the output of its process, which has ended, or whether its "
+        "host is up",
+        count < 0 ? std::strerror(errno) : "closed");
     bool expected = false;
     {
       const std::lock_guard lock(mutex_);
       peer.gone = true;
       expected = peer.leaves || peer.answer || stopping_;
+      if (!expected) peer.failure = problem;
       changed_.notify_all();
     }
-    if (!expected) {
-      on_failure_(
-          fmt::format("{} is gone: its connection ended ({}); see the output of its "
-                      "process, which has ended, or whether its host is up",
-                      peer.peer.name, problem));
-    }
+    if (!expected) on_failure_(fmt::format("{} is gone: {}", peer.peer.name, problem));
     return;
   }
   peer.received.append(bytes.data(), static_cast<size_t>(count));

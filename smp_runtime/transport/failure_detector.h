@@ -49,6 +49,10 @@ class FailureDetector {
   /// Throws HostError if a peer has left that did not do collective number `sequence` (from 0).
   void throw_if_left(uint64_t sequence, const std::string& operation) const;
 
+  /// What became of a peer that did not leave with FIN; empty while nothing did, and for ranks that
+  /// are no peers.
+  [[nodiscard]] std::string failure_of(int rank) const;
+
   /// Every peer's `on_failure` gets this reason.
   void tell(std::string_view reason);
   /// Sends FIN and waits for the answers. Peers that are lost do not count.

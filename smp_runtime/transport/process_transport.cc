@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/c10d_wire.h"
+#include "smp_runtime/transport/fabric_exchange.h"
 #include "smp_runtime/transport/inbox.h"
 #include "smp_runtime/transport/nccl_exchange.h"
 #include "smp_runtime/transport/peer_link.h"
@@ -21,10 +21,7 @@ class ProcessTransport::Impl {
   Impl(c10::intrusive_ptr<c10d::Backend> group, const Options& options)
       : backend(std::move(group)) {
     std::vector<std::unique_ptr<MessageWire>> wires = exchange_rings(*backend, options.timeout);
-    for (int peer = 0; peer < backend->getSize(); ++peer) {
-      std::unique_ptr<MessageWire>& wire = wires[static_cast<size_t>(peer)];
-      if (!wire && peer != backend->getRank()) wire = std::make_unique<C10dWire>(*backend, peer);
-    }
+    fabric = exchange_fabric(*backend, options.network, wires, options.timeout);
     gpus = exchange_nccl(*backend, std::move(wires), options.cuda_device, options.timeout);
     for (int peer = 0; peer < backend->getSize(); ++peer) {
       std::unique_ptr<MessageWire>& wire = gpus.wires[static_cast<size_t>(peer)];
@@ -46,6 +43,9 @@ class ProcessTransport::Impl {
     for (const auto& link : links) {
       if (link) link->join(deadline);
     }
+    if (fabric.detector) {
+      fabric.detector->leave({.deadline = deadline, .operation = "leaving a pipeline group"});
+    }
   }
 
   Impl(const Impl&) = delete;
@@ -53,7 +53,8 @@ class ProcessTransport::Impl {
 
   c10::intrusive_ptr<c10d::Backend> backend;
   Inbox inbox;
-  NcclEnds gpus;  // its wires have gone to the links, which end before it
+  FabricEnds fabric;  // as the next: its wires have gone to the links, which end before it
+  NcclEnds gpus;      // its wires have gone to the links, which end before it
   std::vector<std::unique_ptr<PeerLink>> links;  // null for this rank
 };
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport between processes: through shared memory to those of the same host, over a c10d group
-// (Gloo) to the others. Tensors of a GPU go to other GPUs by NCCL.
+// A transport between processes: through shared memory to those of the same host, through libfabric
+// to the others. Tensors of a GPU go to other GPUs by NCCL.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <string>
 
+#include "smp_runtime/transport/network.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::transport {
@@ -16,13 +17,14 @@ class ProcessTransport : public Transport {
   struct Options {
     /// Tensors that were sent from a CUDA device arrive on this one of the process.
     int cuda_device = -1;
-    /// How long members wait for each other at the start, and for what has been announced.
+    Network network;
+    /// How long members wait for each other at the start, and for tensors between GPUs.
     std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   };
 
-  /// `group_name` is a registered c10d group whose CPU backend is Gloo, used by nobody else, with a
-  /// timeout longer than the job. Collective over it. Throws HostError if there is no such group
-  /// or a member does not come.
+  /// `group_name` is a registered c10d group with a backend for the CPU, by which the ranks find
+  /// each other. Collective over it. Throws HostError if there is no such group or a member does
+  /// not come, ConfigError if the hosts have no network in common.
   ProcessTransport(const std::string& group_name, const Options& options);
   /// Sends FIN to all peers and joins the threads: at most `kCloseTimeout`.
   ~ProcessTransport() override;

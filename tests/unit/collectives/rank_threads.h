@@ -83,7 +83,7 @@ inline std::vector<std::string> run_hosts(const std::vector<std::string>& hosts,
     threads.emplace_back([&, rank] {
       const auto place = static_cast<size_t>(rank);
       try {
-        const Network network{.fabric = {.provider = provider}, .interface = "lo"};
+        const transport::Network network{.fabric = {.provider = provider}, .interface = "lo"};
         Communicator communicator(store, rank, names, hosts[place], tuning, network, a_limit());
         body(communicator);
         communicator.leave(a_limit());

@@ -51,7 +51,7 @@ std::vector<std::string> run(World& world, const Hosts& hosts, std::optional<Gpu
   std::iota(names.begin(), names.end(), 0);
   std::vector<std::string> errors(hosts.size());
   std::vector<std::thread> threads;
-  const collectives::Network network{.fabric = {.provider = "tcp"}, .interface = "lo"};
+  const transport::Network network{.fabric = {.provider = "tcp"}, .interface = "lo"};
   for (const int rank : names) {
     threads.emplace_back([&, rank] {
       const std::string& host = hosts[static_cast<size_t>(rank)];

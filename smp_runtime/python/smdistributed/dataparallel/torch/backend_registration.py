@@ -4,24 +4,16 @@
 from __future__ import annotations
 
 import atexit
-import os
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from smdistributed._fabric_defaults import set_fabric_defaults
 from smdistributed._smddp import create_backend, leave
 
 #: The backend's name.
 BACKEND = "smddp"
-#: What libfabric reads once, when it starts.
-_FABRIC_SETTINGS = {
-    # Over TCP it cuts longer messages into pieces of 16 KiB and waits for answers between them,
-    # which leaves a slow network idle for a third of the time.
-    "FI_OFI_RXM_EAGER_LIMIT": str(2**18),
-    # Over EFA, memory that the device writes to must stay the parent's when a DataLoader forks.
-    "FI_EFA_FORK_SAFE": "1",
-}
 
 
 def _create(options: Any, _backend_options: object) -> Any:
@@ -48,8 +40,7 @@ def _leave_all() -> None:
 
 def register() -> None:
     """Without effect when it is registered."""
-    for name, value in _FABRIC_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    set_fabric_defaults()
     if BACKEND not in dist.Backend.backend_list:
         # A list: torch takes a text apart into letters.
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])

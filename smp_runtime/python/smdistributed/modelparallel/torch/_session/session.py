@@ -15,6 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 from smdistributed import _runtime
+from smdistributed._fabric_defaults import set_fabric_defaults
 from smdistributed.modelparallel.torch._report.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
 from smdistributed.modelparallel.torch._report.step_meter import StepMeter
@@ -209,6 +210,8 @@ def _start(parallel: _runtime.ParallelConfig, environment: LaunchEnvironment) ->
             world_size=identity.size,
             timeout=timeout,
         )
+    if parallel.pipeline_parallel_degree > 1:
+        set_fabric_defaults()
     mesh = _runtime.Mesh(parallel, identity.size)
     alone = identity.size == 1
     waits = None if alone else _runtime.WaitWatch(store, identity.rank, script_line)
