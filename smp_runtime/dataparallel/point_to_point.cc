@@ -56,11 +56,11 @@ struct PointToPoint::Call {
   cuda::StreamEvent copied{};  // of a send: before it the tensor is not there
   Clock::time_point deadline = Clock::now() + timeout;
   Clock::time_point crash_seen{};
-  transport::PairLink::Handle message{};
+  transport::Link::Handle message{};
 };
 
-PointToPoint::PointToPoint(transport::KeyValueStore& store,
-                           std::unique_ptr<transport::PairLink> link, Group group, End end)
+PointToPoint::PointToPoint(transport::KeyValueStore& store, std::unique_ptr<transport::Link> link,
+                           Group group, End end)
     : store_(store),
       group_(std::move(group)),
       end_(std::move(end)),

@@ -21,7 +21,7 @@
 #include "smp_runtime/dataparallel/byte_view.h"
 #include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/transport/key_value_store.h"
-#include "smp_runtime/transport/pair_link.h"
+#include "smp_runtime/transport/link.h"
 
 namespace smp::dataparallel {
 
@@ -39,8 +39,8 @@ class PointToPoint {
   using End = std::function<void(const WorkPointer&, std::exception_ptr)>;
 
   /// `end` ends a work; it is called in a thread of this object.
-  PointToPoint(transport::KeyValueStore& store, std::unique_ptr<transport::PairLink> link,
-               Group group, End end);
+  PointToPoint(transport::KeyValueStore& store, std::unique_ptr<transport::Link> link, Group group,
+               End end);
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
   /// What is under way ends with an error.
@@ -66,7 +66,7 @@ class PointToPoint {
   transport::KeyValueStore& store_;
   Group group_;
   End end_;
-  std::unique_ptr<transport::PairLink> link_;
+  std::unique_ptr<transport::Link> link_;
   int process_;
 
   std::mutex mutex_;  // guards what follows

@@ -13,7 +13,7 @@
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 #include "smp_runtime/transport/event_wait.h"
-#include "smp_runtime/transport/fabric_pairs.h"
+#include "smp_runtime/transport/fabric_link.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "smp_runtime/transport/host_link.h"
 #include "smp_runtime/transport/network_address.h"
@@ -315,7 +315,7 @@ PointToPoint& SmddpBackend::pairs() {
   }
   Communicator* const group = communicator_.get();
   try {
-    std::unique_ptr<transport::PairLink> link;
+    std::unique_ptr<transport::Link> link;
     if (group->hosts() == 1) {
       link = std::make_unique<transport::HostLink>(rank_, std::move(texts));
     } else {
@@ -324,7 +324,7 @@ PointToPoint& SmddpBackend::pairs() {
       settings.card = rank_;
       settings.address =
           transport::network_address(options_.network.interface, options_.network.master);
-      link = std::make_unique<transport::FabricPairs>(settings);
+      link = std::make_unique<transport::FabricLink>(settings);
     }
     // A connection of its own: a TCPStore that waits for one thread keeps the others waiting.
     pair_keys_ = std::make_unique<C10dStore>(store_->clone());

@@ -59,9 +59,9 @@ FabricLink::~FabricLink() {
   thread_.join();
 }
 
-void FabricLink::connect(int peer, std::string name, std::string_view address) {
+void FabricLink::connect(int peer, const std::string& name, const std::string& address) {
   const std::lock_guard lock(mutex_);
-  peers_[peer] = {endpoint_.add_peer(address), std::move(name)};
+  peers_[peer] = {endpoint_.add_peer(address), name};
 }
 
 bool FabricLink::is_connected(int peer) const {
@@ -74,40 +74,40 @@ void FabricLink::register_memory(std::span<std::byte> region) {
   endpoint_.register_memory(region);
 }
 
-FabricLink::Handle FabricLink::send(int peer, uint64_t tag, std::span<const std::byte> bytes,
-                                    std::shared_ptr<void> keeps) {
+Link::Handle FabricLink::send(int peer, uint64_t tag, std::span<const std::byte> bytes,
+                              std::shared_ptr<void> keeps) {
   auto message = std::make_shared<Message>();
   message->peer_ = peer;
   message->sends_ = true;
   message->tag_ = tag;
   message->out_ = bytes;
-  message->keeps = std::move(keeps);
+  message->keeps_ = std::move(keeps);
   return post(std::move(message));
 }
 
-FabricLink::Handle FabricLink::receive(int peer, uint64_t tag, std::span<std::byte> bytes,
-                                       uint64_t ignored, std::shared_ptr<void> keeps) {
+Link::Handle FabricLink::receive(int peer, uint64_t tag, std::span<std::byte> bytes,
+                                 uint64_t ignored, std::shared_ptr<void> keeps) {
   auto message = std::make_shared<Message>();
   message->peer_ = peer;
   message->tag_ = tag;
   message->ignored_ = ignored;
   message->in_ = bytes;
-  message->keeps = std::move(keeps);
+  message->keeps_ = std::move(keeps);
   return post(std::move(message));
 }
 
-FabricLink::Handle FabricLink::receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes,
-                                             std::shared_ptr<void> keeps) {
+Link::Handle FabricLink::receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes,
+                                       std::shared_ptr<void> keeps) {
   auto message = std::make_shared<Message>();
   message->peer_ = peer;
   message->tag_ = tag;
   message->in_ = bytes;
   message->any_size_ = true;
-  message->keeps = std::move(keeps);
+  message->keeps_ = std::move(keeps);
   return post(std::move(message));
 }
 
-FabricLink::Handle FabricLink::post(Handle message) {
+Link::Handle FabricLink::post(MessagePtr message) {
   std::unique_lock lock(mutex_);
   const auto peer = peers_.find(message->peer_);
   SMP_CHECK(peer != peers_.end() || message->peer_ == -1, "peer {} is not connected",
@@ -139,7 +139,7 @@ bool FabricLink::try_post(Message& message) {
 
 void FabricLink::finish(Message& message, std::string error) {
   message.error_ = std::move(error);
-  message.keeps.reset();
+  message.keeps_.reset();
   message.done_.store(true, std::memory_order_release);
   ++changes_;
 }
@@ -147,7 +147,7 @@ void FabricLink::finish(Message& message, std::string error) {
 /// Moves what can be moved; did anything complete?
 bool FabricLink::drive() {
   while (!backlog_.empty()) {
-    const Handle first = backlog_.front();
+    const MessagePtr first = backlog_.front();
     if (!first->done() && !try_post(*first)) break;
     backlog_.pop_front();
   }
@@ -155,7 +155,7 @@ bool FabricLink::drive() {
   for (const FabricEndpoint::Completion& one : endpoint_.poll_completions()) {
     const auto found = under_way_.find(one.context);
     if (found == under_way_.end()) continue;
-    const Handle message = found->second;
+    const MessagePtr message = found->second;
     under_way_.erase(found);
     message->received_ = one.size_bytes;
     if (!message->sends_) message->tag_ = one.tag;
@@ -174,7 +174,8 @@ bool FabricLink::drive() {
   return true;
 }
 
-void FabricLink::cancel(const Handle& message) {
+void FabricLink::cancel(const Handle& handle) {
+  const auto message = std::static_pointer_cast<Message>(handle);
   const std::lock_guard lock(mutex_);
   if (message->done()) return;
   const auto waiting = std::find(backlog_.begin(), backlog_.end(), message);
@@ -196,7 +197,7 @@ void FabricLink::wait(std::span<const Handle> messages, const WaitLimit& limit,
     while (!message->done()) {
       if (drive()) continue;
       for (const Handle& one : messages) {
-        if (one->done()) one->result();  // a failure is told at once
+        if (one->done()) (void)one->result();  // a failure is told at once
       }
       const auto now = Clock::now();
       if (now >= next_look || wakes != wakes_) {
@@ -210,7 +211,7 @@ void FabricLink::wait(std::span<const Handle> messages, const WaitLimit& limit,
       if (now >= limit.deadline) {
         std::set<std::string> missing;
         for (const Handle& one : messages) {
-          if (!one->done()) missing.insert(one->peer_name_);
+          if (!one->done()) missing.insert(static_cast<const Message&>(*one).peer_name_);
         }
         throw HostError(
             "{}: waited {} ms for {} on other hosts; do all ranks of the group make the same calls "
@@ -221,7 +222,7 @@ void FabricLink::wait(std::span<const Handle> messages, const WaitLimit& limit,
     }
   }
   lock.unlock();
-  for (const Handle& message : messages) message->result();
+  for (const Handle& message : messages) (void)message->result();
 }
 
 void FabricLink::wait_for_change(milliseconds longest) {

@@ -14,32 +14,28 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "smp_runtime/core/file_descriptor.h"
 #include "smp_runtime/transport/fabric_endpoint.h"
+#include "smp_runtime/transport/link.h"
 #include "smp_runtime/transport/wait_limit.h"
 
 namespace smp::transport {
 
 /// Safe to call from several threads.
-class FabricLink {
+class FabricLink : public Link {
  public:
-  /// One message on its way. `bytes` must stay until done(), or the link is gone; `keeps` may own
-  /// them.
-  class Message {
+  class Message : public Link::Message {
    public:
-    [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-    /// Once done: the tag it came with. Throws HostError, naming the peer, if it failed or was not
-    /// of the size expected.
-    uint64_t result() const;
-    std::shared_ptr<void> keeps;
+    [[nodiscard]] bool done() const override { return done_.load(std::memory_order_acquire); }
+    [[nodiscard]] uint64_t result() const override;
 
    private:
     friend class FabricLink;
+    std::shared_ptr<void> keeps_;
     FabricEndpoint::Context context_;
     int peer_ = -1;
     std::string peer_name_;
@@ -53,45 +49,43 @@ class FabricLink {
     std::string error_;
     std::atomic<bool> done_{false};
   };
-  using Handle = std::shared_ptr<Message>;
 
   explicit FabricLink(const FabricSettings& settings);
-  FabricLink(const FabricLink&) = delete;
-  FabricLink& operator=(const FabricLink&) = delete;
-  /// What is under way is dropped.
-  ~FabricLink();
+  ~FabricLink() override;
 
   [[nodiscard]] const std::string& provider() const { return endpoint_.provider(); }
-  [[nodiscard]] std::string address() const { return endpoint_.address(); }
-  /// `peer` is the caller's number for it, `name` the one for messages.
-  void connect(int peer, std::string name, std::string_view address);
-  [[nodiscard]] bool is_connected(int peer) const;
+  [[nodiscard]] std::string address() const override { return endpoint_.address(); }
+  void connect(int peer, const std::string& name, const std::string& address) override;
+  [[nodiscard]] bool is_connected(int peer) const override;
   /// See FabricEndpoint::register_memory.
   void register_memory(std::span<std::byte> region);
 
-  /// Queues it and returns. A tag must not be in use twice between two ranks.
+  /// A tag must not be in use twice between two ranks, unless the settings ask for order.
   Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
-              std::shared_ptr<void> keeps = nullptr);
-  /// From `peer`, or from any (-1). Bits of the tag that `ignored` has may differ.
+              std::shared_ptr<void> keeps = nullptr) override;
   Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes, uint64_t ignored = 0,
-                 std::shared_ptr<void> keeps = nullptr);
+                 std::shared_ptr<void> keeps = nullptr) override;
   /// The same, for at most so many bytes.
   Handle receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes,
                        std::shared_ptr<void> keeps = nullptr);
-  [[nodiscard]] static size_t size_bytes(const Message& message) { return message.received_; }
-  void cancel(const Handle& message);
+  /// Of what a receive of this class got.
+  [[nodiscard]] static size_t size_bytes(const Link::Message& message) {
+    return static_cast<const Message&>(message).received_;
+  }
+  void cancel(const Handle& handle) override;
 
   static constexpr std::chrono::milliseconds kLookInterval{20};
   /// Waits until all are done. Calls `look` after each `interval` and each wake(); it may throw.
   /// Throws HostError for a message that failed, and, naming the peers, when the limit passes.
   void wait(std::span<const Handle> messages, const WaitLimit& limit,
             const std::function<void()>& look, std::chrono::milliseconds interval = kLookInterval);
-  /// Waits until something is done since the last call, at most that long.
-  void wait_for_change(std::chrono::milliseconds longest);
-  void wake();
+  void wait_for_change(std::chrono::milliseconds longest) override;
+  void wake() override;
 
  private:
-  Handle post(Handle message);
+  using MessagePtr = std::shared_ptr<Message>;
+
+  Handle post(MessagePtr message);
   bool try_post(Message& message);
   bool drive();
   void finish(Message& message, std::string error);
@@ -106,8 +100,8 @@ class FabricLink {
   uint64_t seen_changes_ = 0;
   uint64_t wakes_ = 0;
   std::map<int, std::pair<uint64_t, std::string>> peers_;
-  std::unordered_map<const FabricEndpoint::Context*, Handle> under_way_;
-  std::deque<Handle> backlog_;  // the provider asked to try again
+  std::unordered_map<const FabricEndpoint::Context*, MessagePtr> under_way_;
+  std::deque<MessagePtr> backlog_;  // the provider asked to try again
   bool stopping_ = false;
   int process_;
 

@@ -46,7 +46,7 @@ class FabricWire : public MessageWire {
   enum class Kind : uint64_t { kFrame = 1, kRest, kTensor, kCredit };
 
   [[nodiscard]] static uint64_t tag(Kind kind, int source, uint32_t sequence, size_t index = 0);
-  [[nodiscard]] std::vector<Handle> post(const PackedMessage& message);
+  std::vector<Handle> post(const PackedMessage& message);
   void post_frame_receive();
   void wait(std::span<const Handle> messages, const WaitLimit& limit);
   void look() const;

@@ -60,7 +60,7 @@ struct HostLink::Frame {
   }
 };
 
-struct HostLink::Posted : PairLink::Message {
+struct HostLink::Posted : Link::Message {
   [[nodiscard]] bool done() const override { return finished; }
   [[nodiscard]] uint64_t result() const override {
     SMP_CHECK(finished, "a message that is under way");
@@ -173,8 +173,8 @@ void HostLink::finish(Posted& message, std::string error) {
   changed_ = true;
 }
 
-PairLink::Handle HostLink::send(int peer, uint64_t tag, std::span<const std::byte> bytes,
-                                std::shared_ptr<void> keeps) {
+Link::Handle HostLink::send(int peer, uint64_t tag, std::span<const std::byte> bytes,
+                            std::shared_ptr<void> keeps) {
   SMP_CHECK(is_connected(peer), "peer {} is not connected", peer);
   auto message = std::make_shared<Posted>();
   message->peer = peer;
@@ -196,8 +196,8 @@ PairLink::Handle HostLink::send(int peer, uint64_t tag, std::span<const std::byt
   return message;
 }
 
-PairLink::Handle HostLink::receive(int peer, uint64_t tag, std::span<std::byte> bytes,
-                                   uint64_t ignored, std::shared_ptr<void> keeps) {
+Link::Handle HostLink::receive(int peer, uint64_t tag, std::span<std::byte> bytes, uint64_t ignored,
+                               std::shared_ptr<void> keeps) {
   auto message = std::make_shared<Posted>();
   message->peer = peer;
   message->tag = tag;

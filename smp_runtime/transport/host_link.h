@@ -12,14 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "smp_runtime/transport/pair_link.h"
+#include "smp_runtime/transport/link.h"
 #include "smp_runtime/transport/shared_memory.h"
 
 namespace smp::transport {
 
 /// It does not notice that a peer has ended (SharedSegment does); sends to one that cannot be
 /// reached any more fail.
-class HostLink : public PairLink {
+class HostLink : public Link {
  public:
   /// Up to here a message does not wait for its receiver.
   static constexpr size_t kShortBytes = 32 * 1024;
@@ -33,10 +33,10 @@ class HostLink : public PairLink {
   void connect(int peer, const std::string& name, const std::string& address) override;
   [[nodiscard]] bool is_connected(int peer) const override;
 
-  [[nodiscard]] Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
-                            std::shared_ptr<void> keeps) override;
-  [[nodiscard]] Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes, uint64_t ignored,
-                               std::shared_ptr<void> keeps) override;
+  Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
+              std::shared_ptr<void> keeps = nullptr) override;
+  Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes, uint64_t ignored = 0,
+                 std::shared_ptr<void> keeps = nullptr) override;
   void cancel(const Handle& message) override;
 
   void wait_for_change(std::chrono::milliseconds longest) override;

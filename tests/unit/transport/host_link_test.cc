@@ -33,14 +33,14 @@ struct Ranks {
     }
   }
 
-  PairLink::Handle send(int from, int to, uint32_t tag, const Bytes& bytes) {
+  Link::Handle send(int from, int to, uint32_t tag, const Bytes& bytes) {
     connect(from, to);
     return at(from).send(to, tag_of(from, tag), bytes, nullptr);
   }
-  PairLink::Handle receive(int at_rank, int from, uint32_t tag, Bytes& bytes) {
+  Link::Handle receive(int at_rank, int from, uint32_t tag, Bytes& bytes) {
     return at(at_rank).receive(from, tag_of(from, tag), bytes, 0, nullptr);
   }
-  PairLink::Handle receive_from_any(int at_rank, uint32_t tag, Bytes& bytes) {
+  Link::Handle receive_from_any(int at_rank, uint32_t tag, Bytes& bytes) {
     return at(at_rank).receive(-1, tag, bytes, kAnySource, nullptr);
   }
   void connect(int from, int to) {
@@ -57,7 +57,7 @@ struct Ranks {
   std::vector<std::unique_ptr<HostLink>> links;
 };
 
-std::string error_of(const PairLink::Handle& message) {
+std::string error_of(const Link::Handle& message) {
   try {
     static_cast<void>(message->result());
   } catch (const HostError& error) {
@@ -97,7 +97,7 @@ TEST_P(MessagesOfSize, AreToldApartByTheirTagsAndKeepTheirOrder) {
   Ranks ranks(2);
   std::vector<Bytes> sent, got(6, Bytes(GetParam()));
   for (uint32_t number = 0; number < 6; ++number) sent.push_back(numbered(GetParam(), 99 * number));
-  std::vector<PairLink::Handle> messages;
+  std::vector<Link::Handle> messages;
 
   for (uint32_t number = 0; number < 6; ++number) {
     messages.push_back(ranks.send(0, 1, number % 3, sent[number]));
@@ -254,7 +254,7 @@ TEST(HostLink, AllPairsAtOnceGetWhatIsTheirs) {
 
   const auto body = [&](int me) {
     HostLink& link = ranks.at(me);
-    std::vector<PairLink::Handle> messages;
+    std::vector<Link::Handle> messages;
     std::vector<std::unique_ptr<Bytes>> held;
     struct Expected {
       Bytes* got;

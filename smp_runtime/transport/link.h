@@ -14,7 +14,7 @@ namespace smp::transport {
 
 /// For one thread, but for wake(), which is for any. What is under way moves while that thread
 /// waits for a change at the latest.
-class PairLink {
+class Link {
  public:
   /// One message on its way.
   class Message {
@@ -30,11 +30,11 @@ class PairLink {
   };
   using Handle = std::shared_ptr<Message>;
 
-  PairLink() = default;
-  PairLink(const PairLink&) = delete;
-  PairLink& operator=(const PairLink&) = delete;
+  Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
   /// What is under way is dropped.
-  virtual ~PairLink() = default;
+  virtual ~Link() = default;
 
   /// What connect() takes in the other ranks, while this link is there.
   [[nodiscard]] virtual std::string address() const = 0;
@@ -44,11 +44,11 @@ class PairLink {
 
   /// `bytes` must stay until the message is done, or the link is gone; `keeps` owns them, since a
   /// send may go on after cancel(). The peer is connected.
-  [[nodiscard]] virtual Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
-                                    std::shared_ptr<void> keeps) = 0;
+  virtual Handle send(int peer, uint64_t tag, std::span<const std::byte> bytes,
+                      std::shared_ptr<void> keeps = nullptr) = 0;
   /// From `peer`, or from any (-1). Bits of the tag that `ignored` has may differ.
-  [[nodiscard]] virtual Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes,
-                                       uint64_t ignored, std::shared_ptr<void> keeps) = 0;
+  virtual Handle receive(int peer, uint64_t tag, std::span<std::byte> bytes, uint64_t ignored = 0,
+                         std::shared_ptr<void> keeps = nullptr) = 0;
   /// Gives up a message that may be under way.
   virtual void cancel(const Handle& message) = 0;
 
