@@ -24,28 +24,40 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/core": (),
     "smp_runtime/cuda": ("smp_runtime/core",),
     "smp_runtime/topology": ("smp_runtime/core",),
-    "smp_runtime/transport": ("smp_runtime/core", "smp_runtime/cuda"),
     "smp_runtime/partition": ("smp_runtime/core",),
-    "smp_runtime/session": ("smp_runtime/core",),
-    "smp_runtime/collectives": ("smp_runtime/transport", "smp_runtime/session"),
-    "smp_runtime/pipeline": ("smp_runtime/collectives", "smp_runtime/partition"),
-    "smp_runtime/sharding": ("smp_runtime/collectives",),
-    "smp_runtime/tensor_parallel": ("smp_runtime/collectives", "smp_runtime/partition"),
-    "smp_runtime/optimizer": ("smp_runtime/collectives",),
-    "smp_runtime/dataparallel": ("smp_runtime/collectives",),
+    "smp_runtime/transport": ("smp_runtime/core",),
+    "smp_runtime/transport/fabric": ("smp_runtime/transport",),
+    "smp_runtime/transport/nccl": ("smp_runtime/transport", "smp_runtime/cuda"),
+    "smp_runtime/transport/channel": (
+        "smp_runtime/transport/fabric",
+        "smp_runtime/transport/nccl",
+    ),
+    "smp_runtime/session/waits": ("smp_runtime/core",),
+    "smp_runtime/session": ("smp_runtime/session/waits", "smp_runtime/transport/nccl"),
+    "smp_runtime/collectives": ("smp_runtime/transport/fabric",),
+    "smp_runtime/dataparallel": ("smp_runtime/collectives", "smp_runtime/transport/nccl"),
+    "smp_runtime/pipeline": ("smp_runtime/transport", "smp_runtime/partition"),
+    "smp_runtime/pipeline/engine": ("smp_runtime/pipeline", "smp_runtime/transport/channel"),
+    "smp_runtime/replicas": ("smp_runtime/session",),
+    "smp_runtime/sharding/plan": ("smp_runtime/core",),
+    "smp_runtime/sharding": ("smp_runtime/sharding/plan", "smp_runtime/session"),
+    "smp_runtime/tensor_parallel/plan": ("smp_runtime/core",),
+    "smp_runtime/tensor_parallel": ("smp_runtime/tensor_parallel/plan", "smp_runtime/session"),
+    "smp_runtime/optimizer": ("smp_runtime/cuda",),
     "smp_runtime/checkpoint": (
         "smp_runtime/optimizer",
         "smp_runtime/partition",
         "smp_runtime/topology",
     ),
     "smp_runtime/python": (
-        "smp_runtime/pipeline",
+        "smp_runtime/session",
+        "smp_runtime/pipeline/engine",
+        "smp_runtime/replicas",
         "smp_runtime/sharding",
+        "smp_runtime/tensor_parallel",
         "smp_runtime/optimizer",
         "smp_runtime/checkpoint",
-        "smp_runtime/tensor_parallel",
         "smp_runtime/dataparallel",
-        "smp_runtime/session",
     ),
     "opt_ml_layout": ("smp_runtime/core",),
     "entrypoint/config": ("opt_ml_layout",),
@@ -61,11 +73,16 @@ USES: dict[str, tuple[str, ...]] = {
 TORCH = re.compile(r"(torch|ATen|c10|caffe2|pybind11)/|cuda|nccl|mpi\.h$")
 UMBRELLAS = ("torch/torch.h", "torch/extension.h")
 TORCH_FREE = (
-    "opt_ml_layout",
-    "entrypoint",
+    RUNTIME + "core",
     RUNTIME + "topology",
     RUNTIME + "partition",
-    RUNTIME + "session",
+    RUNTIME + "transport",
+    RUNTIME + "transport/fabric",
+    RUNTIME + "collectives",
+    RUNTIME + "pipeline",
+    RUNTIME + "session/waits",
+    RUNTIME + "sharding/plan",
+    RUNTIME + "tensor_parallel/plan",
 )
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
@@ -85,7 +102,7 @@ def folder_of(path: str) -> str | None:
     """The row of the table that a file belongs to; None for a file outside the layers."""
     parts = path.split("/")
     if parts[0] == "smp_runtime" and len(parts) > 2:
-        return "/".join(parts[:2])
+        return "/".join(parts[:3]) if "/".join(parts[:3]) in USES else "/".join(parts[:2])
     if parts[0] == "entrypoint":
         return "/".join(parts[:2]) if len(parts) > 2 else "entrypoint"
     return parts[0] if parts[0] in ("opt_ml_layout", "tests") else None
@@ -94,7 +111,7 @@ def folder_of(path: str) -> str | None:
 def library_folder(name: str) -> str | None:
     """The folder of `smp_library(name)`: pipeline, opt_ml_layout, entrypoint_plan."""
     for folder in USES:
-        if name in (folder.removeprefix(RUNTIME), folder.replace("/", "_")):
+        if name in (folder.removeprefix(RUNTIME).replace("/", "_"), folder.replace("/", "_")):
             return folder
     return None
 
@@ -118,7 +135,8 @@ def check_include(path: str, header: str) -> str | None:
     used = folder_of(header)
     if used is not None:
         return break_of(user, used)
-    if TORCH.match(header) and user.startswith(TORCH_FREE):
+    torch_free = user in TORCH_FREE or not user.startswith(RUNTIME)
+    if TORCH.match(header) and torch_free:
         return f"{user} links no Torch, CUDA or MPI"
     if header in UMBRELLAS and user != RUNTIME + "python":
         return "costs 20 s a file; include narrow ATen and c10d headers"

@@ -16,7 +16,7 @@
 #include "smp_runtime/collectives/chunk_plan.h"
 #include "smp_runtime/collectives/group_layout.h"
 #include "smp_runtime/collectives/intra_node.h"
-#include "smp_runtime/transport/fabric_link.h"
+#include "smp_runtime/transport/fabric/fabric_link.h"
 #include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {

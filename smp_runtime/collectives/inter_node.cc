@@ -8,7 +8,7 @@
 #include "smp_runtime/collectives/hierarchical_schedule.h"
 #include "smp_runtime/collectives/message_tag.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/network_address.h"
+#include "smp_runtime/transport/fabric/network_address.h"
 
 namespace smp::collectives {
 namespace {

@@ -13,10 +13,10 @@
 #include "smp_runtime/collectives/chunk_plan.h"
 #include "smp_runtime/collectives/group_layout.h"
 #include "smp_runtime/collectives/intra_node.h"
-#include "smp_runtime/transport/fabric_link.h"
-#include "smp_runtime/transport/failure_detector.h"
+#include "smp_runtime/transport/fabric/fabric_link.h"
+#include "smp_runtime/transport/fabric/failure_detector.h"
+#include "smp_runtime/transport/fabric/network.h"
 #include "smp_runtime/transport/key_value_store.h"
-#include "smp_runtime/transport/network.h"
 #include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {

@@ -14,9 +14,9 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/byte_view.h"
-#include "smp_runtime/transport/event_wait.h"
-#include "smp_runtime/transport/nccl_pairs.h"
-#include "smp_runtime/transport/peer_info.h"
+#include "smp_runtime/transport/nccl/event_wait.h"
+#include "smp_runtime/transport/nccl/gpu_info.h"
+#include "smp_runtime/transport/nccl/nccl_pairs.h"
 
 namespace smp::dataparallel {
 namespace {

@@ -18,8 +18,8 @@
 
 #include "smp_runtime/collectives/communicator.h"
 #include "smp_runtime/collectives/gpu_route.h"
-#include "smp_runtime/transport/nccl_communicator.h"
-#include "smp_runtime/transport/nccl_library.h"
+#include "smp_runtime/transport/nccl/nccl_communicator.h"
+#include "smp_runtime/transport/nccl/nccl_library.h"
 
 namespace smp::dataparallel {
 

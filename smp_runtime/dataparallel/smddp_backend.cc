@@ -12,11 +12,11 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
-#include "smp_runtime/transport/event_wait.h"
-#include "smp_runtime/transport/fabric_link.h"
+#include "smp_runtime/transport/fabric/fabric_link.h"
+#include "smp_runtime/transport/fabric/network_address.h"
 #include "smp_runtime/transport/host_identity.h"
-#include "smp_runtime/transport/host_link.h"
-#include "smp_runtime/transport/network_address.h"
+#include "smp_runtime/transport/nccl/event_wait.h"
+#include "smp_runtime/transport/shared_memory_link.h"
 
 namespace smp::dataparallel {
 namespace {
@@ -317,7 +317,7 @@ PointToPoint& SmddpBackend::pairs() {
   try {
     std::unique_ptr<transport::Link> link;
     if (group->hosts() == 1) {
-      link = std::make_unique<transport::HostLink>(rank_, std::move(texts));
+      link = std::make_unique<transport::SharedMemoryLink>(rank_, std::move(texts));
     } else {
       transport::FabricSettings settings = options_.network.fabric;
       settings.ordered = true;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/pipeline/wire.h"
+#include "smp_runtime/pipeline/envelope.h"
 
 namespace smp::pipeline {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/pipeline/task_order.h"
-#include "smp_runtime/pipeline/wire.h"
 
 namespace smp::pipeline {
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "smp_runtime/pipeline/wire.h"
+#include "smp_runtime/pipeline/envelope.h"
 
 namespace smp::pipeline {
 

@@ -20,12 +20,12 @@
 #include <vector>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/pipeline/payload_dictionary.h"
 #include "smp_runtime/pipeline/scheduler.h"
 #include "smp_runtime/pipeline/step_order.h"
 #include "smp_runtime/pipeline/timeline.h"
 #include "smp_runtime/pipeline/value_exchange.h"
-#include "smp_runtime/pipeline/wire.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::pipeline {

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "smp_runtime/pipeline/wire.h"
+#include "smp_runtime/pipeline/envelope.h"
 
 namespace smp::pipeline {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/pipeline/value_store.h"
-#include "smp_runtime/pipeline/wire.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::pipeline {

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "smp_runtime/pipeline/wire.h"
+#include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::pipeline {

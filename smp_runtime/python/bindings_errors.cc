@@ -13,7 +13,7 @@
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/near_names.h"
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/session/wait_graph.h"
+#include "smp_runtime/session/waits/wait_graph.h"
 
 namespace smp::python {
 namespace {

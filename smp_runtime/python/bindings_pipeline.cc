@@ -12,17 +12,17 @@
 #include <torch/csrc/distributed/c10d/python_comm_hook.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "smp_runtime/collectives/gradient_reducer.h"
-#include "smp_runtime/collectives/group_failure.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/heap.h"
-#include "smp_runtime/pipeline/activation_store.h"
-#include "smp_runtime/pipeline/engine.h"
+#include "smp_runtime/pipeline/engine/activation_store.h"
+#include "smp_runtime/pipeline/engine/engine.h"
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/thread_state.h"
 #include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/replicas/gradient_reducer.h"
+#include "smp_runtime/session/group_failure.h"
+#include "smp_runtime/transport/channel/process_transport.h"
 #include "smp_runtime/transport/loopback.h"
-#include "smp_runtime/transport/process_transport.h"
 
 namespace smp::python {
 namespace {
@@ -303,46 +303,45 @@ void bind_pipeline(py::module_& module) {
            py::call_guard<py::gil_scoped_release>())
       .def("stats", &ActivationStore::stats);
 
-  py::class_<collectives::GradientReducer>(module, "GradientReducer",
-                                           "Averages gradients over a c10d group.")
+  py::class_<replicas::GradientReducer>(module, "GradientReducer",
+                                        "Averages gradients over a c10d group.")
       .def(py::init([](std::string group_name, std::vector<at::Tensor> parameters,
                        int64_t bucket_bytes, bool overlap, bool may_join,
                        const std::shared_ptr<WaitWatchHandle>& watch) {
-             return std::make_unique<collectives::GradientReducer>(
-                 collectives::GradientReducer::Options{.group_name = std::move(group_name),
-                                                       .bucket_bytes = bucket_bytes,
-                                                       .overlap = overlap,
-                                                       .may_join = may_join,
-                                                       .watch = watch_of(watch)},
+             return std::make_unique<replicas::GradientReducer>(
+                 replicas::GradientReducer::Options{.group_name = std::move(group_name),
+                                                    .bucket_bytes = bucket_bytes,
+                                                    .overlap = overlap,
+                                                    .may_join = may_join,
+                                                    .watch = watch_of(watch)},
                  std::move(parameters));
            }),
            py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"),
            py::arg("overlap"), py::arg("may_join") = true, py::arg("watch") = nullptr)
       .def(
           "set_hook",
-          [](collectives::GradientReducer& reducer, py::object state, py::object hook) {
+          [](replicas::GradientReducer& reducer, py::object state, py::object hook) {
             reducer.set_hook(
                 std::make_unique<c10d::PythonCommHook>(std::move(state), std::move(hook)));
           },
           py::arg("state"), py::arg("hook"))
-      .def("begin_step", &collectives::GradientReducer::begin_step, py::arg("due"))
-      .def("average", &collectives::GradientReducer::average,
-           py::call_guard<py::gil_scoped_release>())
+      .def("begin_step", &replicas::GradientReducer::begin_step, py::arg("due"))
+      .def("average", &replicas::GradientReducer::average, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly(
           "progress",
-          [](const collectives::GradientReducer& reducer) {
+          [](const replicas::GradientReducer& reducer) {
             const auto progress = reducer.progress();
             return std::pair(progress.early, progress.buckets);
           },
           "Buckets that were on their way before the end of the last step, and all.");
 
   module.def("heap_bytes", &heap_bytes, "Bytes that this process has allocated and not freed.");
-  module.def("broadcast_tensors", &collectives::broadcast_tensors, py::arg("group_name"),
+  module.def("broadcast_tensors", &replicas::broadcast_tensors, py::arg("group_name"),
              py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
              py::call_guard<py::gil_scoped_release>(),
              "Overwrites tensors with those of the group's rank `root`.");
-  module.def("leave_job_rank", &collectives::leave_job_rank, py::arg("group_name"),
-             py::arg("job_rank"), py::call_guard<py::gil_scoped_release>(),
+  module.def("leave_job_rank", &session::leave_job_rank, py::arg("group_name"), py::arg("job_rank"),
+             py::call_guard<py::gil_scoped_release>(),
              "Lets errors of the others in a group name this rank.");
 }
 

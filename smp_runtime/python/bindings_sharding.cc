@@ -11,8 +11,8 @@
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/sharding/flatten.h"
-#include "smp_runtime/sharding/loss_scaler.h"
 #include "smp_runtime/sharding/parameter_store.h"
+#include "smp_runtime/sharding/plan/loss_scaler.h"
 
 namespace smp::python {
 namespace {

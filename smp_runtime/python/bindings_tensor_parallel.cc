@@ -10,7 +10,7 @@
 #include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/tensor_parallel/exchange_node.h"
 #include "smp_runtime/tensor_parallel/fused_blocks.h"
-#include "smp_runtime/tensor_parallel/redistribution.h"
+#include "smp_runtime/tensor_parallel/plan/redistribution.h"
 #include "smp_runtime/tensor_parallel/sliced_layer_norm.h"
 #include "smp_runtime/tensor_parallel/tensor_exchange.h"
 #include "smp_runtime/tensor_parallel/vocabulary_loss.h"

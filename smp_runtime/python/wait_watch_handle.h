@@ -8,7 +8,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "smp_runtime/session/wait_watch.h"
+#include "smp_runtime/session/waits/wait_watch.h"
 
 namespace smp::python {
 

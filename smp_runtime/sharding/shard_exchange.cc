@@ -14,10 +14,10 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "smp_runtime/collectives/group_failure.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
-#include "smp_runtime/transport/group_backend.h"
+#include "smp_runtime/session/group_backend.h"
+#include "smp_runtime/session/group_failure.h"
 
 namespace smp::sharding {
 namespace {
@@ -27,7 +27,7 @@ constexpr std::int64_t kReplicaChunk = 16 * 1024 * 1024;  // elements
 constexpr std::string_view kShards = "an exchange of shards";
 constexpr std::string_view kReplicas = "the sum of gradients over replicas of the model";
 // DistributedModel.join() is refused where state is sharded or 16-bit.
-constexpr auto kUneven = collectives::Uneven::kRefused;
+constexpr auto kUneven = session::Uneven::kRefused;
 
 c10::intrusive_ptr<c10d::ProcessGroup> resolve(const std::string& name) {
   return name.empty() ? nullptr : c10d::resolve_process_group(name);
@@ -85,7 +85,7 @@ template <typename Act>
 decltype(auto) ShardExchange::named(const Pending& pending, c10d::ProcessGroup& group,
                                     Act&& act) const {
   try {
-    return collectives::naming_group(group, kShards, std::forward<Act>(act), kUneven);
+    return session::naming_group(group, kShards, std::forward<Act>(act), kUneven);
   } catch (const HostError& error) {
     throw HostError("{}: {}", describe(pending.kind_, pending.units_, pending.units_.size()),
                     error.what());
@@ -95,7 +95,7 @@ decltype(auto) ShardExchange::named(const Pending& pending, c10d::ProcessGroup& 
 void ShardExchange::await(const Pending& pending, c10d::ProcessGroup& group, c10d::Work& work,
                           c10::DeviceType device) const {
   named(pending, group,
-        [&] { collectives::await(group, kShards, work, device, kUneven, options_.watch.get()); });
+        [&] { session::await(group, kShards, work, device, kUneven, options_.watch.get()); });
 }
 
 void ShardExchange::await_headers(const Pending& pending) const {
@@ -131,7 +131,7 @@ ShardExchange::Pending ShardExchange::announce(std::span<const int> units, Excha
   }
   pending.headers_ = at::empty({degree() * kHeaderNumbers}, at::kLong);
   pending.header_work_ = named(pending, *control_, [&] {
-    if (transport::is_gloo(*control_, at::kCPU)) {
+    if (session::is_gloo(*control_, at::kCPU)) {
       // Straight to everybody: in a ring each header would queue behind what hosts send meanwhile,
       // once a step of the ring.
       std::vector<std::int64_t> equal;
@@ -152,7 +152,7 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   if (!across_) {
     // Of gloo, a gather into memory that it also reads is nothing to rely on.
     const bool apart =
-        !shard.is_alias_of(full) || !transport::is_gloo(*shards_, full.device().type());
+        !shard.is_alias_of(full) || !session::is_gloo(*shards_, full.device().type());
     if (!apart) pending.input_ = shard.clone();
     pending.work_ =
         named(pending, *shards_, [&] { return gather_bytes(*shards_, full, pending.input_); });
@@ -172,7 +172,7 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   pending.sum_type_ = sum_type;
   traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
   const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4;
-  if (wide && !transport::is_gloo(*shards_, contributions.device().type())) {
+  if (wide && !session::is_gloo(*shards_, contributions.device().type())) {
     pending.output_ = at::empty({contributions.size(1)}, contributions.options());
     pending.work_ = named(pending, *shards_, [&] {
       return shards_->_reduce_scatter_base(pending.output_, pending.input_);
@@ -258,7 +258,7 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
   for (std::int64_t from = 0; from < tensor.numel(); from += kReplicaChunk) {
     std::vector<at::Tensor> piece{
         tensor.narrow(0, from, std::min(kReplicaChunk, tensor.numel() - from))};
-    sum.works_.push_back(collectives::naming_group(
+    sum.works_.push_back(session::naming_group(
         *replicas_, kReplicas, [&] { return replicas_->allreduce(piece); }, kUneven));
   }
   return sum;
@@ -266,7 +266,7 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
 
 void ShardExchange::wait(Sum& sum) {
   for (const auto& work : sum.works_) {
-    collectives::await(*replicas_, kReplicas, *work, sum.device_, kUneven, options_.watch.get());
+    session::await(*replicas_, kReplicas, *work, sum.device_, kUneven, options_.watch.get());
   }
   sum = Sum();
 }

@@ -9,8 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/sharding/gather_order.h"
 #include "smp_runtime/sharding/gathered_memory.h"
+#include "smp_runtime/sharding/plan/gather_order.h"
 #include "smp_runtime/sharding/sharded_unit.h"
 
 namespace smp::sharding {

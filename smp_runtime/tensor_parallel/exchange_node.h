@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/tensor_parallel/redistribution.h"
+#include "smp_runtime/tensor_parallel/plan/redistribution.h"
 #include "smp_runtime/tensor_parallel/tensor_exchange.h"
 
 namespace smp::tensor_parallel {

@@ -15,15 +15,15 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "smp_runtime/collectives/group_failure.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/session/group_failure.h"
 
 namespace smp::tensor_parallel {
 namespace {
 
 constexpr std::string_view kWhat = "an exchange of tensor parallelism";
 // DistributedModel.join() is refused with tensor parallelism.
-constexpr auto kUneven = collectives::Uneven::kRefused;
+constexpr auto kUneven = session::Uneven::kRefused;
 /// Up to here one round of everything to everyone is faster than two of parts.
 constexpr std::int64_t kSmallBytes = 16 * 1024;
 
@@ -106,8 +106,8 @@ template <typename Start>
 void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
-  const auto work = collectives::naming_group(*group_, kWhat, start, kUneven);
-  collectives::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
+  const auto work = session::naming_group(*group_, kWhat, start, kUneven);
+  session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
   if (!throttled) return;
   const at::Device device = tensor.device();
   const auto over = std::make_shared<c10::Event>(device.type());

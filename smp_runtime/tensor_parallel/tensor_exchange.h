@@ -9,8 +9,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include "smp_runtime/tensor_parallel/exchange_throttle.h"
-#include "smp_runtime/tensor_parallel/redistribution.h"
+#include "smp_runtime/tensor_parallel/plan/exchange_throttle.h"
+#include "smp_runtime/tensor_parallel/plan/redistribution.h"
 
 namespace c10d {
 class ProcessGroup;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL itself under our communicator and wire. One GPU shows most of it; the wire needs two.
+// NCCL itself under our communicator and channel. One GPU shows most of it; the channel needs two.
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,11 +18,11 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
-#include "smp_runtime/transport/nccl_communicator.h"
-#include "smp_runtime/transport/nccl_library.h"
-#include "smp_runtime/transport/nccl_wire.h"
-#include "smp_runtime/transport/ring_wire.h"
-#include "smp_runtime/transport/tensor_payload.h"
+#include "smp_runtime/transport/channel/nccl_channel.h"
+#include "smp_runtime/transport/channel/shared_memory_channel.h"
+#include "smp_runtime/transport/channel/tensor_payload.h"
+#include "smp_runtime/transport/nccl/nccl_communicator.h"
+#include "smp_runtime/transport/nccl/nccl_library.h"
 
 namespace smp::transport {
 namespace {
@@ -121,7 +121,7 @@ TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
   for (auto& one : memory) {
     one = std::make_shared<SharedMemory>(SharedMemory::create(SharedRing::size_bytes()));
   }
-  std::unique_ptr<NcclWire> wires[2];
+  std::unique_ptr<NcclChannel> channels[2];
   const auto make = [&](int me) {
     const int peer = 1 - me;
     const auto end = [&](const NcclId& id, int rank) {
@@ -132,15 +132,15 @@ TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
     };
     auto first = end(there, me);
     auto second = end(back, peer);
-    auto frames =
-        std::make_unique<RingWire>(RingWire::Rings{.inward_memory = memory[me],
-                                                   .outward_memory = memory[peer],
-                                                   .inward = SharedRing(memory[me]->data()),
-                                                   .outward = SharedRing(memory[peer]->data())},
-                                   getpid());
-    wires[me] = std::make_unique<NcclWire>(
+    auto frames = std::make_unique<SharedMemoryChannel>(
+        SharedMemoryChannel::Rings{.inward_memory = memory[me],
+                                   .outward_memory = memory[peer],
+                                   .inward = SharedRing(memory[me]->data()),
+                                   .outward = SharedRing(memory[peer]->data())},
+        getpid());
+    channels[me] = std::make_unique<NcclChannel>(
         std::move(frames), std::move(me == 0 ? first : second), std::move(me == 0 ? second : first),
-        NcclWire::Settings{.device = gpu(me), .timeout = std::chrono::minutes(1)});
+        NcclChannel::Settings{.device = gpu(me), .timeout = std::chrono::minutes(1)});
   };
   std::thread other([&] { make(1); });
   make(0);
@@ -149,14 +149,14 @@ TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
   std::thread sends([&] {
     for (int i = 0; i < 20; ++i) {
       const at::Tensor tensor = at::arange(i, i + (1 << 20), at::TensorOptions(gpu(0)));
-      wires[0]->send(pack(
+      channels[0]->send(pack(
           outgoing({.bytes = std::to_string(i),
                     .payload = std::make_shared<TensorPayload>(std::vector<at::Tensor>{tensor})}),
-          wires[0]->apart()));
+          channels[0]->apart()));
     }
   });
   for (int i = 0; i < 20; ++i) {
-    Message message = std::move(*wires[1]->receive()).finish(0, 1);
+    Message message = std::move(*channels[1]->receive()).finish(0, 1);
     const at::Tensor tensor = take_tensors(message.payload).at(0);
     EXPECT_EQ(message.bytes, std::to_string(i));
     EXPECT_EQ(tensor.device(), gpu(1));

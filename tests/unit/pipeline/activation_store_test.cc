@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/pipeline/activation_store.h"
+#include "smp_runtime/pipeline/engine/activation_store.h"
 
 #include <thread>
 #include <vector>

@@ -13,7 +13,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "smp_runtime/pipeline/engine.h"
+#include "smp_runtime/pipeline/engine/engine.h"
 #include "tests/unit/fuzz_rounds.h"
 #include "tests/unit/pipeline/engine_ranks.h"
 

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "smp_runtime/pipeline/engine.h"
+#include "smp_runtime/pipeline/engine/engine.h"
 #include "smp_runtime/transport/loopback.h"
 #include "tests/unit/pipeline/slow_transport.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/pipeline/engine.h"
+#include "smp_runtime/pipeline/engine/engine.h"
 
 #include <functional>
 #include <string>

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/pipeline/wire.h"
+#include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::pipeline::testing {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "smp_runtime/transport/nccl_library.h"
+#include "smp_runtime/transport/nccl/nccl_library.h"
 
 struct ncclComm {
   smp::transport::NcclId id;

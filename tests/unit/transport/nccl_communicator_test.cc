@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/nccl_communicator.h"
+#include "smp_runtime/transport/nccl/nccl_communicator.h"
 
 #include <memory>
 #include <thread>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/transport/nccl_pairs.h"
+#include "smp_runtime/transport/nccl/nccl_pairs.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/replicas/gradient_reducer.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/replicas/bucket_cut.h"
+#include "smp_runtime/session/group_failure.h"
+
+namespace smp::replicas {
+namespace {
+
+using session::naming_group;
+using session::Uneven;
+using torch::autograd::variable_list;
+using Indices = std::vector<std::size_t>;
+
+constexpr std::string_view kAveraging = "averaging gradients";
+constexpr std::size_t kBroadcastBytes = 250 * 1024 * 1024;
+
+c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor,
+                                                c10d::ReduceOp::RedOpType operation,
+                                                Uneven advice) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation;
+  return naming_group(
+      group, kAveraging, [&] { return group.allreduce(tensors, options); }, advice);
+}
+
+Uneven advice_for(bool may_join) { return may_join ? Uneven::kMayJoin : Uneven::kRefused; }
+
+}  // namespace
+
+class GradientReducer::Core {
+ public:
+  Core(Options options, std::vector<at::Tensor> parameters)
+      : options_(std::move(options)),
+        parameters_(std::move(parameters)),
+        counts_(parameters_.size()),
+        expected_(parameters_.size()),
+        last_seen_(parameters_.size()),
+        bucket_of_(parameters_.size(), kNone),
+        late_(parameters_.size()) {}
+
+  /// Hooks may outlive the core when a parameter does.
+  void watch(const std::shared_ptr<Core>& self) {
+    for (std::size_t index = 0; index < parameters_.size(); ++index) {
+      auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[index]);
+      if (!accumulator) continue;  // frozen
+      accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+          [weak = std::weak_ptr<Core>(self), index](const variable_list& outputs,
+                                                    const variable_list& inputs) {
+            if (const auto core = weak.lock()) core->note(index, inputs[0]);
+            return outputs;
+          }));
+      accumulators_.push_back(std::move(accumulator));  // a parameter holds its own weakly
+    }
+  }
+
+  void set_hook(std::unique_ptr<c10d::CommHookInterface> hook) { hook_ = std::move(hook); }
+
+  void begin_step(bool due) {
+    if (std::any_of(counts_.begin(), counts_.end(), [](auto count) { return count > 0; })) {
+      expected_ = counts_;
+    }
+    std::fill(counts_.begin(), counts_.end(), 0);
+    std::fill(late_.begin(), late_.end(), at::Tensor());
+    armed_ = due && options_.overlap && !buckets_.empty();
+    next_ = 0;
+    for (Bucket& bucket : buckets_) {
+      bucket.sent = false;
+      bucket.flat.reset();
+      bucket.missing = static_cast<std::size_t>(
+          std::count_if(bucket.parameters.begin(), bucket.parameters.end(),
+                        [&](std::size_t index) { return expected_[index] > 0; }));
+    }
+  }
+
+  void average() {
+    const at::NoGradGuard no_grad;
+    group_ = c10d::resolve_process_group(options_.group_name);
+    progress_ = {};
+    const bool armed = std::exchange(armed_, false);
+    if (parameters_.empty() || (group_->getSize() == 1 && !hook_)) return;
+    if (armed) {
+      progress_.early = static_cast<std::int64_t>(next_);
+      while (next_ < buckets_.size()) send(next_++);
+    }
+    // One flag a parameter: it has a gradient; one a bucket: some of it came after it was sent.
+    const std::vector<bool> flags = agree(armed);
+    std::vector<Bucket> extra;
+    if (armed) {
+      Indices unplanned;
+      for (std::size_t index = 0; index < parameters_.size(); ++index) {
+        if (flags[index] && bucket_of_[index] == kNone) unplanned.push_back(index);
+      }
+      extra = cut(unplanned);
+    } else {
+      Indices present;
+      for (std::size_t index = 0; index < parameters_.size(); ++index) {
+        if (flags[index]) present.push_back(index);
+      }
+      plan(present);
+    }
+    auto& rest = armed ? extra : buckets_;
+    for (std::size_t index = 0; index < rest.size(); ++index) send(rest[index], index, rest.size());
+    for (std::size_t index = 0; index < buckets_.size(); ++index) {
+      finish(buckets_[index], flags, armed && flags[parameters_.size() + index], index);
+    }
+    for (Bucket& bucket : extra) finish(bucket, flags, false, 0);
+    progress_.buckets = static_cast<std::int64_t>(buckets_.size() + extra.size());
+    if (!extra.empty()) buckets_.clear();  // learn anew
+  }
+
+  [[nodiscard]] Progress progress() const { return progress_; }
+
+ private:
+  struct Bucket {
+    Indices parameters;
+    // Of the step in progress.
+    std::size_t missing = 0;  ///< parameters whose gradient is not final
+    bool sent = false;
+    at::Tensor flat;
+    c10::intrusive_ptr<c10d::Work> work;
+    c10::intrusive_ptr<c10::ivalue::Future> hooked;
+  };
+
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  /// A gradient was added to a parameter.
+  void note(std::size_t index, const at::Tensor& gradient) {
+    if (!gradient.defined()) return;
+    ++counts_[index];
+    last_seen_[index] = ++clock_;
+    if (!armed_ || bucket_of_[index] == kNone) return;
+    Bucket& bucket = buckets_[bucket_of_[index]];
+    const at::NoGradGuard no_grad;
+    if (bucket.sent) {
+      at::Tensor& late = late_[index];
+      // The engine may still use `gradient`: never change it.
+      late = late.defined() ? late.add(gradient) : gradient.detach().clone();
+      return;
+    }
+    if (counts_[index] != expected_[index]) return;
+    --bucket.missing;
+    if (!group_) return;
+    // In one order on all ranks, whatever the order in which they are ready.
+    for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(next_);
+  }
+
+  void send(std::size_t index) { send(buckets_[index], index, buckets_.size()); }
+
+  void send(Bucket& bucket, std::size_t index, std::size_t count) {
+    const at::NoGradGuard no_grad;
+    for (const std::size_t parameter : bucket.parameters) {
+      const at::Tensor& gradient = parameters_[parameter].grad();
+      if (gradient.defined()) refuse_sparse(gradient, parameter);
+    }
+    bucket.flat =
+        joined(bucket, [&](std::size_t parameter) { return parameters_[parameter].grad(); });
+    bucket.sent = true;
+    start(bucket, index, count);
+  }
+
+  /// The tensors of the bucket's parameters one behind the other, zeros for undefined ones; divided
+  /// by the size of the group unless a hook is to see them. Dividing on the way costs nothing, and
+  /// behind the sum it would be work that no backward hides.
+  template <typename TensorOf>
+  at::Tensor joined(const Bucket& bucket, const TensorOf& tensor_of) const {
+    std::int64_t count = 0;
+    for (const std::size_t parameter : bucket.parameters) count += parameters_[parameter].numel();
+    at::Tensor flat = at::empty({count}, parameters_[bucket.parameters[0]].options());
+    std::int64_t offset = 0;
+    for (const std::size_t parameter : bucket.parameters) {
+      const at::Tensor& like = parameters_[parameter];
+      at::Tensor part = flat.narrow(0, offset, like.numel()).view(like.sizes());
+      offset += like.numel();
+      const at::Tensor tensor = tensor_of(parameter);
+      if (!tensor.defined()) {
+        part.zero_();
+      } else if (hook_) {
+        part.copy_(tensor);
+      } else {
+        at::div_out(part, tensor, at::scalar_tensor(group_->getSize(), like.options()));
+      }
+    }
+    return flat;
+  }
+
+  void start(Bucket& bucket, std::size_t index, std::size_t count) {
+    if (!hook_) {
+      bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM, advice());
+      return;
+    }
+    std::vector<std::size_t> offsets;
+    std::vector<std::size_t> lengths;
+    std::vector<c10::IntArrayRef> sizes;
+    std::vector<at::Tensor> parameters;
+    std::size_t offset = 0;
+    for (const std::size_t parameter : bucket.parameters) {
+      const at::Tensor& tensor = parameters_[parameter];
+      offsets.push_back(offset);
+      lengths.push_back(static_cast<std::size_t>(tensor.numel()));
+      sizes.push_back(tensor.sizes());
+      parameters.push_back(tensor);
+      offset += lengths.back();
+    }
+    c10d::GradBucket given(index, count, bucket.flat, std::move(offsets), std::move(lengths),
+                           std::move(sizes), std::move(parameters), std::nullopt);
+    bucket.hooked = hook_->runHook(given);
+  }
+
+  void await(c10d::Work& work) {
+    session::await(*group_, kAveraging, work, parameters_[0].device().type(), advice(),
+                   options_.watch.get());
+  }
+
+  [[nodiscard]] Uneven advice() const { return advice_for(options_.may_join); }
+
+  /// The reduced bucket, averaged.
+  at::Tensor result_of(Bucket& bucket) {
+    if (!hook_) {
+      await(*bucket.work);
+      bucket.work.reset();
+      return std::move(bucket.flat);
+    }
+    bucket.hooked->wait();
+    if (bucket.hooked->hasError()) bucket.hooked->value();  // rethrows
+    at::Tensor result = hook_->parseHookResult(bucket.hooked->value());
+    bucket.hooked.reset();
+    if (result.numel() != bucket.flat.numel()) {
+      throw UserCodeError("the communication hook returned {} elements for a bucket of {}",
+                          result.numel(), bucket.flat.numel());
+    }
+    return result;
+  }
+
+  void finish(Bucket& bucket, const std::vector<bool>& flags, bool late, std::size_t index) {
+    at::Tensor result = result_of(bucket);
+    if (late) {
+      bucket.flat = joined(bucket, [&](std::size_t parameter) { return late_[parameter]; });
+      start(bucket, index, buckets_.size());
+      result = result.add(result_of(bucket));
+    }
+    std::int64_t offset = 0;
+    for (const std::size_t parameter : bucket.parameters) {
+      const std::int64_t count = parameters_[parameter].numel();
+      const at::Tensor part = result.narrow(0, offset, count);
+      offset += count;
+      if (!flags[parameter]) continue;  // on no rank: an optimizer takes zeros for a gradient
+      at::Tensor& gradient = parameters_[parameter].mutable_grad();
+      if (!hook_ && may_be_view(parameters_[parameter], gradient)) {
+        gradient = part.view(parameters_[parameter].sizes());
+        continue;
+      }
+      if (!gradient.defined()) gradient = at::zeros_like(parameters_[parameter]);
+      gradient.copy_(part.view(gradient.sizes()));
+    }
+    bucket.flat.reset();
+  }
+
+  /// Whether the gradient may become a part of the bucket's memory, which is nobody else's: that
+  /// saves a copy of all gradients behind the backward.
+  static bool may_be_view(const at::Tensor& parameter, const at::Tensor& gradient) {
+    return parameter.is_contiguous() && (!gradient.defined() || gradient.is_contiguous());
+  }
+
+  std::vector<bool> agree(bool with_buckets) {
+    const std::size_t count = parameters_.size() + (with_buckets ? buckets_.size() : 0);
+    at::Tensor tensor = at::empty({static_cast<std::int64_t>(count)}, at::kByte);
+    auto* flags = tensor.data_ptr<std::uint8_t>();
+    for (std::size_t index = 0; index < count; ++index) {
+      const bool parameter = index < parameters_.size();
+      flags[index] = parameter ? parameters_[index].grad().defined()
+                               : is_late(buckets_[index - parameters_.size()]);
+    }
+    tensor = tensor.to(parameters_[0].device());
+    if (group_->getSize() > 1) {
+      await(*start_all_reduce(*group_, tensor, c10d::ReduceOp::MAX, advice()));
+    }
+    tensor = tensor.cpu();
+    flags = tensor.data_ptr<std::uint8_t>();
+    return std::vector<bool>(flags, flags + count);
+  }
+
+  [[nodiscard]] bool is_late(const Bucket& bucket) const {
+    return std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
+                       [&](std::size_t index) { return late_[index].defined(); });
+  }
+
+  /// Buckets for the parameters that have gradients, in the order in which they are final.
+  void plan(Indices present) {
+    std::reverse(present.begin(), present.end());  // about that order, whatever happened
+    if (options_.overlap) {
+      std::stable_sort(present.begin(), present.end(), [&](std::size_t one, std::size_t other) {
+        return last_seen_[one] < last_seen_[other];
+      });
+      share(present);
+    }
+    buckets_ = cut(present);
+    std::fill(bucket_of_.begin(), bucket_of_.end(), kNone);
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      for (const std::size_t index : buckets_[bucket].parameters) bucket_of_[index] = bucket;
+    }
+  }
+
+  /// All ranks take the order of the first.
+  void share(Indices& order) {
+    if (order.empty() || group_->getSize() == 1) return;
+    at::Tensor tensor = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
+    std::copy(order.begin(), order.end(), tensor.data_ptr<std::int64_t>());
+    std::vector<at::Tensor> tensors{tensor.to(parameters_[0].device())};
+    await(*group_->broadcast(tensors));
+    tensor = tensors[0].cpu();
+    std::copy_n(tensor.data_ptr<std::int64_t>(), order.size(), order.begin());
+  }
+
+  /// Consecutive parameters of one type and device; see bucket_cut.h.
+  [[nodiscard]] std::vector<Bucket> cut(const Indices& order) const {
+    std::map<std::pair<at::ScalarType, std::string>, int> kinds;
+    std::vector<Gradient> row;
+    for (const std::size_t index : order) {
+      const at::Tensor& parameter = parameters_[index];
+      const auto number = static_cast<int>(kinds.size());
+      const auto kind =
+          kinds.try_emplace({parameter.scalar_type(), parameter.device().str()}, number).first;
+      row.push_back({.bytes = static_cast<std::int64_t>(parameter.nbytes()), .kind = kind->second});
+    }
+    std::vector<Bucket> buckets;
+    auto next = order.begin();
+    for (const std::size_t count : cut_buckets(row, options_.bucket_bytes)) {
+      const auto end = next + static_cast<std::ptrdiff_t>(count);
+      buckets.push_back({.parameters = {next, end}});
+      next = end;
+    }
+    return buckets;
+  }
+
+  static void refuse_sparse(const at::Tensor& gradient, std::size_t index) {
+    if (!gradient.is_sparse()) return;
+    throw UserCodeError(
+        "the gradient of parameter {} (shape {}) is sparse; averaging sparse gradients is not "
+        "available yet: make its layer without sparse=True",
+        index, fmt::join(gradient.sizes(), "x"));
+  }
+
+  const Options options_;
+  const std::vector<at::Tensor> parameters_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::unique_ptr<c10d::CommHookInterface> hook_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;  ///< from the first average() on
+  std::vector<Bucket> buckets_;                   ///< as learned; empty: to be learned
+  std::vector<std::uint32_t> counts_;             ///< gradients in this step
+  std::vector<std::uint32_t> expected_;           ///< gradients in the last step that had any
+  std::vector<std::uint64_t> last_seen_;
+  std::uint64_t clock_ = 0;
+  Indices bucket_of_;
+  std::vector<at::Tensor> late_;
+  bool armed_ = false;
+  std::size_t next_ = 0;  ///< first bucket that was not sent
+  Progress progress_;
+};
+
+GradientReducer::GradientReducer(Options options, std::vector<at::Tensor> parameters)
+    : core_(std::make_shared<Core>(std::move(options), std::move(parameters))) {
+  core_->watch(core_);
+}
+
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::set_hook(std::unique_ptr<c10d::CommHookInterface> hook) {
+  core_->set_hook(std::move(hook));
+}
+
+void GradientReducer::begin_step(bool due) { core_->begin_step(due); }
+
+void GradientReducer::average() { core_->average(); }
+
+GradientReducer::Progress GradientReducer::progress() const { return core_->progress(); }
+
+void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
+                       int root, bool may_join) {
+  const auto group = c10d::resolve_process_group(group_name);
+  if (group->getSize() == 1 || tensors.empty()) return;
+  const at::NoGradGuard no_grad;
+  naming_group(
+      *group, "a broadcast of parameters and buffers",
+      [&] { c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, root); },
+      advice_for(may_join));
+}
+
+}  // namespace smp::replicas

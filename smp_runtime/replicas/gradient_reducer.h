@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Averages gradients over the ranks of a group, in buckets, while backwards still run.
+//
+// c10d's reducer decides at forward time whether the next backward reduces, which is wrong with
+// several forwards under way. This one learns in a step how often each parameter gets a gradient
+// and in which order they are final, and sends a bucket of the next step as soon as all of its
+// gradients have come that often. What comes later than learned is sent once more, at the end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace c10d {
+class CommHookInterface;
+}  // namespace c10d
+
+namespace smp::session {
+class WaitWatch;
+}  // namespace smp::session
+
+namespace smp::replicas {
+
+/// All ranks of the group make the same calls in the same order. Gradients may come from any
+/// thread, one at a time.
+class GradientReducer {
+ public:
+  struct Options {
+    std::string group_name;  ///< a registered c10d group that reaches the parameters' devices
+    std::int64_t bucket_bytes = 0;
+    bool overlap = true;   ///< false: everything at the end, in an order that no timing decides
+    bool may_join = true;  ///< whether errors may advise to train inside DistributedModel.join()
+    std::shared_ptr<session::WaitWatch> watch;  ///< asked while it waits; may be none
+  };
+
+  /// All ranks give the same parameters in the same order.
+  GradientReducer(Options options, std::vector<at::Tensor> parameters);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Reduces buckets in place of the all-reduce and its division by the number of ranks.
+  void set_hook(std::unique_ptr<c10d::CommHookInterface> hook);
+
+  /// A step begins, whose gradients are averaged at its end if `due`.
+  void begin_step(bool due);
+
+  /// Makes every parameter's `.grad` the mean over the group. A parameter without gradient counts
+  /// as zeros if another rank has one, and stays without if none has. Blocks until done, at most
+  /// the group's timeout. Throws UserCodeError for sparse gradients.
+  void average();
+
+  /// How many buckets of the last average() were on their way before it, and of how many.
+  struct Progress {
+    std::int64_t early = 0;
+    std::int64_t buckets = 0;
+  };
+  [[nodiscard]] Progress progress() const;
+
+ private:
+  class Core;
+  std::shared_ptr<Core> core_;  // hooks of the parameters hold it weakly
+};
+
+/// Overwrites `tensors` with those of rank `root` of the group, in buckets. All ranks call it.
+/// `may_join` as above.
+void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
+                       int root, bool may_join);
+
+}  // namespace smp::replicas

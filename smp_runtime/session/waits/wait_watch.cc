@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/waits/wait_watch.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "smp_runtime/core/log.h"
+
+namespace smp::session {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kMostLookedAt = 64;  // ranks at one look
+constexpr int kManyLooks = 8;              // after these most looks are left out
+
+std::string key_of(int rank) { return fmt::format("waits/{}", rank); }
+
+/// A wait for a rank that saves a large model is long and rightful: 1,000 ranks need not look each
+/// second.
+bool is_due(int looks) { return looks < kManyLooks || looks % kManyLooks == 0; }
+
+}  // namespace
+
+WaitWatch::WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line,
+                     Timing timing)
+    : rank_(rank), line_(std::move(line)), timing_(timing), store_(std::move(store)) {
+  thread_ = std::thread([this] { watch(); });
+}
+
+WaitWatch::~WaitWatch() { stop(); }
+
+void WaitWatch::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::int64_t WaitWatch::start(const std::string& label) {
+  const std::lock_guard lock(mutex_);
+  return ++begun_[label];
+}
+
+void WaitWatch::begin(std::string call, const std::string& label, std::vector<int> needs,
+                      std::int64_t turn) {
+  std::erase(needs, rank_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!mismatch_.empty()) throw CallMismatch("{} after {}", call, mismatch_);
+  }
+  if (take_back()) clear();
+  const std::lock_guard lock(mutex_);
+  calls_.push_back({.number = ++waits_,
+                    .text = std::move(call),
+                    .label = label,
+                    .turn = turn,
+                    .needs = std::move(needs),
+                    .since = Clock::now()});
+}
+
+void WaitWatch::end() noexcept {
+  const bool told = take_back();
+  {
+    const std::lock_guard lock(mutex_);
+    calls_.pop_back();
+    verdict_.clear();
+  }
+  if (told) clear();
+}
+
+/// Whether the store has the innermost call, which does not count from now on.
+bool WaitWatch::take_back() noexcept {
+  const std::lock_guard lock(mutex_);
+  return !calls_.empty() && std::exchange(calls_.back().told, false);
+}
+
+/// At once, and not by the thread: the others trust that what is written still holds.
+void WaitWatch::clear() noexcept {
+  try {
+    const std::lock_guard lock(store_mutex_);
+    store_->set(key_of(rank_), {});
+  } catch (const std::exception&) {  // the store is lost, which others notice
+  }
+}
+
+std::string WaitWatch::verdict() const {
+  const std::lock_guard lock(mutex_);
+  return verdict_;
+}
+
+void WaitWatch::leave() noexcept {
+  stop();
+  try {
+    const std::lock_guard store_lock(store_mutex_);
+    const std::lock_guard lock(mutex_);
+    store_->set(key_of(rank_), encode({.ended = true, .begun = begun_}));
+  } catch (const std::exception&) {
+  }
+}
+
+void WaitWatch::watch() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, timing_.look, [this] { return stopping_; })) {
+    if (calls_.empty()) continue;
+    Call& call = calls_.back();
+    if (call.needs.empty() || Clock::now() - call.since < timing_.tell) continue;
+    ++call.looks;
+    const Call copy = call;
+    lock.unlock();
+    try {
+      look_at(copy);
+    } catch (const std::exception&) {
+    }
+    lock.lock();
+  }
+}
+
+void WaitWatch::look_at(const Call& call) {
+  if (!call.told) line_of_call_ = line_();  // without our locks: it may wait for Python's
+  const std::lock_guard store_lock(store_mutex_);
+  if (!call.told) {
+    Wait wait;
+    {
+      const std::lock_guard lock(mutex_);
+      if (calls_.empty() || calls_.back().number != call.number) return;
+      wait = described(call);
+      calls_.back().told = true;
+    }
+    store_->set(key_of(rank_), encode(wait));
+  }
+  if (Clock::now() - call.since < timing_.judge || !is_due(call.looks)) return;
+  judge(call, waits_around(call));
+}
+
+Wait WaitWatch::described(const Call& call) const {
+  std::string text = call.text;
+  if (!line_of_call_.empty()) text += fmt::format(" ({})", line_of_call_);
+  return {.number = call.number,
+          .label = call.label,
+          .turn = call.turn,
+          .text = std::move(text),
+          .needs = call.needs,
+          .begun = begun_};
+}
+
+void WaitWatch::check() {
+  const std::lock_guard lock(mutex_);
+  if (verdict_.empty()) return;
+  mismatch_ = verdict_;
+  throw CallMismatch("{}", verdict_);
+}
+
+/// This rank, those that it needs, those that these need, and so on.
+std::map<int, Wait> WaitWatch::waits_around(const Call& call) {
+  std::map<int, Wait> waits;
+  {
+    const std::lock_guard lock(mutex_);
+    waits[rank_] = described(call);
+  }
+  std::vector<int> next = call.needs;
+  std::size_t looked_at = 0;
+  while (!next.empty() && looked_at < kMostLookedAt) {
+    const int rank = next.back();
+    next.pop_back();
+    if (waits.contains(rank)) continue;
+    ++looked_at;
+    const auto text = store_->get(key_of(rank));
+    if (!text) continue;
+    if (const auto wait = decode(*text)) {
+      next.insert(next.end(), wait->needs.begin(), wait->needs.end());
+      waits[rank] = *wait;
+    }
+  }
+  return waits;
+}
+
+void WaitWatch::judge(const Call& call, const std::map<int, Wait>& waits) {
+  const std::vector<int> path = deadlock_of(waits, rank_);
+  std::vector<std::int64_t> found;
+  for (const int rank : path) {
+    found.push_back(rank);
+    found.push_back(waits.at(rank).number);
+  }
+  sightings_ = found == found_ ? sightings_ + 1 : 1;
+  found_ = std::move(found);
+  if (path.empty() || sightings_ < timing_.sightings) return;
+  const std::lock_guard lock(mutex_);
+  if (calls_.empty() || calls_.back().number != call.number) return;
+  verdict_ = deadlock_text(waits, path);
+  SMP_LOG(error, "{}", verdict_);  // not every wait can be ended
+}
+
+}  // namespace smp::session

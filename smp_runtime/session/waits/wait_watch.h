@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells ranks that wait for each other in different calls, long before any timeout.
+//
+// A rank that has waited for some seconds writes down what for where all ranks look, and looks what
+// those do that it needs. Where none of them can go on (wait_graph.h), and several looks find the
+// same, that is the verdict. A wait costs nothing but two short locks until then.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "smp_runtime/session/waits/wait_graph.h"
+
+namespace smp::session {
+
+/// Texts by key that all ranks of a job share. Called by one thread at a time. May throw where it
+/// is lost; then nobody is judged any more.
+class WaitStore {
+ public:
+  virtual ~WaitStore() = default;
+  virtual void set(const std::string& key, const std::string& text) = 0;
+  virtual std::optional<std::string> get(const std::string& key) = 0;
+};
+
+class WaitWatch {
+ public:
+  struct Timing {
+    std::chrono::milliseconds tell{2000};   ///< waiting this long, a rank says so
+    std::chrono::milliseconds judge{3500};  ///< and this long, it looks at the others
+    std::chrono::milliseconds look{700};    ///< between two looks
+    int sightings = 3;                      ///< looks that find the same
+  };
+
+  /// `line` says where the script is; it is called on the watch's own thread.
+  WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line,
+            Timing timing);
+  WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line)
+      : WaitWatch(std::move(store), rank, std::move(line), Timing{}) {}
+  ~WaitWatch();
+  WaitWatch(const WaitWatch&) = delete;
+  WaitWatch& operator=(const WaitWatch&) = delete;
+
+  /// This rank begins `call`, which does not end without the ranks `needs` (itself left out). Each
+  /// of them begins calls of the same `label` in the same order. Calls may be nested: the innermost
+  /// one counts. Blocks only where the call around it was waited for so long that it is written
+  /// down. Throws CallMismatch once check() has: ranks that were in calls that wait for each other
+  /// are apart from then on, also where the script went on.
+  void begin(std::string call, const std::string& label, std::vector<int> needs) {
+    begin(std::move(call), label, std::move(needs), start(label));
+  }
+  /// In two parts, for calls that are waited for later: start() counts the call and gives its turn.
+  std::int64_t start(const std::string& label);
+  void begin(std::string call, const std::string& label, std::vector<int> needs, std::int64_t turn);
+  /// The innermost call is over.
+  void end() noexcept;
+
+  /// Why the call that was begun last can never end; empty as long as it may. A wait asks for it
+  /// about once a second.
+  [[nodiscard]] std::string verdict() const;
+  /// Throws CallMismatch with the verdict, if there is one; no call can be begun any more then.
+  void check();
+
+  /// This rank leaves the job: ends the watch, and tells those that still wait for it.
+  void leave() noexcept;
+
+ private:
+  struct Call {
+    std::int64_t number;
+    std::string text;
+    std::string label;
+    std::int64_t turn;
+    std::vector<int> needs;
+    std::chrono::steady_clock::time_point since;
+    bool told = false;
+    int looks = 0;
+  };
+
+  void watch();
+  /// One look at the innermost call, without the lock on the calls.
+  void look_at(const Call& call);
+  [[nodiscard]] Wait described(const Call& call) const;
+  [[nodiscard]] std::map<int, Wait> waits_around(const Call& call);
+  void judge(const Call& call, const std::map<int, Wait>& waits);
+  [[nodiscard]] bool take_back() noexcept;
+  void clear() noexcept;
+  void stop() noexcept;
+
+  const int rank_;
+  const std::function<std::string()> line_;
+  const Timing timing_;
+
+  std::mutex store_mutex_;  ///< taken before mutex_
+  std::unique_ptr<WaitStore> store_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Call> calls_;
+  std::map<std::string, std::int64_t> begun_;
+  std::int64_t waits_ = 0;
+  std::string verdict_;
+  std::string mismatch_;  ///< the verdict that check() threw
+  bool stopping_ = false;
+
+  std::string line_of_call_;         // the rest is the watch thread's own
+  std::vector<std::int64_t> found_;  ///< ranks and numbers of the last path
+  int sightings_ = 0;
+
+  std::thread thread_;
+};
+
+/// Around a wait that `watch` is to see.
+class Waiting {
+ public:
+  Waiting(WaitWatch& watch, std::string call, const std::string& label, std::vector<int> needs,
+          std::int64_t turn)
+      : watch_(watch) {
+    watch_.begin(std::move(call), label, std::move(needs), turn);
+  }
+  ~Waiting() { watch_.end(); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  WaitWatch& watch_;
+};
+
+}  // namespace smp::session

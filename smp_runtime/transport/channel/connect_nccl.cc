@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/channel/connect_nccl.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/transport/channel/nccl_channel.h"
+#include "smp_runtime/transport/channel/peer_info.h"
+#include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/transport/nccl/nccl_communicator.h"
+#include "smp_runtime/transport/nccl/nccl_pairs.h"
+
+namespace smp::transport {
+namespace {
+
+std::vector<GpuInfo> gather_gpus(c10d::Backend& group, int cuda_device,
+                                 std::chrono::milliseconds timeout) {
+  GpuInfo mine{.host = host_identity(), .gpu = {}, .library = nccl_version()};
+  if (cuda_device >= 0) mine.gpu = mine.library == 0 ? "unknown" : gpu_identity(cuda_device);
+  const PackedGpuInfo info = packed(mine);
+  std::vector<GpuInfo> infos;
+  for (const PackedGpuInfo& one : gather_peer_info(group, &info, 1, timeout)) {
+    infos.push_back(one.unpacked());
+  }
+  return infos;
+}
+
+/// The first pair that would use NCCL but cannot is worth a word.
+void tell_of_detours(const std::vector<GpuInfo>& infos, size_t rank) {
+  for (size_t peer = 0; peer < infos.size(); ++peer) {
+    if (peer == rank) continue;
+    const std::string reason = why_not_nccl(infos[rank], infos[peer]);
+    if (reason.empty()) continue;
+    SMP_LOG(warning, "tensors between the GPUs of ranks {} and {} go through the hosts' memory: {}",
+            rank, peer, reason);
+    return;
+  }
+}
+
+/// NCCL connects at first use, by a call that waits for the other end; here nobody waits for more.
+void use_once(NcclCommunicator& communicator, const c10::Device& device, const WaitLimit& limit) {
+  const c10::Stream stream = cuda::side_stream(device, cuda::Priority::kHigh);
+  const c10::StreamGuard guard(stream);
+  const std::vector<at::Tensor> byte{at::empty({1}, at::TensorOptions(device).dtype(at::kByte))};
+  const auto operations = communicator.rank() == 0 ? sends_of(byte) : receives_of(byte);
+  communicator.start(operations, cuda::native(stream), limit);
+  const cuda::StreamEvent done(stream);
+  communicator.wait_until([&] { return done.query(); }, limit);
+}
+
+}  // namespace
+
+NcclEnds connect_nccl(c10d::Backend& group, std::vector<std::unique_ptr<MessageChannel>> channels,
+                      int cuda_device, std::chrono::milliseconds timeout) {
+  const auto rank = static_cast<size_t>(group.getRank());
+  const auto size = static_cast<size_t>(group.getSize());
+  const std::vector<GpuInfo> infos = gather_gpus(group, cuda_device, timeout);
+  tell_of_detours(infos, rank);
+  NcclEnds ends{.library = nullptr, .channels = std::move(channels)};
+  const std::vector<Direction> directions = nccl_directions(infos);
+  if (directions.empty()) return ends;
+
+  const auto touches = [&](int one) { return one == group.getRank(); };
+  std::vector<NcclId> ids(size);
+  for (const Direction& way : directions) {
+    if (!touches(way.from)) continue;
+    if (!ends.library) ends.library = nccl_library(cuda_device);
+    ids[static_cast<size_t>(way.to)] = ends.library->new_id();
+  }
+  const std::vector<NcclId> all_ids = gather_peer_info(group, ids.data(), size, timeout);
+
+  std::map<int, NcclChannel::CommunicatorPointer> outward;
+  std::map<int, NcclChannel::CommunicatorPointer> inward;
+  const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(cuda_device));
+  for (const Direction& way : directions) {
+    if (!touches(way.from) && !touches(way.to)) continue;
+    const bool sends = touches(way.from);
+    const std::string name = fmt::format("NCCL from rank {} to rank {}", way.from, way.to);
+    auto communicator = std::make_unique<NcclCommunicator>(
+        *ends.library, all_ids[static_cast<size_t>(way.from) * size + static_cast<size_t>(way.to)],
+        NcclCommunicator::Place{.rank = sends ? 0 : 1, .size = 2, .name = name});
+    const auto limit = WaitLimit::after(timeout, "connecting");
+    communicator->connect(limit);
+    use_once(*communicator, device, limit);
+    (sends ? outward : inward)[sends ? way.to : way.from] = std::move(communicator);
+  }
+  for (auto& [peer, communicator] : outward) {
+    std::unique_ptr<MessageChannel>& channel = ends.channels[static_cast<size_t>(peer)];
+    channel = std::make_unique<NcclChannel>(
+        std::move(channel), std::move(communicator), std::move(inward.at(peer)),
+        NcclChannel::Settings{.device = device, .timeout = timeout});
+  }
+  SMP_LOG(debug, "tensors between GPUs go by NCCL {} to {} of {} ranks", nccl_version(),
+          outward.size(), size - 1);
+  return ends;
+}
+
+}  // namespace smp::transport

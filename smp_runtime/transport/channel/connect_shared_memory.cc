@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/channel/connect_shared_memory.h"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/fixed_text.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/transport/channel/peer_info.h"
+#include "smp_runtime/transport/channel/shared_memory_channel.h"
+#include "smp_runtime/transport/host_identity.h"
+
+namespace smp::transport {
+namespace {
+
+/// What a rank tells of itself.
+struct PeerInfo {
+  std::array<char, 128> host{};
+  std::array<char, 64> address{};  ///< of its memory: the rings into which the others write
+  int32_t process = 0;
+};
+
+std::shared_ptr<SharedMemory> open_quietly(const PeerInfo& info, size_t bytes) {
+  try {
+    return std::make_shared<SharedMemory>(SharedMemory::open(info.address.data(), bytes));
+  } catch (const HostError& error) {
+    SMP_LOG(warning, "messages to and from process {} of this host go over TCP: {}", info.process,
+            error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<MessageChannel>> connect_shared_memory(
+    c10d::Backend& group, std::chrono::milliseconds timeout) {
+  const auto rank = static_cast<size_t>(group.getRank());
+  const auto size = static_cast<size_t>(group.getSize());
+  const size_t bytes = size * SharedRing::size_bytes();
+  const auto memory = std::make_shared<SharedMemory>(SharedMemory::create(bytes));
+  PeerInfo mine{.process = getpid()};
+  put(mine.host, host_identity());
+  put(mine.address, memory->address());
+  const std::vector<PeerInfo> infos = gather_peer_info(group, &mine, 1, timeout);
+
+  std::vector<std::shared_ptr<SharedMemory>> theirs(size);
+  std::vector<uint8_t> opened(size, 0);
+  for (size_t peer = 0; peer < size; ++peer) {
+    if (peer == rank || infos[peer].host != mine.host) continue;
+    theirs[peer] = open_quietly(infos[peer], bytes);
+    opened[peer] = theirs[peer] ? 1 : 0;
+  }
+  // A pair uses its rings only when both can.
+  const std::vector<uint8_t> matrix = gather_peer_info(group, opened.data(), size, timeout);
+  memory->close_address();
+
+  std::vector<std::unique_ptr<MessageChannel>> channels(size);
+  for (size_t peer = 0; peer < size; ++peer) {
+    if (!theirs[peer] || matrix[peer * size + rank] == 0) continue;
+    const auto ring = [](SharedMemory& segment, size_t writer) {
+      return SharedRing(segment.data() + writer * SharedRing::size_bytes());
+    };
+    channels[peer] = std::make_unique<SharedMemoryChannel>(
+        SharedMemoryChannel::Rings{.inward_memory = memory,
+                                   .outward_memory = theirs[peer],
+                                   .inward = ring(*memory, peer),
+                                   .outward = ring(*theirs[peer], rank)},
+        infos[peer].process);
+  }
+  return channels;
+}
+
+}  // namespace smp::transport

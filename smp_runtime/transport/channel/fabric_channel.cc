@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/channel/fabric_channel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::transport {
+namespace {
+
+constexpr size_t kFrameBytes = 4096;
+constexpr size_t kRoom = kFrameBytes - sizeof(MessageFrame);
+
+/// What matters wakes the link; this is for what does not.
+constexpr std::chrono::milliseconds kLookInterval{500};
+
+using Buffer = std::vector<std::byte>;
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+/// An idle peer sends nothing: its next message is waited for without a limit.
+WaitLimit no_limit() { return {.deadline = Clock::time_point::max(), .operation = "pipeline"}; }
+
+}  // namespace
+
+FabricChannel::FabricChannel(FabricLink& link, const FailureDetector& detector, const Ends& ends)
+    : link_(link), detector_(detector), ends_(ends) {
+  post_frame_receive();
+}
+
+/// Networks keep no order and match by tags alone: these tell all apart that may be under way.
+uint64_t FabricChannel::tag(Kind kind, int source, uint32_t sequence, size_t index) {
+  SMP_CHECK(source < 1 << 12 && index < 1 << 16, "rank {}, tensor {} of a message", source, index);
+  return static_cast<uint64_t>(kind) << 60 | static_cast<uint64_t>(source) << 48 |
+         static_cast<uint64_t>(index) << 32 | sequence;
+}
+
+bool FabricChannel::send_at_once(const PackedMessage& message) {
+  if (message.size_bytes() > kSmallBytes) return false;
+  look();
+  post(message);  // whether it arrives, the detector tells
+  return true;
+}
+
+void FabricChannel::send(const PackedMessage& message) { wait(post(message), no_limit()); }
+
+std::vector<FabricChannel::Handle> FabricChannel::post(const PackedMessage& message) {
+  const uint32_t sequence = sent_++;
+  const size_t inside = std::min(message.head.size(), kRoom);
+  auto frame = std::make_shared<Buffer>(sizeof(MessageFrame) + inside);
+  std::memcpy(frame->data(), &message.frame, sizeof(MessageFrame));
+  std::memcpy(frame->data() + sizeof(MessageFrame), message.head.data(), inside);
+  std::vector<Handle> handles;
+  const auto send = [&](Kind kind, size_t index, std::span<const std::byte> bytes,
+                        std::shared_ptr<void> keeps) {
+    handles.push_back(
+        link_.send(ends_.peer, tag(kind, ends_.rank, sequence, index), bytes, std::move(keeps)));
+  };
+  send(Kind::kFrame, 0, *frame, frame);
+  if (inside < message.head.size()) {
+    const auto rest = std::make_shared<std::string>(message.head.substr(inside));
+    send(Kind::kRest, 0, bytes_of(*rest), rest);
+  }
+  for (size_t index = 0; index < message.tensors.size(); ++index) {
+    const at::Tensor& tensor = message.tensors[index];
+    if (tensor.numel() == 0) continue;
+    send(Kind::kTensor, index,
+         {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()},
+         std::make_shared<at::Tensor>(tensor));
+  }
+  return handles;
+}
+
+/// One frame ahead: what has a place to go to arrives sooner.
+void FabricChannel::post_frame_receive() {
+  frame_ = std::make_shared<Buffer>(kFrameBytes);
+  frame_receive_ =
+      link_.receive_up_to(ends_.peer, tag(Kind::kFrame, ends_.peer, received_++), *frame_, frame_);
+}
+
+std::optional<ArrivingMessage> FabricChannel::receive() {
+  const uint32_t sequence = received_ - 1;
+  wait(std::span(&frame_receive_, 1), no_limit());
+  const std::shared_ptr<Buffer> buffer = frame_;
+  const size_t size = FabricLink::size_bytes(*frame_receive_);
+  MessageFrame frame;
+  SMP_CHECK(size >= sizeof(frame), "a frame of {} bytes", size);
+  std::memcpy(&frame, buffer->data(), sizeof(frame));
+  if (frame.fin != 0) return std::nullopt;
+  post_frame_receive();
+
+  std::string head(reinterpret_cast<const char*>(buffer->data()) + sizeof(frame),
+                   size - sizeof(frame));
+  if (head.size() < frame.head_bytes()) {
+    const auto rest = std::make_shared<std::string>(frame.head_bytes() - head.size(), '\0');
+    const Handle handle = link_.receive(ends_.peer, tag(Kind::kRest, ends_.peer, sequence),
+                                        std::as_writable_bytes(std::span(*rest)), 0, rest);
+    wait(std::span(&handle, 1), no_limit());
+    head += *rest;
+  }
+  ArrivingMessage message(frame, std::move(head));
+  std::vector<Handle> handles;
+  for (size_t index = 0; index < message.tensors().size(); ++index) {
+    const at::Tensor& tensor = message.tensors()[index].tensor;
+    if (!tensor.defined() || tensor.numel() == 0) continue;
+    handles.push_back(link_.receive(ends_.peer, tag(Kind::kTensor, ends_.peer, sequence, index),
+                                    {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()},
+                                    0, std::make_shared<at::Tensor>(tensor)));
+  }
+  wait(handles, no_limit());
+  return message;
+}
+
+void FabricChannel::give_credit() {
+  const auto byte = std::make_shared<Buffer>(1);
+  link_.send(ends_.peer, tag(Kind::kCredit, ends_.rank, given_++), *byte, byte);
+}
+
+void FabricChannel::await_credit(const WaitLimit& limit) {
+  const auto byte = std::make_shared<Buffer>(1);
+  const Handle handle =
+      link_.receive(ends_.peer, tag(Kind::kCredit, ends_.peer, awaited_++), *byte, 0, byte);
+  wait(std::span(&handle, 1), limit);
+}
+
+void FabricChannel::wait(std::span<const Handle> messages, const WaitLimit& limit) {
+  try {
+    link_.wait(
+        messages, limit, [this] { look(); }, kLookInterval);
+  } catch (const HostError&) {
+    look();  // the detector knows better why a message failed
+    throw;
+  }
+}
+
+void FabricChannel::look() const {
+  if (aborted_.load()) throw HostError("closed");
+  if (const std::string problem = detector_.failure_of(ends_.peer); !problem.empty()) {
+    throw HostError(problem);
+  }
+}
+
+void FabricChannel::abort() {
+  aborted_.store(true);
+  link_.wake();
+}
+
+}  // namespace smp::transport

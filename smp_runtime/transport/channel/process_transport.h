@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport between processes: through shared memory to those of the same host, through libfabric
+// to the others. Tensors of a GPU go to other GPUs by NCCL.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "smp_runtime/transport/fabric/network.h"
+#include "smp_runtime/transport/transport.h"
+
+namespace smp::transport {
+
+class ProcessTransport : public Transport {
+ public:
+  struct Options {
+    /// Tensors that were sent from a CUDA device arrive on this one of the process.
+    int cuda_device = -1;
+    Network network;
+    /// How long members wait for each other at the start, and for tensors between GPUs.
+    std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+  };
+
+  /// `group_name` is a registered c10d group with a backend for the CPU, by which the ranks find
+  /// each other. Collective over it. Throws HostError if there is no such group or a member does
+  /// not come, ConfigError if the hosts have no network in common.
+  ProcessTransport(const std::string& group_name, const Options& options);
+  /// Sends FIN to all peers and joins the threads: at most `kCloseTimeout`.
+  ~ProcessTransport() override;
+  ProcessTransport(const ProcessTransport&) = delete;
+  ProcessTransport& operator=(const ProcessTransport&) = delete;
+
+  static constexpr std::chrono::seconds kCloseTimeout{5};
+
+  [[nodiscard]] int rank() const override;
+  [[nodiscard]] int size() const override;
+  /// The payload must be a TensorPayload. The calling thread's stream has been given all that makes
+  /// its tensors. Where NCCL cannot take tensors of a GPU, they travel through the CPU.
+  void send(int destination, Message message) override;
+  std::optional<Message> receive(Clock::time_point deadline) override;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace smp::transport

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A message as it goes between processes: a frame of fixed size, the message's bytes with the metas
+// of its tensors behind them, then the tensors' own bytes. Tensors of a device may go apart from
+// them, over a channel of that device.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "smp_runtime/cuda/stream_event.h"
+#include "smp_runtime/transport/channel/tensor_meta.h"
+#include "smp_runtime/transport/transport.h"
+
+namespace smp::transport {
+
+/// Tensors of this type of device go apart from the frame; none: all go with it, by the CPU.
+using Apart = std::optional<at::DeviceType>;
+
+/// The lengths of what follows.
+struct MessageFrame {
+  static constexpr int16_t kNoDevice = -1;
+
+  uint64_t message_bytes = 0;
+  uint64_t meta_bytes = 0;
+  uint32_t tensors = 0;
+  uint16_t fin = 0;                  ///< 1: nothing follows, now or later
+  int16_t apart_device = kNoDevice;  ///< at::DeviceType of the tensors that go apart
+
+  [[nodiscard]] size_t head_bytes() const { return message_bytes + meta_bytes; }
+};
+
+/// A message that waits for its turn. Its tensors on a device are contiguous.
+struct Outgoing {
+  Message message;
+  bool on_device = false;  ///< it has tensors that are not on the CPU
+  cuda::StreamEvent made;  ///< where these tensors are ready
+};
+
+/// To be called by the thread that made the message, under the stream that made its tensors.
+/// Throws InternalError if the payload is no TensorPayload.
+[[nodiscard]] Outgoing outgoing(Message message);
+
+/// Ready to be written.
+struct PackedMessage {
+  MessageFrame frame;
+  std::string head;
+  std::vector<at::Tensor> tensors;  ///< with the frame: on the CPU, contiguous
+  std::vector<at::Tensor> apart;    ///< on the device, contiguous
+  cuda::StreamEvent made;           ///< where `apart` are ready
+
+  /// Of what goes with the frame.
+  [[nodiscard]] size_t size_bytes() const;
+};
+
+/// Copies tensors to the CPU that are not there and do not go apart, which waits for the device.
+[[nodiscard]] PackedMessage pack(const Outgoing& outgoing, Apart apart);
+[[nodiscard]] PackedMessage fin();
+
+/// A tensor to receive into.
+struct Received {
+  at::Tensor tensor;  ///< on the CPU; undefined as long as it comes apart
+  TensorMeta meta;    ///< where it then belongs
+};
+
+/// A message whose frame and head are read; then its tensors are to be read. Those that are defined
+/// come with the frame.
+class ArrivingMessage {
+ public:
+  /// Throws InternalError if the metas are damaged.
+  ArrivingMessage(const MessageFrame& frame, std::string head);
+
+  [[nodiscard]] std::vector<Received>& tensors() { return tensors_; }
+  /// Tensors that were sent from a CUDA device are put on `cuda_device`.
+  [[nodiscard]] Message finish(int source, int cuda_device) &&;
+
+ private:
+  std::string bytes_;
+  std::vector<Received> tensors_;
+};
+
+}  // namespace smp::transport

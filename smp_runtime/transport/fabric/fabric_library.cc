@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/fabric/fabric_library.h"
+
+#include <array>
+#include <csignal>
+#include <string_view>
+
+#include <dlfcn.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::transport {
+namespace {
+
+constexpr const char* kName = "libfabric.so.1";
+
+/// Puts back the handlers of all signals that were changed meanwhile.
+class SignalHandlersKept {
+ public:
+  SignalHandlersKept() {
+    for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, nullptr, &at(signal));
+  }
+  ~SignalHandlersKept() {
+    for (int signal = 1; signal < NSIG; ++signal) {
+      struct sigaction now {};
+      if (sigaction(signal, nullptr, &now) != 0) continue;
+      if (now.sa_sigaction != at(signal).sa_sigaction) sigaction(signal, &at(signal), nullptr);
+    }
+  }
+  SignalHandlersKept(const SignalHandlersKept&) = delete;
+  SignalHandlersKept& operator=(const SignalHandlersKept&) = delete;
+
+ private:
+  struct sigaction& at(int signal) {
+    return before_[static_cast<size_t>(signal)];
+  }
+
+  std::array<struct sigaction, NSIG> before_{};
+};
+
+template <typename Function>
+void find(void* library, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(library, name));
+  if (function == nullptr) throw ConfigError("{} has no function {}: {}", kName, name, dlerror());
+}
+
+}  // namespace
+
+FabricLibrary::FabricLibrary() {
+  const SignalHandlersKept kept;
+  void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw ConfigError(
+        "libfabric, which carries messages between hosts, cannot be loaded: {}; install Debian's "
+        "libfabric1 or EFA's, or add its folder to LD_LIBRARY_PATH",
+        dlerror());
+  }
+  find(library, "fi_getinfo", getinfo_);
+  find(library, "fi_fabric", fabric_);
+  find(library, "fi_freeinfo", freeinfo);
+  find(library, "fi_dupinfo", dupinfo);
+  find(library, "fi_strerror", strerror);
+  find(library, "fi_version", version);
+}
+
+const FabricLibrary& FabricLibrary::get() {
+  static const FabricLibrary library;
+  return library;
+}
+
+int FabricLibrary::getinfo(uint32_t api, const char* node, const char* service, uint64_t flags,
+                           const fi_info* hints, fi_info** info) const {
+  const SignalHandlersKept kept;
+  return getinfo_(api, node, service, flags, hints, info);
+}
+
+int FabricLibrary::fabric(fi_fabric_attr* attributes, fid_fabric** fabric) const {
+  const SignalHandlersKept kept;
+  return fabric_(attributes, fabric, nullptr);
+}
+
+}  // namespace smp::transport

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/transport/fabric/network.h"
+
+#include <cstdlib>
+#include <utility>
+
+namespace smp::transport {
+namespace {
+
+/// What FI_PROVIDER chooses. It may also exclude ("^udp") or list several: that libfabric does.
+std::string provider_of(const std::string& filter) {
+  return filter.find_first_of("^,") == std::string::npos ? filter : "";
+}
+
+}  // namespace
+
+Network make_network(const std::function<std::string(std::string_view)>& value_of) {
+  std::string provider = value_of("SMDDP_FABRIC_PROVIDER");
+  if (provider.empty()) provider = provider_of(value_of("FI_PROVIDER"));
+  return {.fabric = {.provider = std::move(provider)},
+          .interface = value_of("SMDDP_INTERFACE"),
+          .master = value_of("MASTER_ADDR")};
+}
+
+Network read_network() {
+  return make_network([](std::string_view variable) {
+    const char* const value = std::getenv(std::string(variable).c_str());
+    return std::string(value == nullptr ? "" : value);
+  });
+}
+
+}  // namespace smp::transport

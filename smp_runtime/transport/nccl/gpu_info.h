@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank tells the others of its GPU before they connect.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "smp_runtime/core/fixed_text.h"
+
+namespace smp::transport {
+
+/// What a rank tells of its GPU.
+struct GpuInfo {
+  std::string host;
+  std::string gpu;  ///< names it on its host; empty without one
+  int library = 0;  ///< NCCL's version; 0 in a build without it
+};
+
+/// A GpuInfo on its way.
+struct PackedGpuInfo {
+  std::array<char, 128> host{};
+  std::array<char, 64> gpu{};
+  int32_t library = 0;
+
+  [[nodiscard]] GpuInfo unpacked() const { return {host.data(), gpu.data(), library}; }
+};
+
+inline PackedGpuInfo packed(const GpuInfo& info) {
+  PackedGpuInfo all{.library = info.library};
+  put(all.host, info.host);
+  put(all.gpu, info.gpu);
+  return all;
+}
+
+}  // namespace smp::transport
