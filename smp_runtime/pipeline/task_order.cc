@@ -3,7 +3,16 @@
 
 #include <tuple>
 
+#include "smp_runtime/core/error.h"
+
 namespace smp::pipeline {
+
+Schedule parse_schedule(std::string_view name) {
+  if (name == "simple") return Schedule::kSimple;
+  // Without a backward there is nothing to take turns with.
+  if (name == "interleaved" || name == "_only_forward") return Schedule::kInterleaved;
+  throw ConfigError("pipeline=\"{}\"; expected interleaved, simple or _only_forward", name);
+}
 
 bool runs_before(Schedule schedule, Phase last, const TaskKey& a, const TaskKey& b) {
   const bool in_turn = schedule == Schedule::kInterleaved;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace smp::pipeline {
 
@@ -10,6 +11,9 @@ enum class Schedule {
   kSimple,       ///< all forwards of the step, then all backwards
   kInterleaved,  ///< forwards and backwards in turn, as there are any
 };
+
+/// Of the parameter `pipeline`. Throws ConfigError for what is none of its values.
+[[nodiscard]] Schedule parse_schedule(std::string_view name);
 
 enum class Phase : uint8_t { kForward, kBackward };
 

@@ -45,9 +45,9 @@ partition::TaskOrder order_of(pipeline::Schedule schedule) {
 
 AutoDecision assign_auto(const ModuleTree& tree, int partitions, double memory_weight,
                          int state_factor, int64_t capacity_bytes, int microbatches,
-                         int active_microbatches, const std::string& schedule, int64_t latency_ns,
-                         int64_t bytes_per_us) {
-  const bool simple = schedule == "simple";
+                         int active_microbatches, const std::string& schedule_name,
+                         int64_t latency_ns, int64_t bytes_per_us) {
+  const pipeline::Schedule schedule = pipeline::parse_schedule(schedule_name);
   return partition::assign_auto(
       tree, partitions,
       {.memory_weight = memory_weight,
@@ -55,11 +55,10 @@ AutoDecision assign_auto(const ModuleTree& tree, int partitions, double memory_w
        .capacity_bytes = capacity_bytes,
        .replay = {.shape = {.microbatches = microbatches,
                             .active_microbatches = active_microbatches,
-                            .simple = simple},
+                            .simple = schedule == pipeline::Schedule::kSimple},
                   .latency_ns = latency_ns,
                   .bytes_per_us = bytes_per_us,
-                  .order = order_of(simple ? pipeline::Schedule::kSimple
-                                           : pipeline::Schedule::kInterleaved)}});
+                  .order = order_of(schedule)}});
 }
 
 }  // namespace

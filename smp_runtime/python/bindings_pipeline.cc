@@ -100,8 +100,7 @@ class PyEngine {
     const auto after_backward = shared_object(std::move(after_backward_outside));
     const auto in_use = shared_object(std::move(memory_in_use));
     pipeline::EngineOptions options{
-        .server = {.schedule = schedule == "simple" ? pipeline::Schedule::kSimple
-                                                    : pipeline::Schedule::kInterleaved,
+        .server = {.schedule = pipeline::parse_schedule(schedule),
                    .active_microbatches = active_microbatches,
                    .deterministic = deterministic,
                    .shared_order = shared_order,

@@ -20,19 +20,14 @@ namespace {
 using sharding::LossScaler;
 using sharding::ParameterStore;
 
-at::ScalarType type_of(const std::string& name) {
-  if (name == "float16") return at::kHalf;
-  return name == "bfloat16" ? at::kBFloat16 : at::ScalarType::Undefined;
-}
-
 std::unique_ptr<ParameterStore> make_store(
-    std::vector<sharding::ReplicationGroupNames> groups, const std::string& compute_type,
+    std::vector<sharding::ReplicationGroupNames> groups, std::optional<at::ScalarType> compute_type,
     bool on_demand, std::int64_t persistence_threshold, std::int64_t bucket,
     std::int64_t most_unsharded, bool prefetch, bool cut, const std::vector<at::Tensor>& parameters,
     const std::vector<std::string>& names, const std::vector<int>& blocks,
     const std::vector<int>& group_of, std::vector<std::string> block_names) {
   sharding::StoreOptions options{.groups = std::move(groups),
-                                 .compute_type = type_of(compute_type),
+                                 .compute_type = compute_type.value_or(at::ScalarType::Undefined),
                                  .on_demand = on_demand,
                                  .persistence_threshold = persistence_threshold,
                                  .bucket = bucket,

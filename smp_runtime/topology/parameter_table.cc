@@ -45,7 +45,8 @@ const std::array kTable{
               .derived_default = "partitions + 2"},
     Parameter{.name = "pipeline",
               .field = &Config::pipeline,
-              .help = "interleaved: backward work first; simple: all forwards, then all backwards; "
+              .help = "interleaved: forwards and backwards in turn; simple: all forwards, then all "
+                      "backwards; "
                       "_only_forward: steps have no backward",
               .choices = kPipelines},
     Parameter{.name = "optimize",

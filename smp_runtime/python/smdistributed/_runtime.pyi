@@ -352,7 +352,7 @@ class ParameterStore:
         self,
         *,
         groups: Sequence[ReplicationGroupNames],
-        compute_type: str,
+        compute_type: torch.dtype | None,
         on_demand: bool,
         persistence_threshold: int,
         bucket: int,

@@ -22,7 +22,7 @@ class Settings:
     active_microbatches: int
     """microbatches in flight at once"""
     pipeline: str
-    """interleaved: backward work first; simple: all forwards, then all backwards; _only_forward:
+    """interleaved: forwards and backwards in turn; simple: all forwards, then all backwards; _only_forward:
     steps have no backward"""
     optimize: str
     """what tensor parallelism and the partitioner favour"""

@@ -11,8 +11,6 @@ from torch.utils._pytree import tree_map_only
 
 from smdistributed.modelparallel.torch.state_mod import state
 
-_TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
-
 
 def computing_type() -> torch.dtype | None:
     """The 16-bit type in which modules compute; None where they keep their own.
@@ -39,10 +37,6 @@ def begins_in_fp16() -> bool:
     >>> smp.shutdown()
     """
     return bool(state.cfg.fp16_params) and not state.cfg.bf16
-
-
-def type_name(dtype: torch.dtype | None) -> str:
-    return "" if dtype is None else _TYPES[dtype]
 
 
 class FP16_Module(nn.Module):  # noqa: N801 - the name that scripts know from Apex

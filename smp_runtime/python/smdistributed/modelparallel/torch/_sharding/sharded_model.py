@@ -27,7 +27,6 @@ from smdistributed.modelparallel.torch._sharding.model_blocks import Blocks, fin
 from smdistributed.modelparallel.torch._sharding.precision import (
     begins_in_fp16,
     computing_type,
-    type_name,
 )
 from smdistributed.modelparallel.torch._sharding.shard_groups import ShardGroups, make_groups
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
@@ -97,7 +96,7 @@ class ShardedModel:
         elements = sum(p.numel() for p in self.parameters)
         self.store = _runtime.ParameterStore(
             groups=[one.for_store(checked=how.on_demand) for one in groups],
-            compute_type=type_name(computing_type()),
+            compute_type=computing_type(),
             on_demand=how.on_demand,
             cut=how.cut,
             persistence_threshold=cfg.sdp_param_persistence_threshold,
