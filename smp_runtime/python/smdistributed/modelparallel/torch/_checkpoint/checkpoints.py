@@ -24,17 +24,17 @@ every host is given back what its own ranks wrote.
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from smdistributed import _runtime
-from smdistributed.modelparallel import __version__
-from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
-    read_marker_or_object,
-    write_object,
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_marker_or_object
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import (
+    NEWEST,
+    PARTIAL,
+    CheckpointSave,
+    agreement,
 )
 from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import (
     FlatParts,
@@ -58,9 +58,6 @@ from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMP
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
 from smdistributed.modelparallel.torch.state_mod import state
-
-_PARTIAL = "_partial"
-_NEWEST = "newest"
 
 
 def save_checkpoint(
@@ -148,7 +145,7 @@ def resume_from_checkpoint(
     root = Path(path)
     if partial:
         return _resume_parts(root, tag, model, strict, load_optimizer, load_sharded_optimizer_state)
-    with _agreement("smp.resume_from_checkpoint"):
+    with agreement("smp.resume_from_checkpoint"):
         return _resume_whole(root, tag, model, strict, translate_function)
 
 
@@ -163,8 +160,8 @@ def _save_parts(
     user_content: Any,
     kept: int | None,
 ) -> None:
-    name = tag + _PARTIAL
-    with _Save(root, name) as save:
+    name = tag + PARTIAL
+    with CheckpointSave(root, name) as save:
         part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
         if model.sharded is not None:
             write_flat_parts(save.write, model, optimizer)
@@ -198,7 +195,7 @@ def _resume_parts(
             "smp.resume_from_checkpoint cannot load the optimizer's state: there is no optimizer "
             "yet; call smp.DistributedOptimizer first, or give load_optimizer=False"
         )
-    with _agreement("smp.resume_from_checkpoint"):
+    with agreement("smp.resume_from_checkpoint"):
         saved = _open_parts(root, tag)
         same_modules = (saved.tp > 1) == (ranks.tp_size() > 1)
         same_split = same_modules and model.takes_partition(
@@ -219,7 +216,7 @@ def _resume_parts(
             "same checkpoint"
         )
     optimizer = state.optimizer if load_optimizer else None
-    with _agreement("smp.resume_from_checkpoint"):
+    with agreement("smp.resume_from_checkpoint"):
         flat = FlatParts(saved)
         masters_only = not load_sharded_optimizer_state and (
             flat.is_flat or shard_plan() is not None
@@ -238,7 +235,7 @@ def _resume_parts(
     if load is not None:
         load()
         return content
-    with _agreement("smp.resume_from_checkpoint"):
+    with agreement("smp.resume_from_checkpoint"):
         where = str(saved.folder)
         names = [own("model")] if same_split else saved.files("model")
         entries = merged_entries(saved.read(name, mmap=not same_split) for name in names)
@@ -258,10 +255,10 @@ def _resume_parts(
 
 
 def _open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
-    name = (tag if tag is not None else _newest(root, partial=True)).removesuffix(_PARTIAL)
-    folder = _runtime.locate(root, name + _PARTIAL, name + _PARTIAL)
+    name = (tag if tag is not None else _newest(root, partial=True)).removesuffix(PARTIAL)
+    folder = _runtime.locate(root, name + PARTIAL, name + PARTIAL)
     if not folder.is_dir():
-        raise SMPCheckpointError(_absent(root, name + _PARTIAL))
+        raise SMPCheckpointError(_absent(root, name + PARTIAL))
     return PartialCheckpoint(folder)
 
 
@@ -277,7 +274,7 @@ def _save_whole(
     entries: dict[str, Any] | None = None
     if gathered or ranks.rdp_rank() == 0:
         entries = model.plain_state_dict() if translate else model.state_dict()
-    with _Save(root, tag) as save:
+    with CheckpointSave(root, tag) as save:
         if ranks.rank() == 0:
             assert entries is not None
             save.write(tag, dict(entries))
@@ -312,119 +309,6 @@ def _resume_whole(
     return read_marker_or_object(content) if has_content else {}
 
 
-# --- What all ranks do together ---
-
-
-class _Save:
-    """One save: a staging folder, what each rank wrote into it, and its publication.
-
-    As a context: an error of any rank is raised on all of them, and leaves nothing behind.
-    """
-
-    def __init__(self, root: Path, name: str) -> None:
-        self._root, self._name = root, name
-        self._written: list[_runtime.FileDigest] = []
-        self._all_written: list[_runtime.FileDigest] = []
-        self._publish: Callable[[], None] = lambda: None
-        self.publishes = False
-        """Whether this rank makes the checkpoint visible: one does in each folder, which is one in
-        the job where all hosts see the same folder."""
-
-    def __enter__(self) -> _Save:
-        asked = comm.allgather((str(self._root), self._name), comm.CommGroup.WORLD)
-        for rank, other in enumerate(asked):
-            if other != asked[0]:
-                raise SMPCheckpointError(
-                    f"smp.save_checkpoint: rank 0 saves {asked[0]}, rank {rank} {other}; all ranks "
-                    "save the same checkpoint"
-                )
-        self._token = comm.broadcast_from_rank0(uuid.uuid4().hex[:12])
-        # Rank 0 first, so that it is the one where all hosts see the same folder.
-        for turn in (ranks.rank() == 0, ranks.local_rank() == 0):
-            self._together(self._open if turn and not self.publishes else lambda: None)
-        self._folder = _runtime.staging_path(self._root, self._name, self._token)
-        return self
-
-    def _open(self) -> None:
-        self.publishes = _runtime.open_staging(self._root, self._name, self._token)
-
-    def write(self, name: str, obj: Any) -> None:
-        self._written.append(write_object(self._folder / name, obj))
-
-    def write_text(self, name: str, text: str) -> None:
-        self._written.append(_runtime.write_file(self._folder / name, text))
-
-    def publish_folder(self) -> None:
-        self._publish = lambda: self._finish("manifest.json", _runtime.publish_folder)
-
-    def publish_files(self, manifest: str) -> None:
-        self._publish = lambda: self._finish(manifest, _runtime.publish_files)
-
-    def _finish(self, manifest: str, publish: Callable[[Path, str, str], None]) -> None:
-        if not self.publishes:
-            return
-        content = _runtime.Manifest(
-            tag=self._name.removesuffix(_PARTIAL),
-            library=__version__,
-            pp=ranks.pp_size(),
-            tp=ranks.tp_size(),
-            rdp=ranks.rdp_size(),
-            files=self._all_written,
-        )
-        _runtime.write_file(self._folder / manifest, content.to_json())
-        publish(self._root, self._name, self._token)
-        _runtime.write_file(self._root / _NEWEST, self._name)
-
-    def __exit__(self, _type: Any, error: BaseException | None, _trace: Any) -> None:
-        if error is not None and not isinstance(error, Exception):
-            return  # the process is ending; the next save tidies up
-        try:
-            reports = _outcomes(error, self._written)
-            _raise_first(reports, "smp.save_checkpoint", error)
-            files = {file.name: file for _, written in reports for file in written}
-            self._all_written = sorted(files.values(), key=lambda file: file.name)
-            self._together(self._publish)
-        except Exception:
-            if self.publishes:
-                _runtime.discard_staging(self._root, self._name, self._token)
-            raise
-
-    @staticmethod
-    def _together(act: Callable[[], None]) -> None:
-        with _agreement("smp.save_checkpoint"):
-            act()
-
-
-@contextmanager
-def _agreement(what: str) -> Iterator[None]:
-    """Raises on all ranks what one of them raised inside: else the others would wait for it."""
-    failure: Exception | None = None
-    try:
-        yield
-    except Exception as error:
-        failure = error
-        _raise_first(_outcomes(error, []), what, failure)
-    else:
-        _raise_first(_outcomes(None, []), what, None)
-
-
-def _outcomes(
-    error: BaseException | None, written: list[_runtime.FileDigest]
-) -> list[tuple[str, list[_runtime.FileDigest]]]:
-    text = "" if error is None else str(error) or type(error).__name__
-    return comm.allgather((text, written), comm.CommGroup.WORLD)
-
-
-def _raise_first(
-    reports: list[tuple[str, list[_runtime.FileDigest]]], what: str, own: BaseException | None
-) -> None:
-    failed = [rank for rank, (text, _) in enumerate(reports) if text]
-    if own is not None:
-        raise own
-    if failed:
-        raise SMPCheckpointError(f"{what} failed on rank {failed[0]}: {reports[failed[0]][0]}")
-
-
 # --- Arguments and names ---
 
 
@@ -447,7 +331,7 @@ def _check_tag(tag: Any) -> None:
 
 
 def _newest(root: Path, *, partial: bool) -> str:
-    path = root / _NEWEST
+    path = root / NEWEST
     if not path.is_file():
         raise SMPCheckpointError(
             f"no tag was given, and {path}, which names the newest checkpoint, is not there"
@@ -455,7 +339,7 @@ def _newest(root: Path, *, partial: bool) -> str:
     name = path.read_text(encoding="utf-8").strip()
     if partial and not _runtime.locate(root, name, name).is_file():
         return name
-    if not partial and not name.endswith(_PARTIAL):
+    if not partial and not name.endswith(PARTIAL):
         return name
     kind = "whole model; give partial=False" if partial else "partial one; give partial=True"
     raise SMPCheckpointError(f"{path} names {name}, a {kind}, or the tag of another checkpoint")
