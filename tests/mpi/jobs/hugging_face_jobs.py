@@ -212,7 +212,7 @@ def optimizer_state(kind: str) -> dict[str, Any]:
     optimizer.load_state_dict(whole)
     again = optimizer.orig_state_dict()["state"]
     same = all(torch.equal(again[n]["exp_avg"], own[n]["exp_avg"]) for n in own)
-    names = optimizer.parameter_names()
+    names = optimizer.states.parameter_names()
     return {"same": same, "moments": {names[n]: s["exp_avg"] for n, s in whole["state"].items()}}
 
 

@@ -109,7 +109,7 @@ def copied(entries: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def results_of(model: Any, optimizer: Any) -> dict[str, Any]:
     """The whole model, the gradients that its optimizer saw last, and how many elements of state
     this rank holds of them."""
-    names = optimizer.parameter_names()
+    names = optimizer.states.parameter_names()
     whole = optimizer.state_dict()["state"]
     return {
         "model": copied(model.state_dict()),

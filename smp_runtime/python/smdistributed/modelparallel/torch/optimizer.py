@@ -3,37 +3,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY
-from smdistributed.modelparallel.torch._checkpoint.shard_states import (
-    check_same_model,
-    is_shared,
-    only,
-    part_of_plain,
-    part_of_rank,
-    plain_of_parts,
-    restore,
-)
-from smdistributed.modelparallel.torch._checkpoint.state_fit import (
-    KIND_KEY,
-    NAMES_KEY,
-    OptimizerState,
-    Shapes,
-    check_is_state,
-    check_optimizer,
-    state_of_parts,
-    state_of_plain,
-)
-from smdistributed.modelparallel.torch._checkpoint.tensor_states import whole_shapes
-from smdistributed.modelparallel.torch._session import comm, log, ranks
+from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
+from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch._sharding.master_parameters import (
     MasterParameters,
     needs_whole_parameters,
@@ -43,14 +20,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.nn.parameter_slices import (
-    distribution_axis,
-    slice_of,
-    whole_of,
-)
 from smdistributed.modelparallel.torch.state_mod import state
-
-_MASTERS_KEY = "_smp_masters"
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
@@ -307,6 +277,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     # --- State dicts ---
 
+    @property
+    def states(self) -> OptimizerStates:
+        """The state of this rank and of all, for checkpoints."""
+        return OptimizerStates(self.optimizer, self._masters, self._precision)
+
     def orig_state_dict(self) -> dict[str, Any]:
         """What the wrapped optimizer says of this rank."""
         return self.optimizer.state_dict()
@@ -318,13 +293,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         the first replica gets the parts of its shard group, as a list under ``state``; behind them
         those of other tensor ranks, as far as they share state with it.
         """
-        if self._masters is not None:
-            own = self.shard_part()
-            if not gather_if_shard or not is_shared(own):
-                return {**own, PARTIAL_KEY: True}
-            parts = self._parts_of_group()
-            return {"state": parts if ranks.rdp_rank() == 0 else [own], PARTIAL_KEY: True}
-        return {**self._only_local(self.optimizer.state_dict()), PARTIAL_KEY: True}
+        return self.states.local(gather_if_shard)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all parameters, whole. Collective over the model-parallel and the shard
@@ -332,12 +301,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
         Where there are 32-bit masters they are under ``_smp_masters``, by the parameters' numbers.
         """
-        if self._masters is not None:
-            return self._whole_state()
-        own = self._resized(self.optimizer.state_dict(), self._parameters(), whole_of)
-        if ranks.pp_size() == 1:
-            return own
-        return merged_states(comm.allgather(self._only_local(own), comm.CommGroup.PP_GROUP))
+        return self.states.whole()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Loads a full or partial state dict.
@@ -346,244 +310,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         Where state is sharded all ranks call it. Raises SMPCheckpointError for what is no state of
         an optimizer, or that of another class or over other parameters.
         """
-        where = "the state dict"
-        if self._masters is not None:
-            self._load_flat(state_dict, where)
-            return
-        check_is_state(state_dict, where)
-        partial = bool(state_dict.get(PARTIAL_KEY, False))
-        given = {k: v for k, v in state_dict.items() if k not in (_MASTERS_KEY, PARTIAL_KEY)}
-        if partial and ranks.pp_size() > 1:
-            given = merged_states(comm.allgather(given, comm.CommGroup.PP_GROUP))
-        self.check_plain(given, where, whole=not partial)
-        given = {k: v for k, v in given.items() if k not in (NAMES_KEY, KIND_KEY)}
-        if not partial:
-            given = self._resized(given, self._parameters(), slice_of)
-        self.load_slices(given)
-
-    def load_slices(self, state_dict: Mapping[str, Any]) -> None:
-        """Loads the state of all partitions, of distributed modules this rank's slices."""
-        self.optimizer.load_state_dict(self._only_local(state_dict))
-
-    @staticmethod
-    def _resized(
-        state_dict: dict[str, Any],
-        parameters: Sequence[torch.Tensor],
-        size: Callable[[torch.Tensor, int], torch.Tensor],
-    ) -> dict[str, Any]:
-        """With whole values or slices of what is shaped like a parameter that tensor-parallel
-        ranks hold slices of. Collective over them if ``size`` is."""
-        numbered = {number: axis for number, parameter in enumerate(parameters)
-                    if (axis := distribution_axis(parameter)) is not None}  # fmt: skip
-        if not numbered:
-            return state_dict
-        resized = dict(state_dict["state"])
-        for number in sorted(resized.keys() & numbered.keys()):
-            dims = parameters[number].dim()
-            resized[number] = {
-                field: size(value, numbered[number])
-                if isinstance(value, torch.Tensor) and value.dim() == dims
-                else value
-                for field, value in resized[number].items()
-            }
-        masters = dict(state_dict.get(_MASTERS_KEY, {}))
-        for number in sorted(masters.keys() & numbered.keys()):
-            masters[number] = size(masters[number], numbered[number])
-        return {**state_dict, "state": resized, **({_MASTERS_KEY: masters} if masters else {})}
-
-    # --- Where state is sharded or 16-bit ---
-
-    def shard_part(self) -> dict[str, Any]:
-        """What this rank owns of masters and state; see shard_states."""
-        assert state.model is not None and state.model.sharded is not None
-        part = part_of_rank(state.model.sharded, self._masters)
-        scaler = list(self._precision.scaler.state())
-        return {**part, "loss_scaler": scaler, "optimizer": self.kind}
-
-    def restore_parts(self, parts: Sequence[Mapping[str, Any]], where: str) -> None:
-        """Masters, state and loss scale from the parts of any job. Collective."""
-        assert state.model is not None and state.model.sharded is not None
-        own_parts = [dict(part) for part in parts]
-        check_same_model(state.model.sharded, self._masters, own_parts, where)
-        check_optimizer(state_of_parts(own_parts), self.described(), where)
-        restore(state.model.sharded, self._masters, own_parts, where)
-        self.restore_loss_scale(parts[0].get("loss_scaler"))
-
-    def restore_loss_scale(self, saved: Sequence[Any] | None) -> None:
-        """What a part says of the loss scaler; without ``fp16`` there is none to restore."""
-        if saved is not None and state.cfg.fp16:
-            self._precision.scaler.restore((saved[0], saved[1], saved[2]))
-
-    def _parts_of_group(self) -> list[dict[str, Any]]:
-        """Of all ranks that share state with this one. Collective."""
-        assert state.model is not None and state.model.sharded is not None
-        sharded = state.model.sharded
-        parts: list[Any] = [self.shard_part()]
-        if sharded.groups.control is not None:
-            parts = [None] * sharded.plan.degree
-            dist.all_gather_object(parts, self.shard_part(), group=sharded.groups.control)
-        spread = set(sharded.spread_names)
-        if ranks.tp_size() > 1 and sharded.plan.own_degree != sharded.plan.degree:
-            there = comm.allgather([only(part, spread) for part in parts], comm.CommGroup.TP_GROUP)
-            del there[ranks.tp_rank()]
-            parts += [part for of_peer in there for part in of_peer]
-        return parts
-
-    def _whole_state(self) -> dict[str, Any]:
-        parts = self._parts_of_group()
-        if ranks.pp_size() > 1:
-            parts = [part for group in comm.allgather(parts, comm.CommGroup.PP_GROUP)
-                     for part in group]  # fmt: skip
-        names = [name for group in parts[0]["param_groups"] for name in group["names"]]
-        masters, whole = plain_of_parts(parts, names)
-        numbers = {name: number for number, name in enumerate(names)}
-        whole[_MASTERS_KEY] = {numbers[k]: v for k, v in masters.items() if k in numbers}
-        return self._resized(whole, self._original_parameters(), whole_of)
-
-    def _load_flat(self, state_dict: Mapping[str, Any], where: str) -> None:
-        if "parameters" in state_dict:
-            self.restore_parts([state_dict], where)
-            return
-        if isinstance(state_dict.get("state"), list):
-            self.restore_parts(state_dict["state"], where)
-            return
-        self.check_plain(state_dict, where, whole=True)
-        own = self._resized(dict(state_dict), self._original_parameters(), slice_of)
-        self.restore_parts([self.plain_part(own)], where)
-
-    def plain_part(self, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """A part of what an optimizer over whole parameters saved."""
-        assert state.model is not None and self._masters is not None
-        sharded = state.model.sharded
-        assert sharded is not None
-        own = [name for group in self._masters.settings_of_groups() for name in group["names"]]
-        names = list(saved.get(NAMES_KEY, own))
-        shapes = dict(zip(sharded.names, sharded.shapes, strict=True))
-        part = part_of_plain(saved, names, shapes)
-        for number, master in saved.get(_MASTERS_KEY, {}).items():
-            part["parameters"][names[number]]["master"] = master.reshape(-1)
-        return {**part, "optimizer": saved.get(KIND_KEY, "")}
-
-    def part_for_checkpoint(self) -> dict[str, Any]:
-        """``local_state_dict``, and the names of the parameters and the optimizer's class, so that
-        another job can tell whether they are its own."""
-        names = self.parameter_names()
-        return {**self.local_state_dict(), NAMES_KEY: names, KIND_KEY: self.kind}
-
-    def load_parts(self, parts: Sequence[Mapping[str, Any]], folder: Path) -> None:
-        """Loads what all partitions of a checkpoint saved, whatever their number. Where state is
-        sharded all ranks call it.
-
-        Raises SMPCheckpointError if they are of another optimizer, or one over other parameters.
-        """
-        saved = merged_states(parts)
-        self.check_plain(saved, str(folder))
-        if self._masters is not None:
-            part = self.plain_part(saved)
-            if "loss_scaler" in saved:
-                part["loss_scaler"] = saved["loss_scaler"]
-            self.restore_parts([part], str(folder))
-            return
-        saved = {k: v for k, v in saved.items() if k in ("state", "param_groups")}
-        self.load_slices(saved)
-
-    # --- Whether state is this optimizer's; see state_fit ---
-
-    @property
-    def kind(self) -> str:
-        """The name of the wrapped optimizer's class."""
-        return type(self.optimizer).__name__
-
-    def described(self, whole: bool = False) -> OptimizerState:
-        """What can be compared of the wrapped optimizer; shapes of slices, or of whole values."""
-        names, parameters = self.parameter_names(), self.given_parameters()
-        model = state.model
-        local = set(parameters)
-        if model is not None and model.partitioned:  # others hold one element here
-            local &= set(model.local_parameters())
-        shapes: Shapes = {name: tuple(parameter.shape)
-                          for name, parameter in zip(names, parameters, strict=True)
-                          if name and parameter in local}  # fmt: skip
-        if whole:
-            axes = {name: distribution_axis(p) for name, p in zip(names, parameters, strict=True)}
-            cut = {name: axis for name, axis in axes.items() if axis is not None}
-            shapes = whole_shapes(shapes, cut)
-        return OptimizerState(
-            kind=self.kind,
-            groups=[[names[number] for number in group] for group in self.groups_by_number()],
-            settings=[self.optimizer.defaults.keys()],
-            fields={key for held in self.optimizer.state.values() for key in held},
-            shapes=shapes,
-        )
-
-    def check_plain(
-        self,
-        saved: Mapping[str, Any],
-        where: str,
-        *,
-        whole: bool = False,
-        shapes: Shapes | None = None,
-    ) -> None:
-        """Raises SMPCheckpointError unless this optimizer can go on from ``saved``: the state of
-        one over whole parameters or, without ``whole``, this rank's slices of them. ``shapes`` are
-        those of its parameters, as far as known.
-        """
-        own = self.described(whole)
-        check_optimizer(state_of_plain(saved, own, where, shapes), own, where)
-
-    def groups_by_number(self) -> list[list[int]]:
-        """The numbers of the parameters in each group."""
-        sizes = [len(group["params"]) for group in self.param_groups]
-        if self._masters is not None:
-            sizes = [len(group) for group in self._masters.original_groups]
-        ends = list(itertools.accumulate(sizes))
-        return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+        self.states.load(state_dict)
 
     def settle(self) -> None:
         """The partition was made: drops the state of parameters that it put elsewhere."""
         self._take_masters()
-        if self._masters is not None:
-            return
-        kept = self._only_local(self.optimizer.state_dict())["state"]
-        for index, parameter in enumerate(self._parameters()):
-            if index not in kept:
-                self.optimizer.state.pop(parameter, None)
-
-    def _original_parameters(self) -> list[torch.Tensor]:
-        """The model's parameters, in whose place masters are stepped."""
-        assert self._masters is not None
-        return [parameter for group in self._masters.original_groups for parameter in group]
-
-    def _parameters(self) -> list[torch.Tensor]:
-        return [parameter for group in self.param_groups for parameter in group["params"]]
-
-    def given_parameters(self) -> list[torch.Tensor]:
-        """What the script made the wrapped optimizer from, in its order."""
-        return self._parameters() if self._masters is None else self._original_parameters()
-
-    def parameter_names(self) -> list[str]:
-        named: dict[torch.Tensor, str] = {}
-        if state.model is not None:
-            named = {parameter: name for name, parameter in state.model.named_parameters()}
-        return [named.get(parameter, "") for parameter in self.given_parameters()]
-
-    def _only_local(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
-        """Without the state of other partitions' parameters, which this rank never steps.
-
-        It is there if an optimizer makes its state at once, or was loaded before the partition.
-        """
-        if state.model is None or not state.model.partitioned:
-            return dict(state_dict)
-        local = set(state.model.local_parameters())
-        numbers = {index for index, p in enumerate(self._parameters()) if p in local}
-        kept = {index: value for index, value in state_dict["state"].items() if index in numbers}
-        return {**state_dict, "state": kept}
-
-
-def merged_states(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One optimizer state from those of all partitions."""
-    parts = list(parts)
-    merged = {**parts[0], "state": {}}
-    for part in parts:
-        merged["state"].update(part["state"])
-    return merged
+        self.states.drop_remote()

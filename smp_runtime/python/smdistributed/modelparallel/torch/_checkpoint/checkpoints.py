@@ -41,6 +41,7 @@ from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import (
     read_flat_parts,
     write_flat_parts,
 )
+from smdistributed.modelparallel.torch._checkpoint.optimizer_states import merged_states
 from smdistributed.modelparallel.torch._checkpoint.resliced_checkpoints import read_resliced_parts
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import slices_to_json
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
@@ -56,7 +57,7 @@ from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 from smdistributed.modelparallel.torch.state_mod import state
 
 
@@ -168,7 +169,7 @@ def _save_parts(
         elif ranks.rdp_rank() == 0:
             save.write(f"model_{part}", dict(model.local_state_dict()))
             if optimizer is not None:
-                save.write(f"optimizer_{part}", optimizer.part_for_checkpoint())
+                save.write(f"optimizer_{part}", optimizer.states.part_for_checkpoint())
         if save.publishes:
             save.write_text("partition.json", model.partition_json())
             if ranks.tp_size() > 1:
@@ -222,7 +223,7 @@ def _resume_parts(
             flat.is_flat or shard_plan() is not None
         )
         if masters_only and optimizer is not None:
-            optimizer.restore_loss_scale(flat.loss_scaler)
+            optimizer.states.restore_loss_scale(flat.loss_scaler)
             optimizer = None
         load: Callable[[], None] | None = None
         if resliced:
@@ -244,13 +245,13 @@ def _resume_parts(
         if optimizer is not None:  # all is compared before anything is loaded
             names = [own("optimizer")] if same_split else saved.files("optimizer")
             states = [saved.read(name) for name in names]
-            optimizer.check_plain(merged_states(states), where, shapes=shapes)
+            optimizer.states.check_plain(merged_states(states), where, shapes=shapes)
         if same_split:
             model.load_entries({**entries, PARTIAL_KEY: True}, where, strict, True)
         else:
             model.load_slices(entries, strict, where)
         if optimizer is not None:
-            optimizer.load_parts(states, saved.folder)
+            optimizer.states.load_parts(states, saved.folder)
         return content
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from smdistributed.modelparallel.torch._checkpoint.optimizer_states import merged_states
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     PartialCheckpoint,
     merged_entries,
@@ -29,7 +30,7 @@ from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer, merged_states
+from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (
     get_buffer_names,
     get_param_shapes,
@@ -56,7 +57,7 @@ def write_flat_parts(
         write(f"model_{part}.pt", dict(entries))
     if ranks.rdp_rank() >= sharded.plan.degree:
         return
-    own = part_of_rank(sharded, None) if optimizer is None else optimizer.shard_part()
+    own = part_of_rank(sharded, None) if optimizer is None else optimizer.states.shard_part()
     index = sharded.groups.index
     write(f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
 
@@ -156,21 +157,21 @@ def read_flat_parts(
     model.check_entries(shapes, where, strict)
     shards_of_plain: list[dict[str, Any]] = []
     if shards and optimizer is not None:
-        check_optimizer(state_of_parts(shards), optimizer.described(), where)
+        check_optimizer(state_of_parts(shards), optimizer.states.described(), where)
     elif optimizer is not None:
         shards_of_plain = [saved.read(name) for name in saved.files("optimizer")]
-        optimizer.check_plain(merged_states(shards_of_plain), where, shapes=shapes)
+        optimizer.states.check_plain(merged_states(shards_of_plain), where, shapes=shapes)
     if shard_plan() is None:
         return lambda: _load_plain(model, optimizer, entries, shards, where, strict)
 
     def take() -> None:
         assert model.sharded is not None
         if shards and optimizer is not None:
-            optimizer.restore_parts(shards, where)
+            optimizer.states.restore_parts(shards, where)
         elif shards:
             restore(model.sharded, None, shards, where)
         elif optimizer is not None:
-            optimizer.load_parts(shards_of_plain, saved.folder)
+            optimizer.states.load_parts(shards_of_plain, saved.folder)
 
     def load() -> None:
         model.load_slices(entries, strict and not elsewhere, where)
@@ -195,12 +196,12 @@ def _load_plain(
     where: str,
     strict: bool,
 ) -> None:
-    names = [] if optimizer is None else optimizer.parameter_names()
+    names = [] if optimizer is None else optimizer.states.parameter_names()
     masters, state_dict = plain_of_parts(shards, names)
     put_values(model, entries, masters)
     model.load_slices(entries, strict, where)
     if optimizer is not None:
-        optimizer.load_slices(state_dict)
+        optimizer.states.load_slices(state_dict)
 
 
 def put_values(model: DistributedModel, entries: dict[str, Any], values: Mapping[str, Any]) -> None:

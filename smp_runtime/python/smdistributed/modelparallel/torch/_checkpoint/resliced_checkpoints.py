@@ -46,15 +46,15 @@ def read_resliced_parts(
     if optimizer is not None:
         own_axes = axes_of(model.get_module())
         state = of_ranks[0][1]
-        own = optimizer.described()
+        own = optimizer.states.described()
         check_kind(state_of_plain(state, own, where), own, where)
         whole = joined_optimizer(
             [state for _, state in of_ranks],
             slices,
             {name: value.shape for name, value in models[0].items()},
             lambda values: model.renamed(values, saved.tp),
-            optimizer.parameter_names(),
-            optimizer.groups_by_number(),
+            optimizer.states.parameter_names(),
+            optimizer.states.groups_by_number(),
             lambda name, value: slice_of(value, own_axes.get(name)),
             where,
         )
@@ -64,6 +64,6 @@ def read_resliced_parts(
     def load() -> None:
         model.load_entries(entries, where, strict)
         if optimizer is not None and whole is not None:
-            model.when_partitioned(lambda: optimizer.load_parts([whole], saved.folder))
+            model.when_partitioned(lambda: optimizer.states.load_parts([whole], saved.folder))
 
     return load

@@ -262,7 +262,7 @@ class TrainingChecks:
         covered: set[torch.Tensor] = set()
         others = set(self._stepped)
         if state.optimizer is not None:  # which may step masters in their place
-            covered.update(state.optimizer.given_parameters())
+            covered.update(state.optimizer.states.given_parameters())
             others.discard(state.optimizer.optimizer)
         covered.update(*map(_parameters, others))
         named = dict(model.named_parameters())

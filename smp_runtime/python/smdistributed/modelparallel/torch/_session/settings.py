@@ -22,8 +22,8 @@ class Settings:
     active_microbatches: int
     """microbatches in flight at once"""
     pipeline: str
-    """interleaved: forwards and backwards in turn; simple: all forwards, then all backwards; _only_forward:
-    steps have no backward"""
+    """interleaved: forwards and backwards in turn; simple: all forwards, then all backwards;
+    _only_forward: steps have no backward"""
     optimize: str
     """what tensor parallelism and the partitioner favour"""
     memory_weight: float
