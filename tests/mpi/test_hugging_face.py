@@ -195,5 +195,5 @@ def test_heads_that_do_not_divide_are_an_error_with_module_and_numbers(pool):
     texts = pool(4).run("hugging_face_jobs:train", settings(4), "gpt2_of_three_heads", fails=True)
 
     for text in texts:
-        assert "no marked transformer can be split" in text
+        assert "no annotated transformer can be split" in text
         assert "(root): its num_attention_heads is 3, which 4 tensor ranks do not divide" in text

@@ -98,7 +98,7 @@ def _refuse_heads(plan: TensorPlan, degree: int) -> None:
     more = f"; so with {len(left) - 1} more" if len(left) > 1 else ""
     raise SMPTensorParallelError(
         f"tensor_parallel_degree is {degree}, and no annotated transformer can be split: "
-        f"{left[0].name}: {left[0].reason}{more}; choose a degree that divides, or unmark the model"
+        f"{left[0].name}: {left[0].reason}{more}; choose a degree that divides, or annotate less"
     )
 
 
