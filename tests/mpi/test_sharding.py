@@ -208,8 +208,10 @@ def test_gathered_parameters_and_spare_memory_are_no_activations(pool):
 
     kept = 2 * layers * rows * width * 4  # what goes into each GELU and what comes out
     for found in pool(2).run("sharding_jobs:keep_activations", settings, width, rows, layers, 3):
-        for bytes_ in found[1:]:  # the first step makes buffers that stay
-            assert kept <= bytes_ < 1.1 * kept, (found, kept)
+        # The first step makes buffers that stay. The heap is all threads': one of them may free a
+        # buffer of an exchange while it is read, so a step may be said to keep a little less.
+        for bytes_ in found[1:]:
+            assert abs(bytes_ - kept) < 0.1 * kept, (found, kept)
 
 
 @pytest.mark.parametrize("degree", [2, 4])
