@@ -24,6 +24,43 @@ MODULES = sorted(
     if module.name not in ABSENT and not module.name.endswith(("_runtime", "_smddp"))
 )
 
+#: What the published documentation and scripts use of ``smp``.
+NAMES = """
+init is_initialized is_tracing state shutdown rank size local_rank local_size pp_rank pp_size
+tp_rank tp_size rdp_rank rdp_size mp_rank mp_size dp_rank dp_size get_mp_group get_dp_group
+get_pp_group get_tp_group get_rdp_group get_world_process_group get_mp_process_group
+get_dp_process_group get_pp_process_group get_tp_process_group get_rdp_process_group
+CommGroup.WORLD CommGroup.MP_GROUP CommGroup.DP_GROUP CommGroup.PP_GROUP CommGroup.TP_GROUP
+CommGroup.RDP_GROUP WORLD MP_GROUP DP_GROUP PP_GROUP TP_GROUP RDP_GROUP RankType.WORLD_RANK
+RankType.MP_RANK RankType.DP_RANK RankType.PP_RANK RankType.TP_RANK RankType.RDP_RANK broadcast
+send recv_from allgather barrier step DistributedModel DistributedModel.forward
+DistributedModel.backward DistributedModel.partitioned DistributedModel.get_module
+DistributedModel.local_parameters DistributedModel.local_named_parameters
+DistributedModel.local_buffers DistributedModel.local_named_buffers DistributedModel.local_modules
+DistributedModel.local_named_modules DistributedModel.local_state_dict DistributedModel.state_dict
+DistributedModel.load_state_dict DistributedModel.register_post_partition_hook
+DistributedModel.register_post_step_hook DistributedModel.register_comm_hook DistributedModel.join
+DistributedModel.cpu DistributedModel.distributed_modules
+DistributedModel.is_distributed_parameter DistributedModel.is_distributed_buffer
+DistributedModel.is_scaled_batch_parameter DistributedModel.is_scaled_batch_buffer
+DistributedModel.default_reducer_named_parameters DistributedOptimizer DistributedOptimizer.step
+DistributedOptimizer.zero_grad DistributedOptimizer.state_dict
+DistributedOptimizer.local_state_dict DistributedOptimizer.load_state_dict
+DistributedOptimizer.orig_state_dict DistributedOptimizer.clip_master_grads
+DistributedOptimizer.overflow DistributedOptimizer.loss_scale DistributedOptimizer.loss_scaler
+DistributedOptimizer.dynamic_loss_scale DistributedOptimizer.backward
+DistributedOptimizer.update_master_grads DistributedOptimizer.init_master_params
+DistributedOptimizer.reload_model_params DistributedOptimizer.fp32_partitioned_groups_flat
+DistributedOptimizer.fp16_groups DistributedOptimizer.ds_param_shard_group amp.GradScaler
+nn.FusedLayerNorm optimizers.FusedLAMB optimizers.FusedLamb optimizers.FusedNovoGrad
+optimizers.FusedAdam partition set_partition tensor_parallelism set_tensor_parallelism
+delay_param_initialization model_creation tp_register tp_register_with_module nn.DistributedLinear
+nn.DistributedEmbedding nn.DistributedTransformerLMHead nn.DistributedTransformer
+nn.DistributedTransformerLayer nn.DistributedAttentionLayer nn.DistributedTransformerOutputLayer
+nn.FlashAttentionLayer set_activation_checkpointing patches.checkpoint.checkpoint
+patches.checkpoint.checkpoint_sequential save load save_checkpoint resume_from_checkpoint
+"""
+
 
 def test_transformers_finds_the_package() -> None:
     assert importlib.util.find_spec("smdistributed") is not None
@@ -40,11 +77,6 @@ def test_version_passes_the_comparisons_of_its_callers() -> None:
     ("module", "names"),
     [
         (f"{TORCH}.nn", ["FusedLayerNorm", "DistributedLinear", "FlashAttentionLayer"]),
-        (f"{TORCH}.nn.huggingface.gpt2", ["translate_hf_state_dict_to_smdistributed"]),
-        (f"{TORCH}.nn.huggingface.roberta", ["translate_state_dict_to_smdistributed"]),
-        (f"{TORCH}.nn.huggingface.gptj", ["translate_hf_gptj_state_dict_to_smdistributed_gptj"]),
-        (f"{TORCH}.nn.huggingface.gptneo", ["translate_state_dict_to_hf_gptneo"]),
-        (f"{TORCH}.nn.huggingface.bert", ["translate_state_dict_to_hf_bert"]),
         (f"{TORCH}.optimizers", ["FusedLAMB", "FusedLamb", "FusedNovoGrad", "FusedAdam"]),
         (f"{TORCH}.amp", ["GradScaler"]),
         (f"{TORCH}.patches.checkpoint", ["checkpoint", "checkpoint_sequential"]),
@@ -62,6 +94,45 @@ def test_import_paths_of_published_scripts_exist(module: str, names: list[str]) 
     loaded = importlib.import_module(module)
 
     assert [name for name in names if not hasattr(loaded, name)] == []
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_every_documented_name_is_there(name: str) -> None:
+    found: object = smp
+    for part in name.split("."):
+        found = getattr(found, part)
+
+
+@pytest.mark.parametrize("model", ["bert", "gpt2", "gptj", "gptneo", "roberta"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "translate_hf_state_dict_to_smdistributed_{}",
+        "translate_hf_state_dict_to_smdistributed",
+        "translate_state_dict_to_smdistributed",
+        "translate_state_dict_to_hf_{}",
+    ],
+)
+def test_translators_take_a_maximal_length_by_position(model: str, name: str) -> None:
+    module = importlib.import_module(f"{TORCH}.nn.huggingface.{model}")
+    translate = getattr(module, name.format(model))
+
+    parameters = list(inspect.signature(translate).parameters)
+
+    assert parameters == ["state_dict", "max_seq_len"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "translate_hf_gptj_state_dict_to_smdistributed_gptj",
+        "translate_hf_gptj_state_dict_to_smdistributed",
+    ],
+)
+def test_gptj_keeps_the_names_of_its_own(name: str) -> None:
+    gptj = importlib.import_module(f"{TORCH}.nn.huggingface.gptj")
+
+    assert getattr(gptj, name) is gptj.translate_hf_state_dict_to_smdistributed_gptj
 
 
 def test_step_stays_the_decorator_when_its_module_is_imported() -> None:

@@ -67,7 +67,7 @@ _GPT2 = (
     gpt2.translate_state_dict_to_hf_gpt2,
 )
 _GPTJ = (
-    gptj.translate_hf_gptj_state_dict_to_smdistributed_gptj,
+    gptj.translate_hf_state_dict_to_smdistributed_gptj,
     gptj.translate_state_dict_to_hf_gptj,
 )
 _GPT_NEO = (

@@ -27,3 +27,8 @@ def translate_state_dict_to_hf_bert(
 ) -> dict[str, Any]:
     """The inverse of ``translate_hf_state_dict_to_smdistributed_bert``."""
     return encoder_to_plain(state_dict)
+
+
+# Names under which published scripts and pages know it.
+translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_bert
+translate_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_bert

@@ -47,4 +47,6 @@ def translate_state_dict_to_hf_gpt2(
     return NAMES.to_plain(state_dict, max_seq_len)
 
 
+# Names under which published scripts and pages know it.
 translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gpt2
+translate_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gpt2

@@ -24,7 +24,7 @@ NAMES = CausalNames(
 )
 
 
-def translate_hf_gptj_state_dict_to_smdistributed_gptj(
+def translate_hf_state_dict_to_smdistributed_gptj(
     state_dict: Mapping[str, Any], max_seq_len: int | None = None
 ) -> dict[str, Any]:
     """A state dict of ``GPTJForCausalLM`` or ``GPTJModel`` under the distributed names.
@@ -46,4 +46,8 @@ def translate_state_dict_to_hf_gptj(
     return NAMES.to_plain(state_dict, max_seq_len)
 
 
-translate_hf_gptj_state_dict_to_smdistributed = translate_hf_gptj_state_dict_to_smdistributed_gptj
+# Names under which published scripts and pages know it.
+translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gptj
+translate_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gptj
+translate_hf_gptj_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gptj
+translate_hf_gptj_state_dict_to_smdistributed_gptj = translate_hf_state_dict_to_smdistributed_gptj

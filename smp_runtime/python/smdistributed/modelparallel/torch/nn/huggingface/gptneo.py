@@ -45,3 +45,8 @@ def translate_state_dict_to_hf_gptneo(
     tokens, as all published models have.
     """
     return NAMES.to_plain(state_dict, max_seq_len, _PUBLISHED_WINDOW)
+
+
+# Names under which published scripts and pages know it.
+translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gptneo
+translate_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gptneo

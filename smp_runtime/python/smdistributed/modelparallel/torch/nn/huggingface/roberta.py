@@ -29,4 +29,6 @@ def translate_state_dict_to_hf_roberta(
     return encoder_to_plain(state_dict)
 
 
+# Names under which published scripts and pages know it.
+translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_roberta
 translate_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_roberta
