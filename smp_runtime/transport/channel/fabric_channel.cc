@@ -104,9 +104,12 @@ std::optional<ArrivingMessage> FabricChannel::receive() {
   }
   ArrivingMessage message(frame, std::move(head));
   std::vector<Handle> handles;
-  for (size_t index = 0; index < message.tensors().size(); ++index) {
-    const at::Tensor& tensor = message.tensors()[index].tensor;
-    if (!tensor.defined() || tensor.numel() == 0) continue;
+  size_t next = 0;
+  for (const Received& one : message.tensors()) {
+    const at::Tensor& tensor = one.tensor;
+    if (!tensor.defined()) continue;  // it comes apart: the sender counts those with the frame
+    const size_t index = next++;
+    if (tensor.numel() == 0) continue;
     handles.push_back(link_.receive(ends_.peer, tag(Kind::kTensor, ends_.peer, sequence, index),
                                     {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()},
                                     0, std::make_shared<at::Tensor>(tensor)));

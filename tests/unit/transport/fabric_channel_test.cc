@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/channel/fabric_channel.h"
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -84,6 +85,29 @@ TEST_F(FabricChannelTest, TensorsArriveAsTheyWere) {
     EXPECT_TRUE(received[i].equal(tensors[i]) && received[i].dtype() == tensors[i].dtype()) << i;
     EXPECT_TRUE(received[i].is_contiguous());
   }
+}
+
+TEST_F(FabricChannelTest, TensorsThatComeApartLeaveTheOthersTheirPlaces) {
+  // As a rank packs the first and third of a GPU: they are named in the head and not sent here.
+  const std::vector<at::Tensor> tensors{at::arange(3), at::arange(7), at::arange(2), at::arange(5)};
+  PackedMessage mixed = message("mixed", tensors);
+  const size_t meta_bytes = mixed.frame.meta_bytes / tensors.size();
+  for (const size_t apart : {0, 2}) {
+    const auto device = static_cast<int64_t>(at::kCUDA);  // the second number of a meta
+    std::memcpy(mixed.head.data() + mixed.frame.message_bytes + apart * meta_bytes + sizeof(device),
+                &device, sizeof(device));
+  }
+  mixed.tensors = {tensors[1], tensors[3]};
+  mixed.frame.apart_device = static_cast<int16_t>(at::kCUDA);
+  ASSERT_TRUE(left.channel->send_at_once(mixed));
+
+  std::optional<ArrivingMessage> arrived = right.channel->receive();
+
+  ASSERT_TRUE(arrived.has_value());
+  const std::vector<Received>& received = arrived->tensors();
+  ASSERT_EQ(received.size(), tensors.size());
+  for (const size_t apart : {0, 2}) EXPECT_FALSE(received[apart].tensor.defined());
+  for (const size_t whole : {1, 3}) EXPECT_TRUE(received[whole].tensor.equal(tensors[whole]));
 }
 
 TEST_F(FabricChannelTest, MessagesKeepTheirOrderWhateverTheirSize) {
