@@ -8,7 +8,6 @@
 #include "smp_runtime/collectives/hierarchical_schedule.h"
 #include "smp_runtime/collectives/message_tag.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/fabric/network_address.h"
 
 namespace smp::collectives {
 namespace {
@@ -17,14 +16,6 @@ namespace {
 constexpr size_t kPairWindow = 4;
 /// How long a failed message waits for the detector to say why.
 constexpr std::chrono::milliseconds kReasonGrace{2000};
-
-transport::FabricSettings settings_of(const transport::Network& network, const std::string& address,
-                                      int card) {
-  transport::FabricSettings settings = network.fabric;
-  settings.address = address;
-  settings.card = card;
-  return settings;
-}
 
 /// A rank that gives up tells its reason and ends; its end may be seen first, by the messages to
 /// it. The reason names the rank that is to blame.
@@ -55,12 +46,13 @@ InterNodeCollectives::InterNodeCollectives(
     transport::KeyValueStore& store, const transport::Network& network, const WaitLimit& limit)
     : layout_(layout),
       segment_(segment),
-      address_(transport::network_address(network.interface, network.master)),
-      link_(settings_of(network, address_, layout.my_local())) {
+      settings_(transport::fabric_settings(network, layout.my_local())),
+      link_(settings_) {
   link_.register_memory(segment.memory());
   if (layout.has_rail()) {
     detector_ = std::make_unique<transport::FailureDetector>(
-        address_, layout.rank, [&segment](const std::string& reason) { segment.abort(reason); });
+        settings_.address, layout.rank,
+        [&segment](const std::string& reason) { segment.abort(reason); });
   }
   connect_all(names, store, limit);
 }

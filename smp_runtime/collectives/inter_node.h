@@ -65,7 +65,7 @@ class InterNodeCollectives {
 
   const GroupLayout& layout_;
   transport::SharedSegment& segment_;
-  std::string address_;
+  const transport::FabricSettings settings_;
   transport::FabricLink link_;
   std::unique_ptr<transport::FailureDetector> detector_;  // of ranks with a rail
 };

@@ -13,7 +13,6 @@
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 #include "smp_runtime/transport/fabric/fabric_link.h"
-#include "smp_runtime/transport/fabric/network_address.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "smp_runtime/transport/nccl/event_wait.h"
 #include "smp_runtime/transport/shared_memory_link.h"
@@ -319,11 +318,8 @@ PointToPoint& SmddpBackend::pairs() {
     if (group->hosts() == 1) {
       link = std::make_unique<transport::SharedMemoryLink>(rank_, std::move(texts));
     } else {
-      transport::FabricSettings settings = options_.network.fabric;
+      transport::FabricSettings settings = transport::fabric_settings(options_.network, rank_);
       settings.ordered = true;
-      settings.card = rank_;
-      settings.address =
-          transport::network_address(options_.network.interface, options_.network.master);
       link = std::make_unique<transport::FabricLink>(settings);
     }
     // A connection of its own: a TCPStore that waits for one thread keeps the others waiting.

@@ -9,7 +9,6 @@
 #include "smp_runtime/core/fixed_text.h"
 #include "smp_runtime/transport/channel/fabric_channel.h"
 #include "smp_runtime/transport/channel/peer_info.h"
-#include "smp_runtime/transport/fabric/network_address.h"
 
 namespace smp::transport {
 namespace {
@@ -35,9 +34,7 @@ FabricInfo describe(const FabricEnds& ends) {
 }
 
 FabricEnds open_ends(const Network& network, int rank) {
-  FabricSettings settings = network.fabric;
-  settings.address = network_address(network.interface, network.master);
-  settings.card = rank;
+  const FabricSettings settings = fabric_settings(network, rank);
   FabricEnds ends{.link = std::make_unique<FabricLink>(settings)};
   ends.detector = std::make_unique<FailureDetector>(
       settings.address, rank, [link = ends.link.get()](const std::string&) { link->wake(); });

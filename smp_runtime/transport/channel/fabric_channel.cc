@@ -18,10 +18,6 @@ constexpr std::chrono::milliseconds kLookInterval{500};
 
 using Buffer = std::vector<std::byte>;
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
 /// An idle peer sends nothing: its next message is waited for without a limit.
 WaitLimit no_limit() { return {.deadline = Clock::time_point::max(), .operation = "pipeline"}; }
 
@@ -63,14 +59,12 @@ std::vector<FabricChannel::Handle> FabricChannel::post(const PackedMessage& mess
   send(Kind::kFrame, 0, *frame, frame);
   if (inside < message.head.size()) {
     const auto rest = std::make_shared<std::string>(message.head.substr(inside));
-    send(Kind::kRest, 0, bytes_of(*rest), rest);
+    send(Kind::kRest, 0, std::as_bytes(std::span(*rest)), rest);
   }
   for (size_t index = 0; index < message.tensors.size(); ++index) {
     const at::Tensor& tensor = message.tensors[index];
     if (tensor.numel() == 0) continue;
-    send(Kind::kTensor, index,
-         {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()},
-         std::make_shared<at::Tensor>(tensor));
+    send(Kind::kTensor, index, bytes_of(tensor), std::make_shared<at::Tensor>(tensor));
   }
   return handles;
 }
@@ -111,8 +105,8 @@ std::optional<ArrivingMessage> FabricChannel::receive() {
     const size_t index = next++;
     if (tensor.numel() == 0) continue;
     handles.push_back(link_.receive(ends_.peer, tag(Kind::kTensor, ends_.peer, sequence, index),
-                                    {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()},
-                                    0, std::make_shared<at::Tensor>(tensor)));
+                                    writable_bytes_of(tensor), 0,
+                                    std::make_shared<at::Tensor>(tensor)));
   }
   wait(handles, no_limit());
   return message;

@@ -2,19 +2,14 @@
 // What the ranks of a group tell each other of themselves before they connect.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <string>
 #include <type_traits>
 #include <vector>
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-
-#include "smp_runtime/core/error.h"
 
 namespace smp::transport {
 

@@ -18,10 +18,6 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
 std::span<const std::byte> bytes_of(const MessageFrame& frame) {
   return std::as_bytes(std::span(&frame, 1));
 }
@@ -63,7 +59,7 @@ std::optional<ArrivingMessage> SharedMemoryChannel::receive() {
   ArrivingMessage message(frame, std::move(head));
   for (Received& one : message.tensors()) {
     if (!one.tensor.defined()) continue;  // it comes apart
-    read({static_cast<std::byte*>(one.tensor.data_ptr()), one.tensor.nbytes()});
+    read(writable_bytes_of(one.tensor));
   }
   return message;
 }

@@ -46,6 +46,14 @@ size_t PackedMessage::size_bytes() const {
   return bytes;
 }
 
+std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+std::span<std::byte> writable_bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
 PackedMessage pack(const Outgoing& outgoing, Apart apart) {
   const Message& message = outgoing.message;
   PackedMessage packed{.frame = {}, .head = message.bytes, .made = outgoing.made};

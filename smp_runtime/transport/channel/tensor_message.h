@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,10 @@ struct PackedMessage {
   /// Of what goes with the frame.
   [[nodiscard]] size_t size_bytes() const;
 };
+
+/// Of a contiguous tensor on the CPU.
+[[nodiscard]] std::span<const std::byte> bytes_of(const at::Tensor& tensor);
+[[nodiscard]] std::span<std::byte> writable_bytes_of(const at::Tensor& tensor);
 
 /// Copies tensors to the CPU that are not there and do not go apart, which waits for the device.
 [[nodiscard]] PackedMessage pack(const Outgoing& outgoing, Apart apart);

@@ -87,24 +87,26 @@ Link::Handle FabricLink::send(int peer, uint64_t tag, std::span<const std::byte>
 
 Link::Handle FabricLink::receive(int peer, uint64_t tag, std::span<std::byte> bytes,
                                  uint64_t ignored, std::shared_ptr<void> keeps) {
-  auto message = std::make_shared<Message>();
-  message->peer_ = peer;
-  message->tag_ = tag;
+  MessagePtr message = receiving(peer, tag, bytes, std::move(keeps));
   message->ignored_ = ignored;
-  message->in_ = bytes;
-  message->keeps_ = std::move(keeps);
   return post(std::move(message));
 }
 
 Link::Handle FabricLink::receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes,
                                        std::shared_ptr<void> keeps) {
+  MessagePtr message = receiving(peer, tag, bytes, std::move(keeps));
+  message->any_size_ = true;
+  return post(std::move(message));
+}
+
+FabricLink::MessagePtr FabricLink::receiving(int peer, uint64_t tag, std::span<std::byte> bytes,
+                                             std::shared_ptr<void> keeps) {
   auto message = std::make_shared<Message>();
   message->peer_ = peer;
   message->tag_ = tag;
   message->in_ = bytes;
-  message->any_size_ = true;
   message->keeps_ = std::move(keeps);
-  return post(std::move(message));
+  return message;
 }
 
 Link::Handle FabricLink::post(MessagePtr message) {

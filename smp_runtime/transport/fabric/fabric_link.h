@@ -85,6 +85,8 @@ class FabricLink : public Link {
  private:
   using MessagePtr = std::shared_ptr<Message>;
 
+  static MessagePtr receiving(int peer, uint64_t tag, std::span<std::byte> bytes,
+                              std::shared_ptr<void> keeps);
   Handle post(MessagePtr message);
   bool try_post(Message& message);
   bool drive();

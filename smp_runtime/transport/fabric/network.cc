@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "smp_runtime/transport/fabric/network_address.h"
+
 namespace smp::transport {
 namespace {
 
@@ -27,6 +29,13 @@ Network read_network() {
     const char* const value = std::getenv(std::string(variable).c_str());
     return std::string(value == nullptr ? "" : value);
   });
+}
+
+FabricSettings fabric_settings(const Network& network, int card) {
+  FabricSettings settings = network.fabric;
+  settings.address = network_address(network.interface, network.master);
+  settings.card = card;
+  return settings;
 }
 
 }  // namespace smp::transport
