@@ -19,6 +19,7 @@
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/thread_state.h"
 #include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/replicas/broadcast.h"
 #include "smp_runtime/replicas/gradient_reducer.h"
 #include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/transport/channel/process_transport.h"

@@ -30,7 +30,6 @@ using torch::autograd::variable_list;
 using Indices = std::vector<std::size_t>;
 
 constexpr std::string_view kAveraging = "averaging gradients";
-constexpr std::size_t kBroadcastBytes = 250 * 1024 * 1024;
 
 c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const at::Tensor& tensor,
                                                 c10d::ReduceOp::RedOpType operation,
@@ -41,8 +40,6 @@ c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const
   return naming_group(
       group, kAveraging, [&] { return group.allreduce(tensors, options); }, advice);
 }
-
-Uneven advice_for(bool may_join) { return may_join ? Uneven::kMayJoin : Uneven::kRefused; }
 
 }  // namespace
 
@@ -230,7 +227,7 @@ class GradientReducer::Core {
                    options_.watch.get());
   }
 
-  [[nodiscard]] Uneven advice() const { return advice_for(options_.may_join); }
+  [[nodiscard]] Uneven advice() const { return session::uneven(options_.may_join); }
 
   /// The reduced bucket, averaged.
   at::Tensor result_of(Bucket& bucket) {
@@ -392,16 +389,5 @@ void GradientReducer::begin_step(bool due) { core_->begin_step(due); }
 void GradientReducer::average() { core_->average(); }
 
 GradientReducer::Progress GradientReducer::progress() const { return core_->progress(); }
-
-void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
-                       int root, bool may_join) {
-  const auto group = c10d::resolve_process_group(group_name);
-  if (group->getSize() == 1 || tensors.empty()) return;
-  const at::NoGradGuard no_grad;
-  naming_group(
-      *group, "a broadcast of parameters and buffers",
-      [&] { c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, root); },
-      advice_for(may_join));
-}
 
 }  // namespace smp::replicas

@@ -65,9 +65,4 @@ class GradientReducer {
   std::shared_ptr<Core> core_;  // hooks of the parameters hold it weakly
 };
 
-/// Overwrites `tensors` with those of rank `root` of the group, in buckets. All ranks call it.
-/// `may_join` as above.
-void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
-                       int root, bool may_join);
-
 }  // namespace smp::replicas

@@ -22,6 +22,9 @@ void leave_job_rank(const std::string& group_name, int job_rank);
 
 /// Whether ranks with different numbers of batches can be helped by DistributedModel.join().
 enum class Uneven { kMayJoin, kRefused };
+[[nodiscard]] constexpr Uneven uneven(bool may_join) {
+  return may_join ? Uneven::kMayJoin : Uneven::kRefused;
+}
 
 /// What to throw for a collective, `what`, over `group` that c10d gave up with `text`. Tells the
 /// other ranks of the group, whose collective then fails, too, and names those that do not answer

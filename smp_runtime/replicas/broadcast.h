@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// How replicas come to equal parameters and buffers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace smp::replicas {
+
+/// Overwrites `tensors` with those of rank `root` of the group, in buckets. All ranks call it.
+/// `may_join` as in GradientReducer. Throws HostError, naming ranks, when one is lost.
+void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
+                       int root, bool may_join);
+
+}  // namespace smp::replicas
