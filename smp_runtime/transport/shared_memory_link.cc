@@ -9,11 +9,14 @@
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/futex.h"
+#include "smp_runtime/transport/link_frame.h"
 #include "smp_runtime/transport/shared_ring.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::transport {
 namespace {
+
+using Kind = LinkFrame::Kind;
 
 /// Copied at a time, so that one end writes while the other one reads.
 constexpr size_t kPiece = 128 * 1024;
@@ -25,40 +28,6 @@ SharedRing ring_in(const SharedMemory& memory, size_t writer) {
 }
 
 }  // namespace
-
-/// At the start of each rank's memory. Whoever has put something into one of its rings, or taken
-/// something from a ring that it writes, rings it.
-struct SharedMemoryLink::Doorbell {
-  alignas(kCacheLineBytes) std::atomic<uint32_t> count;
-  std::atomic<uint32_t> sleeps;
-
-  void ring() {
-    // In one order with the sleeper's flag and its last look: one of the two sees the other.
-    count.fetch_add(1);
-    if (sleeps.load() != 0) futex_wake(count);
-  }
-};
-
-/// In front of each message, and a message by itself.
-struct SharedMemoryLink::Frame {
-  enum class Kind : uint32_t {
-    kHello,          ///< the writer's address; the first in each ring
-    kShort,          ///< a message with its data
-    kRequestToSend,  ///< of a long message
-    kClearToSend,    ///< the receiver has memory for the data
-    kData,           ///< the data of a long message
-    kGone,           ///< they will not come
-  };
-  Kind kind{};
-  uint32_t unused = 0;
-  uint64_t tag = 0;
-  uint64_t number = 0;  ///< of a request to send, by its sender
-  uint64_t size = 0;    ///< of the message [bytes]
-
-  [[nodiscard]] size_t body_bytes() const {
-    return kind == Kind::kHello || kind == Kind::kShort || kind == Kind::kData ? size : 0;
-  }
-};
 
 struct SharedMemoryLink::Posted : Link::Message {
   [[nodiscard]] bool done() const override { return finished; }
@@ -82,7 +51,7 @@ struct SharedMemoryLink::Posted : Link::Message {
 
 /// What is to be written into a ring.
 struct SharedMemoryLink::Outgoing {
-  Frame frame;
+  LinkFrame frame;
   PostedPtr message;  ///< of kShort and kData
   std::string text;   ///< of kHello
   size_t written = 0;
@@ -95,7 +64,7 @@ struct SharedMemoryLink::Outgoing {
 /// A short message, or the request to send a long one, that has arrived.
 struct SharedMemoryLink::Arrival {
   int source;
-  Frame frame;
+  LinkFrame frame;
   std::vector<std::byte> data;
 };
 
@@ -113,7 +82,7 @@ struct SharedMemoryLink::Peer {
   std::deque<Outgoing> queue;
 
   SharedRing inward;
-  Frame frame;                  ///< that is being read
+  LinkFrame frame;              ///< that is being read
   size_t read = 0;              ///< of it and its body
   PostedPtr target;             ///< of kData; null: nobody wants them any more
   std::vector<std::byte> rest;  ///< of other bodies; of kData without a target the last piece
@@ -123,7 +92,7 @@ SharedMemoryLink::SharedMemoryLink(int rank, std::vector<std::string> names)
     : rank_(rank),
       names_(std::move(names)),
       memory_(SharedMemory::create(memory_bytes(names_.size()))) {
-  static_assert(sizeof(Doorbell) == kCacheLineBytes && std::is_trivially_copyable_v<Frame>);
+  static_assert(sizeof(Doorbell) == kCacheLineBytes && std::is_trivially_copyable_v<LinkFrame>);
   peers_.reserve(names_.size());
   for (size_t writer = 0; writer < names_.size(); ++writer) {
     peers_.emplace_back(ring_in(memory_, writer));
@@ -132,7 +101,7 @@ SharedMemoryLink::SharedMemoryLink(int rank, std::vector<std::string> names)
 
 SharedMemoryLink::~SharedMemoryLink() = default;
 
-SharedMemoryLink::Doorbell& SharedMemoryLink::doorbell_of(const SharedMemory& memory) {
+Doorbell& SharedMemoryLink::doorbell_of(const SharedMemory& memory) {
   return *reinterpret_cast<Doorbell*>(memory.data());
 }
 
@@ -160,13 +129,12 @@ void SharedMemoryLink::open(int from, const std::string& address) {
     return;
   }
   other.outward.emplace(ring_in(*other.memory, static_cast<size_t>(rank_)));
-  Outgoing hello{
-      .frame = {.kind = Frame::Kind::kHello}, .message = nullptr, .text = this->address()};
+  Outgoing hello{.frame = {.kind = Kind::kHello}, .message = nullptr, .text = this->address()};
   hello.frame.size = hello.text.size();
   other.queue.push_back(std::move(hello));
 }
 
-void SharedMemoryLink::queue(int to, const Frame& frame, PostedPtr message) {
+void SharedMemoryLink::queue(int to, const LinkFrame& frame, PostedPtr message) {
   peer_at(to).queue.push_back({.frame = frame, .message = std::move(message), .text = {}});
 }
 
@@ -189,12 +157,11 @@ Link::Handle SharedMemoryLink::send(int peer, uint64_t tag, std::span<const std:
   if (const std::string& failure = peer_at(peer).failure; !failure.empty()) {
     finish(*message, failure);
   } else if (bytes.size() <= kShortBytes) {
-    queue(peer, {.kind = Frame::Kind::kShort, .tag = tag, .size = bytes.size()}, message);
+    queue(peer, {.kind = Kind::kShort, .tag = tag, .size = bytes.size()}, message);
   } else {
     const uint64_t number = ++requests_;
     requested_.emplace(Place{peer, number}, message);
-    queue(peer,
-          {.kind = Frame::Kind::kRequestToSend, .tag = tag, .number = number, .size = bytes.size()},
+    queue(peer, {.kind = Kind::kRequestToSend, .tag = tag, .number = number, .size = bytes.size()},
           nullptr);
   }
   return message;
@@ -237,9 +204,8 @@ void SharedMemoryLink::cancel(const Handle& handle) {
     if (one.message != message) continue;
     if (one.written > 0) return;  // the ring has its start: it must go on
     // Nobody waits for a short one; who has asked for data must be told.
-    one = {.frame = {.kind = Frame::Kind::kGone, .number = one.frame.number},
-           .message = nullptr,
-           .text = {}};
+    one = {
+        .frame = {.kind = Kind::kGone, .number = one.frame.number}, .message = nullptr, .text = {}};
     break;
   }
   std::erase_if(requested_, [&](const auto& one) { return one.second == message; });
@@ -259,16 +225,16 @@ void SharedMemoryLink::arrive(Arrival arrival) {
 }
 
 void SharedMemoryLink::deliver(const PostedPtr& message, const Arrival& arrival) {
-  const Frame& frame = arrival.frame;
+  const LinkFrame& frame = arrival.frame;
   const bool fits = frame.size == message->in.size();
   message->tag = frame.tag;
-  if (frame.kind == Frame::Kind::kRequestToSend) {
+  if (frame.kind == Kind::kRequestToSend) {
     if (const std::string& failure = peer_at(arrival.source).failure; !failure.empty()) {
       return finish(*message, failure);
     }
     // What does not fit is read as well, so that its sender comes to an end.
     cleared_.emplace(Place{arrival.source, frame.number}, fits ? message : nullptr);
-    queue(arrival.source, {.kind = Frame::Kind::kClearToSend, .number = frame.number}, nullptr);
+    queue(arrival.source, {.kind = Kind::kClearToSend, .number = frame.number}, nullptr);
   } else if (fits) {
     if (frame.size > 0) std::memcpy(message->in.data(), arrival.data.data(), frame.size);
     finish(*message, "");
@@ -341,14 +307,14 @@ bool SharedMemoryLink::read_from(int from) {
   size_t moved = 0;
   while (moved < SharedRing::kCapacity) {
     std::span<std::byte> room;
-    if (other.read < sizeof(Frame)) {
+    if (other.read < sizeof(LinkFrame)) {
       room = std::as_writable_bytes(std::span(&other.frame, 1)).subspan(other.read);
     } else {
-      const size_t done = other.read - sizeof(Frame);
+      const size_t done = other.read - sizeof(LinkFrame);
       const size_t left = std::min(other.frame.body_bytes() - done, kPiece);
       if (other.target) {
         room = other.target->in.subspan(done, left);
-      } else if (other.frame.kind == Frame::Kind::kData) {
+      } else if (other.frame.kind == Kind::kData) {
         other.rest.resize(left);
         room = other.rest;
       } else {
@@ -359,8 +325,9 @@ bool SharedMemoryLink::read_from(int from) {
     other.read += got;
     moved += got;
     if (got == kPiece && other.memory) doorbell_of(*other.memory).ring();
-    if (other.read == sizeof(Frame) && got > 0) begin_body(from);
-    if (other.read >= sizeof(Frame) && other.read == sizeof(Frame) + other.frame.body_bytes()) {
+    if (other.read == sizeof(LinkFrame) && got > 0) begin_body(from);
+    if (other.read >= sizeof(LinkFrame) &&
+        other.read == sizeof(LinkFrame) + other.frame.body_bytes()) {
       end_body(from);
       other.read = 0;
     } else if (got == 0) {
@@ -374,7 +341,7 @@ bool SharedMemoryLink::read_from(int from) {
 /// A frame is there, and what belongs to it follows.
 void SharedMemoryLink::begin_body(int from) {
   Peer& other = peer_at(from);
-  if (other.frame.kind != Frame::Kind::kData) {
+  if (other.frame.kind != Kind::kData) {
     other.rest.resize(other.frame.body_bytes());
     return;
   }
@@ -387,36 +354,34 @@ void SharedMemoryLink::begin_body(int from) {
 
 void SharedMemoryLink::end_body(int from) {
   Peer& other = peer_at(from);
-  const Frame& frame = other.frame;
+  const LinkFrame& frame = other.frame;
   switch (frame.kind) {
-    case Frame::Kind::kHello:
+    case Kind::kHello:
       if (!other.known) {
         open(from, {reinterpret_cast<const char*>(other.rest.data()), other.rest.size()});
       }
       break;
-    case Frame::Kind::kShort:
-    case Frame::Kind::kRequestToSend:
+    case Kind::kShort:
+    case Kind::kRequestToSend:
       arrive({.source = from, .frame = frame, .data = std::exchange(other.rest, {})});
       break;
-    case Frame::Kind::kClearToSend: {
+    case Kind::kClearToSend: {
       const auto message = requested_.find({from, frame.number});
       if (message == requested_.end()) {
-        queue(from, {.kind = Frame::Kind::kGone, .number = frame.number}, nullptr);
+        queue(from, {.kind = Kind::kGone, .number = frame.number}, nullptr);
       } else {
         queue(from,
-              {.kind = Frame::Kind::kData,
-               .number = frame.number,
-               .size = message->second->out.size()},
+              {.kind = Kind::kData, .number = frame.number, .size = message->second->out.size()},
               message->second);
         requested_.erase(message);
       }
       break;
     }
-    case Frame::Kind::kData:
+    case Kind::kData:
       if (other.target) finish(*other.target, "");
       other.target = nullptr;
       break;
-    case Frame::Kind::kGone: {
+    case Kind::kGone: {
       const auto wanted = cleared_.find({from, frame.number});
       if (wanted == cleared_.end()) break;  // of a short message that was given up
       if (wanted->second) {

@@ -17,6 +17,9 @@
 
 namespace smp::transport {
 
+struct Doorbell;
+struct LinkFrame;
+
 /// It does not notice that a peer has ended (SharedSegment does); sends to one that cannot be
 /// reached any more fail.
 class SharedMemoryLink : public Link {
@@ -43,8 +46,6 @@ class SharedMemoryLink : public Link {
   void wake() override;
 
  private:
-  struct Doorbell;
-  struct Frame;
   struct Posted;
   struct Outgoing;
   struct Arrival;
@@ -55,7 +56,7 @@ class SharedMemoryLink : public Link {
   [[nodiscard]] static Doorbell& doorbell_of(const SharedMemory& memory);
   [[nodiscard]] Peer& peer_at(int rank);
   void open(int from, const std::string& address);
-  void queue(int to, const Frame& frame, PostedPtr message);
+  void queue(int to, const LinkFrame& frame, PostedPtr message);
   void finish(Posted& message, std::string error);
 
   bool drive();
