@@ -70,9 +70,8 @@ void look_at_all(std::vector<Watched>& all, const WatchRequest& request) {
     for (const Look& look : open) {
       ready.push_back({.fd = look.socket.get(), .events = POLLOUT, .revents = 0});
     }
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    const int count = left > 0 ? poll(ready.data(), ready.size(), static_cast<int>(left)) : 0;
+    const int left = poll_timeout(deadline);
+    const int count = left > 0 ? poll(ready.data(), ready.size(), left) : 0;
     std::vector<Look> waiting;
     for (std::size_t i = 0; i < open.size(); ++i) {
       if (count > 0 && ready[i].revents != 0) {
@@ -101,8 +100,7 @@ std::string watch_hosts(const WatchRequest& request) {
       return fmt::format("{} is lost: its port {} did not answer {} times in a row ({})",
                          watched.host, request.port, watched.missed, watched.reason);
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
-    if (left > 0) poll(nullptr, 0, static_cast<int>(left));
+    poll(nullptr, 0, poll_timeout(next));
   }
 }
 

@@ -12,16 +12,10 @@
 #include <string_view>
 #include <vector>
 
+#include "entrypoint/launch/deadline.h"
 #include "entrypoint/launch/exit_status.h"
 
 namespace entrypoint::launch {
-
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
-
-/// A wait that only an end or a stop finishes: used for the user's program, whose length nobody
-/// knows.
-inline constexpr Deadline kNever = Deadline::max();
 
 /// One step of ending a process that was asked to stop.
 struct StopStep {

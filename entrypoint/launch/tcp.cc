@@ -20,10 +20,10 @@ namespace {
 // Waits for `events`; false at the deadline.
 bool wait_ready(int fd, short events, Deadline deadline) {
   while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return false;
+    const int left = poll_timeout(deadline);
+    if (left == 0) return false;
     pollfd ready{.fd = fd, .events = events, .revents = 0};
-    const int count = poll(&ready, 1, static_cast<int>(std::min<long long>(left, 60'000)));
+    const int count = poll(&ready, 1, left);
     if (count > 0) return true;
     if (count < 0 && errno != EINTR) throw smp::HostError("poll: {}", std::strerror(errno));
   }
@@ -188,10 +188,9 @@ std::optional<Connection> Listener::accept(Deadline deadline) {
     for (const FileDescriptor& fd : sockets_) {
       ready.push_back({.fd = fd.get(), .events = POLLIN, .revents = 0});
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return std::nullopt;
-    if (poll(ready.data(), ready.size(), static_cast<int>(std::min<long long>(left, 60'000))) < 0 &&
-        errno != EINTR) {
+    const int left = poll_timeout(deadline);
+    if (left == 0) return std::nullopt;
+    if (poll(ready.data(), ready.size(), left) < 0 && errno != EINTR) {
       throw smp::HostError("poll: {}", std::strerror(errno));
     }
     for (const FileDescriptor& fd : sockets_) {

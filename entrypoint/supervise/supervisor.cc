@@ -5,17 +5,16 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <exception>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "entrypoint/launch/process_tree.h"
 #include "entrypoint/launch/spawn.h"
+#include "entrypoint/supervise/helper_child.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 
@@ -38,57 +37,10 @@ constexpr std::chrono::milliseconds kDrainAfterExit{300};
 // The same while our own reader is slow and output waits in the pipes.
 constexpr std::chrono::seconds kDrainAfterExitHeldBack{10};
 
-constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGHUP};
-constexpr int kUserSignals[] = {SIGUSR1, SIGUSR2};
-
-// `nohup train` means it: a hangup that was ignored when we started stays ignored.
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-sigset_t supervised_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : kStopSignals) {
-    if (signal != SIGHUP || !is_ignored(signal)) sigaddset(&set, signal);
-  }
-  for (const int signal : kUserSignals) sigaddset(&set, signal);
-  sigaddset(&set, SIGCHLD);
-  return set;
-}
-
 // A job leads a background process group: reading the terminal would stop it.
 FileDescriptor standard_input_for_child() {
   if (isatty(STDIN_FILENO) == 0) return {};
   return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
-}
-
-int milliseconds_until(Deadline deadline) {
-  if (deadline == launch::kNever) return -1;
-  const auto left = deadline - Clock::now();
-  if (left <= Clock::duration::zero()) return 0;
-  const auto rounded = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  return static_cast<int>(std::min<long long>(rounded, 60'000));
-}
-
-[[noreturn]] void run_helper(const launch::HelperProcess& helper, int result_fd) {
-  int code = 0;
-  std::string text;
-  try {
-    text = helper.work();
-  } catch (const std::exception& error) {
-    text = error.what();
-    code = 1;
-  }
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = write(result_fd, text.data() + done, text.size() - done);
-    if (count <= 0) break;
-    done += static_cast<std::size_t>(count);
-  }
-  // No destructors and no atexit: all of that is the parent's.
-  _exit(code);
 }
 
 }  // namespace
@@ -115,12 +67,6 @@ struct Supervisor::Child {
 };
 
 Supervisor::Supervisor(Streams streams) : out_(streams.out), err_(streams.err) {
-  const sigset_t set = supervised_signals();
-  sigprocmask(SIG_BLOCK, &set, &previous_mask_);
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGCHLD, SIG_DFL);  // inherited as ignored it would let no child be waited for
-  signals_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_.is_open()) throw smp::HostError("signalfd: {}", std::strerror(errno));
   if (getpid() != 1) prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -132,8 +78,6 @@ Supervisor::~Supervisor() {
     if (child->is_running()) launch::wait_for(child->pid);
   }
   if (getpid() != 1) prctl(PR_SET_CHILD_SUBREAPER, 0);
-  signal(SIGPIPE, SIG_DFL);
-  sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
 }
 
 ChildId Supervisor::add(std::unique_ptr<Child> child) {
@@ -202,25 +146,10 @@ ChildId Supervisor::start(const launch::Command& command) {
 }
 
 ChildId Supervisor::start(const launch::HelperProcess& helper) {
-  launch::Pipe result = launch::make_pipe();
+  HelperChild started = start_helper(helper, [this] { signals_.leave_to_child(); });
   auto child = std::make_unique<Child>();
-  const pid_t parent = getpid();
-  child->pid = fork();
-  if (child->pid < 0) {
-    throw smp::HostError("cannot start \"{}\": fork: {}", helper.name, std::strerror(errno));
-  }
-  if (child->pid == 0) {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    signals_.close();
-    run_helper(helper, result.write.get());
-  }
-  setpgid(child->pid, child->pid);
-  child->pipes[0] = std::move(result.read);
+  child->pid = started.pid;
+  child->pipes[0] = std::move(started.result);
   return add(std::move(child));
 }
 
@@ -305,7 +234,7 @@ bool Supervisor::pump(Deadline deadline) {
     }
   }
 
-  const int count = poll(ready.data(), ready.size(), milliseconds_until(next_event(deadline)));
+  const int count = poll(ready.data(), ready.size(), launch::poll_timeout(next_event(deadline)));
   if (count < 0 && errno != EINTR) throw smp::HostError("poll: {}", std::strerror(errno));
   // Before the signals: what was written before an end comes out before the end is noticed.
   for (std::size_t i = 0; i < sources.size() && count > 0; ++i) {
@@ -328,10 +257,7 @@ bool Supervisor::pump(Deadline deadline) {
 }
 
 void Supervisor::take_signals() {
-  signalfd_siginfo info{};
-  while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
-    take_signal(static_cast<int>(info.ssi_signo));
-  }
+  while (const std::optional<int> signal = signals_.next()) take_signal(*signal);
 }
 
 void Supervisor::take_signal(int signal) {
@@ -339,7 +265,7 @@ void Supervisor::take_signal(int signal) {
     reap();
     return;
   }
-  const bool stops = std::ranges::find(kStopSignals, signal) != std::end(kStopSignals);
+  const bool stops = is_stop_signal(signal);
   SMP_LOG(info, "received SIG{}", sigabbrev_np(signal));
   if (stops) {
     stop_unreported_ = true;

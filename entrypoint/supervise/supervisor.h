@@ -4,20 +4,19 @@
 #pragma once
 
 #include <array>
-#include <csignal>
 #include <map>
 #include <memory>
 #include <string>
 
 #include <sys/types.h>
 
-#include "entrypoint/launch/file_descriptor.h"
 #include "entrypoint/launch/process_runner.h"
 #include "entrypoint/supervise/line_stream.h"
 #include "entrypoint/supervise/output_record.h"
 #include "entrypoint/supervise/output_sink.h"
 #include "entrypoint/supervise/rank_lines.h"
 #include "entrypoint/supervise/rank_tags.h"
+#include "entrypoint/supervise/signal_file.h"
 
 namespace entrypoint::supervise {
 
@@ -87,8 +86,7 @@ class Supervisor final : public launch::ProcessRunner {
   std::array<std::string, 2> open_tags_;  ///< by StreamKind: whose unfinished line was shown last
   OutputRecord record_;
 
-  launch::FileDescriptor signals_;
-  sigset_t previous_mask_{};
+  SignalFile signals_;
   std::map<launch::ChildId, std::unique_ptr<Child>> children_;
   launch::ChildId next_id_ = 1;
 
