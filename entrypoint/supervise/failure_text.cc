@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/supervise/script_advice.h"
+#include "entrypoint/supervise/traceback_collector.h"
 #include "opt_ml_layout/outputs.h"
 
 namespace entrypoint::supervise {
@@ -128,6 +129,15 @@ std::string message_without_traceback(const OutputRecord& record) {
 std::string message_of(const OutputRecord& record,
                        const std::vector<OutputRecord::RankTraceback>& tracebacks,
                        const std::function<std::string(int)>& host_of) {
+  const bool is_consequence =
+      tracebacks.empty() || blames_another_rank(tracebacks.front().traceback->exception());
+  if (!record.lost_host().empty() && is_consequence) {
+    return headline_over(
+        fmt::format("host {} is lost: mpirun has no connection to it any more; its "
+                    "container was stopped or its machine failed, see its log",
+                    record.lost_host()),
+        tracebacks.empty() ? "" : message_of(tracebacks.front(), host_of));
+  }
   const int blamed = record.blamed_rank();
   const bool has_words = blamed != OutputRecord::kNoRank && !record.last_words(blamed).empty();
   const bool blamed_has_one =

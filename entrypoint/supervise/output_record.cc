@@ -75,6 +75,7 @@ void OutputRecord::add_line(StreamKind stream, const RankTag* tag, std::string_v
   push_bounded(record.lines, line, stream == StreamKind::kErr ? kErrLines : kOutLines);
   if (holds_one_of(text, kTelling) || is_mpiruns(text)) push_bounded(telling_, line, kTellingLines);
   note_blame(text);
+  note_lost_host(text);
 
   int rank = tag != nullptr ? tag->rank : torch_rank(text).value_or(kNoRank);
   if (ranks_.size() >= kRanks && !ranks_.contains(rank)) rank = kNoRank;
@@ -103,6 +104,24 @@ void OutputRecord::note_blame(std::string_view text) {
   if (const std::size_t name = text.find("Process name: [["); name != std::string_view::npos) {
     if (const auto rank = number_after(text.substr(name), "],")) blamed_rank_ = *rank;
   }
+}
+
+/// mpirun says what happened in one line and names the hosts in others:
+///     ORTE has lost communication with a remote daemon.
+///       HNP daemon   : [[46031,0],0] on node algo-1
+///       Remote daemon: [[46031,0],1] on node algo-2
+void OutputRecord::note_lost_host(std::string_view text) {
+  if (text.find("ORTE has lost communication with a remote daemon") != std::string_view::npos) {
+    daemon_lost_ = true;
+  }
+  if (!daemon_lost_ || !lost_host_.empty()) return;
+  constexpr std::string_view kNode = " on node ";
+  const std::size_t node = text.find(kNode);
+  if (text.find("Remote daemon: [[") == std::string_view::npos || node == std::string_view::npos) {
+    return;
+  }
+  text.remove_prefix(node + kNode.size());
+  lost_host_ = text.substr(0, text.find_first_of(" \t"));
 }
 
 std::vector<OutputRecord::RankTraceback> OutputRecord::tracebacks() const {

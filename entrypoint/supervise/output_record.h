@@ -41,6 +41,9 @@ class OutputRecord {
   /// The rank that mpirun or MPI_Abort names as the first to fail, or kNoRank.
   [[nodiscard]] int blamed_rank() const { return blamed_rank_; }
 
+  /// The host whose daemon mpirun lost, as it names it; empty while it lost none.
+  [[nodiscard]] const std::string& lost_host() const { return lost_host_; }
+
   /// The last lines that a rank wrote to its stderr, else to its stdout; oldest first, tags kept.
   [[nodiscard]] std::vector<std::string> last_words(int rank) const;
 
@@ -70,11 +73,14 @@ class OutputRecord {
 
   void add_line(StreamKind stream, const RankTag* tag, std::string_view bytes);
   void note_blame(std::string_view text);
+  void note_lost_host(std::string_view text);
 
   std::array<Stream, 2> streams_;
   std::map<int, Rank> ranks_;
   std::deque<std::string> telling_;
   int blamed_rank_ = kNoRank;
+  bool daemon_lost_ = false;
+  std::string lost_host_;
   long lines_seen_ = 0;
 };
 

@@ -211,6 +211,25 @@ TEST(FailureText, AdvisesOnErrorsThatTellLessThanIsKnown) {
               Not(HasSubstr("ExtraInfo")));
 }
 
+TEST(FailureText, NamesTheHostWhoseDaemonMpirunLost) {
+  const std::initializer_list<const char*> mpiruns = {
+      "--------------------------------------------------------------------------",
+      "ORTE has lost communication with a remote daemon.",
+      "  HNP daemon   : [[46031,0],0] on node algo-1",
+      "  Remote daemon: [[46031,0],1] on node algo-2",
+      "This is usually due to either a failure of the TCP network"};
+  const Failure failure{.status = {.code = 1, .signal = 0}};
+
+  EXPECT_THAT(failure_text(failure, record_of(mpiruns), algo_of),
+              HasSubstr("ErrorMessage \"host algo-2 is lost: "));
+
+  OutputRecord with_cause = record_of({"Traceback (most recent call last):", "ValueError: boom"});
+  for (const char* line : mpiruns) {
+    with_cause.add(StreamKind::kErr, nullptr, std::string(line) + "\n");
+  }
+  EXPECT_THAT(failure_text(failure, with_cause, algo_of), HasSubstr("ErrorMessage \"ValueError"));
+}
+
 TEST(FailureText, TakesNoExitCodeForASignalThatNobodySent) {
   const Failure failure{.status = {.code = 131, .signal = 0}, .command = "mpirun"};
 
