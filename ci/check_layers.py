@@ -65,7 +65,14 @@ USES: dict[str, tuple[str, ...]] = {
     "entrypoint/fetch": ("entrypoint/config",),
     "entrypoint/sync": ("smp_runtime/core",),
     "entrypoint/plan": ("entrypoint/config", "entrypoint/fabric", "smp_runtime/topology"),
-    "entrypoint/launch": ("entrypoint/plan", "entrypoint/fetch", "entrypoint/sync"),
+    "entrypoint/launch/process": ("smp_runtime/core",),
+    "entrypoint/launch/cluster": (
+        "entrypoint/launch/process",
+        "entrypoint/plan",
+        "entrypoint/fetch",
+    ),
+    "entrypoint/launch/doctor": ("entrypoint/launch/cluster",),
+    "entrypoint/launch": ("entrypoint/launch/doctor", "entrypoint/sync"),
     "entrypoint/supervise": ("entrypoint/launch",),
     "entrypoint": ("entrypoint/supervise",),
 }
@@ -101,8 +108,10 @@ def allowed(folder: str) -> frozenset[str]:
 def folder_of(path: str) -> str | None:
     """The row of the table that a file belongs to; None for a file outside the layers."""
     parts = path.split("/")
+    if "/".join(parts[:3]) in USES:
+        return "/".join(parts[:3])
     if parts[0] == "smp_runtime" and len(parts) > 2:
-        return "/".join(parts[:3]) if "/".join(parts[:3]) in USES else "/".join(parts[:2])
+        return "/".join(parts[:2])
     if parts[0] == "entrypoint":
         return "/".join(parts[:2]) if len(parts) > 2 else "entrypoint"
     return parts[0] if parts[0] in ("opt_ml_layout", "tests") else None

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "entrypoint/config/command_line.h"
-#include "entrypoint/launch/host_probe.h"
+#include "entrypoint/launch/doctor/host_probe.h"
 #include "entrypoint/plan/plan_report.h"
 #include "entrypoint/supervise/job_run.h"
 #include "entrypoint/supervise/report.h"

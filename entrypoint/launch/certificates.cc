@@ -4,7 +4,7 @@
 #include <string>
 #include <system_error>
 
-#include "entrypoint/launch/launch_folder.h"
+#include "entrypoint/launch/process/launch_folder.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 

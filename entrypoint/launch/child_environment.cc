@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "entrypoint/launch/launch_folder.h"
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/process/launch_folder.h"
+#include "entrypoint/launch/process/spawn.h"
 
 namespace entrypoint::launch {
 namespace {

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "entrypoint/fetch/code_copy.h"
-#include "entrypoint/launch/helper_result.h"
-#include "entrypoint/launch/host_probe.h"
-#include "entrypoint/launch/launch_folder.h"
+#include "entrypoint/launch/doctor/host_probe.h"
+#include "entrypoint/launch/process/helper_result.h"
+#include "entrypoint/launch/process/launch_folder.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 

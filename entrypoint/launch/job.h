@@ -3,30 +3,17 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "entrypoint/fetch/transfer_module.h"
-#include "entrypoint/launch/job_status.h"
-#include "entrypoint/launch/process_runner.h"
+#include "entrypoint/launch/cluster/job_settings.h"
+#include "entrypoint/launch/cluster/job_status.h"
+#include "entrypoint/launch/process/process_runner.h"
 #include "entrypoint/plan/launch_plan.h"
 
 namespace entrypoint::launch {
-
-struct JobSettings {
-  std::chrono::milliseconds stop_after{110'000};      ///< from the stop signal to the kill
-  std::chrono::milliseconds worker_timeout{900'000};  ///< for the other hosts to come up
-  int ssh_port = 22;
-  std::filesystem::path ssh_key;  ///< mounted private key; empty: keys are exchanged
-  std::string job_name;           ///< tells two jobs with equal host names apart; may be empty
-  bool wait_for_names = true;     ///< false in Studio's local mode, where names do not resolve
-  std::vector<std::string> listen_addresses;  ///< for sshd; empty: all
-  std::vector<std::string> inherited;         ///< our own environment
-  fetch::TransferSettings transfer;           ///< for what is fetched and uploaded
-};
 
 struct Outcome {
   ExitStatus status;

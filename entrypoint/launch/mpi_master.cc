@@ -6,12 +6,12 @@
 #include <map>
 
 #include "entrypoint/launch/child_environment.h"
-#include "entrypoint/launch/host_name.h"
-#include "entrypoint/launch/key_exchange.h"
-#include "entrypoint/launch/peer_watch.h"
+#include "entrypoint/launch/cluster/host_name.h"
+#include "entrypoint/launch/cluster/key_exchange.h"
+#include "entrypoint/launch/cluster/peer_watch.h"
+#include "entrypoint/launch/cluster/ssh_client.h"
+#include "entrypoint/launch/cluster/sshd.h"
 #include "entrypoint/launch/process_job.h"
-#include "entrypoint/launch/ssh_client.h"
-#include "entrypoint/launch/sshd.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/launch/cluster_keys.h"
+#include "entrypoint/launch/cluster/cluster_keys.h"
+#include "entrypoint/launch/cluster/peer.h"
 #include "entrypoint/launch/job.h"
-#include "entrypoint/launch/peer.h"
 
 namespace entrypoint::launch {
 

@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "entrypoint/launch/child_environment.h"
-#include "entrypoint/launch/host_name.h"
-#include "entrypoint/launch/peer.h"
-#include "entrypoint/launch/peer_watch.h"
-#include "entrypoint/launch/process_tree.h"
-#include "entrypoint/launch/sshd.h"
+#include "entrypoint/launch/cluster/host_name.h"
+#include "entrypoint/launch/cluster/peer.h"
+#include "entrypoint/launch/cluster/peer_watch.h"
+#include "entrypoint/launch/cluster/sshd.h"
+#include "entrypoint/launch/process/process_tree.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 

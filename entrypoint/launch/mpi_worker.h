@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/launch/cluster_keys.h"
+#include "entrypoint/launch/cluster/cluster_keys.h"
+#include "entrypoint/launch/cluster/key_exchange.h"
 #include "entrypoint/launch/job.h"
-#include "entrypoint/launch/key_exchange.h"
 
 namespace entrypoint::launch {
 

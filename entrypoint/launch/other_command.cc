@@ -10,8 +10,8 @@
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/launch/certificates.h"
 #include "entrypoint/launch/child_environment.h"
-#include "entrypoint/launch/host_probe.h"
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/doctor/host_probe.h"
+#include "entrypoint/launch/process/spawn.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::launch {

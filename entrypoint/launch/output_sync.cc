@@ -7,8 +7,8 @@
 
 #include <unistd.h>
 
-#include "entrypoint/launch/helper_result.h"
-#include "entrypoint/launch/host_probe.h"
+#include "entrypoint/launch/doctor/host_probe.h"
+#include "entrypoint/launch/process/helper_result.h"
 #include "entrypoint/sync/output_sync.h"
 #include "smp_runtime/core/log.h"
 

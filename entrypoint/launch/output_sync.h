@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "entrypoint/launch/file_descriptor.h"
 #include "entrypoint/launch/job.h"
+#include "entrypoint/launch/process/file_descriptor.h"
 
 namespace entrypoint::launch {
 

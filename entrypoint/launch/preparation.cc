@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 
 #include "entrypoint/launch/child_environment.h"
-#include "entrypoint/launch/helper_result.h"
-#include "entrypoint/launch/host_probe.h"
-#include "entrypoint/launch/launch_folder.h"
-#include "entrypoint/launch/peer.h"
+#include "entrypoint/launch/cluster/peer.h"
+#include "entrypoint/launch/doctor/host_probe.h"
+#include "entrypoint/launch/process/helper_result.h"
+#include "entrypoint/launch/process/launch_folder.h"
 #include "entrypoint/plan/secrets.h"
 #include "entrypoint/plan/shell_text.h"
 #include "opt_ml_layout/python_text.h"

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "entrypoint/launch/child_environment.h"
-#include "entrypoint/launch/launch_folder.h"
-#include "entrypoint/launch/spawn.h"
-#include "entrypoint/launch/sshd.h"
+#include "entrypoint/launch/cluster/sshd.h"
+#include "entrypoint/launch/process/launch_folder.h"
+#include "entrypoint/launch/process/spawn.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::launch {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "entrypoint/launch/child_environment.h"
+#include "entrypoint/launch/process/process_tree.h"
 #include "entrypoint/launch/process_job.h"
-#include "entrypoint/launch/process_tree.h"
 #include "smp_runtime/core/log.h"
 
 namespace entrypoint::launch {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "entrypoint/launch/exit_status.h"
+#include "entrypoint/launch/process/exit_status.h"
 #include "entrypoint/supervise/output_record.h"
 
 namespace entrypoint::supervise {

@@ -3,7 +3,7 @@
 // first, after the script's work is done.
 #pragma once
 
-#include "entrypoint/launch/exit_status.h"
+#include "entrypoint/launch/process/exit_status.h"
 #include "entrypoint/supervise/output_record.h"
 
 namespace entrypoint::supervise {

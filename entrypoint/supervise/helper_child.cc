@@ -11,7 +11,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/process/spawn.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::supervise {

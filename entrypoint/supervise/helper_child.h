@@ -6,8 +6,8 @@
 
 #include <sys/types.h>
 
-#include "entrypoint/launch/file_descriptor.h"
-#include "entrypoint/launch/process_runner.h"
+#include "entrypoint/launch/process/file_descriptor.h"
+#include "entrypoint/launch/process/process_runner.h"
 
 namespace entrypoint::supervise {
 

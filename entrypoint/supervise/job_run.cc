@@ -7,12 +7,12 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/launch/certificates.h"
+#include "entrypoint/launch/cluster/sshd.h"
 #include "entrypoint/launch/code_fetch.h"
 #include "entrypoint/launch/job.h"
 #include "entrypoint/launch/output_sync.h"
 #include "entrypoint/launch/preparation.h"
-#include "entrypoint/launch/spawn.h"
-#include "entrypoint/launch/sshd.h"
+#include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/runner_choice.h"
 #include "entrypoint/supervise/gloo_abort.h"

@@ -5,7 +5,7 @@
 
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/config/make_tree_command.h"
-#include "entrypoint/launch/doctor.h"
+#include "entrypoint/launch/doctor/doctor.h"
 #include "entrypoint/launch/other_command.h"
 #include "entrypoint/launch/rank_exec.h"
 #include "smp_runtime/core/error.h"

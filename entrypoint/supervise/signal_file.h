@@ -5,7 +5,7 @@
 #include <csignal>
 #include <optional>
 
-#include "entrypoint/launch/file_descriptor.h"
+#include "entrypoint/launch/process/file_descriptor.h"
 
 namespace entrypoint::supervise {
 

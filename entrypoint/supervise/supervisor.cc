@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "entrypoint/launch/process_tree.h"
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/process/process_tree.h"
+#include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/supervise/helper_child.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"

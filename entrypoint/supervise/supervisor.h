@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-#include "entrypoint/launch/process_runner.h"
+#include "entrypoint/launch/process/process_runner.h"
 #include "entrypoint/supervise/line_stream.h"
 #include "entrypoint/supervise/output_record.h"
 #include "entrypoint/supervise/output_sink.h"

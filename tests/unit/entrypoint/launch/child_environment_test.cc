@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/launch/launch_folder.h"
+#include "entrypoint/launch/process/launch_folder.h"
 
 namespace entrypoint::launch {
 namespace {

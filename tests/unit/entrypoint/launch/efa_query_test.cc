@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/efa_query.h"
+#include "entrypoint/launch/doctor/efa_query.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

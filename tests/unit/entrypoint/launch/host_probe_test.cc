@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/host_probe.h"
+#include "entrypoint/launch/doctor/host_probe.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/job_status.h"
+#include "entrypoint/launch/cluster/job_status.h"
 
 #include <filesystem>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/launch/launch_folder.h"
+#include "entrypoint/launch/process/launch_folder.h"
 
 namespace entrypoint::launch {
 namespace {

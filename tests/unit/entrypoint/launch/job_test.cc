@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/launch/host_name.h"
-#include "entrypoint/launch/launch_folder.h"
+#include "entrypoint/launch/cluster/host_name.h"
+#include "entrypoint/launch/process/launch_folder.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::launch {

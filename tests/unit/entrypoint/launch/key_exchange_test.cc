@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both ends over real sockets; the worker's end runs in a thread.
-#include "entrypoint/launch/key_exchange.h"
+#include "entrypoint/launch/cluster/key_exchange.h"
 
 #include <future>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/machine_findings.h"
+#include "entrypoint/launch/doctor/machine_findings.h"
 
 #include <algorithm>
 

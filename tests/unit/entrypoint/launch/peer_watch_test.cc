@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/peer_watch.h"
+#include "entrypoint/launch/cluster/peer_watch.h"
 
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/launch/peer.h"
-#include "entrypoint/launch/tcp.h"
+#include "entrypoint/launch/cluster/peer.h"
+#include "entrypoint/launch/cluster/tcp.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::launch {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/process_tree.h"
+#include "entrypoint/launch/process/process_tree.h"
 
 #include <algorithm>
 #include <csignal>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/process/spawn.h"
 
 namespace entrypoint::launch {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/python_packages.h"
+#include "entrypoint/launch/doctor/python_packages.h"
 
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/launch/launch_folder.h"
+#include "entrypoint/launch/process/launch_folder.h"
 
 namespace entrypoint::launch {
 namespace {

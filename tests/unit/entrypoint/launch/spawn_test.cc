@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/process/spawn.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

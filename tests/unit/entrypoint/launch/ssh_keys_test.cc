@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/ssh_keys.h"
+#include "entrypoint/launch/cluster/ssh_keys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/launch/launch_folder.h"
-#include "entrypoint/launch/spawn.h"
-#include "entrypoint/launch/ssh_client.h"
-#include "entrypoint/launch/sshd.h"
+#include "entrypoint/launch/cluster/ssh_client.h"
+#include "entrypoint/launch/cluster/sshd.h"
+#include "entrypoint/launch/process/launch_folder.h"
+#include "entrypoint/launch/process/spawn.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::launch {

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "entrypoint/launch/file_descriptor.h"
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/process/file_descriptor.h"
+#include "entrypoint/launch/process/spawn.h"
 
 namespace entrypoint::launch {
 namespace {

@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/launch/launch_folder.h"
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/process/launch_folder.h"
+#include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/supervise/free_space.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/entrypoint/supervise/outlet.h"

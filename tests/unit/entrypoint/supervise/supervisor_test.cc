@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "entrypoint/launch/process_tree.h"
-#include "entrypoint/launch/spawn.h"
+#include "entrypoint/launch/process/process_tree.h"
+#include "entrypoint/launch/process/spawn.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/entrypoint/supervise/outlet.h"
 

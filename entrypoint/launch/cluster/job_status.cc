@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/cluster/job_status.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "entrypoint/launch/cluster/ssh_client.h"
+#include "entrypoint/launch/process/launch_folder.h"
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::launch {
+namespace {
+
+constexpr std::size_t kLongestStatus = 24 * 1024;  // [bytes]
+constexpr std::chrono::seconds kOneTry{8};
+constexpr std::chrono::milliseconds kPause{250};
+
+}  // namespace
+
+std::filesystem::path job_status_path(std::string_view master) {
+  return fmt::format("/tmp/done.{}", master);
+}
+
+std::string job_status_text(const JobStatus& status) {
+  std::string text = fmt::format("{}\n{}", status.exit_code, status.failure_text);
+  if (text.size() > kLongestStatus) text.resize(kLongestStatus);
+  return text;
+}
+
+JobStatus parse_job_status(std::string_view text) {
+  JobStatus status;
+  const std::string_view first = text.substr(0, text.find('\n'));
+  if (first.empty()) return status;  // a reference launcher's
+  const auto [end, error] =
+      std::from_chars(first.data(), first.data() + first.size(), status.exit_code);
+  if (error != std::errc{} || end != first.data() + first.size()) {
+    return {.exit_code = 1,
+            .failure_text = fmt::format("the master's status file holds no exit code: \"{}\"",
+                                        first.substr(0, 100))};
+  }
+  if (first.size() < text.size()) status.failure_text = text.substr(first.size() + 1);
+  return status;
+}
+
+std::optional<JobStatus> read_job_status(const std::filesystem::path& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) return std::nullopt;
+  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid()) return std::nullopt;
+  return parse_job_status(read_small_file(path));
+}
+
+void deliver_job_status(const StatusDelivery& delivery, const std::string& host,
+                        const JobStatus& status, std::chrono::milliseconds limit) {
+  const Deadline deadline = Clock::now() + limit;
+  const std::string path = job_status_path(delivery.master).string();
+  // Renamed into place: a reader sees all of it or nothing. Names hold no blank or quote.
+  const std::string command =
+      fmt::format("umask 077 && cat > {0}.part && mv -f {0}.part {0}", path);
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const Completed done =
+        run_on_host(delivery.ssh_config, host, command, delivery.environment,
+                    std::min<std::chrono::milliseconds>(kOneTry, left), job_status_text(status));
+    if (done.status.ok()) return;
+    if (Clock::now() + kPause >= deadline) {
+      throw smp::HostError("{} did not take the job's status: {}", host,
+                           done.timed_out ? "no answer" : done.output);
+    }
+    poll(nullptr, 0, static_cast<int>(kPause.count()));
+  }
+}
+
+}  // namespace entrypoint::launch

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/cluster/tcp.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::launch {
+namespace {
+
+// Waits for `events`; false at the deadline.
+bool wait_ready(int fd, short events, Deadline deadline) {
+  while (true) {
+    const int left = poll_timeout(deadline);
+    if (left == 0) return false;
+    pollfd ready{.fd = fd, .events = events, .revents = 0};
+    const int count = poll(&ready, 1, left);
+    if (count > 0) return true;
+    if (count < 0 && errno != EINTR) throw smp::HostError("poll: {}", std::strerror(errno));
+  }
+}
+
+// The 16 bytes of an IPv6 address; IPv4 comes in its mapped form.
+std::array<unsigned char, 16> host_bytes(const Address& address) {
+  std::array<unsigned char, 16> bytes{};
+  if (address.storage.ss_family == AF_INET) {
+    sockaddr_in v4{};
+    std::memcpy(&v4, &address.storage, sizeof(v4));
+    bytes[10] = bytes[11] = 0xff;
+    std::memcpy(bytes.data() + 12, &v4.sin_addr, 4);
+  } else {
+    sockaddr_in6 v6{};
+    std::memcpy(&v6, &address.storage, sizeof(v6));
+    std::memcpy(bytes.data(), &v6.sin6_addr, 16);
+  }
+  return bytes;
+}
+
+const sockaddr* as_sockaddr(const Address& address) {
+  return reinterpret_cast<const sockaddr*>(&address.storage);
+}
+
+std::vector<Address> lookup(const char* host, int port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host, std::to_string(port).c_str(), &hints, &found) != 0) return {};
+  std::vector<Address> result;
+  for (const addrinfo* item = found; item != nullptr; item = item->ai_next) {
+    Address address;
+    std::memcpy(&address.storage, item->ai_addr, item->ai_addrlen);
+    address.length = item->ai_addrlen;
+    result.push_back(address);
+  }
+  freeaddrinfo(found);
+  return result;
+}
+
+// Empty text: connected.
+std::string connect_socket(int fd, const Address& address, std::chrono::milliseconds limit) {
+  if (connect(fd, as_sockaddr(address), address.length) == 0) return {};
+  if (errno != EINPROGRESS) return std::strerror(errno);
+  if (!wait_ready(fd, POLLOUT, Clock::now() + limit)) {
+    return fmt::format("no answer within {} ms", limit.count());
+  }
+  int error = 0;
+  socklen_t size = sizeof(error);
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  return error == 0 ? std::string{} : std::strerror(error);
+}
+
+}  // namespace
+
+std::string Address::text() const {
+  std::array<char, NI_MAXHOST> name{};
+  if (getnameinfo(as_sockaddr(*this), length, name.data(), name.size(), nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
+    return "an unknown address";
+  }
+  const std::string_view text(name.data());
+  constexpr std::string_view kMapped = "::ffff:";
+  return std::string(text.starts_with(kMapped) ? text.substr(kMapped.size()) : text);
+}
+
+bool Address::same_host(const Address& other) const {
+  return host_bytes(*this) == host_bytes(other);
+}
+
+std::vector<Address> resolve(const std::string& host, int port) {
+  return lookup(host.c_str(), port, 0);
+}
+
+Connection Connection::open(const std::vector<Address>& addresses,
+                            std::chrono::milliseconds limit) {
+  std::string reasons;
+  for (const Address& address : addresses) {
+    FileDescriptor fd(
+        socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const std::string reason =
+        fd.is_open() ? connect_socket(fd.get(), address, limit) : std::strerror(errno);
+    if (reason.empty()) return {std::move(fd), address};
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : ", ", address.text(), reason);
+  }
+  throw smp::HostError("{}", reasons.empty() ? "no address" : reasons);
+}
+
+std::string Connection::read_line(std::size_t longest, Deadline deadline) {
+  // Byte by byte: what follows the line may belong to another reader.
+  std::string line;
+  while (line.size() <= longest) {
+    char byte = 0;
+    const ssize_t count = recv(socket_.get(), &byte, 1, 0);
+    if (count == 1) {
+      if (byte == '\n') {
+        if (line.ends_with('\r')) line.pop_back();
+        return line;
+      }
+      line += byte;
+    } else if (count == 0) {
+      throw smp::HostError("{} closed the connection", peer_.text());
+    } else if (errno == EAGAIN || errno == EINTR) {
+      if (!wait_ready(socket_.get(), POLLIN, deadline)) {
+        throw smp::HostError("{} accepted the connection but says nothing", peer_.text());
+      }
+    } else {
+      throw smp::HostError("{}: {}", peer_.text(), std::strerror(errno));
+    }
+  }
+  throw smp::HostError("{} sent a line of more than {} bytes", peer_.text(), longest);
+}
+
+void Connection::write(std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t count = send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN || errno == EINTR) {
+      if (!wait_ready(socket_.get(), POLLOUT, deadline)) {
+        throw smp::HostError("{} takes no data", peer_.text());
+      }
+    } else {
+      throw smp::HostError("{}: {}", peer_.text(), std::strerror(errno));
+    }
+  }
+}
+
+Listener::Listener(const std::vector<std::string>& addresses, int port) : port_(port) {
+  std::vector<Address> ends;
+  for (const std::string& text : addresses) {
+    for (const Address& end : lookup(text.c_str(), port, AI_NUMERICHOST)) ends.push_back(end);
+  }
+  if (addresses.empty()) ends = lookup("0.0.0.0", port, AI_NUMERICHOST);
+  for (const Address& end : ends) {
+    FileDescriptor fd(socket(end.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const int yes = 1;
+    // sshd takes the port over right after us.
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (!fd.is_open() || bind(fd.get(), as_sockaddr(end), end.length) != 0 ||
+        listen(fd.get(), 16) != 0) {
+      throw smp::HostError("cannot listen on {} port {}: {}; is another sshd running here?",
+                           end.text(), port, std::strerror(errno));
+    }
+    sockaddr_storage bound{};
+    socklen_t size = sizeof(bound);
+    if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0) {
+      sockaddr_in port_holder{};  // the port is at the same place in both families
+      std::memcpy(&port_holder, &bound, sizeof(port_holder));
+      port_ = ntohs(port_holder.sin_port);
+    }
+    sockets_.push_back(std::move(fd));
+  }
+  if (sockets_.empty()) throw smp::HostError("no address to listen on");
+}
+
+std::optional<Connection> Listener::accept(Deadline deadline) {
+  while (true) {
+    std::vector<pollfd> ready;
+    for (const FileDescriptor& fd : sockets_) {
+      ready.push_back({.fd = fd.get(), .events = POLLIN, .revents = 0});
+    }
+    const int left = poll_timeout(deadline);
+    if (left == 0) return std::nullopt;
+    if (poll(ready.data(), ready.size(), left) < 0 && errno != EINTR) {
+      throw smp::HostError("poll: {}", std::strerror(errno));
+    }
+    for (const FileDescriptor& fd : sockets_) {
+      Address peer;
+      peer.length = sizeof(peer.storage);
+      FileDescriptor socket(accept4(fd.get(), reinterpret_cast<sockaddr*>(&peer.storage),
+                                    &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (socket.is_open()) return Connection(std::move(socket), peer);
+    }
+  }
+}
+
+}  // namespace entrypoint::launch

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/process/process_tree.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+namespace entrypoint::launch {
+namespace {
+
+// A process may end between open and read, which then fails: a stream iterator would throw that,
+// while this operator keeps what there is.
+std::string contents(const std::string& path) {
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+std::optional<Process> read_process(pid_t pid) {
+  // "PID (NAME) STATE PARENT …"; the name may hold blanks and brackets, so look from its end.
+  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream rest(stat.substr(name_end + 1));
+  char state = 0;
+  Process process{.pid = pid};
+  if (!(rest >> state >> process.parent)) return std::nullopt;
+  process.zombie = state == 'Z';
+  return process;
+}
+
+std::vector<Process> all_processes() {
+  std::vector<Process> result;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename();
+    pid_t pid = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc{} || end != name.data() + name.size()) continue;
+    if (const auto process = read_process(pid)) result.push_back(*process);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<Process> descendants(pid_t root) {
+  const std::vector<Process> all = all_processes();
+  std::vector<Process> result;
+  std::vector<pid_t> generation = {root};
+  while (!generation.empty()) {
+    std::vector<pid_t> next;
+    for (const Process& process : all) {
+      if (std::ranges::find(generation, process.parent) == generation.end()) continue;
+      result.push_back(process);
+      next.push_back(process.pid);
+    }
+    generation = std::move(next);
+  }
+  return result;
+}
+
+std::vector<std::string> command_line_of(pid_t pid) {
+  const std::string text = contents("/proc/" + std::to_string(pid) + "/cmdline");
+  std::vector<std::string> result;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find('\0', begin), text.size());
+    result.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return result;
+}
+
+}  // namespace entrypoint::launch
