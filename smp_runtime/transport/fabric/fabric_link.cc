@@ -43,7 +43,7 @@ FabricLink::FabricLink(const FabricSettings& settings)
       wake_file_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       process_(getpid()),
       thread_([this] { run(); }) {
-  pthread_setname_np(thread_.native_handle(), "smddp-link");
+  pthread_setname_np(thread_.native_handle(), "smp-fabric");
 }
 
 FabricLink::~FabricLink() {

@@ -242,7 +242,7 @@ void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& l
   listener_.close();
   for (const auto& peer : peers_) set_options(peer->socket.get());
   thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), "smddp-failure");
+  pthread_setname_np(thread_.native_handle(), "smp-failure");
 }
 
 void FailureDetector::completed(uint64_t collectives) {

@@ -278,7 +278,7 @@ def compare(seed: int, rounds: int) -> set[tuple[str, str]]:
         compared.add((call.__name__, str(draw.kind).removeprefix("torch.")))
     # The thread of libfabric's endpoint: on one host nothing goes through a socket.
     threads = {(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
-    assert "smddp-link" not in threads, threads
+    assert "smp-fabric" not in threads, threads
     return compared
 
 
