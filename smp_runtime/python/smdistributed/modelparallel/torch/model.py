@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -16,15 +15,12 @@ from torch.utils.hooks import RemovableHandle
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
-from smdistributed.modelparallel.torch._checkpoint.saved_parts import merged_entries
-from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of
 from smdistributed.modelparallel.torch._partition import partitioning
 from smdistributed.modelparallel.torch._partition.compiled_modules import without_compilation
 from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed, materialize
-from smdistributed.modelparallel.torch._partition.module_trees import module_tree
+from smdistributed.modelparallel.torch._partition.model_arguments import check_arguments
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
-from smdistributed.modelparallel.torch._partition.partition_annotations import partition_of
-from smdistributed.modelparallel.torch._partition.tracing import EndOfTrace, Trace, TraceOptions
+from smdistributed.modelparallel.torch._partition.tracing import EndOfTrace, TraceOptions
 from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
     Region,
     install_marked,
@@ -33,17 +29,18 @@ from smdistributed.modelparallel.torch._pipeline.remote_modules import RemoteMod
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch._replicas.built_alike import check_built_alike
 from smdistributed.modelparallel.torch._replicas.join import joined
+from smdistributed.modelparallel.torch._replicas.model_steps import ModelSteps
 from smdistributed.modelparallel.torch._replicas.replicas import Averaging, Replicas
 from smdistributed.modelparallel.torch._report.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch._report.training_checks import TrainingChecks
-from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._session.log import info
+from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch._sharding.sharded_model import (
     Plan,
     ShardedModel,
     deferred_parameters,
+    kept_whole,
 )
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import (
@@ -51,17 +48,13 @@ from smdistributed.modelparallel.torch._tensor.tensor_replacement import (
     replace_annotated,
 )
 from smdistributed.modelparallel.torch.exceptions import (
-    SMPCheckpointError,
-    SMPConfigError,
     SMPStepError,
-    SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.model_states import ModelStates, to_cpu
+from smdistributed.modelparallel.torch.model_states import ModelStates
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
 from smdistributed.modelparallel.torch.state_mod import state
 
-_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 Hook = Callable[["DistributedModel", Any], None]
 
 
@@ -122,7 +115,7 @@ class DistributedModel(ModelStates):
         if trace_device is None:
             trace_device = state.cfg.trace_device
         self._trace_options = TraceOptions(trace_device, trace_execution_times, trace_memory_usage)
-        self._refuse_bad_arguments(module, self._trace_options, backward_passes_per_step)
+        check_arguments(module, self._trace_options, backward_passes_per_step)
         self._average_over_microbatches = average_grads_across_microbatches
         if overlapping_allreduce is None:
             overlapping_allreduce = state.cfg.overlapping_allreduce
@@ -141,7 +134,7 @@ class DistributedModel(ModelStates):
         self._remote_modules = RemoteModules()
         self._early_restores: list[Callable[[], None]] = []
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()
-        self._post_step_hooks: OrderedDict[int, Hook] = OrderedDict()
+        self.steps = ModelSteps(self)  # for the library's own modules
         self._fp16_module: FP16_Module | None = None
         self.checks = TrainingChecks(self)
         """Of the script's training loop, for the library's own modules."""
@@ -160,42 +153,6 @@ class DistributedModel(ModelStates):
         state.model = self
         if ranks.pp_size() == 1:
             self.partition(None)
-
-    @staticmethod
-    def _refuse_bad_arguments(module: Any, trace: TraceOptions, passes: int) -> None:
-        if state.model is not None:
-            raise SMPValidationError(
-                "smp.DistributedModel was called a second time; a process wraps one model. Put "
-                "several that are trained into one nn.Module; one that only evaluates, such as a "
-                "teacher, needs no wrapper"
-            )
-        if isinstance(module, torch.jit.ScriptModule):
-            raise SMPValidationError(
-                "smp.DistributedModel got a scripted module; wrap the module itself, not the "
-                "result of torch.jit"
-            )
-        if any(isinstance(m, _PARALLEL) for m in getattr(module, "modules", list)()):
-            raise SMPValidationError(
-                "smp.DistributedModel got a module with a DataParallel or DistributedDataParallel "
-                "inside; wrap the plain module: replicas come from ddp in mp_parameters"
-            )
-        if not isinstance(module, nn.Module):
-            raise SMPValidationError(
-                f"smp.DistributedModel got {type(module).__name__}; it wraps a torch.nn.Module"
-            )
-        if trace.device not in ("cpu", "gpu", "meta"):
-            raise SMPValidationError(
-                f'trace_device is "{trace.device}"; it is "cpu", "gpu" or "meta"'
-            )
-        if trace.execution_times and trace.device == "cpu":
-            raise SMPValidationError(
-                'trace_execution_times is True and trace_device is "cpu", whose times are not '
-                'those of training; leave trace_execution_times out, or set trace_device to "gpu", '
-                "which measures on the CPU where there is no GPU"
-            )
-        if passes < 1:
-            raise SMPValidationError(f"backward_passes_per_step is {passes}; it is at least 1")
-        state.refuse_replicas_without_ddp()
 
     # --- Partition ---
 
@@ -234,7 +191,7 @@ class DistributedModel(ModelStates):
         engine = state.start_engine(
             self._remote_modules.run,
             routes.names,
-            lambda: self._after_backward(True),
+            lambda: self.steps.after_backward(True),
             memory_in_use,
         )
         self._remote_modules.connect(engine, ownership, routes)
@@ -283,23 +240,14 @@ class DistributedModel(ModelStates):
         ``text`` is a saved decision; empty, of another number of partitions or of other modules, it
         is not taken. Raises SMPCheckpointError, naming the file ``where``, if it is none.
         """
-        if not text:
-            return False
-        try:
-            saved = _runtime.Assignment.from_json(text, where)
-        except SMPConfigError as error:
-            raise SMPCheckpointError(str(error)) from error
-        if saved.partitions != ranks.pp_size():
+        saved = partitioning.read_saved(text, where)
+        if saved is None:
             return False
         if self._ownership is not None:
             return self._assignment == saved
-        tree = module_tree(self.get_module(), Trace(), partition_of)
-        try:
-            saved.check_fits(tree, ranks.pp_size())
-        except SMPConfigError:  # what of it is another model's, its parameters tell
+        if not partitioning.fits(saved, self.get_module()):
             return False
         self._assignment = saved
-        info(saved.log_line(tree))
         return True
 
     def _shard(self, ownership: Ownership) -> None:
@@ -316,68 +264,10 @@ class DistributedModel(ModelStates):
     def keep_parameters_whole(self) -> ShardedModel:
         """Shares the optimizer's state by whole parameters from now on, of which none is cut.
         Collective over the data-parallel ranks; gradients are lost."""
-        assert self.sharded is not None and self._ownership is not None
-        if self.sharded.has_gradients or self.sharded.unfinished:
-            raise SMPStepError(
-                "smp.DistributedOptimizer got an optimizer that steps whole parameters after a "
-                "backward, whose gradients would be lost; make it before the first step"
-            )
-        values = dict(self.sharded.whole_values())
-        how = dataclasses.replace(self.sharded.plan, cut=False)
-        self.sharded = self._make_sharded(self._ownership, how)
-        self.sharded.assign(values)
+        assert self.sharded is not None
+        ownership = self.ownership
+        self.sharded = kept_whole(self.sharded, lambda how: self._make_sharded(ownership, how))
         return self.sharded
-
-    def ranks_of_a_step(self) -> list[int]:
-        """Those without which no step of this rank ends: they have other partitions, slices or
-        shards of this copy of the model."""
-        groups = state.require_initialized("a step").groups
-        needed = {*groups.ranks("PP"), *groups.ranks("TP")}
-        if self.sharded is not None and self.sharded.plan.on_demand:
-            needed.update(self.sharded.sharing_ranks)
-        return sorted(needed)
-
-    def before_step(self) -> None:
-        """What each step begins with; the step calls it."""
-        self.checks.before_step()
-        join = self.replicas.join
-        self._send_buffers(0 if join is None else join.begin_step(active=True))
-        due = self.replicas.begin_step()
-        if self.sharded is not None:
-            self.sharded.begin_step(due)
-
-    def _send_buffers(self, root: int) -> None:
-        if self.training:
-            self.replicas.send_buffers(self.local_buffers(), root)
-
-    def shadow_step(self, root: int) -> None:
-        """Takes part in a step of other replicas, of which ``root`` is one; for ``join``."""
-        self._send_buffers(root)
-        for parameter in self.local_parameters():
-            parameter.grad = None
-        self._after_backward(False)
-
-    def after_step(self, backward_ran: bool, loss: torch.Tensor | None) -> None:
-        """What each step ends with; the step calls it. ``loss`` is for the live line."""
-        self.checks.after_step(backward_ran)
-        self._after_backward(backward_ran, loss)
-        hooks, self._post_step_hooks = self._post_step_hooks, OrderedDict()
-        for hook in hooks.values():
-            hook(self, state.optimizer)
-
-    def _after_backward(self, backward_ran: bool, loss: torch.Tensor | None = None) -> None:
-        """Averages gradients over the replicas where it is due, and the loss with them."""
-        if self.replicas.join is not None:
-            backward_ran = self.replicas.join.backward_ran(backward_ran)
-        if not backward_ran:
-            return
-        due = self.replicas.count_backward()
-        if self.sharded is not None:
-            self.sharded.finish_step(due)
-        elif due:
-            self.replicas.average(self.local_parameters())
-        if due and state.replica_loss is not None:
-            state.replica_loss.exchange(loss)
 
     def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
         """``hook(model, optimizer)`` runs once, before the first real forward."""
@@ -389,8 +279,8 @@ class DistributedModel(ModelStates):
 
     def register_post_step_hook(self, hook: Hook) -> RemovableHandle:
         """``hook(model, optimizer)`` runs once, at the end of the next step."""
-        handle = RemovableHandle(self._post_step_hooks)
-        self._post_step_hooks[handle.id] = hook
+        handle = RemovableHandle(self.steps.hooks)
+        self.steps.hooks[handle.id] = hook
         return handle
 
     # --- Forward and backward ---
@@ -479,40 +369,6 @@ class DistributedModel(ModelStates):
     def cuda(self, device: Any = None) -> DistributedModel:
         """As ``to``: with several partitions the model is where it belongs already."""
         return super().cuda(device) if ranks.pp_size() == 1 else self
-
-    def cpu(self) -> DistributedModel:
-        """Gathers parameters and buffers on the CPU of every rank. Collective over the pipeline.
-
-        The modules then hold all their values here, as for saving or looking at them; calls still
-        go to the partitions. Raises SMPUnsupportedError where a rank holds parts of parameters,
-        which it goes on computing with: with tensor parallelism and sharded data parallelism.
-        """
-        self._refuse_parts("DistributedModel.cpu()")
-        if ranks.pp_size() == 1:
-            return super().cpu()
-        own = self._owned("DistributedModel.cpu()")
-        mine = to_cpu(dict([*own.local_parameters(), *own.local_buffers()]))
-        values = merged_entries(comm.allgather(mine, comm.CommGroup.PP_GROUP))
-        for name, parameter in self.named_parameters():
-            parameter.data = values[name]
-        for prefix, module in self.get_module().named_modules():
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    module._buffers[name] = values[f"{prefix}.{name}" if prefix else name]
-        return self
-
-    def _refuse_parts(self, what: str) -> None:
-        if self.sharded is not None and self.sharded.plan.on_demand:
-            parts, key = "shards", "sharded_data_parallel_degree"
-        elif axes_of(self.get_module()):
-            parts, key = "slices", "tensor_parallel_degree"
-        else:
-            return
-        raise SMPUnsupportedError(
-            f"{what} has no whole parameters to move: each rank holds {parts} of them, since {key} "
-            f"is {getattr(state.cfg, key)}; take them from model.state_dict(gather_to_rank0=True), "
-            "or write them with smp.save_checkpoint(path, tag, partial=False)"
-        )
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
         """``hook(state, bucket)`` reduces each bucket of gradients and returns a future of them.

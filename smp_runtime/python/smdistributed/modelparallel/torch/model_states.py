@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -28,7 +28,11 @@ from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration, Translation
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import registrations_with
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from smdistributed.modelparallel.torch.model_views import ModelViews
+from smdistributed.modelparallel.torch.state_mod import state
+
+_Model = TypeVar("_Model", bound="ModelStates")
 
 
 class ModelStates(ModelViews):
@@ -262,6 +266,40 @@ class ModelStates(ModelViews):
         self.sharded.assign(values)
         rest = {key: value for key, value in entries.items() if key not in parameters}
         return module.load_state_dict(rest, strict=False)
+
+    def cpu(self: _Model) -> _Model:
+        """Gathers parameters and buffers on the CPU of every rank. Collective over the pipeline.
+
+        The modules then hold all their values here, as for saving or looking at them; calls still
+        go to the partitions. Raises SMPUnsupportedError where a rank holds parts of parameters,
+        which it goes on computing with: with tensor parallelism and sharded data parallelism.
+        """
+        self._refuse_parts("DistributedModel.cpu()")
+        if ranks.pp_size() == 1:
+            return super().cpu()
+        own = self._owned("DistributedModel.cpu()")
+        mine = to_cpu(dict([*own.local_parameters(), *own.local_buffers()]))
+        values = merged_entries(comm.allgather(mine, comm.CommGroup.PP_GROUP))
+        for name, parameter in self.named_parameters():
+            parameter.data = values[name]
+        for prefix, module in self.get_module().named_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = values[f"{prefix}.{name}" if prefix else name]
+        return self
+
+    def _refuse_parts(self, what: str) -> None:
+        if self.sharded is not None and self.sharded.plan.on_demand:
+            parts, key = "shards", "sharded_data_parallel_degree"
+        elif axes_of(self.get_module()):
+            parts, key = "slices", "tensor_parallel_degree"
+        else:
+            return
+        raise SMPUnsupportedError(
+            f"{what} has no whole parameters to move: each rank holds {parts} of them, since {key} "
+            f"is {getattr(state.cfg, key)}; take them from model.state_dict(gather_to_rank0=True), "
+            "or write them with smp.save_checkpoint(path, tag, partial=False)"
+        )
 
 
 def to_cpu(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class StepFunction(Generic[P, R_co]):
         if model is not None:
             if not model.partitioned:
                 model.partition(lambda: self._trace(args, kwargs))
-            model.before_step()
+            model.steps.before()
         meter = state.meter
         if meter is not None:
             meter.step_begins()
@@ -129,13 +129,13 @@ class StepFunction(Generic[P, R_co]):
             model.checks.before_batch(self._named(args, kwargs))
         session = state.require_initialized("a step")
         call = f"step {self._function.__qualname__}"
-        needs = session.groups.ranks("PP") if model is None else model.ranks_of_a_step()
+        needs = session.groups.ranks("PP") if model is None else model.steps.needed_ranks()
         with session.barriers.waiting(call, "step", needs):
             outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
             reports = meter is not None or state.replica_loss is not None
             loss = loss_of(outputs) if reports else None
             if model is not None:
-                model.after_step(backward_ran, loss)
+                model.steps.after(backward_ran, loss)
         collected = collect_outputs(outputs)
         if meter is not None:
             samples = batch_size(

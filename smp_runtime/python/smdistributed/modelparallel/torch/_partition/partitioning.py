@@ -26,7 +26,11 @@ from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info, shows_details, warning
 from smdistributed.modelparallel.torch._sharding.precision import computing_type
-from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPPartitionError
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPCheckpointError,
+    SMPConfigError,
+    SMPPartitionError,
+)
 from smdistributed.modelparallel.torch.state_mod import state
 
 _WORLD = comm.CommGroup.WORLD
@@ -214,3 +218,26 @@ def _write(path: Path, text: str) -> None:
         raise SMPConfigError(
             f"partition_file {path} cannot be written: {error.strerror}"
         ) from error
+
+
+def read_saved(text: str, where: str) -> _runtime.Assignment | None:
+    """A decision that was saved; None if it is empty or of another number of partitions. Raises
+    SMPCheckpointError, naming the file ``where``, for what is none."""
+    if not text:
+        return None
+    try:
+        saved = _runtime.Assignment.from_json(text, where)
+    except SMPConfigError as error:
+        raise SMPCheckpointError(str(error)) from error
+    return saved if saved.partitions == ranks.pp_size() else None
+
+
+def fits(saved: _runtime.Assignment, module: nn.Module) -> bool:
+    """Whether it is one of these modules; then it is logged, for it will be taken."""
+    tree = module_tree(module, Trace(), partition_of)
+    try:
+        saved.check_fits(tree, ranks.pp_size())
+    except SMPConfigError:  # what of it is another model's, its parameters tell
+        return False
+    info(saved.log_line(tree))
+    return True

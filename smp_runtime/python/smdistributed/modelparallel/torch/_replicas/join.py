@@ -67,7 +67,7 @@ class Join:
     def finish(self) -> None:
         """Accompanies the others, then takes the model of a replica that made all steps."""
         while (root := self.begin_step(active=False)) >= 0:
-            self._model.shadow_step(root)
+            self._model.steps.shadow(root)
         if self._size == 1:
             return
         steps = torch.zeros(self._size, dtype=torch.int64)

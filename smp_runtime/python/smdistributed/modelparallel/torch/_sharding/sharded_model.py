@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from smdistributed.modelparallel.torch._sharding.precision import (
     computing_type,
 )
 from smdistributed.modelparallel.torch._sharding.shard_groups import ShardGroups, make_groups
+from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
     is_scaled_batch,
@@ -325,3 +326,17 @@ class _Parameters(dict[str, Any]):
 
     def __reduce__(self) -> Any:  # a copy of the module is an ordinary one
         return dict, (dict(self),)
+
+
+def kept_whole(sharded: ShardedModel, make: Callable[[Plan], ShardedModel]) -> ShardedModel:
+    """``make``s one of the same values that cuts no parameter. Collective over the data-parallel
+    ranks. Raises SMPStepError where gradients would be lost."""
+    if sharded.has_gradients or sharded.unfinished:
+        raise SMPStepError(
+            "smp.DistributedOptimizer got an optimizer that steps whole parameters after a "
+            "backward, whose gradients would be lost; make it before the first step"
+        )
+    values = dict(sharded.whole_values())
+    made = make(replace(sharded.plan, cut=False))
+    made.assign(values)
+    return made

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``smp.DistributedModel`` can be made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch._partition.tracing import TraceOptions
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.state_mod import state
+
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def check_arguments(module: Any, trace: TraceOptions, passes: int) -> None:
+    """Raises SMPValidationError for what it cannot wrap, or settings that cannot be meant."""
+    if state.model is not None:
+        raise SMPValidationError(
+            "smp.DistributedModel was called a second time; a process wraps one model. Put "
+            "several that are trained into one nn.Module; one that only evaluates, such as a "
+            "teacher, needs no wrapper"
+        )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise SMPValidationError(
+            "smp.DistributedModel got a scripted module; wrap the module itself, not the "
+            "result of torch.jit"
+        )
+    if any(isinstance(m, _PARALLEL) for m in getattr(module, "modules", list)()):
+        raise SMPValidationError(
+            "smp.DistributedModel got a module with a DataParallel or DistributedDataParallel "
+            "inside; wrap the plain module: replicas come from ddp in mp_parameters"
+        )
+    if not isinstance(module, nn.Module):
+        raise SMPValidationError(
+            f"smp.DistributedModel got {type(module).__name__}; it wraps a torch.nn.Module"
+        )
+    if trace.device not in ("cpu", "gpu", "meta"):
+        raise SMPValidationError(f'trace_device is "{trace.device}"; it is "cpu", "gpu" or "meta"')
+    if trace.execution_times and trace.device == "cpu":
+        raise SMPValidationError(
+            'trace_execution_times is True and trace_device is "cpu", whose times are not '
+            'those of training; leave trace_execution_times out, or set trace_device to "gpu", '
+            "which measures on the CPU where there is no GPU"
+        )
+    if passes < 1:
+        raise SMPValidationError(f"backward_passes_per_step is {passes}; it is at least 1")
+    state.refuse_replicas_without_ddp()
