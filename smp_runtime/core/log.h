@@ -40,8 +40,8 @@ void write(Level level, std::string_view message) noexcept;
   } while (false)
 
 namespace smp::log::detail {
-inline constexpr Level debug = Level::kDebug;      // NOLINT(readability-identifier-naming)
-inline constexpr Level info = Level::kInfo;        // NOLINT(readability-identifier-naming)
-inline constexpr Level warning = Level::kWarning;  // NOLINT(readability-identifier-naming)
-inline constexpr Level error = Level::kError;      // NOLINT(readability-identifier-naming)
+inline constexpr Level debug = Level::kDebug;
+inline constexpr Level info = Level::kInfo;
+inline constexpr Level warning = Level::kWarning;
+inline constexpr Level error = Level::kError;
 }  // namespace smp::log::detail

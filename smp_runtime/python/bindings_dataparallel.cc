@@ -62,7 +62,6 @@ void without_lock(const std::function<void()>& action) {
 }  // namespace
 }  // namespace smp::python
 
-// NOLINTNEXTLINE(readability-identifier-naming)
 PYBIND11_MODULE(_smddp, module) {
   module.doc() = "The C++ side of smdistributed.dataparallel; its names may change without notice.";
   // Base types of the backend; without them its Python objects could not be made.

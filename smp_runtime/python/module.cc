@@ -4,7 +4,6 @@
 
 #include "smp_runtime/python/bindings.h"
 
-// NOLINTNEXTLINE(readability-identifier-naming)
 PYBIND11_MODULE(_runtime, module) {
   module.doc() = "The C++ side of smdistributed; its names may change without notice.";
   smp::python::bind_errors(module);

@@ -18,8 +18,7 @@
 
 namespace {
 
-using namespace entrypoint::supervise;  // NOLINT(google-build-using-namespace): a program, not a
-                                        // header
+using namespace entrypoint::supervise;  // a program, not a header
 
 void require(bool holds) {
   if (!holds) std::abort();

@@ -254,7 +254,7 @@ std::vector<FabricEndpoint::Completion> FabricEndpoint::poll_completions() {
 }
 
 bool FabricEndpoint::may_sleep() {
-  fid* queues[] = {&queue_->fid};  // NOLINT(modernize-avoid-c-arrays)
+  fid* queues[] = {&queue_->fid};
   return wait_file_ >= 0 && fi_trywait(fabric_.get(), static_cast<fid**>(queues), 1) == 0;
 }
 
