@@ -23,6 +23,10 @@ def test_a_rank_that_builds_another_model_is_named_by_all(pool, settings):
         ), error
 
 
+def test_a_model_that_failed_does_not_judge_the_next_one(pool):
+    pool(2).run("alike_jobs:train_after_a_model_that_failed", REPLICAS)
+
+
 @pytest.mark.parametrize("settings", [REPLICAS, SHARDED])
 def test_a_layer_that_is_replaced_after_wrapping_is_named(pool, settings):
     errors = pool(2).run("alike_jobs:layer_replaced", settings, fails=True)

@@ -275,6 +275,10 @@ def test_rank_with_fewer_batches_is_named_with_advice_that_applies(pool, ranks, 
     said = [error for error in errors if f"rank {last} has ended" in error]
     assert said and all(errors[:last]), errors
     for error in said:
+        if "SMPMismatchError: " in error:  # ranks that wait may see it before the connection ends
+            assert "waits in step uneven_step (sharding_jobs.py:" in error
+            assert "give all ranks as many batches" in error
+            continue
         assert call in error
         assert "give all ranks the same number of batches, for example by drop_last=True" in error
         assert "SMPConnectionError: " in error

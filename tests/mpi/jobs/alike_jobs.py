@@ -31,6 +31,15 @@ def train_on(seed_by_rank: bool) -> None:
         smp.barrier()
 
 
+def train_after_a_model_that_failed() -> None:
+    try:
+        other_model_on_rank_1()
+    except smp.exceptions.SMPPartitionError as error:
+        kept = error  # its traceback holds the model
+    train_on(seed_by_rank=True)
+    assert kept.__traceback__ is not None
+
+
 def layer_replaced() -> None:
     model = smp.DistributedModel(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)))
     model.get_module()[1] = nn.Linear(8, 4)

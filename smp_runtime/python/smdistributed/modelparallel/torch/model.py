@@ -151,6 +151,7 @@ class DistributedModel(ModelStates):
             self.get_module(), lambda: model._is_part_by() if (model := own()) else ""
         )
         state.model = self
+        self.checks.open()
         if ranks.pp_size() == 1:
             self.partition(None)
 

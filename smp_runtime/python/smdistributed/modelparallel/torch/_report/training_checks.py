@@ -17,6 +17,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils.hooks import RemovableHandle
 
 from smdistributed.modelparallel.torch._replicas.replica_batches import ReplicaBatches
 from smdistributed.modelparallel.torch._session import log, ranks
@@ -36,7 +37,8 @@ _Gradient = tuple["weakref.ref[torch.Tensor]", int]  # and its version when it w
 
 
 class TrainingChecks:
-    """Watches the steps of one model and the updates of all optimizers, until ``close``."""
+    """Watches the steps of one model, and the updates of all optimizers from ``open`` to
+    ``close``."""
 
     def __init__(self, model: DistributedModel) -> None:
         self._model = weakref.ref(model)
@@ -57,11 +59,15 @@ class TrainingChecks:
             else None
         )
         self._said: set[str] = set()
+        self._hooks: list[RemovableHandle] = []
+        self._torchs_clipping = clip_grad._clip_grads_with_norm_
+
+    def open(self) -> None:
+        """The model is the process's: one whose construction failed must not judge another."""
         self._hooks = [
             register_optimizer_step_pre_hook(self._before_update),
             register_optimizer_step_post_hook(self._after_update),
         ]
-        self._torchs_clipping = clip_grad._clip_grads_with_norm_
         clip_grad._clip_grads_with_norm_ = self._clip_with_norm
 
     def close(self) -> None:
