@@ -15,7 +15,7 @@ namespace entrypoint {
 namespace {
 
 int train(const CommandLine& line) {
-  const EnvironmentMap environment = read_process_environment();
+  const EnvironmentMap environment = smp::read_variables();
   const opt_ml::Layout layout = find_layout(environment);
   const bool only_plans = line.action == Action::kPlan;
   bool runs = false;

@@ -12,6 +12,7 @@
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/variables.h"
 
 namespace opt_ml {
 namespace {
@@ -67,11 +68,8 @@ Hyperparameters read_hyperparameters(const Layout& layout, const DataChannels& c
 std::optional<bool> parse_switch(const Value& value) {
   if (value.is_null()) return false;
   if (const auto boolean = value.boolean()) return boolean;
-  std::string word = environment_text(value);
-  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
-  if (word == "false" || word == "0" || word == "no" || word == "off" || word.empty()) return false;
-  return std::nullopt;
+  const std::string word = environment_text(value);
+  return word.empty() ? false : smp::parse_switch(word);
 }
 
 }  // namespace opt_ml

@@ -172,9 +172,9 @@ std::string help_text() {
   std::ostringstream out;
   out << kUsage << launcher_options() << '\n' << make_tree_help() << kExamples;
   out << "Environment variables, all optional:\n";
-  for (const OptionRow& row : option_table()) {
+  for (const smp::VariableRow& row : option_table()) {
     const std::string_view standard = row.standard.empty() ? "-" : row.standard;
-    out << fmt::format("  {:<24} {:<7} {}\n", row.variable, standard, row.meaning);
+    out << fmt::format("  {:<24} {:<7} {}\n", row.name, standard, row.meaning);
   }
   out << kExitStatus;
   return out.str();

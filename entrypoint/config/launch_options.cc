@@ -2,121 +2,83 @@
 #include "entrypoint/config/launch_options.h"
 
 #include <array>
-#include <charconv>
-#include <initializer_list>
-#include <utility>
 
 #include <fmt/format.h>
-
-#include "opt_ml_layout/hyperparameters.h"
-#include "smp_runtime/core/error.h"
-#include "smp_runtime/core/near_names.h"
 
 namespace entrypoint {
 namespace {
 
 constexpr std::array kRows = {
-#define OPTION_ROW(type, field, variable, standard, meaning) OptionRow{variable, standard, meaning},
+#define OPTION_ROW(type, field, variable, standard, meaning) \
+  smp::VariableRow{variable, standard, meaning},
     ENTRYPOINT_OPTIONS(OPTION_ROW)
 #undef OPTION_ROW
 };
 
+/// A variable of the set.
 struct Setting {
-  std::string_view variable;
-  std::string text;
-
-  [[noreturn]] void fail(std::string_view expected) const {
-    throw smp::ConfigError("environment variable {}=\"{}\": expected {}; correct or unset it",
-                           variable, text, expected);
-  }
+  const smp::VariableSet& set;
+  std::string_view name;
 };
 
 template <typename Choice>
-Choice choose(const Setting& setting,
-              std::initializer_list<std::pair<std::string_view, Choice>> choices) {
-  std::string expected;
-  for (const auto& [word, choice] : choices) {
-    if (setting.text == word) return choice;
-    expected += fmt::format("{}{}", expected.empty() ? "" : " or ", word);
-  }
-  setting.fail(expected);
+Choice choose(const Setting& setting, std::string_view first, Choice if_first,
+              std::string_view second, Choice if_second) {
+  return setting.set.choice(setting.name, {first, second}) == first ? if_first : if_second;
 }
 
-void parse(const Setting& setting, std::string& value) { value = setting.text; }
+void parse(const Setting& setting, std::string& value) { value = setting.set.text(setting.name); }
 
-void parse(const Setting& setting, bool& value) {
-  const auto on = opt_ml::parse_switch(setting.text);
-  if (!on) setting.fail("1, on, true or yes, or 0, off, false or no");
-  value = *on;
-}
+void parse(const Setting& setting, bool& value) { value = setting.set.flag(setting.name); }
 
 void parse(const Setting& setting, int& value) {
   constexpr int kLastPort = 65535;
-  const char* const end = setting.text.data() + setting.text.size();
-  const auto [rest, error] = std::from_chars(setting.text.data(), end, value);
-  if (error != std::errc() || rest != end || value < 0 || value > kLastPort) {
-    setting.fail(fmt::format("a port number, 0 to {}", kLastPort));
-  }
+  value = static_cast<int>(setting.set.whole(setting.name, 0, kLastPort,
+                                             fmt::format("a port number, 0 to {}", kLastPort)));
 }
 
 void parse(const Setting& setting, std::chrono::seconds& value) {
   constexpr long kMostSeconds = 10L * 24 * 3600;
-  long seconds = 0;
-  const char* const end = setting.text.data() + setting.text.size();
-  const auto [rest, error] = std::from_chars(setting.text.data(), end, seconds);
-  if (error != std::errc() || rest != end || seconds < 0 || seconds > kMostSeconds) {
-    setting.fail(fmt::format("whole seconds, 0 to {}", kMostSeconds));
-  }
-  value = std::chrono::seconds(seconds);
+  value = std::chrono::seconds(setting.set.whole(
+      setting.name, 0, kMostSeconds, fmt::format("whole seconds, 0 to {}", kMostSeconds)));
 }
 
 void parse(const Setting& setting, ArgumentStyle& value) {
-  value = choose<ArgumentStyle>(
-      setting, {{"python", ArgumentStyle::kPython}, {"json", ArgumentStyle::kJson}});
+  value = choose(setting, "python", ArgumentStyle::kPython, "json", ArgumentStyle::kJson);
 }
 
 void parse(const Setting& setting, ArgumentOrder& value) {
-  value = choose<ArgumentOrder>(
-      setting, {{"sorted", ArgumentOrder::kSorted}, {"file", ArgumentOrder::kFile}});
+  value = choose(setting, "sorted", ArgumentOrder::kSorted, "file", ArgumentOrder::kFile);
 }
 
 void parse(const Setting& setting, CodePolicy& value) {
-  value =
-      choose<CodePolicy>(setting, {{"keep", CodePolicy::kKeep}, {"replace", CodePolicy::kReplace}});
+  value = choose(setting, "keep", CodePolicy::kKeep, "replace", CodePolicy::kReplace);
 }
 
 void parse(const Setting& setting, EfaPolicy& value) {
-  value = choose<EfaPolicy>(
-      setting, {{"auto", EfaPolicy::kAuto}, {"on", EfaPolicy::kOn}, {"off", EfaPolicy::kOff}});
+  const std::string word = setting.set.choice(setting.name, {"auto", "on", "off"});
+  value = word == "on" ? EfaPolicy::kOn : word == "off" ? EfaPolicy::kOff : EfaPolicy::kAuto;
 }
 
 void parse(const Setting& setting, ExitPolicy& value) {
-  value = choose<ExitPolicy>(setting,
-                             {{"one", ExitPolicy::kOne}, {"propagate", ExitPolicy::kPropagate}});
+  value = choose(setting, "one", ExitPolicy::kOne, "propagate", ExitPolicy::kPropagate);
 }
 
 }  // namespace
 
-std::span<const OptionRow> option_table() { return kRows; }
+std::span<const smp::VariableRow> option_table() { return kRows; }
 
 LaunchOptions read_options(const EnvironmentMap& environment) {
+  const smp::VariableSet set(kRows, environment);
   LaunchOptions options;
-#define OPTION_READ(type, field, variable, standard, meaning) \
-  parse({variable, value_or(environment, variable, standard)}, options.field);
+#define OPTION_READ(type, field, variable, standard, meaning) parse({set, variable}, options.field);
   ENTRYPOINT_OPTIONS(OPTION_READ)
 #undef OPTION_READ
   return options;
 }
 
 std::vector<std::string> describe_unknown_options(const EnvironmentMap& environment) {
-  constexpr std::string_view kPrefix = "SM_LAUNCH_";
-  std::vector<std::string_view> given;
-  for (const auto& [name, value] : environment) given.push_back(name);
-  std::vector<std::string_view> known;
-  for (const OptionRow& row : kRows) {
-    if (row.variable.starts_with(kPrefix)) known.push_back(row.variable);
-  }
-  return smp::describe_unknown_variables(given, kPrefix, known);
+  return smp::VariableSet(kRows, environment).unknown("SM_LAUNCH_");
 }
 
 }  // namespace entrypoint

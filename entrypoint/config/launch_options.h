@@ -60,14 +60,8 @@ struct LaunchOptions {
 #undef OPTION_FIELD
 };
 
-/// One row of the table, for --help and the documentation.
-struct OptionRow {
-  std::string_view variable;
-  std::string_view standard;
-  std::string_view meaning;
-};
-
-std::span<const OptionRow> option_table();
+/// The table, for --help and the documentation.
+std::span<const smp::VariableRow> option_table();
 
 /// Values of the environment, defaults elsewhere; an empty variable counts as unset. Throws
 /// ConfigError that names the variable, what it holds and what may stand there.

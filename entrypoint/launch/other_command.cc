@@ -23,7 +23,7 @@ void become(const std::vector<std::string>& command) {
   if (!shim.empty()) {
     set_variable(environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
   }
-  const EnvironmentMap own_environment = read_process_environment();
+  const EnvironmentMap own_environment = smp::read_variables();
   if (const auto certificates = plan_certificates(own_environment, find_layout(own_environment))) {
     join_certificates(*certificates);
     for (const std::string& name : certificates->variables) {

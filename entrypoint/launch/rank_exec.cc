@@ -15,15 +15,10 @@
 #include "entrypoint/launch/process/launch_folder.h"
 #include "entrypoint/launch/process/spawn.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace entrypoint::launch {
 namespace {
-
-constexpr std::pair<const char*, const char*> kRankVariables[] = {
-    {"RANK", "OMPI_COMM_WORLD_RANK"},
-    {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
-    {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}};
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, kUserSignal1OverMpi,
                             SIGCHLD};
@@ -67,9 +62,8 @@ void leave_out_sleeping_transport(std::vector<std::string>& environment) {
 }
 
 void set_rank_variables(std::vector<std::string>& environment) {
-  for (const auto& [name, source] : kRankVariables) {
-    const std::string value(value_of(environment, source));
-    if (!value.empty()) set_variable(environment, name, value);
+  for (const auto& [name, value] : smp::session::rank_variables(smp::variables_of(environment))) {
+    set_variable(environment, name, value);
   }
 }
 

@@ -15,7 +15,7 @@ namespace entrypoint::supervise {
 int run_side_action(const CommandLine& line) {
   switch (line.action) {
     case Action::kDoctor: {
-      const EnvironmentMap environment = read_process_environment();
+      const EnvironmentMap environment = smp::read_variables();
       const auto findings = launch::examine(find_layout(environment), environment);
       std::cout << (line.json ? launch::findings_json(findings) : launch::findings_text(findings));
       return launch::findings_exit_code(findings);

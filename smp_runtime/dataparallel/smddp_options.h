@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,37 +13,29 @@
 #include "smp_runtime/collectives/communicator.h"
 #include "smp_runtime/collectives/gpu_route.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/variables.h"
 
 namespace smp::dataparallel {
-
-/// A row of the table, for the reference.
-struct OptionRow {
-  std::string_view variable;
-  std::string_view standard;  ///< the default; empty: none
-  std::string_view meaning;
-};
 
 /// Buffers are as large as the group needs, if that is more: 64 bytes for each rank, 8192 over
 /// several hosts.
 inline constexpr std::array kOptions = {
-    OptionRow{"SMDDP_SLOT_BYTES", "131072",
-              "of shared memory for data on its way, four for each rank"},
-    OptionRow{"SMDDP_WIRE_SLOT_BYTES", "262144",
-              "the same in groups over several hosts, twelve for each rank"},
-    OptionRow{"SMDDP_SMALL_BYTES", "32768", "up to here a collective is one step of all ranks"},
-    OptionRow{
+    VariableRow{"SMDDP_SLOT_BYTES", "131072",
+                "of shared memory for data on its way, four for each rank"},
+    VariableRow{"SMDDP_WIRE_SLOT_BYTES", "262144",
+                "the same in groups over several hosts, twelve for each rank"},
+    VariableRow{"SMDDP_SMALL_BYTES", "32768", "up to here a collective is one step of all ranks"},
+    VariableRow{
         "SMDDP_FABRIC_PROVIDER", "",
         "of libfabric between hosts, e.g. efa or tcp; else that of FI_PROVIDER, else efa where "
         "a device is, else one over TCP"},
-    OptionRow{"SMDDP_INTERFACE", "", "to other hosts, e.g. eth0; else the one to MASTER_ADDR"},
-    OptionRow{
+    VariableRow{"SMDDP_INTERFACE", "", "to other hosts, e.g. eth0; else the one to MASTER_ADDR"},
+    VariableRow{
         "SMDDP_GPU_ROUTE", "auto",
         "of tensors of GPUs: host, nccl-inside or nccl (gpu_route.h) for all sizes; auto takes "
         "the cheapest for each"},
-    OptionRow{"SM_LOG_LEVEL", "20", "as Python's levels; 10 tells that choice"},
+    VariableRow{"SM_LOG_LEVEL", "20", "as Python's levels; 10 tells that choice"},
 };
-
-using Variables = std::map<std::string, std::string, std::less<>>;
 
 struct SmddpOptions {
   collectives::Tuning tuning;
@@ -53,9 +44,6 @@ struct SmddpOptions {
   bool nccl_has_plugin = false;  ///< NCCL_NET_PLUGIN names one, as `train` sets it for EFA
   log::Level log_level = log::Level::kInfo;
 };
-
-/// The environment; the only place of the backend that reads it.
-Variables read_variables();
 
 /// An empty variable counts as unset. Throws ConfigError for a size that is no positive number of
 /// at most 1 GiB, for a route that is none, and for a level that is none.

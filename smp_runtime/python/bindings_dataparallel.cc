@@ -17,6 +17,7 @@
 #include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/dataparallel/smddp_backend.h"
 #include "smp_runtime/dataparallel/smddp_options.h"
+#include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace smp::python {
 namespace {
@@ -33,7 +34,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
                                          const std::vector<int64_t>& global_ranks) {
   try {
     static const bool log_is_set = [rank] {  // before the first group has threads
-      const dataparallel::Variables variables = dataparallel::read_variables();
+      const Variables variables = read_variables();
       log::configure("smddp", dataparallel::make_options(variables).log_level);
       if (rank != 0) return true;
       for (const std::string& line : dataparallel::describe_unknown_options(variables)) {
@@ -71,6 +72,9 @@ PYBIND11_MODULE(_smddp, module) {
   module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
              "Makes this rank's end of a group; collective.");
+  module.def("missing_rank_variables", &smp::session::missing_rank_variables,
+             pybind11::arg("variables"),
+             "What init_process_group() needs besides, under mpirun: no variable that is set.");
   module.def(
       "leave",
       [](const c10::intrusive_ptr<c10d::Backend>& backend) {

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's view of smp_runtime/core: the four kinds of errors as exceptions, the log, and names of
-// variables that nothing knows.
+// Python's view of smp_runtime/core: the four kinds of errors as exceptions, and the log.
 #include <exception>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/core/near_names.h"
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/session/waits/wait_graph.h"
 
@@ -37,6 +32,8 @@ void bind_errors(py::module_& module) {
       if (held) std::rethrow_exception(held);
     } catch (const ConfigError& error) {
       raise(kTorch, "SMPConfigError", error);
+    } catch (const session::WaitTimeout& error) {
+      raise(kTorch, "SMPCommTimeoutError", error);
     } catch (const HostError& error) {
       raise(kBackend, "SMPConnectionError", error);
     } catch (const session::CallMismatch& error) {
@@ -62,14 +59,6 @@ void bind_errors(py::module_& module) {
         }
       },
       py::arg("level"), py::arg("message"), "Levels are those of Python's logging module.");
-  module.def(
-      "describe_unknown_variables",
-      [](const std::vector<std::string_view>& given, std::string_view prefix,
-         const std::vector<std::string_view>& known) {
-        return describe_unknown_variables(given, prefix, known);
-      },
-      py::arg("given"), py::arg("prefix"), py::arg("known"),
-      "A sentence for each variable with the prefix that is not known, with the nearest that is.");
 }
 
 }  // namespace smp::python

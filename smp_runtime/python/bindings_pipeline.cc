@@ -117,7 +117,7 @@ class PyEngine {
                    .check_interrupt =
                        [watch = std::move(watch)] {
                          check_signals();
-                         if (watch) watch->watch().check();
+                         if (watch) watch->watch()->check();
                        },
                    .target_name =
                        [names = std::move(module_names)](int64_t module) {
@@ -340,9 +340,6 @@ void bind_pipeline(py::module_& module) {
              py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
              py::call_guard<py::gil_scoped_release>(),
              "Overwrites tensors with those of the group's rank `root`.");
-  module.def("leave_job_rank", &session::leave_job_rank, py::arg("group_name"), py::arg("job_rank"),
-             py::call_guard<py::gil_scoped_release>(),
-             "Lets errors of the others in a group name this rank.");
 }
 
 }  // namespace smp::python

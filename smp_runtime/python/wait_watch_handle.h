@@ -12,29 +12,34 @@
 
 namespace smp::python {
 
+/// Deletes without Python's lock.
+struct DeleteWithoutLock {
+  template <typename T>
+  void operator()(T* owned) const {
+    if (PyGILState_Check() == 0) {
+      delete owned;
+      return;
+    }
+    const pybind11::gil_scoped_release release;
+    delete owned;
+  }
+};
+
+using WatchPtr = std::shared_ptr<session::WaitWatch>;
+
 class WaitWatchHandle {
  public:
-  template <typename... Args>
-  explicit WaitWatchHandle(Args&&... args)
-      : watch_(std::make_unique<session::WaitWatch>(std::forward<Args>(args)...)) {}
-  ~WaitWatchHandle() {
-    if (PyGILState_Check() == 0) return;
-    const pybind11::gil_scoped_release release;
-    watch_.reset();
-  }
-  WaitWatchHandle(const WaitWatchHandle&) = delete;
-  WaitWatchHandle& operator=(const WaitWatchHandle&) = delete;
+  explicit WaitWatchHandle(WatchPtr watch) : watch_(new WatchPtr(std::move(watch))) {}
 
-  session::WaitWatch& watch() { return *watch_; }
+  [[nodiscard]] const WatchPtr& watch() const { return *watch_; }
 
  private:
-  std::unique_ptr<session::WaitWatch> watch_;
+  std::unique_ptr<WatchPtr, DeleteWithoutLock> watch_;
 };
 
 /// For C++, which keeps the handle alive; nothing where there is none.
-inline std::shared_ptr<session::WaitWatch> watch_of(
-    const std::shared_ptr<WaitWatchHandle>& handle) {
-  return handle ? std::shared_ptr<session::WaitWatch>(handle, &handle->watch()) : nullptr;
+inline WatchPtr watch_of(const std::shared_ptr<WaitWatchHandle>& handle) {
+  return handle ? WatchPtr(handle, handle->watch().get()) : nullptr;
 }
 
 }  // namespace smp::python

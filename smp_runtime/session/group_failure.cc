@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "smp_runtime/session/group_backend.h"
@@ -84,9 +83,8 @@ std::string_view advice_on(Uneven batches) {
 
 }  // namespace
 
-void leave_job_rank(const std::string& group_name, int job_rank) {
-  const auto group = c10d::resolve_process_group(group_name);
-  group->getStore()->set(key_of(kJobRank, group->getRank()), std::to_string(job_rank));
+void leave_job_rank(c10d::ProcessGroup& group, int job_rank) {
+  group.getStore()->set(key_of(kJobRank, group.getRank()), std::to_string(job_rank));
 }
 
 HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text,

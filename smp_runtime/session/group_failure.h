@@ -18,7 +18,7 @@ namespace smp::session {
 
 /// Leaves this rank's number in the job where the others of the group look for it should it be
 /// lost. Each rank that makes a group does so.
-void leave_job_rank(const std::string& group_name, int job_rank);
+void leave_job_rank(c10d::ProcessGroup& group, int job_rank);
 
 /// Whether ranks with different numbers of batches can be helped by DistributedModel.join().
 enum class Uneven { kMayJoin, kRefused };

@@ -2,7 +2,9 @@
 #include "smp_runtime/topology/mesh.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <utility>
 
 #include "smp_runtime/core/error.h"
 
@@ -39,7 +41,29 @@ bool together(Group group, const Coordinates& a, const Coordinates& b) {
   return false;
 }
 
+constexpr std::array<std::pair<Group, std::string_view>, kGroups.size()> kNames{
+    {{Group::kWorld, "WORLD"},
+     {Group::kMp, "MP"},
+     {Group::kDp, "DP"},
+     {Group::kPp, "PP"},
+     {Group::kTp, "TP"},
+     {Group::kRdp, "RDP"}}};
+
 }  // namespace
+
+std::string_view name(Group group) {
+  for (const auto& [known, text] : kNames) {
+    if (known == group) return text;
+  }
+  return {};
+}
+
+Group parse_group(std::string_view text) {
+  for (const auto& [known, name] : kNames) {
+    if (name == text) return known;
+  }
+  throw InternalError("\"{}\" is no group of ranks", text);
+}
 
 Mesh::Mesh(int rdp_size, int pp_size, int tp_size, std::string_view placement)
     : rdp_size_(rdp_size), pp_size_(pp_size), tp_size_(tp_size) {

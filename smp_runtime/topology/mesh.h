@@ -32,6 +32,11 @@ enum class Group {
 inline constexpr std::array kGroups{Group::kWorld, Group::kMp, Group::kDp,
                                     Group::kPp,    Group::kTp, Group::kRdp};
 
+/// "WORLD", "MP", "DP", "PP", "TP" or "RDP".
+std::string_view name(Group group);
+/// The group of such a name. Throws InternalError for other texts.
+Group parse_group(std::string_view text);
+
 /// An immutable grid of rdp × pp × tp ranks. Ranks in every list ascend, and a rank's number within
 /// a group is its index in that list.
 class Mesh {

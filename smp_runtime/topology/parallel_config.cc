@@ -107,6 +107,18 @@ std::string ParallelConfig::as_json() const {
   return values.dump();
 }
 
+std::vector<std::string> differences(const std::string& here, const std::string& there) {
+  const auto mine = nlohmann::ordered_json::parse(here);
+  const auto theirs = nlohmann::ordered_json::parse(there);
+  std::vector<std::string> found;
+  for (const auto& [key, value] : mine.items()) {
+    const auto other = theirs.contains(key) ? theirs[key] : nlohmann::ordered_json();
+    if (other == value) continue;
+    found.push_back(fmt::format("{} is {} here and {} there", key, value.dump(), other.dump()));
+  }
+  return found;
+}
+
 ParallelConfig make_parallel_config(const Settings& job_level, const Settings& init_dict) {
   ParallelConfig config;
   const Given job = read_origin(job_level, config.warnings);

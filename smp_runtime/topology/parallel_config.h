@@ -78,6 +78,10 @@ struct ParallelConfig {
 /// of range, two spellings of one key with different values, and settings that exclude each other.
 ParallelConfig make_parallel_config(const Settings& job_level, const Settings& init_dict = {});
 
+/// "microbatches is 4 here and 2 there" for each setting that is not the same in `here` and
+/// `there`, two results of as_json().
+std::vector<std::string> differences(const std::string& here, const std::string& there);
+
 /// Checks what depends on the number of processes; all messages carry the numbers.
 /// Throws ConfigError unless partitions × tensor_parallel_degree divides `world_size` and the
 /// sharding settings fit what is left. Returns advice, one line each.

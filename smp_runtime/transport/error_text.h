@@ -24,6 +24,11 @@ inline std::string without_frames(std::string_view text) {
   return kept;
 }
 
+/// The first of the lines of `text`.
+inline std::string_view first_line(std::string_view text) {
+  return text.substr(0, text.find('\n'));
+}
+
 /// What `error` says, without them.
 inline std::string error_text(const std::exception& error) { return without_frames(error.what()); }
 

@@ -11,4 +11,7 @@ namespace smp::transport {
 /// one machine count as hosts of their own.
 std::string host_identity();
 
+/// What this host calls itself; for people and for names of files.
+std::string host_name();
+
 }  // namespace smp::transport

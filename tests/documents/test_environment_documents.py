@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
-import sys
-from types import ModuleType
-
-import pytest
+from pathlib import Path
 
 from tests.documents.named_tests import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "environment.md").read_text()
-TABLE = ROOT / "smp_runtime" / "python" / "smdistributed" / "_variables.py"
+SESSION = ROOT / "smp_runtime" / "session" / "launch"
 OPTIONS = ROOT / "smp_runtime" / "dataparallel" / "smddp_options.h"
 # How scripts, tests and compose files read or set a variable, unlike CMake and the preprocessor.
 IN_USE = re.compile(
@@ -23,18 +19,6 @@ IN_USE = re.compile(
     re.VERBOSE,
 )
 OPTION_OF_CMAKE = re.compile(r"(?:set|option|find_program|find_library)\((SMP_\w+)")
-
-
-@pytest.fixture(scope="module")
-def table() -> ModuleType:
-    """The library's table, from its file: there may be no package and no torch."""
-    spec = importlib.util.spec_from_file_location("smp_variables", TABLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def section(heading: str) -> str:
@@ -47,25 +31,33 @@ def rows(heading: str) -> dict[str, str]:
     return {name: "" if default == "-" else default for name, default in found}
 
 
-def test_the_librarys_variables_are_those_of_its_table(table: ModuleType) -> None:
-    assert rows("Variables of the library") == {v.name: v.default for v in table.VARIABLES}
+def table(file: Path) -> dict[str, str]:
+    """Names and defaults of a table in C++: there may be no package and no torch."""
+    found = re.findall(r'VariableRow\{\s*"(\w+)",\s*"(\w*)"', file.read_text())
+    assert len(found) > 5
+    return dict(found)
+
+
+def test_the_librarys_variables_are_those_of_its_table() -> None:
+    assert rows("Variables of the library") == table(SESSION / "runtime_options.h")
 
 
 def test_smddps_variables_are_those_of_its_table() -> None:
-    known = re.findall(r'OptionRow\{\s*"(\w+)",\s*"(\w*)"', OPTIONS.read_text())
-
-    assert len(known) > 5
-    assert rows("Variables of smddp") == dict(known)
+    assert rows("Variables of smddp") == table(OPTIONS)
 
 
-def test_scripts_use_no_variable_that_the_library_takes_for_a_misspelling(
-    table: ModuleType,
-) -> None:
+def known_names() -> set[str]:
+    """With the library's prefix: those of its table, and those that others read."""
+    others = re.findall(r'"(SMP_\w+)"', (SESSION / "runtime_options.cc").read_text())
+    return {*others, *table(SESSION / "runtime_options.h")}
+
+
+def test_scripts_use_no_variable_that_the_library_takes_for_a_misspelling() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "ci", "docker", "tests", ".ci"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    known = {*table.OTHERS, *(v.name for v in table.VARIABLES)}
+    known = known_names()
     options = {
         name
         for path in [*ROOT.glob("CMakeLists.txt"), *(ROOT / "smp_runtime").rglob("*.cmake")]
@@ -82,11 +74,12 @@ def test_scripts_use_no_variable_that_the_library_takes_for_a_misspelling(
 
     assert {"SMP_TRAIN", "SMP_TREE", "SMP_ENGINE_ROOT", "SMP_RECORDER", "SMP_FUZZ_ROUNDS"} <= used
     assert used - known <= {"SMP_WINTER", "SMP_PROGRES"}  # of tests of the warning
-    assert set(table.OTHERS) - used <= {"SMP_EXTRA_CA_FILE", "SMP_LAUNCH_FOLDER"}
+    rows_of_table = table(SESSION / "runtime_options.h").keys()
+    assert known - rows_of_table - used <= {"SMP_EXTRA_CA_FILE", "SMP_LAUNCH_FOLDER"}
 
 
-def test_every_known_name_is_in_the_reference(table: ModuleType) -> None:
-    known = {*table.OTHERS, *(v.name for v in table.VARIABLES)}
+def test_every_known_name_is_in_the_reference() -> None:
+    known = known_names()
     # Set by the launcher for its own children.
     missing = [name for name in known - {"SMP_LAUNCH_FOLDER"} if f"`{name}`" not in PAGE]
 

@@ -10,7 +10,6 @@ import smdistributed.modelparallel.torch as library
 import torch
 import torch.distributed
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session.launch_environment import read_launch_environment
 from smdistributed.modelparallel.torch.exceptions import (
     SMPConfigError,
     SMPDeviceError,
@@ -152,4 +151,4 @@ def test_warnings_are_logged(capfd: pytest.CaptureFixture[str]) -> None:
 )
 def test_variables_that_cannot_be_meant_are_refused(name: str, text: str) -> None:
     with pytest.raises(SMPConfigError, match=name):
-        read_launch_environment({name: text})
+        _runtime.runtime_options({name: text})

@@ -3,9 +3,8 @@
 
 import os as _os
 
-from smdistributed import _variables
+if _os.environ.get("SMP_DEEPSPEED_COMPAT"):
+    from smdistributed import _deepspeed_names, _runtime
 
-if _variables.read("SMP_DEEPSPEED_COMPAT", _os.environ):
-    from smdistributed import _deepspeed_names
-
-    _deepspeed_names.offer()
+    if _runtime.runtime_options(dict(_os.environ)).deepspeed_names:
+        _deepspeed_names.offer()

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -6,3 +7,7 @@ def create_backend(
     store: Any, rank: int, size: int, timeout: timedelta, global_ranks: list[int]
 ) -> Any: ...
 def leave(backend: object) -> None: ...
+def missing_rank_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE as Open MPI says them, and the place of the
+    rendezvous where all ranks are on this host, as far as they are unset; empty outside of
+    mpirun."""

@@ -18,6 +18,11 @@ class CallMismatch : public UserCodeError {
   using UserCodeError::UserCodeError;
 };
 
+/// Ranks that were waited for did not come; the text names them.
+class WaitTimeout : public HostError {
+  using HostError::HostError;
+};
+
 /// What a rank tells the others of itself while it waits for them.
 struct Wait {
   std::int64_t number = 0;  ///< of this rank's waits; another one is another wait

@@ -31,7 +31,7 @@ TEST(SmddpOptions, ValuesAreChecked) {
        {std::tuple{"SMDDP_SLOT_BYTES", "0", "a number of bytes from 1 to"},
         std::tuple{"SMDDP_SMALL_BYTES", "32k", "a number of bytes from 1 to"},
         std::tuple{"SMDDP_GPU_ROUTE", "gpu", "expected auto, host, nccl-inside or nccl"},
-        std::tuple{"SM_LOG_LEVEL", "loud", "expected a number, or DEBUG"}}) {
+        std::tuple{"SM_LOG_LEVEL", "loud", "a level of Python's logging"}}) {
     EXPECT_THAT(refusal([&] {
                   make_options({{variable, text}});
                 }),

@@ -129,8 +129,8 @@ TEST(CommandLine, HelpListsOptionsAndEveryVariable) {
   EXPECT_THAT(help, HasSubstr("--make-tree DIR"));
   EXPECT_THAT(help, HasSubstr("SAGEMAKER_BASE_DIR=$PWD/job train --plan"));
   EXPECT_THAT(help, HasSubstr("Exit status:"));
-  for (const OptionRow& row : option_table())
-    EXPECT_THAT(help, HasSubstr(std::string(row.variable)));
+  for (const smp::VariableRow& row : option_table())
+    EXPECT_THAT(help, HasSubstr(std::string(row.name)));
   EXPECT_TRUE(help.ends_with('\n'));
 }
 
@@ -150,11 +150,11 @@ TEST(LaunchOptions, ValuesAreChecked) {
   EXPECT_THAT(message_of([] {
                 read_options({{"SM_LAUNCH_EFA", "maybe"}});
               }),
-              HasSubstr("SM_LAUNCH_EFA=\"maybe\": expected auto or on or off"));
+              HasSubstr("SM_LAUNCH_EFA is \"maybe\"; expected auto, on or off"));
   EXPECT_THAT(message_of([] {
                 read_options({{"SM_LAUNCH_MERGE", "of"}});
               }),
-              HasSubstr("SM_LAUNCH_MERGE=\"of\": expected 1, on, true or yes, or 0, off"));
+              HasSubstr("SM_LAUNCH_MERGE is \"of\"; expected 1, on, true or yes, or 0, off"));
   EXPECT_THROW(read_options({{"SM_LAUNCH_STOP_SECONDS", "-1"}}), smp::ConfigError);
   EXPECT_THROW(read_options({{"SM_LAUNCH_STOP_SECONDS", "1.5"}}), smp::ConfigError);
   EXPECT_THROW(read_options({{"SM_LAUNCH_MERGE", "2"}}), smp::ConfigError);

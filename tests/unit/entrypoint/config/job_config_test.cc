@@ -207,7 +207,7 @@ TEST(JobConfig, TheBaseIsAbsolute) {
 }
 
 TEST(ProcessEnvironment, IsReadAsItIs) {
-  const EnvironmentMap environment = read_process_environment();
+  const EnvironmentMap environment = smp::read_variables();
 
   EXPECT_FALSE(value_or(environment, "PATH").empty());
   EXPECT_EQ(value_or({{"A", ""}}, "A", "other"), "other");

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 
+from smdistributed._smddp import missing_rank_variables
 from smdistributed.dataparallel.torch.backend_registration import BACKEND, register
-from smdistributed.dataparallel.torch.launch_ranks import rank_variables
 
 __all__ = ["BACKEND"]
 
-os.environ.update(rank_variables(os.environ))
+os.environ.update(missing_rank_variables(dict(os.environ)))
 register()

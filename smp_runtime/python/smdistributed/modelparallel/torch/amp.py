@@ -66,7 +66,7 @@ class GradScaler(_TorchScaler):
         if ranks.mp_size() > 1 or (shared and ranks.size() > 1):
             session = state.require_initialized("GradScaler")
             group = session.groups.internal_group("WORLD" if shared else "MP")
-            session.barriers.all_reduce("GradScaler.unscale_", seen, group, dist.ReduceOp.MAX)
+            session.all_reduce("GradScaler.unscale_", seen, group, dist.ReduceOp.MAX)
         if not seen[1]:
             raise SMPStepError(
                 "GradScaler.unscale_: no parameter of this optimizer has a gradient, on any rank: "

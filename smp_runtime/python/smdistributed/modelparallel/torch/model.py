@@ -140,7 +140,11 @@ class DistributedModel(ModelStates):
         """Of the script's training loop, for the library's own modules."""
         check_built_alike(module)
         if ranks.tp_size() > 1:
-            state.require_initialized("smp.DistributedModel").groups.make_tensor_groups()
+            # Some partitions alone may use them. Torch names a group by how many its maker has
+            # made, so all ranks make the same ones.
+            groups = state.require_initialized("smp.DistributedModel").groups
+            groups.cpu_group("TP")
+            groups.internal_group("TP")
         module, self._replaced = replace_annotated(without_compilation(module))
         dtype = computing_type()
         if dtype is not None:

@@ -184,7 +184,7 @@ class WholeNorms:
         session = state.require_initialized("a fused optimizer")
         operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
         group = session.groups.internal_group("TP")
-        session.barriers.all_reduce("norms of a fused optimizer", parts, group, operation)
+        session.all_reduce("norms of a fused optimizer", parts, group, operation)
         whole = parts if largest else parts.sqrt()
         for n, norm in zip(sliced, whole.unbind(), strict=True):
             norms[n] = norm.to(norms[n].dtype)
@@ -200,8 +200,9 @@ class WholeNorms:
             square += norm.double().cpu().square()
         if state.initialized and ranks.mp_size() > 1:
             session = state.require_initialized("a fused optimizer")
-            group = session.groups.object_group("MP")
-            session.barriers.all_reduce("the gradient norm of a fused optimizer", square, group)
+            group = session.groups.cpu_group("MP")
+            operation = dist.ReduceOp.SUM
+            session.all_reduce("the gradient norm of a fused optimizer", square, group, operation)
         return square.sqrt().item()
 
 

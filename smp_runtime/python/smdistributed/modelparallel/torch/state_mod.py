@@ -21,7 +21,6 @@ from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotI
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
     from smdistributed.modelparallel.torch._report.step_meter import StepMeter
-    from smdistributed.modelparallel.torch._session.session import Session
     from smdistributed.modelparallel.torch.model import DistributedModel
 
 # The engine's receives are pending for as long as a rank is idle: longer than any job.
@@ -36,7 +35,7 @@ class State:
 
     def clear(self) -> None:
         """Back to what it is before ``smp.init()``."""
-        self._session: Session | None = None
+        self._session: _runtime.Session | None = None
         self._engine: _runtime.Engine | None = None
         self.activation_store: _runtime.ActivationStore | None = None
         self._cfg: Settings | None = None
@@ -56,7 +55,7 @@ class State:
 
     def begin(
         self,
-        session: Session,
+        session: _runtime.Session,
         cfg: Settings,
         meter: StepMeter | None,
         replica_loss: ReplicaLoss | None,
@@ -68,7 +67,7 @@ class State:
     def initialized(self) -> bool:
         return self._session is not None
 
-    def require_initialized(self, what: str) -> Session:
+    def require_initialized(self, what: str) -> _runtime.Session:
         """The session; raises SMPNotInitializedError that names ``what`` before ``smp.init()``."""
         if self._session is None:
             raise SMPNotInitializedError(
@@ -114,7 +113,7 @@ class State:
     def refuse_replicas_without_ddp(self) -> None:
         """Raises SMPConfigError if a model that is wrapped would be several that drift apart."""
         session = self.require_initialized("smp.DistributedModel")
-        refusal = _runtime.refusal_to_wrap(session.config, session.identity.size)
+        refusal = _runtime.refusal_to_wrap(session.config, session.ranks.size)
         if refusal is not None:
             raise SMPConfigError(refusal)
 
@@ -164,16 +163,16 @@ class State:
             deterministic=shared
             or (cfg.deterministic_server and cfg.sharded_data_parallel_degree == 1),
             shared_order=shared,
-            timeout_seconds=session.timeout.total_seconds(),
-            name=f"rank {session.identity.rank}",
+            timeout_seconds=session.options.timeout.total_seconds(),
+            name=f"rank {session.ranks.rank}",
             run_module=run_module,
             module_names=module_names,
             after_backward_outside=after_backward_outside,
             timeline_file=session.timeline_file,
-            rank=session.identity.rank,
+            rank=session.ranks.rank,
             driver=session.groups.ranks("PP")[0],
             remote_tensor=functools.partial(RemoteTensor, self._data_of)
-            if session.direct_exchange
+            if session.options.direct_exchange
             else None,
             memory_in_use=memory_in_use,
             watch=session.barriers.watch,

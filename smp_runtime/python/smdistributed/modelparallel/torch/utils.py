@@ -15,7 +15,7 @@ def rmsg(message: str) -> str:
     >>> rmsg("here")
     '[rank ?] here'
     """
-    rank = state.require_initialized("rmsg").identity.rank if state.initialized else "?"
+    rank = state.require_initialized("rmsg").ranks.rank if state.initialized else "?"
     return f"[rank {rank}] {message}"
 
 

@@ -151,7 +151,7 @@ def _assign_automatically(
     module: nn.Module, tree: _runtime.ModuleTree, capacity_bytes: int
 ) -> tuple[_runtime.Assignment, str]:
     cfg, partitions = state.cfg, ranks.pp_size()
-    if state.require_initialized("the partition").partitioner == "compat":
+    if state.require_initialized("the partition").options.partitioner == "compat":
         assignment = _runtime.assign_compat(tree, partitions, cfg.memory_weight)
         return assignment, "Partition chosen: level by level, as SMP_PARTITIONER=compat asks for"
     decision = _runtime.assign_auto(

@@ -30,7 +30,7 @@ class Join:
         session = state.require_initialized("DistributedModel.join")
         self._model = model
         self._divide_by_all, self._throw = divide_by_all, throw
-        self._barriers, self._group = session.barriers, session.groups.object_group("DP")
+        self._session, self._group = session, session.groups.cpu_group("DP")
         self._rank, self._size = session.groups.index("DP"), len(session.groups.ranks("DP"))
         self.steps = 0
         self.active = self._size
@@ -81,7 +81,7 @@ class Join:
     def _all_reduce(
         self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM
     ) -> None:
-        self._barriers.all_reduce("DistributedModel.join", tensor, self._group, operation)
+        self._session.all_reduce("DistributedModel.join", tensor, self._group, operation)
 
 
 @contextmanager

@@ -8,13 +8,11 @@ them would alone: nothing else shows it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch._replicas.input_check import Input, input_tensors
 from smdistributed.modelparallel.torch._session import log, ranks
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._session.session import Session
 
 _STEPS = 20  # within which the other replicas have made their first one
 
@@ -27,7 +25,7 @@ class ReplicaBatches:
         prescaled: whether the ranks of a tensor-parallel group share a batch.
     """
 
-    def __init__(self, session: Session, prescaled: bool) -> None:
+    def __init__(self, session: _runtime.Session, prescaled: bool) -> None:
         self._store, self._prescaled = session.store, prescaled
         self._steps = 0
         self._own: Input = []

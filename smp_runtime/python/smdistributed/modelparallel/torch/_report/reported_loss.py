@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch._pipeline.containers import is_sequence
-from smdistributed.modelparallel.torch._session.groups import Groups
 
 
 def loss_of(outputs: Sequence[Any]) -> torch.Tensor | None:
@@ -59,7 +59,7 @@ class ReplicaLoss:
     and only in steps of which it says something; no rank waits for its GPU.
     """
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: _runtime.Groups) -> None:
         self._groups = groups
         self._sum_and_count: torch.Tensor | None = None
         self._work: dist.Work | None = None

@@ -15,15 +15,11 @@ wait ends with the time of ``SMP_TIMEOUT_SECONDS``, with an error that names the
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch._session.groups import CommGroup, RankType
 from smdistributed.modelparallel.torch._session.object_codec import decode, encode
-from smdistributed.modelparallel.torch._session.session import Session
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -44,9 +40,6 @@ __all__ = [
     "tp_barrier",
 ]
 
-# Messages of this rank to itself, by rank type.
-_to_self: defaultdict[str, deque[bytes]] = defaultdict(deque)
-
 
 def broadcast(obj: Any, group: CommGroup) -> None:
     """Sends ``obj`` to the others of ``group``, who call ``recv_from``.
@@ -64,9 +57,7 @@ def broadcast(obj: Any, group: CommGroup) -> None:
     """
     session = state.require_initialized("smp.broadcast")
     kind = _kind("smp.broadcast", group, CommGroup)
-    me = session.identity.rank
-    others = [rank for rank in session.groups.ranks(kind) if rank != me]
-    _send("smp.broadcast", session, kind, encode(obj), others)
+    session.objects.broadcast("smp.broadcast", kind, encode(obj))
 
 
 def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
@@ -88,10 +79,7 @@ def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
     session = state.require_initialized("smp.send")
     kind = _kind("smp.send", rank_type, RankType)
     destination = _member("smp.send", session, kind, dest_rank)
-    if destination == session.identity.rank:
-        _to_self[kind].append(encode(obj))
-    else:
-        _send("smp.send", session, kind, encode(obj), [destination])
+    session.objects.send("smp.send", kind, encode(obj), destination)
 
 
 def recv_from(src_rank: int, rank_type: RankType) -> Any:
@@ -112,19 +100,14 @@ def recv_from(src_rank: int, rank_type: RankType) -> Any:
     session = state.require_initialized("smp.recv_from")
     kind = _kind("smp.recv_from", rank_type, RankType)
     source = _member("smp.recv_from", session, kind, src_rank)
-    if source == session.identity.rank:
-        if not _to_self[kind]:
-            raise SMPValidationError(
-                f"smp.recv_from({src_rank}, {rank_type}) is this rank itself, which sent nothing"
-            )
-        return decode(_to_self[kind].popleft())
-    size = int(session.barriers.await_sender("smp.recv_from", kind, source))
-    buffer = torch.empty(size, dtype=torch.uint8)
-    try:
-        dist.recv(buffer, source, group=session.groups.object_group("WORLD"))
-    except RuntimeError as error:
-        raise session.barriers.lost("smp.recv_from", [source], error) from error
-    return decode(_to_bytes(buffer))
+    if source != session.ranks.rank:
+        return decode(session.objects.receive("smp.recv_from", kind, source))
+    own = session.objects.take_own(kind)
+    if own is None:
+        raise SMPValidationError(
+            f"smp.recv_from({src_rank}, {rank_type}) is this rank itself, which sent nothing"
+        )
+    return decode(own)
 
 
 def allgather(obj: Any, group: CommGroup) -> list[Any]:
@@ -146,31 +129,15 @@ def allgather(obj: Any, group: CommGroup) -> list[Any]:
     """
     session = state.require_initialized("smp.allgather")
     kind = _kind("smp.allgather", group, CommGroup)
-    data = _to_tensor(encode(obj))
-    ranks = session.groups.ranks(kind)
-    if len(ranks) == 1:
-        return [decode(_to_bytes(data))]
-    session.barriers.all(f"smp.allgather over {kind}", f"allgather/{kind}", ranks)
-    channel = session.groups.object_group(kind)
-    try:
-        size = torch.tensor([data.numel()])
-        sizes = [torch.empty_like(size) for _ in ranks]
-        dist.all_gather(sizes, size, group=channel)
-        # Gloo gathers equal sizes only.
-        widest = max(int(s) for s in sizes)
-        padded = torch.nn.functional.pad(data, (0, widest - data.numel()))
-        parts = [torch.empty_like(padded) for _ in ranks]
-        dist.all_gather(parts, padded, group=channel)
-    except RuntimeError as error:
-        raise session.barriers.lost("smp.allgather", ranks, error) from error
-    return [decode(_to_bytes(p[: int(s)])) for p, s in zip(parts, sizes, strict=True)]
+    return [decode(data) for data in session.objects.all_gather("smp.allgather", kind, encode(obj))]
 
 
 def broadcast_from_rank0(obj: Any) -> Any:
     """What global rank 0 gave, on all ranks. All ranks call it."""
-    if state.require_initialized("smp.broadcast").identity.size == 1:
+    ranks = state.require_initialized("smp.broadcast").ranks
+    if ranks.size == 1:
         return obj
-    if state.require_initialized("smp.broadcast").identity.rank == 0:
+    if ranks.rank == 0:
         broadcast(obj, CommGroup.WORLD)
         return obj
     return recv_from(0, RankType.WORLD_RANK)
@@ -231,7 +198,7 @@ def _kind(what: str, given: Any, expected: type[CommGroup] | type[RankType]) -> 
     return str(given.value)
 
 
-def _member(what: str, session: Session, kind: str, index: int) -> int:
+def _member(what: str, session: _runtime.Session, kind: str, index: int) -> int:
     ranks = session.groups.ranks(kind)
     if not isinstance(index, int) or not 0 <= index < len(ranks):
         raise SMPValidationError(
@@ -239,26 +206,3 @@ def _member(what: str, session: Session, kind: str, index: int) -> int:
             f"{len(ranks) - 1} (global {ranks})"
         )
     return ranks[index]
-
-
-def _send(what: str, session: Session, kind: str, data: bytes, receivers: list[int]) -> None:
-    # Receivers come to the store first, so that an absent one is named before any byte moves.
-    keys = [session.barriers.announce(kind, rank, str(len(data))) for rank in receivers]
-    for key, receiver in zip(keys, receivers, strict=True):
-        session.barriers.await_receiver(what, key, receiver)
-    channel, tensor = session.groups.object_group("WORLD"), _to_tensor(data)
-    try:
-        works = [dist.isend(tensor, rank, group=channel) for rank in receivers]
-        for work in works:
-            if work is not None:
-                work.wait()
-    except RuntimeError as error:
-        raise session.barriers.lost(what, receivers, error) from error
-
-
-def _to_tensor(data: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def _to_bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.numpy().tobytes()

@@ -19,35 +19,35 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from smdistributed.modelparallel.torch._session.groups import Groups
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 from smdistributed.modelparallel.torch.state_mod import state
 
 
-def _groups(what: str) -> Groups:
+def _groups(what: str) -> _runtime.Groups:
     return state.require_initialized(f"smp.{what}").groups
 
 
 def rank() -> int:
     """Number of this process among all."""
-    return state.require_initialized("smp.rank").identity.rank
+    return state.require_initialized("smp.rank").ranks.rank
 
 
 def size() -> int:
     """Number of processes."""
-    return state.require_initialized("smp.size").identity.size
+    return state.require_initialized("smp.size").ranks.size
 
 
 def local_rank() -> int:
     """Number of this process among those of its host."""
-    value = state.require_initialized("smp.local_rank").identity.local_rank
+    value = state.require_initialized("smp.local_rank").ranks.local_rank
     assert value is not None  # init completes it
     return value
 
 
 def local_size() -> int:
     """Number of processes on this host."""
-    value = state.require_initialized("smp.local_size").identity.local_size
+    value = state.require_initialized("smp.local_size").ranks.local_size
     assert value is not None  # init completes it
     return value
 

@@ -70,7 +70,7 @@ def clip_grad_norm_(
     if ranks.mp_size() > 1:
         operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
         group = session.groups.internal_group("MP")
-        session.barriers.all_reduce("smp.clip_grad_norm_", total, group, operation)
+        session.all_reduce("smp.clip_grad_norm_", total, group, operation)
     norm = total if largest else total ** (1 / norm_type)
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for gradient in slices + whole:

@@ -241,9 +241,9 @@ class MasterParameters:
         good = math.isfinite(total)
         both = torch.tensor([total if good else 0.0, float(not good)], dtype=torch.float64)
         operation = dist.ReduceOp.MAX if infinite else dist.ReduceOp.SUM
-        barriers = state.require_initialized("the norm of gradients").barriers
+        session = state.require_initialized("the norm of gradients")
         for group in self._groups_of_one_copy():
-            barriers.all_reduce("the norm of gradients", both, group, operation)
+            session.all_reduce("the norm of gradients", both, group, operation)
         if both[1] > 0:
             return float("nan")
         return float(both[0] if infinite else both[0] ** (1 / norm_type))
@@ -267,8 +267,8 @@ class MasterParameters:
         if self._sharded.groups.control is not None:
             operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
             what = "the norms of parameters"
-            barriers = state.require_initialized(what).barriers
-            barriers.all_reduce(what, powers, self._sharded.groups.control, operation)
+            session = state.require_initialized(what)
+            session.all_reduce(what, powers, self._sharded.groups.control, operation)
         return powers if largest else powers ** (1 / norm_type)
 
     def _groups_of_one_copy(self) -> list[dist.ProcessGroup]:
@@ -278,7 +278,7 @@ class MasterParameters:
         made = state.require_initialized("the norm of gradients").groups
         for kind, size in (("TP", ranks.tp_size()), ("PP", ranks.pp_size())):
             if size > 1:
-                groups.append(made.object_group(kind))
+                groups.append(made.cpu_group(kind))
         return groups
 
     def scale_gradients(self, factor: float) -> None:
@@ -352,6 +352,6 @@ def agree_on_overflow(overflow: bool) -> bool:
         return overflow
     session = state.require_initialized("the loss scale")
     flag = torch.tensor([float(overflow)])
-    group = session.groups.object_group("WORLD")
-    session.barriers.all_reduce("the loss scale", flag, group, dist.ReduceOp.MAX)
+    group = session.groups.cpu_group("WORLD")
+    session.all_reduce("the loss scale", flag, group, dist.ReduceOp.MAX)
     return bool(flag.item())

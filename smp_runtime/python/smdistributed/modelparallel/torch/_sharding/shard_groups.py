@@ -95,13 +95,14 @@ def make_groups(degree: int, own_degree: int) -> list[ShardGroups]:
     tensor ranks, which ``degree`` ranks of the reduced data-parallel group share. Equal degrees
     have the same shard group. Collective over the data-parallel ranks.
     """
-    groups = state.require_initialized("sharding").groups
+    session = state.require_initialized("sharding")
+    groups, mesh = session.groups, session.mesh
     own = ranks.rank()
     if ranks.tp_size() == 1:
         return [_made(*split(groups.ranks("DP"), own_degree, own), divisor=ranks.dp_size())]
     shards, replicas = split(groups.ranks("RDP"), degree, own)
     if own_degree == degree:
-        of_peers = [split(groups.ranks_of("RDP", peer), degree, peer)[1]
+        of_peers = [split(mesh.group(_runtime.Group.RDP, peer), degree, peer)[1]
                     for peer in groups.ranks("TP")]  # fmt: skip
         wide = shards, sorted(rank for of_peer in of_peers for rank in of_peer)
     else:
@@ -114,10 +115,10 @@ def make_groups(degree: int, own_degree: int) -> list[ShardGroups]:
 
 def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> ShardGroups:
     session = state.require_initialized("sharding")
-    groups, own, degree = session.groups, session.identity.rank, len(shard_ranks)
+    groups, own, degree = session.groups, session.ranks.rank, len(shard_ranks)
     shards = control = replicas = across = within = None
     if degree > 1:
-        local_size = session.identity.local_size or 1
+        local_size = session.ranks.local_size or 1
         steps = host_steps(shard_ranks, own, local_size)
         by_host = state.cfg.sdp_hierarchical_allgather or steps is None
         shards = groups.group_of("shards", shard_ranks, by_host=by_host)
@@ -128,12 +129,12 @@ def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> Sha
         if control is shards:
             pass  # it gathers in steps by itself
         elif by_host and steps is not None:
-            across = groups.group_of("shards across hosts", steps[0])
-            within = groups.group_of("shards within a host", steps[1])
+            across = groups.group_of("shards across hosts", steps[0], by_host=True)
+            within = groups.group_of("shards within a host", steps[1], by_host=True)
         elif len({rank // local_size for rank in shard_ranks}) > 1 and own == 0:
             info(f"parameters are gathered in one step: {degree} ranks do not lie evenly on hosts "
                  f"of {local_size}, or sdp_hierarchical_allgather is false")  # fmt: skip
     if len(replica_ranks) > 1:
-        replicas = groups.group_of("replicas of shards", replica_ranks)
+        replicas = groups.group_of("replicas of shards", replica_ranks, by_host=True)
     index = shard_ranks.index(own)
     return ShardGroups(degree, index, shards, control, replicas, across, within, divisor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from smdistributed import _runtime, _variables
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -37,14 +37,12 @@ def exchange() -> _runtime.TensorExchange:
 
 
 def _exchanges_under_way() -> int:
-    asked = state.require_initialized("a distributed module").exchanges_under_way
-    if asked is None:
-        default: int = _variables.read("SMP_NCCL_THROTTLE_LIMIT", {})
-        return default
-    if not torch.cuda.is_available():
-        info(f"SMP_NCCL_THROTTLE_LIMIT={asked} changes nothing without a GPU: exchanges of tensors "
+    options = state.require_initialized("a distributed module").options
+    limit = options.exchanges_under_way
+    if options.exchanges_are_set and not torch.cuda.is_available():
+        info(f"SMP_NCCL_THROTTLE_LIMIT={limit} changes nothing without a GPU: exchanges of tensors "
              "of the CPU are made one after the other")  # fmt: skip
-    return asked
+    return limit
 
 
 def same_batches() -> bool:

@@ -3,28 +3,32 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import smdistributed.modelparallel.torch as library
-from smdistributed import _variables
-from smdistributed.modelparallel.torch._session.launch_environment import read_launch_environment
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError
 
-SWITCHES = [v.name for v in _variables.VARIABLES if v.kind is _variables.SWITCH]
+TABLE = _runtime.runtime_variables()
+SWITCHES = {
+    "SMP_PROGRESS": "progress",
+    "SMP_DIRECT_EXCHANGE": "direct_exchange",
+    "SMP_CPU": "cuda_on_cpu",
+    "SMP_DEEPSPEED_COMPAT": "deepspeed_names",
+}
 
 
 def test_every_default_of_the_table_may_stand_there() -> None:
-    given = {v.name: v.default for v in _variables.VARIABLES}
-
-    for variable in _variables.VARIABLES:
-        assert _variables.read(variable.name, given) == _variables.read(variable.name, {})
+    _runtime.runtime_options({name: default for name, default, _ in TABLE})
 
 
 @pytest.mark.parametrize("name", SWITCHES)
 def test_switches_take_these_words(name: str) -> None:
     for text in ("1", "on", "True", "YES"):
-        assert _variables.read(name, {name: text}) is True, text
+        assert getattr(_runtime.runtime_options({name: text}), SWITCHES[name]) is True, text
     for text in ("0", "off", "False", "no"):
-        assert _variables.read(name, {name: text}) is False, text
+        assert getattr(_runtime.runtime_options({name: text}), SWITCHES[name]) is False, text
 
 
 @pytest.mark.parametrize(
@@ -40,22 +44,22 @@ def test_switches_take_these_words(name: str) -> None:
     ],
 )
 def test_other_values_are_refused(name: str, text: str, expected: str) -> None:
-    with pytest.raises(SMPConfigError, match=f"{name} is '{text}'; ") as caught:
-        read_launch_environment({name: text})
+    with pytest.raises(SMPConfigError, match=f'variable {name} is "{text}"; ') as caught:
+        _runtime.runtime_options({name: text})
 
     assert expected in str(caught.value)
 
 
 def test_levels_have_numbers_and_names() -> None:
     for text in ("10", "DEBUG", "debug"):
-        assert read_launch_environment({"SM_LOG_LEVEL": text}).log_level == 10
+        assert _runtime.runtime_options({"SM_LOG_LEVEL": text}).log_level == 10
 
 
 def test_an_empty_variable_is_one_that_is_not_set() -> None:
-    given = {v.name: "" for v in _variables.VARIABLES}
+    given = dict.fromkeys((name for name, *_ in TABLE), "")
 
-    assert read_launch_environment(given).timeout_seconds == 1800
-    assert read_launch_environment(given).progress
+    assert _runtime.runtime_options(given).timeout == timedelta(minutes=30)
+    assert _runtime.runtime_options(given).progress
 
 
 @pytest.mark.parametrize(
@@ -68,21 +72,22 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
     ],
 )
 def test_a_misspelled_name_is_told_with_the_nearest(name: str, meant: str) -> None:
-    warnings = read_launch_environment({name: "1"}).warnings
+    warnings = _runtime.runtime_options({name: "1"}).warnings
 
-    assert warnings == (f"{name} is not known; did you mean {meant}?",)
+    assert warnings == [f"{name} is not known; did you mean {meant}?"]
 
 
 def test_a_name_that_is_like_no_other_is_told_too() -> None:
     assert (
-        "SMP_WINTER is not known; docs/" in read_launch_environment({"SMP_WINTER": ""}).warnings[0]
+        "SMP_WINTER is not known; docs/" in _runtime.runtime_options({"SMP_WINTER": ""}).warnings[0]
     )
 
 
 def test_what_others_read_is_no_misspelling() -> None:
-    given = dict.fromkeys([*_variables.OTHERS, "SMDDP_X", "SM_LAUNCH_X", "SMPX", "HOME"], "1")
+    of_others = ["SMP_EXTRA_CA_FILE", "SMP_LAUNCH_FOLDER", "SMP_TRAIN", "SMDDP_X", "SM_LAUNCH_X"]
+    given = dict.fromkeys([*of_others, "SMPX", "HOME"], "1")
 
-    assert read_launch_environment(given).warnings == ()
+    assert _runtime.runtime_options(given).warnings == []
 
 
 def test_init_warns_once_of_a_misspelled_name(

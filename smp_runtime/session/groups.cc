@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/groups.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/fnv1a.h"
+#include "smp_runtime/session/group_failure.h"
+
+namespace smp::session {
+namespace {
+
+/// "ranks 0, 2, 4", of many the first three and the last.
+std::string described(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 8;
+  if (ranks.size() <= kShown) return fmt::format("ranks {}", fmt::join(ranks, ", "));
+  return fmt::format("ranks {}, {}, {}, ..., {}", ranks[0], ranks[1], ranks[2], ranks.back());
+}
+
+}  // namespace
+
+Groups::Groups(const topology::Mesh& mesh, StoreBarriers& barriers, GroupBackends backends,
+               MakeGroup make)
+    : barriers_(barriers), backends_(std::move(backends)), make_(std::move(make)) {
+  for (const topology::Group kind : topology::kGroups) {
+    ranks_.emplace(kind, mesh.group(kind, barriers.rank()));
+  }
+}
+
+const std::vector<int>& Groups::ranks(topology::Group kind) const { return ranks_.at(kind); }
+
+int Groups::index(topology::Group kind) const {
+  const std::vector<int>& all = ranks(kind);
+  return static_cast<int>(std::ranges::find(all, barriers_.rank()) - all.begin());
+}
+
+GroupPtr Groups::user_group(topology::Group kind) {
+  return made_for("user", ranks(kind), backends_.tensors);
+}
+
+GroupPtr Groups::internal_group(topology::Group kind) {
+  return made_for("internal", ranks(kind), backends_.tensors);
+}
+
+GroupPtr Groups::cpu_group(topology::Group kind) {
+  return made_for("cpu", ranks(kind), backends_.cpu);
+}
+
+GroupPtr Groups::group_of(const std::string& label, const std::vector<int>& ranks, bool by_host) {
+  return made_for(label, ranks,
+                  by_host && shares_by_host() ? backends_.by_host : backends_.tensors);
+}
+
+GroupPtr Groups::cpu_group_of(const std::string& label, const std::vector<int>& ranks) {
+  return made_for(label, ranks, backends_.cpu);
+}
+
+GroupPtr Groups::new_cpu_group(topology::Group kind, std::chrono::milliseconds timeout) {
+  return make(ranks(kind), backends_.cpu, timeout);
+}
+
+const std::vector<int>& Groups::members(const c10d::ProcessGroup& group) const {
+  const auto found = members_.find(group.getGroupName());
+  SMP_CHECK(found != members_.end(), "group {} was not made by this session", group.getGroupName());
+  return found->second;
+}
+
+GroupPtr Groups::made_for(const std::string& label, const std::vector<int>& ranks,
+                          const std::string& backend) {
+  std::pair key(label, ranks);
+  const auto found = made_.find(key);
+  if (found != made_.end()) return found->second;
+  GroupPtr group = make(ranks, backend, barriers_.timeout());
+  made_.emplace(std::move(key), group);
+  return group;
+}
+
+GroupPtr Groups::make(const std::vector<int>& ranks, const std::string& backend,
+                      std::chrono::milliseconds timeout) {
+  // Torch waits for the members, too, but knows none by name.
+  const std::string description = described(ranks);
+  barriers_.all("a first call over " + description,
+                fmt::format("group/{}", fnv1a(fmt::format("{}", ranks))), ranks);
+  GroupPtr group = make_({ranks, backend, description, timeout});
+  leave_job_rank(*group, barriers_.rank());
+  members_.emplace(group->getGroupName(), ranks);
+  return group;
+}
+
+}  // namespace smp::session

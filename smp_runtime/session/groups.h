@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The groups of one rank, and the c10d groups that belong to them.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "smp_runtime/session/store_barriers.h"
+#include "smp_runtime/topology/mesh.h"
+
+namespace smp::session {
+
+using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+/// What carries the groups of a purpose: names of c10d backends.
+struct GroupBackends {
+  std::string tensors;  ///< of tensors on the model's device
+  std::string cpu;      ///< of what lies on the CPU
+  std::string by_host;  ///< of shared state, if one is to cross between hosts once; may be empty
+};
+
+struct GroupRequest {
+  std::vector<int> ranks;  ///< of the job, ascending; this one among them
+  std::string backend;
+  std::string description;  ///< "ranks 0, 2, 4", for errors
+  std::chrono::milliseconds timeout;
+};
+/// Makes a c10d group; collective over its ranks, which all have come.
+using MakeGroup = std::function<GroupPtr(const GroupRequest&)>;
+
+/// Groups with the same ranks and purpose share one c10d group, which is made on first use by its
+/// members, who come here in the same order on every rank: what asks for a group is collective over
+/// it. One thread at a time.
+class Groups {
+ public:
+  Groups(const topology::Mesh& mesh, StoreBarriers& barriers, GroupBackends backends,
+         MakeGroup make);
+
+  /// Global ranks of this rank's group, ascending.
+  [[nodiscard]] const std::vector<int>& ranks(topology::Group kind) const;
+  /// This rank's number within its group.
+  [[nodiscard]] int index(topology::Group kind) const;
+
+  /// That scripts get; only they put operations on it.
+  GroupPtr user_group(topology::Group kind);
+  /// For tensors of the model, on its device.
+  GroupPtr internal_group(topology::Group kind);
+  /// For objects and flags, on the CPU.
+  GroupPtr cpu_group(topology::Group kind);
+  /// Of our own, of any ranks, for what `label` says; `by_host`: for shared state.
+  GroupPtr group_of(const std::string& label, const std::vector<int>& ranks, bool by_host);
+  GroupPtr cpu_group_of(const std::string& label, const std::vector<int>& ranks);
+  /// A fresh one on the CPU, of the caller's own.
+  GroupPtr new_cpu_group(topology::Group kind, std::chrono::milliseconds timeout);
+  /// Whether groups for shared state cross between hosts once.
+  [[nodiscard]] bool shares_by_host() const { return !backends_.by_host.empty(); }
+
+  /// Ranks of the job that a group made here has.
+  [[nodiscard]] const std::vector<int>& members(const c10d::ProcessGroup& group) const;
+
+ private:
+  GroupPtr made_for(const std::string& label, const std::vector<int>& ranks,
+                    const std::string& backend);
+  GroupPtr make(const std::vector<int>& ranks, const std::string& backend,
+                std::chrono::milliseconds timeout);
+
+  StoreBarriers& barriers_;
+  const GroupBackends backends_;
+  const MakeGroup make_;
+  std::map<topology::Group, std::vector<int>> ranks_;
+  std::map<std::pair<std::string, std::vector<int>>, GroupPtr> made_;  ///< by label and ranks
+  std::map<std::string, std::vector<int>> members_;                    ///< by the c10d group's name
+};
+
+}  // namespace smp::session

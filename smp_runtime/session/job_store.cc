@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/job_store.h"
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "smp_runtime/transport/fabric/network_address.h"
+
+namespace smp::session {
+namespace {
+
+class C10dWaitStore : public WaitStore {
+ public:
+  explicit C10dWaitStore(const StorePtr& store) : store_(store->clone()) {
+    store_->setTimeout(std::chrono::seconds(10));
+  }
+  void set(const std::string& key, const std::string& text) override { store_->set(key, text); }
+  std::optional<std::string> get(const std::string& key) override {
+    if (!store_->check({key})) return std::nullopt;  // get() would wait for it
+    return store_->get_to_str(key);
+  }
+
+ private:
+  StorePtr store_;
+};
+
+c10::intrusive_ptr<c10d::TCPStore> connect(const Address& address, int rank, bool serves,
+                                           std::chrono::milliseconds timeout) {
+  const auto& [host, port] = address;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.isServer = serves;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  } catch (const std::exception& error) {
+    throw HostError(
+        "rank {} cannot {} the job's store at {}:{}: {}; check MASTER_ADDR and MASTER_PORT", rank,
+        serves ? "serve" : "reach", host, port, transport::first_line(error.what()));
+  }
+}
+
+/// Two jobs that were given one port would mix: rank 0 of the second cannot serve its store, and
+/// its other ranks reach that of the first.
+void check_job(c10d::Store& store, int rank, const std::string& job, const Address& address) {
+  if (rank == 0) {
+    store.set("job", job);
+    return;
+  }
+  const std::string theirs = store.get_to_str("job");
+  if (theirs == job) return;
+  throw HostError(
+      "rank {} of job {} reached the store of job {} at {}:{}: two jobs use one port; set "
+      "MASTER_PORT to a free one, or end the other job",
+      rank, job, theirs, address.first, address.second);
+}
+
+}  // namespace
+
+StorePtr open_store(const LaunchRanks& ranks, RendezvousRequest request, const FindMpi& find_mpi,
+                    std::chrono::milliseconds timeout) {
+  if (ranks.size == 1) return c10::make_intrusive<c10d::HashStore>();
+  TellAddress tell;
+  if (find_mpi && !is_told(request)) tell = find_mpi(ranks);
+  request.have_mpi = static_cast<bool>(tell);
+  const Rendezvous place = plan_rendezvous(ranks, request);
+  const bool serves = ranks.rank == 0 && !place.foreign;
+  Address address(place.host, place.port);
+  if (request.have_mpi) {
+    if (!serves) return connect(tell(std::nullopt), ranks.rank, false, timeout);
+    if (address.first.empty()) address.first = transport::network_address("", "");
+    auto store = connect(address, ranks.rank, true, timeout);
+    tell(Address(address.first, store->getPort()));
+    return store;
+  }
+  auto store = connect(address, ranks.rank, serves, timeout);
+  if (!place.foreign) {
+    asking_store(ranks.rank,
+                 [&] { check_job(*store, ranks.rank, job_number(request.variables), address); });
+  }
+  return store;
+}
+
+std::unique_ptr<WaitStore> make_wait_store(const StorePtr& store) {
+  return std::make_unique<C10dWaitStore>(store);
+}
+
+}  // namespace smp::session

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The key-value store that all ranks of a job share, and what c10d throws of it as our errors.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/session/launch/launch_ranks.h"
+#include "smp_runtime/session/launch/rendezvous.h"
+#include "smp_runtime/session/waits/wait_watch.h"
+#include "smp_runtime/transport/error_text.h"
+
+namespace smp::session {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+/// Host and port.
+using Address = std::pair<std::string, int>;
+/// Gives rank 0's address to all ranks, over MPI; the others call it with nothing.
+using TellAddress = std::function<Address(const std::optional<Address>&)>;
+/// What does so, if these ranks are in a world of MPI. Asked only where nothing else says it.
+using FindMpi = std::function<TellAddress(const LaunchRanks&)>;
+
+/// Opens the store where `request` and the environment say; collective. Rank 0 serves it, unless
+/// torchrun's agent does. `find_mpi` may be empty. Waits at most `timeout` for rank 0.
+/// Throws HostError when it is not reached, its port is taken, or it is another job's.
+StorePtr open_store(const LaunchRanks& ranks, RendezvousRequest request, const FindMpi& find_mpi,
+                    std::chrono::milliseconds timeout);
+
+/// What `call` returns; HostError in place of what c10d throws when the store of `rank` is lost.
+template <typename Call>
+decltype(auto) asking_store(int rank, Call&& call) {
+  try {
+    return call();
+  } catch (const c10::DistError& error) {
+    throw HostError("rank {} lost the job's store, which rank 0 or its launcher serves: {}", rank,
+                    transport::first_line(error.what_without_backtrace()));
+  }
+}
+
+/// The store as a WaitWatch writes to it: on a connection of its own, for another one may be taken
+/// by a call that waits.
+std::unique_ptr<WaitStore> make_wait_store(const StorePtr& store);
+
+}  // namespace smp::session

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/launch/launch_ranks.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/fnv1a.h"
+
+namespace smp::session {
+namespace {
+
+struct Launcher {
+  std::string_view source;
+  std::string_view rank;
+  std::string_view size;
+  std::string_view local_rank;
+  std::string_view local_size;
+};
+
+constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                            "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Launcher kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+// In the order in which they are asked.
+constexpr std::array kLaunchers{
+    kOpenMpi, Launcher{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    // Variables of a step: a batch script has those of the allocation, but is one process.
+    Launcher{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+             "SLURM_NTASKS_PER_NODE"},
+    kTorchrun};
+
+constexpr std::string_view kLoopback = "127.0.0.1";
+// Below the range from which Linux takes ports for outgoing connections.
+constexpr int kFirstPort = 10000;
+constexpr int kPorts = 20000;
+
+std::optional<int> number_of(const Launcher& launcher, std::string_view name,
+                             const Variables& variables) {
+  const auto entry = variables.find(name);
+  if (entry == variables.end()) return std::nullopt;
+  const std::string& text = entry->second;
+  int number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || rest != text.data() + text.size()) {
+    throw ConfigError("{} of {} is \"{}\"; expected a number", name, launcher.source, text);
+  }
+  return number;
+}
+
+std::optional<LaunchRanks> ranks_of(const Launcher& launcher, const Variables& variables) {
+  const auto rank = number_of(launcher, launcher.rank, variables);
+  const auto size = number_of(launcher, launcher.size, variables);
+  if (!rank || !size) return std::nullopt;
+  if (*rank < 0 || *rank >= *size) {
+    throw ConfigError("{} says {}={} and {}={}; expected a rank below the size", launcher.source,
+                      launcher.rank, *rank, launcher.size, *size);
+  }
+  return LaunchRanks{.rank = *rank,
+                     .size = *size,
+                     .local_rank = number_of(launcher, launcher.local_rank, variables),
+                     .local_size = number_of(launcher, launcher.local_size, variables),
+                     .source = std::string(launcher.source)};
+}
+
+}  // namespace
+
+LaunchRanks launch_ranks(const Variables& variables) {
+  if (variables.contains("TORCHELASTIC_RUN_ID")) {
+    if (auto ranks = ranks_of(kTorchrun, variables)) return *std::move(ranks);
+  }
+  for (const Launcher& launcher : kLaunchers) {
+    if (auto ranks = ranks_of(launcher, variables)) return *std::move(ranks);
+  }
+  return {.local_rank = 0, .local_size = 1};
+}
+
+std::string job_number(const Variables& variables) {
+  for (const std::string_view name :
+       {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"}) {
+    const auto entry = variables.find(name);
+    if (entry != variables.end() && !entry->second.empty()) return entry->second;
+  }
+  return {};
+}
+
+std::optional<int> derived_port(const Variables& variables, int number) {
+  const std::string job = job_number(variables);
+  if (job.empty()) return std::nullopt;
+  return kFirstPort + static_cast<int>((fnv1a(job) % kPorts + number) % kPorts);
+}
+
+Variables rank_variables(const Variables& variables) {
+  Variables made;
+  for (const auto& [ours, theirs] : {std::pair{kTorchrun.rank, kOpenMpi.rank},
+                                     {kTorchrun.size, kOpenMpi.size},
+                                     {kTorchrun.local_rank, kOpenMpi.local_rank},
+                                     {kTorchrun.local_size, kOpenMpi.local_size}}) {
+    const auto entry = variables.find(theirs);
+    if (entry != variables.end() && !entry->second.empty()) made.emplace(ours, entry->second);
+  }
+  return made;
+}
+
+Variables missing_rank_variables(const Variables& variables) {
+  Variables made = rank_variables(variables);
+  if (made.size() != 4) return {};
+  if (made.find(kTorchrun.size)->second == made.find(kTorchrun.local_size)->second) {
+    made.emplace("MASTER_ADDR", kLoopback);
+    if (const auto port = derived_port(variables, 0)) {
+      made.emplace("MASTER_PORT", std::to_string(*port));
+    }
+  }
+  std::erase_if(made, [&](const auto& entry) { return variables.contains(entry.first); });
+  return made;
+}
+
+}  // namespace smp::session

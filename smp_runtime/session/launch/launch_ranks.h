@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rank of the job this process is, as its launcher says: the one reader of these variables.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "smp_runtime/core/variables.h"
+
+namespace smp::session {
+
+struct LaunchRanks {
+  int rank = 0;
+  int size = 1;
+  std::optional<int> local_rank;  ///< among the processes of its host; unset: not told
+  std::optional<int> local_size;
+  std::string source = "no launcher";  ///< who said so, for messages
+
+  [[nodiscard]] bool launched() const { return source != "no launcher"; }
+  bool operator==(const LaunchRanks&) const = default;
+};
+
+/// Asks the variables of Open MPI, PMI, Slurm and torchrun, in this order; else one process. A
+/// process of torchrun believes torchrun, whatever it inherits from what started torchrun; a batch
+/// script of Slurm, which is no step, is one process. Throws ConfigError where numbers do not fit
+/// together. Pure.
+LaunchRanks launch_ranks(const Variables& variables);
+
+/// By which the launcher tells jobs on a machine apart; empty where it gives nothing.
+std::string job_number(const Variables& variables);
+
+/// A port for the rendezvous of that job, the same on all its ranks; `number` counts rendezvous of
+/// a job, whose earlier ports may be open yet. Nothing without a job number.
+std::optional<int> derived_port(const Variables& variables, int number);
+
+/// RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, which scripts read, as Open MPI says them;
+/// what it does not say is left out.
+Variables rank_variables(const Variables& variables);
+
+/// rank_variables() and the place of the rendezvous where all ranks are on one host, as far as they
+/// are unset: what `init_process_group()` without arguments needs. Empty outside of mpirun.
+Variables missing_rank_variables(const Variables& variables);
+
+}  // namespace smp::session

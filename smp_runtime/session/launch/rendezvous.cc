@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/launch/rendezvous.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <string_view>
+
+#include "smp_runtime/core/error.h"
+
+namespace smp::session {
+namespace {
+
+constexpr std::string_view kAddress = "MASTER_ADDR";
+constexpr std::string_view kPort = "MASTER_PORT";
+constexpr int kLastPort = 65535;
+
+std::optional<int> master_port(const Variables& variables) {
+  const auto entry = variables.find(kPort);
+  if (entry == variables.end()) return std::nullopt;
+  const std::string& text = entry->second;
+  int port = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || rest != text.data() + text.size() || port < 1 || port > kLastPort) {
+    throw ConfigError("{} is \"{}\"; expected a port from 1 to {}", kPort, text, kLastPort);
+  }
+  return port;
+}
+
+bool has_foreign_store(const Variables& variables) {
+  const auto entry = variables.find("TORCHELASTIC_USE_AGENT_STORE");
+  return entry != variables.end() &&
+         std::ranges::equal(entry->second, std::string_view("true"), {},
+                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+}
+
+}  // namespace
+
+bool is_told(const RendezvousRequest& request) {
+  return request.variables.contains(kAddress) &&
+         (request.port || request.variables.contains(kPort));
+}
+
+Rendezvous plan_rendezvous(const LaunchRanks& ranks, const RendezvousRequest& request) {
+  const Variables& variables = request.variables;
+  const auto address = variables.find(kAddress);
+  std::optional<int> port = master_port(variables);
+  if (has_foreign_store(variables) && port && address != variables.end()) {
+    return {address->second, *port, true};
+  }
+  if (request.port) port = request.port;
+  if (!port) port = request.have_mpi ? 0 : derived_port(variables, request.number);
+  if (!port) {
+    throw ConfigError("the launcher gave ranks but neither {} nor a job number; export {}", kPort,
+                      kPort);
+  }
+  if (address != variables.end()) return {address->second, *port};
+  if (ranks.local_size == ranks.size) return {"127.0.0.1", *port};
+  if (request.have_mpi) return {"", *port};
+  if (!request.hosts.empty()) return {request.hosts.front(), *port};
+  throw ConfigError(
+      "{} started {} ranks on several hosts, but nothing says where rank 0 is; export {} and {}",
+      ranks.source, ranks.size, kAddress, kPort);
+}
+
+}  // namespace smp::session

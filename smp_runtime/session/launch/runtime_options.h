@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a user may set by environment: the one table of it.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/core/variables.h"
+
+namespace smp::session {
+
+inline constexpr std::array kRuntimeVariables = {
+    VariableRow{"SM_HP_MP_PARAMETERS", "",
+                "settings of the job, which have precedence over those of smp.init"},
+    VariableRow{"SM_HOSTS", "",
+                "the job's hosts; the first is where rank 0 is looked for if nothing else says it"},
+    VariableRow{"SM_LOG_LEVEL", "20", "threshold of the log"},
+    VariableRow{"SMP_TIMEOUT_SECONDS", "1800",
+                "how long ranks wait for each other; long, because ranks may save or evaluate"},
+    VariableRow{"SMP_PROGRESS", "on", "the first rank prints a line about steps on stderr"},
+    VariableRow{"SMP_METRICS", "", "file for one JSON object per step, from the first rank"},
+    VariableRow{"SMP_TRACE", "", "folder for the timeline of all steps, one file per host"},
+    VariableRow{"SMP_PARTITIONER", "auto",
+                "auto: the best of all methods; compat: the published algorithm"},
+    VariableRow{"SMP_DIRECT_EXCHANGE", "on",
+                "results of a remote module that only another remote one uses go straight there"},
+    VariableRow{"SMP_NCCL_THROTTLE_LIMIT", "8",
+                "how many collectives of tensor parallelism may be in flight on a GPU"},
+    VariableRow{"SMP_CPU", "off",
+                "without a GPU, what scripts do on CUDA devices is done on the CPU, for debugging"},
+    VariableRow{"SMP_DEEPSPEED_COMPAT", "off",
+                "names of DeepSpeed that a published script patches can be imported without it"},
+};
+
+struct RuntimeOptions {
+  std::string parameters;                    ///< SM_HP_MP_PARAMETERS: the job's settings as text
+  std::vector<std::string> hosts;            ///< SM_HOSTS, empty outside a job
+  log::Level log_level = log::Level::kInfo;  ///< SM_LOG_LEVEL
+  std::chrono::milliseconds timeout{};       ///< SMP_TIMEOUT_SECONDS
+  bool progress = true;                      ///< SMP_PROGRESS
+  std::string metrics_file;                  ///< SMP_METRICS
+  std::string trace_folder;                  ///< SMP_TRACE
+  std::string partitioner;                   ///< SMP_PARTITIONER: auto or compat
+  bool direct_exchange = true;               ///< SMP_DIRECT_EXCHANGE
+  std::int64_t exchanges_under_way = 0;      ///< SMP_NCCL_THROTTLE_LIMIT; -1: any number
+  bool exchanges_are_set = false;            ///< and not by default
+  bool cuda_on_cpu = false;                  ///< SMP_CPU
+  bool deepspeed_names = false;              ///< SMP_DEEPSPEED_COMPAT
+  /// Sentences about variables with our prefix that nothing knows.
+  std::vector<std::string> warnings;
+};
+
+/// Throws ConfigError for a variable that holds what it may not.
+RuntimeOptions make_runtime_options(const Variables& variables);
+
+}  // namespace smp::session

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects between ranks, as bytes: blocking, over the CPU, for control and not for training data.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/session/groups.h"
+#include "smp_runtime/session/store_barriers.h"
+
+namespace smp::session {
+
+/// Messages between two ranks over groups of one kind arrive in the order in which they were sent.
+/// Every call ends with the barriers' timeout, by an error that begins with `what` and names the
+/// absent ranks: WaitTimeout, or HostError for one that was lost.
+class ObjectExchange {
+ public:
+  ObjectExchange(StoreBarriers& barriers, Groups& groups) : barriers_(barriers), groups_(groups) {}
+
+  /// To one rank of the job, which is in this rank's group of `kind` and calls receive(). Blocks
+  /// until it has it; what a rank sends to itself is kept, without blocking.
+  void send(const std::string& what, topology::Group kind, std::string bytes, int destination);
+  /// To all others of the group, who call receive(). Blocks until all have it.
+  void broadcast(const std::string& what, topology::Group kind, const std::string& bytes);
+  /// What rank `source` of the job, another one, sent or broadcast.
+  std::string receive(const std::string& what, topology::Group kind, int source);
+  /// What this rank sent to itself, the oldest first; nothing if there is nothing.
+  std::optional<std::string> take_own(topology::Group kind);
+  /// The bytes of all members of the group, by their rank in it. Collective over it.
+  std::vector<std::string> all_gather(const std::string& what, topology::Group kind,
+                                      const std::string& bytes);
+
+ private:
+  void send(const std::string& what, topology::Group kind, const std::string& bytes,
+            const std::vector<int>& receivers);
+
+  StoreBarriers& barriers_;
+  Groups& groups_;
+  std::map<topology::Group, std::deque<std::string>> to_self_;
+};
+
+}  // namespace smp::session

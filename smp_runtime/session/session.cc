@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/session.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/host_identity.h"
+
+namespace smp::session {
+namespace {
+
+const std::string kEndedWell = "ended well";  // set by the first rank that leaves so
+
+StorePtr within(const char* name, int number, const StorePtr& root) {
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", name, number + 1), root);
+}
+
+}  // namespace
+
+Session::Session(SessionRequest request)
+    : config_(std::move(request.config)),
+      options_(std::move(request.options)),
+      number_(request.number),
+      ranks_(request.ranks ? *request.ranks : launch_ranks(request.variables)),
+      root_(std::move(request.store)) {
+  // Before anybody is waited for.
+  topology::validate_world(config_, ranks_.size, ranks_.local_size.value_or(ranks_.size));
+  if (!root_) {
+    std::optional<int> port;
+    if (config_.ddp_port) port = static_cast<int>(*config_.ddp_port);
+    root_ = open_store(
+        ranks_,
+        {.variables = request.variables, .hosts = options_.hosts, .port = port, .number = number_},
+        request.find_mpi, options_.timeout);
+  }
+  store_ = within("smp", number_, root_);
+  store_->setTimeout(options_.timeout);
+  asking_store(ranks_.rank, [&] {
+    complete_locality();
+    compare_settings();
+  });
+  begin_timeline();
+  advice_ = topology::validate_world(config_, ranks_.size, ranks_.local_size.value_or(1));
+  mesh_ = topology::Mesh::make(config_, ranks_.size);
+  std::shared_ptr<WaitWatch> watch;
+  if (ranks_.size > 1) {
+    watch = std::make_shared<WaitWatch>(make_wait_store(store_), ranks_.rank,
+                                        std::move(request.script_line));
+  }
+  barriers_ =
+      std::make_unique<StoreBarriers>(store_, ranks_.rank, options_.timeout, std::move(watch));
+}
+
+StorePtr Session::world_store() const { return within("c10d", number_, root_); }
+
+/// Counts ranks by host where the launcher did not say who shares one.
+void Session::complete_locality() {
+  if (ranks_.local_rank && ranks_.local_size) return;
+  store_->set(fmt::format("host/{}", ranks_.rank), transport::host_identity());
+  const auto host_of = [&](int rank) { return store_->get_to_str(fmt::format("host/{}", rank)); };
+  const std::string mine = host_of(ranks_.rank);
+  ranks_.local_rank = 0;
+  ranks_.local_size = 0;
+  for (int rank = 0; rank < ranks_.size; ++rank) {
+    if (host_of(rank) != mine) continue;
+    if (rank < ranks_.rank) ++*ranks_.local_rank;
+    ++*ranks_.local_size;
+  }
+}
+
+/// Ranks with different settings would wait for each other for ever.
+void Session::compare_settings() {
+  if (ranks_.rank == 0) {
+    store_->set("settings", config_.as_json());
+    return;
+  }
+  const std::string theirs = store_->get_to_str("settings");
+  const std::vector<std::string> different = topology::differences(config_.as_json(), theirs);
+  if (different.empty()) return;
+  throw ConfigError("rank {} and rank 0 have different settings: {}", ranks_.rank,
+                    fmt::join(different, ", "));
+}
+
+/// The file of this host, made anew by its first rank.
+void Session::begin_timeline() {
+  if (options_.trace_folder.empty()) return;
+  const std::filesystem::path folder(options_.trace_folder);
+  const auto file = folder / fmt::format("trace-{}.json", transport::host_name());
+  timeline_file_ = file.string();
+  if (ranks_.local_rank != 0) return;
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (!failed) std::filesystem::remove(file, failed);
+  if (failed) {
+    throw ConfigError("SMP_TRACE: {} cannot be written: {}", timeline_file_, failed.message());
+  }
+}
+
+void Session::open_groups(GroupBackends backends, MakeGroup make) {
+  groups_ = std::make_unique<Groups>(*mesh_, *barriers_, std::move(backends), std::move(make));
+  objects_ = std::make_unique<ObjectExchange>(*barriers_, *groups_);
+  groups_->cpu_group(topology::Group::kWorld);
+  if (!config_.ddp) return;
+  for (const topology::Group kind : topology::kGroups) groups_->user_group(kind);
+}
+
+void Session::all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
+                         c10d::ReduceOp::RedOpType operation) {
+  barriers_->all_reduce(what, tensor, group, groups_->members(group), operation);
+}
+
+void Session::leave(bool failed, bool serves) {
+  if (ranks_.size == 1) return;
+  if (const auto& watch = barriers_->watch()) watch->leave();
+  try {
+    if (!failed) store_->set(kEndedWell, std::string());
+    if (ranks_.rank != 0) {
+      store_->set(fmt::format("left/{}", ranks_.rank), std::string());
+    } else if (serves && !failed) {
+      std::vector<std::string> others;
+      for (int rank = 1; rank < ranks_.size; ++rank) others.push_back(fmt::format("left/{}", rank));
+      store_->wait(others, options_.timeout);
+    }
+  } catch (const std::exception& error) {
+    throw HostError("the job ended before all ranks had left: {}",
+                    transport::first_line(error.what()));
+  }
+}
+
+bool Session::some_rank_ended_well() const {
+  return asking_store(ranks_.rank, [&] { return store_->check({kEndedWell}); });
+}
+
+}  // namespace smp::session

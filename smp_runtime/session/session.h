@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process's part in a job: its ranks, the store, groups, barriers and objects.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smp_runtime/session/groups.h"
+#include "smp_runtime/session/job_store.h"
+#include "smp_runtime/session/launch/launch_ranks.h"
+#include "smp_runtime/session/launch/runtime_options.h"
+#include "smp_runtime/session/object_exchange.h"
+#include "smp_runtime/session/store_barriers.h"
+#include "smp_runtime/topology/mesh.h"
+#include "smp_runtime/topology/parallel_config.h"
+
+namespace smp::session {
+
+/// What a session is made of.
+struct SessionRequest {
+  topology::ParallelConfig config;
+  RuntimeOptions options;
+  Variables variables;               ///< of the environment
+  int number = 0;                    ///< how many sessions this process had before
+  StorePtr store;                    ///< that of a c10d world that is there; else one is opened
+  std::optional<LaunchRanks> ranks;  ///< of that world; else those of the launcher
+  FindMpi find_mpi;                  ///< may be empty
+  std::function<std::string()> script_line;  ///< where the script is; on the watch's thread
+};
+
+/// Collective to make: joins the job, and checks that all ranks have the same settings, which fit
+/// their number. Waits at most `options.timeout`. Throws ConfigError and HostError.
+/// Functions of it are called by one thread at a time, but for barriers().
+class Session {
+ public:
+  explicit Session(SessionRequest request);
+
+  [[nodiscard]] const topology::ParallelConfig& config() const { return config_; }
+  [[nodiscard]] const RuntimeOptions& options() const { return options_; }
+  [[nodiscard]] const LaunchRanks& ranks() const { return ranks_; }
+  [[nodiscard]] const topology::Mesh& mesh() const { return *mesh_; }
+  /// Texts by key, of this session alone.
+  [[nodiscard]] const StorePtr& store() const { return store_; }
+  /// The same for c10d's world, whose keys are its own.
+  [[nodiscard]] StorePtr world_store() const;
+  [[nodiscard]] StoreBarriers& barriers() { return *barriers_; }
+  [[nodiscard]] ObjectExchange& objects() { return *objects_; }
+  /// Advice on settings that fit, but may not be meant; one line each.
+  [[nodiscard]] const std::vector<std::string>& advice() const { return advice_; }
+  /// Where the ranks of this host write what they did when; empty for nowhere.
+  [[nodiscard]] const std::string& timeline_file() const { return timeline_file_; }
+
+  /// Lets groups be made; before it groups() and objects() must not be used. Collective.
+  void open_groups(GroupBackends backends, MakeGroup make);
+  [[nodiscard]] Groups& groups() { return *groups_; }
+
+  /// StoreBarriers::all_reduce() over a group of groups().
+  void all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
+                  c10d::ReduceOp::RedOpType operation);
+
+  /// Leaves the job; the session is of no use then. `failed`: the process ends because of an error,
+  /// and waits for nobody. `serves`: its rank 0 serves the store, and goes last: it waits for the
+  /// others as long as any wait lasts. Throws HostError where the job ended before.
+  void leave(bool failed, bool serves);
+  /// Whether some rank has left without having failed.
+  [[nodiscard]] bool some_rank_ended_well() const;
+
+ private:
+  void complete_locality();
+  void compare_settings();
+  void begin_timeline();
+
+  const topology::ParallelConfig config_;
+  const RuntimeOptions options_;
+  const int number_;
+  LaunchRanks ranks_;
+  StorePtr root_;
+  StorePtr store_;
+  std::optional<topology::Mesh> mesh_;
+  std::vector<std::string> advice_;
+  std::string timeline_file_;
+  std::unique_ptr<StoreBarriers> barriers_;
+  std::unique_ptr<Groups> groups_;
+  std::unique_ptr<ObjectExchange> objects_;
+};
+
+}  // namespace smp::session

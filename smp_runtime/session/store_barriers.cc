@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/store_barriers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace smp::session {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Ranks whose collective failed learn of it, and say so, within this time of each other: those
+/// that wait look for it so often.
+constexpr milliseconds kSigns{3000};
+constexpr milliseconds kPoll{1000};
+
+}  // namespace
+
+StoreBarriers::StoreBarriers(StorePtr store, int rank, milliseconds timeout,
+                             std::shared_ptr<WaitWatch> watch)
+    : store_(std::move(store)), rank_(rank), timeout_(timeout), watch_(std::move(watch)) {}
+
+std::string StoreBarriers::next(const std::string& label) {
+  const std::lock_guard lock(mutex_);
+  return fmt::format("{}/{}", label, ++calls_[label]);
+}
+
+void StoreBarriers::all(const std::string& what, const std::string& label,
+                        const std::vector<int>& ranks, std::string_view advice) {
+  if (ranks.size() == 1) return;
+  const auto size = static_cast<std::int64_t>(ranks.size());
+  const std::string key = next(fmt::format("all/{}/{}", label, ranks.front()));
+  const WaitingCall waiting(watch_, what, "all/" + label, ranks);
+  asking_store(rank_, [&] {
+    sign(key);
+    const std::string complete = key + "/complete";
+    if (store_->add(key + "/came", 1) == size) store_->set(complete, std::string());
+    if (!appear({complete}, timeout())) {
+      std::vector<int> absent;
+      for (const int rank : ranks) {
+        if (!store_->check({fmt::format("{}/{}", key, rank)})) absent.push_back(rank);
+      }
+      throw timed_out(what, absent, ranks, advice);
+    }
+    if (store_->add(key + "/left", 1) != size) return;
+    for (const int rank : ranks) store_->deleteKey(fmt::format("{}/{}", key, rank));
+    for (const char* name : {"came", "complete", "left"}) {
+      store_->deleteKey(fmt::format("{}/{}", key, name));
+    }
+  });
+}
+
+std::string StoreBarriers::announce(const std::string& label, int receiver,
+                                    const std::string& note) {
+  std::string call = next(fmt::format("pair/{}/{}/{}", label, rank_, receiver));
+  asking_store(rank_, [&] { store_->set(call + "/sender", note); });
+  return call;
+}
+
+void StoreBarriers::await_receiver(const std::string& what, const std::string& call, int receiver) {
+  await(what, call + "/receiver", receiver);
+}
+
+std::string StoreBarriers::await_sender(const std::string& what, const std::string& label,
+                                        int sender) {
+  const std::string call = next(fmt::format("pair/{}/{}/{}", label, sender, rank_));
+  asking_store(rank_, [&] { store_->set(call + "/receiver", std::string()); });
+  return await(what, call + "/sender", sender);
+}
+
+std::string StoreBarriers::await(const std::string& what, const std::string& key, int peer) {
+  // The label is the same on both, without the call's number.
+  const WaitingCall waiting(watch_, what, key.substr(0, key.rfind('/')), {peer});
+  return asking_store(rank_, [&] {
+    if (!appear({key}, timeout())) throw timed_out(what, {peer}, {peer, rank_});
+    std::string note = store_->get_to_str(key);
+    store_->deleteKey(key);
+    return note;
+  });
+}
+
+void StoreBarriers::all_reduce(const std::string& what, at::Tensor& tensor,
+                               c10d::ProcessGroup& group, const std::vector<int>& members,
+                               c10d::ReduceOp::RedOpType operation) {
+  const auto began = Clock::now();
+  const std::string place = "reduce/" + group.getGroupName();
+  const std::string call = next(place);
+  std::vector<at::Tensor> tensors{tensor};
+  const auto work = group.allreduce(tensors, {.reduceOp = c10d::ReduceOp(operation)});
+  if (tensor.is_cuda()) {
+    work->wait();  // on the stream alone; with a limit this thread would wait for the GPU
+    return;
+  }
+  try {
+    const WaitingCall waiting(watch_, what, place, members);
+    finish(*work, place, call);
+  } catch (const CallMismatch&) {
+    throw;
+  } catch (const std::exception& error) {  // c10d's, and Gloo's own
+    const bool in_time = Clock::now() - began < timeout();
+    asking_store(rank_, [&] {
+      store_->set(place + "/failed", std::string());
+      sign(call);
+      sign(place + "/lost");
+    });
+    const std::vector<int> absent = without_sign(in_time ? place + "/lost" : call, members);
+    if (!absent.empty() && !in_time) throw timed_out(what, absent, members);
+    throw lost(what, absent.empty() ? members : absent, transport::error_text(error));
+  }
+}
+
+void StoreBarriers::finish(c10d::Work& work, const std::string& place, const std::string& call) {
+  // As long as the group waits, unless another rank has seen the group fail.
+  const auto signs_at = Clock::now() + timeout() / 2;
+  bool signed_up = false;
+  while (true) {
+    try {
+      work.wait(std::min(kPoll, timeout() / 2));
+      return;
+    } catch (const std::exception&) {
+      if (work.isCompleted()) throw;
+    }
+    if (watch_) watch_->check();
+    asking_store(rank_, [&] {
+      if (store_->check({place + "/failed"})) throw HostError("another rank has seen it fail");
+      if (!signed_up && Clock::now() >= signs_at) {
+        sign(call);
+        signed_up = true;
+      }
+    });
+  }
+}
+
+bool StoreBarriers::appear(const std::vector<std::string>& keys, milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    bool came = true;
+    try {
+      store_->wait(keys, std::clamp(left, milliseconds(1), kPoll));
+    } catch (const c10::DistNetworkError&) {
+      throw;
+    } catch (const std::exception&) {
+      came = store_->check(keys);  // what a deadline looks like depends on the store
+    }
+    if (came || Clock::now() >= deadline) return came;
+    if (watch_) watch_->check();
+  }
+}
+
+void StoreBarriers::sign(const std::string& key) {
+  store_->set(fmt::format("{}/{}", key, rank_), std::string());
+}
+
+std::vector<int> StoreBarriers::without_sign(const std::string& key,
+                                             const std::vector<int>& ranks) {
+  return asking_store(rank_, [&] {
+    std::vector<std::string> signs;
+    for (const int rank : ranks) signs.push_back(fmt::format("{}/{}", key, rank));
+    std::vector<int> missing;
+    if (appear(signs, kSigns)) return missing;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (!store_->check({signs[i]})) missing.push_back(ranks[i]);
+    }
+    return missing;
+  });
+}
+
+HostError StoreBarriers::lost(std::string_view what, const std::vector<int>& peers,
+                              std::string_view text) const {
+  std::vector<int> others = peers;
+  std::erase(others, rank_);
+  std::ranges::sort(others);
+  return HostError("{}: rank {} lost the connection to {} {}: {}", what, rank_,
+                   others.size() == 1 ? "rank" : "one of ranks", fmt::join(others, ", "),
+                   transport::first_line(text));
+}
+
+WaitTimeout StoreBarriers::timed_out(std::string_view what, const std::vector<int>& absent,
+                                     std::vector<int> ranks, std::string_view advice) const {
+  std::ranges::sort(ranks);
+  return WaitTimeout(
+      "{}: rank {} waited {:g} s for {} {} of {}; they ended, hang, or do not make the matching "
+      "call (SMP_TIMEOUT_SECONDS sets the time){}{}",
+      what, rank_, std::chrono::duration<double>(timeout()).count(),
+      absent.size() == 1 ? "rank" : "ranks", fmt::join(absent, ", "), ranks,
+      advice.empty() ? "" : "; ", advice);
+}
+
+}  // namespace smp::session

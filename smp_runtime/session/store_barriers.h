@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks wait for each other over the job's store, with a deadline, and name who did not come.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/session/job_store.h"
+#include "smp_runtime/session/waits/wait_watch.h"
+
+namespace smp::session {
+
+/// One rank's view. Calls are numbered: the n-th call of one rank meets the n-th of another. No
+/// call waits longer than `timeout`; ranks that wait for each other in different calls throw
+/// CallMismatch, within 10 s. Safe to call from several threads.
+class StoreBarriers {
+ public:
+  /// `watch` sees mismatches; without one nobody looks.
+  StoreBarriers(StorePtr store, int rank, std::chrono::milliseconds timeout,
+                std::shared_ptr<WaitWatch> watch);
+
+  [[nodiscard]] const std::shared_ptr<WaitWatch>& watch() const { return watch_; }
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
+  /// For calls that begin from now on.
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  [[nodiscard]] int rank() const { return rank_; }
+
+  /// Returns when all `ranks` of the job, this one among them, have called it under this `label`.
+  /// Throws WaitTimeout that begins with `what`, names the absent ranks and ends with `advice`.
+  void all(const std::string& what, const std::string& label, const std::vector<int>& ranks,
+           std::string_view advice = {});
+
+  /// First half of a sender's call: leaves `note` for `receiver`. Never waits. Returns the call.
+  std::string announce(const std::string& label, int receiver, const std::string& note);
+  /// Second half: returns when the receiver has come for it.
+  void await_receiver(const std::string& what, const std::string& call, int receiver);
+  /// A receiver's call: returns the note of the matching call of `sender`.
+  std::string await_sender(const std::string& what, const std::string& label, int sender);
+
+  /// Sums `tensor`, or what `operation` says, over `group` of the job's ranks `members`, in place;
+  /// `what` begins its errors, which name the absent ranks: WaitTimeout, and HostError where it
+  /// failed before that time.
+  ///
+  /// The store hears of it only where it fails or takes half of the timeout. Where it takes too
+  /// long, ranks leave signs that they came, and one that fails looks whose are missing; at half
+  /// the time already, so that those that came late are not taken for absent. Where a rank is lost,
+  /// those that are there leave signs for the whole group, for they may be at different calls: the
+  /// last one of the lost rank may have ended well for some. On a GPU nobody waits here: NCCL's
+  /// watchdog ends the process.
+  void all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
+                  const std::vector<int>& members, c10d::ReduceOp::RedOpType operation);
+
+  /// The error to throw where an exchange with `peers` ended with `text`.
+  [[nodiscard]] HostError lost(std::string_view what, const std::vector<int>& peers,
+                               std::string_view text) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] std::string next(const std::string& label);
+  std::string await(const std::string& what, const std::string& key, int peer);
+  void finish(c10d::Work& work, const std::string& place, const std::string& call);
+  /// Whether the keys are there within `limit`. Throws CallMismatch as all() does.
+  bool appear(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
+  [[nodiscard]] std::vector<int> without_sign(const std::string& key,
+                                              const std::vector<int>& ranks);
+  void sign(const std::string& key);
+  [[nodiscard]] WaitTimeout timed_out(std::string_view what, const std::vector<int>& absent,
+                                      std::vector<int> ranks, std::string_view advice = {}) const;
+
+  const StorePtr store_;
+  const int rank_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  const std::shared_ptr<WaitWatch> watch_;
+  std::mutex mutex_;
+  std::map<std::string, int> calls_;  ///< so far, by label
+};
+
+/// Around a call that does not end before all ranks in `needs` make it, too, under the same `label`
+/// and in the same order. Throws CallMismatch once ranks have been in calls that wait for each
+/// other, also where a script has caught that error. Without a watch it does nothing.
+class WaitingCall {
+ public:
+  WaitingCall(const std::shared_ptr<WaitWatch>& watch, std::string what, const std::string& label,
+              std::vector<int> needs)
+      : watch_(watch) {
+    if (watch_) watch_->begin(std::move(what), label, std::move(needs));
+  }
+  ~WaitingCall() {
+    if (watch_) watch_->end();
+  }
+  WaitingCall(const WaitingCall&) = delete;
+  WaitingCall& operator=(const WaitingCall&) = delete;
+
+ private:
+  const std::shared_ptr<WaitWatch> watch_;
+};
+
+}  // namespace smp::session
