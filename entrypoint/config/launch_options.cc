@@ -2,6 +2,7 @@
 #include "entrypoint/config/launch_options.h"
 
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -78,7 +79,11 @@ LaunchOptions read_options(const EnvironmentMap& environment) {
 }
 
 std::vector<std::string> describe_unknown_options(const EnvironmentMap& environment) {
-  return smp::VariableSet(kRows, environment).unknown("SM_LAUNCH_");
+  const smp::VariableSet set(kRows, environment);
+  std::vector<std::string> sentences = set.unknown("SM_LAUNCH_");
+  // Of the prefix that is the library's, the names that are like the launcher's one.
+  for (std::string& sentence : set.unknown("SMP_EXTRA_")) sentences.push_back(std::move(sentence));
+  return sentences;
 }
 
 }  // namespace entrypoint

@@ -67,7 +67,8 @@ std::span<const smp::VariableRow> option_table();
 /// ConfigError that names the variable, what it holds and what may stand there.
 LaunchOptions read_options(const EnvironmentMap& environment);
 
-/// One sentence for each SM_LAUNCH_ variable that is not in the table, with the nearest that is.
+/// One sentence for each SM_LAUNCH_ and SMP_EXTRA_ variable that is not in the table, with the
+/// nearest that is.
 std::vector<std::string> describe_unknown_options(const EnvironmentMap& environment);
 
 }  // namespace entrypoint

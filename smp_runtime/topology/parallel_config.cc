@@ -84,6 +84,14 @@ void warn_of_raised_bound(ParallelConfig& config) {
       config.microbatches, config.active_microbatches));
 }
 
+void warn_of_useless_file(ParallelConfig& config) {
+  if (!config.partition_file || config.pipeline_parallel_degree > 1) return;
+  config.warnings.push_back(fmt::format(
+      "partition_file={} is neither written nor read: with one partition all modules are on it; "
+      "set partitions or pipeline_parallel_degree above 1, or leave the file out",
+      *config.partition_file));
+}
+
 void warn_of_no_effect(ParallelConfig& config) {
   const ParallelConfig defaults;
   for (const Parameter& parameter : parameter_table()) {
@@ -130,6 +138,7 @@ ParallelConfig make_parallel_config(const Settings& job_level, const Settings& i
   derive_defaults(config, given);
   check_rules(config, given.contains(find_parameter("default_partition")));
   warn_of_raised_bound(config);
+  warn_of_useless_file(config);
   warn_of_no_effect(config);
   return config;
 }

@@ -114,6 +114,12 @@ TEST(ParallelConfig, SimpleWarnsWhenItKeepsMoreMicrobatchesInFlight) {
   EXPECT_THAT(config_of("microbatches=4,active_microbatches=2").warnings, IsEmpty());
 }
 
+TEST(ParallelConfig, APartitionFileOfOnePartitionIsAWarning) {
+  EXPECT_THAT(config_of("partition_file=parts.json").warnings,
+              ElementsAre(HasSubstr("partition_file=parts.json is neither written nor read")));
+  EXPECT_THAT(config_of("partition_file=parts.json,partitions=2").warnings, IsEmpty());
+}
+
 TEST(ParallelConfig, JsonHoldsEveryKeyUnderEverySpelling) {
   const auto values = nlohmann::json::parse(config_of("partitions=2,ddp=1").as_json());
 

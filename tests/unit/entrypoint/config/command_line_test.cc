@@ -164,6 +164,9 @@ TEST(LaunchOptions, ThatAreNotKnownNameTheNearest) {
   EXPECT_THAT(describe_unknown_options(
                   {{"SM_LAUNCH_EFAA", "on"}, {"SM_LAUNCH_MERGE", "1"}, {"SMP_X", "1"}}),
               testing::ElementsAre("SM_LAUNCH_EFAA is not known; did you mean SM_LAUNCH_EFA?"));
+  EXPECT_THAT(
+      describe_unknown_options({{"SMP_EXTRA_CA_FILES", "x"}, {"SMP_EXTRA_CA_FILE", "x"}}),
+      testing::ElementsAre("SMP_EXTRA_CA_FILES is not known; did you mean SMP_EXTRA_CA_FILE?"));
 }
 
 }  // namespace

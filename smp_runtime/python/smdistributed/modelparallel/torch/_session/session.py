@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -192,7 +193,9 @@ def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) 
         set_fabric_defaults()
     session.open_groups(backend, "gloo", backend_by_host(parallel.ddp_dist_backend), make_group)
     atexit.register(shutdown)
-    watch(session.some_rank_ended_well)
+    # Not the session itself: its groups are to go with shutdown.
+    own = weakref.ref(session)
+    watch(lambda: (left := own()) is None or left.some_rank_ended_well())
     return session
 
 
