@@ -30,12 +30,12 @@ void weigh(const ModuleTree& tree, const std::vector<Cost>& costs, const MemoryM
   proposal.used_devices = static_cast<int>(std::count(used.begin(), used.end(), true));
 }
 
-void predict(const ModuleTree& tree, int partitions, const ReplayOptions& options,
+void predict(const ModuleTree& tree, int partitions, const AutoOptions& options,
              Proposal& proposal) {
   const CallProgram program = make_call_program(tree, proposal.device_of_node);
-  const Replay replay = replay_step(program, partitions, options);
-  proposal.predicted_step_ns = replay.step_ns;
-  proposal.predicted_use = replay.use();
+  const PredictedStep step = options.predict(program, partitions, options.step);
+  proposal.predicted_step_ns = step.step_ns;
+  proposal.predicted_use = step.use();
   proposal.messages = program.messages();
   proposal.wire_bytes = program.bytes();
 }
@@ -60,7 +60,7 @@ std::string AutoDecision::summary() const {
 AutoDecision assign_auto(const ModuleTree& tree, int partitions, const AutoOptions& options) {
   SMP_CHECK(tree.size() > 0 && partitions >= 1, "{} modules for {} partitions", tree.size(),
             partitions);
-  const ScheduleShape& shape = options.replay.shape;
+  const ScheduleShape& shape = options.step.shape;
   const MemoryModel memory{.state_factor = options.state_factor, .kept_activations = shape.open()};
   const Units units = make_units(tree, options.memory_weight, memory);
   const std::vector<Cost> costs = own_costs(tree, options.memory_weight, memory);
@@ -88,12 +88,12 @@ AutoDecision assign_auto(const ModuleTree& tree, int partitions, const AutoOptio
       continue;
     }
     if (!eligible(proposal)) continue;
-    predict(tree, partitions, options.replay, proposal);
+    predict(tree, partitions, options, proposal);
     const auto key = [](const Proposal& p) { return std::tie(p.predicted_step_ns, p.worst_load); };
     if (best == nullptr || key(proposal) < key(*best)) best = &proposal;
   }
   SMP_CHECK(best != nullptr, "none of {} partitions can be used", proposals.list.size());
-  if (!proposals.fits) predict(tree, partitions, options.replay, *best);
+  if (!proposals.fits) predict(tree, partitions, options, *best);
   decision.assignment = make_assignment(tree, best->device_of_node, partitions);
   decision.chosen = std::move(*best);
   return decision;

@@ -8,7 +8,7 @@
 
 #include "smp_runtime/partition/assignment.h"
 #include "smp_runtime/partition/cost_model.h"
-#include "smp_runtime/partition/step_replay.h"
+#include "smp_runtime/partition/predicted_step.h"
 
 namespace smp::partition {
 
@@ -16,7 +16,8 @@ struct AutoOptions {
   double memory_weight = 0.8;
   int state_factor = 1;             ///< MemoryModel::state_factor
   std::int64_t capacity_bytes = 0;  ///< what one device can hold; 0: not known
-  ReplayOptions replay;             ///< with the schedule; `order` is required
+  StepModel step;
+  PredictStep predict;  ///< required
 };
 
 /// What a method proposed.

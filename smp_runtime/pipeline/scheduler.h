@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "smp_runtime/pipeline/open_microbatches.h"
-#include "smp_runtime/pipeline/order_plan.h"
+#include "smp_runtime/pipeline/schedule_simulation.h"
 #include "smp_runtime/pipeline/task_order.h"
 
 namespace smp::pipeline {
@@ -75,7 +75,7 @@ class Scheduler {
   /// no fixed order.
   void cancel_all();
 
-  /// Fixes the order of run_tasks() to `order` (microbatches, see order_plan.h).
+  /// Fixes the order of run_tasks() to `order` (microbatches, see schedule_simulation.h).
   void follow(std::vector<int64_t> order);
   /// True if there are runnable tasks, but the fixed order waits for another one.
   [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }

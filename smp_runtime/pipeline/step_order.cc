@@ -124,7 +124,7 @@ void StepOrder::finish_step(std::chrono::milliseconds took) {
   }
   mode_ = OrderMode::kPlanned;  // for active()
   plan_->patience = kMinPatience + 2 * took;
-  plan_->orders = plan_order(runs, microbatches_, active(), schedule_, ranks_);
+  plan_->orders = simulate_schedule(runs, microbatches_, active(), schedule_, ranks_).orders;
 }
 
 void StepOrder::diverged() {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "smp_runtime/pipeline/order_plan.h"
+#include "smp_runtime/pipeline/schedule_simulation.h"
 #include "smp_runtime/pipeline/task_order.h"
 
 namespace smp::pipeline {

@@ -14,6 +14,7 @@
 #include "smp_runtime/partition/manual_partitioner.h"
 #include "smp_runtime/partition/module_tree.h"
 #include "smp_runtime/partition/partition_file.h"
+#include "smp_runtime/pipeline/step_prediction.h"
 #include "smp_runtime/pipeline/task_order.h"
 #include "smp_runtime/python/bindings.h"
 
@@ -26,23 +27,6 @@ using partition::ModuleTree;
 
 namespace {
 
-// The policy of the scheduler that will run the step.
-partition::TaskOrder order_of(pipeline::Schedule schedule) {
-  return [schedule](bool last_was_backward, const partition::ReplayTask& a,
-                    const partition::ReplayTask& b) {
-    const auto phase = [](bool backward) {
-      return backward ? pipeline::Phase::kBackward : pipeline::Phase::kForward;
-    };
-    const auto key = [&](const partition::ReplayTask& task) {
-      return pipeline::TaskKey{.microbatch = task.microbatch,
-                               .phase = phase(task.backward),
-                               .depth = task.depth,
-                               .arrival = task.arrival};
-    };
-    return pipeline::runs_before(schedule, phase(last_was_backward), key(a), key(b));
-  };
-}
-
 AutoDecision assign_auto(const ModuleTree& tree, int partitions, double memory_weight,
                          int state_factor, int64_t capacity_bytes, int microbatches,
                          int active_microbatches, const std::string& schedule_name,
@@ -53,12 +37,12 @@ AutoDecision assign_auto(const ModuleTree& tree, int partitions, double memory_w
       {.memory_weight = memory_weight,
        .state_factor = state_factor,
        .capacity_bytes = capacity_bytes,
-       .replay = {.shape = {.microbatches = microbatches,
-                            .active_microbatches = active_microbatches,
-                            .simple = schedule == pipeline::Schedule::kSimple},
-                  .latency_ns = latency_ns,
-                  .bytes_per_us = bytes_per_us,
-                  .order = order_of(schedule)}});
+       .step = {.shape = {.microbatches = microbatches,
+                          .active_microbatches = active_microbatches,
+                          .simple = schedule == pipeline::Schedule::kSimple},
+                .latency_ns = latency_ns,
+                .bytes_per_us = bytes_per_us},
+       .predict = &pipeline::predict_step});
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 // The definition, table by table: f(k, j) = min over i of max(f(k - 1, i), load(i, j)).
 Cost contiguous_optimum(const ModuleTree& tree, int partitions, const AutoOptions& options) {
   const MemoryModel memory{.state_factor = options.state_factor,
-                           .kept_activations = options.replay.shape.open()};
+                           .kept_activations = options.step.shape.open()};
   const Units units = make_units(tree, options.memory_weight, memory);
   const int size = units.size();
   const int count = std::min(partitions, size);
@@ -123,14 +123,14 @@ TEST(AssignAuto, IsNeverSlowerThanTheContiguousOptimumByPrediction) {
     const AutoOptions options = auto_options(4, 0.2);
     const AutoDecision decision = assign_auto(tree, 4, options);
 
-    const MemoryModel memory{.state_factor = 4, .kept_activations = options.replay.shape.open()};
+    const MemoryModel memory{.state_factor = 4, .kept_activations = options.step.shape.open()};
     const Units units = make_units(tree, 0.2, memory);
     const Proposals proposals = make_proposals(tree, units, 4, options);
     ASSERT_EQ(proposals.list.front().method, "contiguous by load");
     const CallProgram program = make_call_program(tree, proposals.list.front().device_of_node);
-    const Replay replay = replay_step(program, 4, options.replay);
+    const PredictedStep step = options.predict(program, 4, options.step);
 
-    EXPECT_LE(decision.chosen.predicted_step_ns, replay.step_ns) << name;
+    EXPECT_LE(decision.chosen.predicted_step_ns, step.step_ns) << name;
     EXPECT_EQ(decision.proposals, static_cast<int>(proposals.list.size()));
     EXPECT_GE(decision.chosen.messages, 4) << name << ": four devices meet";
     EXPECT_GT(decision.chosen.predicted_use, 0.0) << name;
@@ -180,7 +180,7 @@ TEST(AssignAuto, AModelWithoutParametersStaysOnTheFirstPartition) {
 TEST(AssignAuto, IsFarBetterThanThePublishedAlgorithmWhereThatIsPoor) {
   const ModuleTree tree = decoder_only(12, 768, 50257, 1024, true);
   const AutoOptions options = auto_options(8, 0.8);
-  const MemoryModel memory{.state_factor = 4, .kept_activations = options.replay.shape.open()};
+  const MemoryModel memory{.state_factor = 4, .kept_activations = options.step.shape.open()};
   const std::vector<Cost> costs = own_costs(tree, 0.8, memory);
 
   const AutoDecision decision = assign_auto(tree, 8, options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/pipeline/order_plan.h"
+#include "smp_runtime/pipeline/schedule_simulation.h"
 
 #include <algorithm>
 #include <map>
@@ -22,8 +22,8 @@ std::vector<Run> two_stages() {
           {.rank = 0, .phase = Phase::kBackward}};
 }
 
-TEST(OrderPlan, EveryRankTakesEveryRunOnce) {
-  const auto order = plan_order(two_stages(), 5, 3, Schedule::kInterleaved, 3);
+TEST(ScheduleSimulation, EveryRankTakesEveryRunOnce) {
+  const auto order = simulate_schedule(two_stages(), 5, 3, Schedule::kInterleaved, 3).orders;
 
   for (int64_t microbatch = 0; microbatch < 5; ++microbatch) {
     EXPECT_EQ(std::ranges::count(order[0], microbatch), 4);
@@ -32,15 +32,15 @@ TEST(OrderPlan, EveryRankTakesEveryRunOnce) {
   EXPECT_TRUE(order[2].empty());
 }
 
-TEST(OrderPlan, OneActiveMicrobatchRunsAlone) {
-  const auto order = plan_order(two_stages(), 2, 1, Schedule::kInterleaved, 2);
+TEST(ScheduleSimulation, OneActiveMicrobatchRunsAlone) {
+  const auto order = simulate_schedule(two_stages(), 2, 1, Schedule::kInterleaved, 2).orders;
 
   EXPECT_EQ(order[0], (std::vector<int64_t>{0, 0, 0, 0, 1, 1, 1, 1}));
   EXPECT_EQ(order[1], (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
-TEST(OrderPlan, SimpleDoesAllForwardsOfARankFirst) {
-  const auto order = plan_order(two_stages(), 3, 3, Schedule::kSimple, 2);
+TEST(ScheduleSimulation, SimpleDoesAllForwardsOfARankFirst) {
+  const auto order = simulate_schedule(two_stages(), 3, 3, Schedule::kSimple, 2).orders;
 
   EXPECT_EQ(order[1], (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
 }
@@ -55,7 +55,7 @@ std::vector<size_t> most_open(int ranks, int rounds) {
   for (int stage = rounds * ranks - 1; stage >= 0; --stage) {
     runs.push_back({.rank = stage % ranks, .phase = Phase::kBackward, .depth = 1});
   }
-  const auto order = plan_order(runs, 32, ranks + 2, Schedule::kInterleaved, ranks);
+  const auto order = simulate_schedule(runs, 32, ranks + 2, Schedule::kInterleaved, ranks).orders;
 
   std::vector<size_t> most(order.size());
   for (size_t rank = 0; rank < order.size(); ++rank) {
@@ -72,13 +72,13 @@ std::vector<size_t> most_open(int ranks, int rounds) {
   return most;
 }
 
-TEST(OrderPlan, KeepsNoMoreMicrobatchesOpenThanItsRankNeeds) {
+TEST(ScheduleSimulation, KeepsNoMoreMicrobatchesOpenThanItsRankNeeds) {
   const std::vector<size_t> most = most_open(4, 1);
 
   for (size_t rank = 0; rank < most.size(); ++rank) EXPECT_LE(most[rank], 6 - rank);
 }
 
-TEST(OrderPlan, KeepsRanksBusyToWhichMicrobatchesComeBack) {
+TEST(ScheduleSimulation, KeepsRanksBusyToWhichMicrobatchesComeBack) {
   for (const size_t open : most_open(4, 3)) EXPECT_GT(open, 3);
 }
 
