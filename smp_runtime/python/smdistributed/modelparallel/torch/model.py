@@ -34,6 +34,7 @@ from smdistributed.modelparallel.torch._replicas.replicas import Averaging, Repl
 from smdistributed.modelparallel.torch._report.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch._report.training_checks import TrainingChecks
 from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch._sharding.sharded_model import (
@@ -204,7 +205,7 @@ class DistributedModel(ModelStates):
         install_marked(self)
         ownership.free_remote_parameters(computing_type())
         if torch.cuda.is_available():
-            ownership.move_local(torch.device("cuda", torch.cuda.current_device()))
+            ownership.move_local(computing_device())
         late = set() if deferred is None else deferred.parameters
         self.replicas.align(
             [p for _, p in ownership.local_parameters() if p not in late],

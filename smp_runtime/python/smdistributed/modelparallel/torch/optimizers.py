@@ -196,8 +196,11 @@ class WholeNorms:
         own = _with_grad(parameters)
         grads = [_grad(p) for p in own if not state.initialized or _counts_here(p)]
         square = torch.zeros(1, dtype=torch.float64)
+        by_device: dict[torch.device, Tensors] = {}
         for norm in torch._foreach_norm(grads) if grads else ():
-            square += norm.double().cpu().square()
+            by_device.setdefault(norm.device, []).append(norm.double())
+        for norms in by_device.values():  # the host waits once for each device
+            square += torch.stack(norms).square_().sum().cpu()
         if state.initialized and ranks.mp_size() > 1:
             session = state.require_initialized("a fused optimizer")
             group = session.groups.cpu_group("MP")

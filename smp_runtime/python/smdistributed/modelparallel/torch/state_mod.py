@@ -15,6 +15,7 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._pipeline.remote_tensors import RemoteTensor
+from smdistributed.modelparallel.torch._session.devices import check_own_gpu
 from smdistributed.modelparallel.torch._session.settings import Settings
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 
@@ -151,6 +152,12 @@ class State:
         """
         session = self.require_initialized("the pipeline engine")
         cfg, alone = self.cfg, len(session.groups.ranks("PP")) == 1
+        check_own_gpu(
+            session.store,
+            session.identity.rank,
+            session.identity.local_rank or 0,
+            by_nccl=cfg.ddp and cfg.ddp_dist_backend in ("auto", "nccl"),
+        )
         group = None if alone else session.groups.new_cpu_group("PP", _ENDLESS)
         # The ranks of a tensor-parallel group exchange in one order, so they work in one.
         shared = cfg.tensor_parallel_degree > 1 and not alone

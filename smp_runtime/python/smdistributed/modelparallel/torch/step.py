@@ -26,6 +26,7 @@ from smdistributed.modelparallel.torch._replicas.input_check import check_inputs
 from smdistributed.modelparallel.torch._report.reported_loss import loss_of
 from smdistributed.modelparallel.torch._report.step_guards import refused_in_a_step
 from smdistributed.modelparallel.torch._session import log, ranks
+from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -238,9 +239,13 @@ class StepFunction(Generic[P, R_co]):
 
 def _device() -> torch.device | None:
     """Where this rank computes; scripts may leave batches on the CPU."""
-    if state.model is None:
+    model = state.model
+    if model is None:
         return None
-    return next((p.device for p in state.model.parameters()), None)
+    if not model.partitioned:  # the trace runs where the script's model is
+        return next((p.device for p in model.parameters()), None)
+    # Parameters of other partitions stay where they were made, which may be nowhere near.
+    return next((p.device for p in model.local_parameters()), computing_device())
 
 
 @overload

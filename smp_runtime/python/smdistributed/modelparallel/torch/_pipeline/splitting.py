@@ -198,4 +198,5 @@ class _Cut:
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._device is None or tensor.device == self._device:
             return tensor
-        return tensor.to(self._device, non_blocking=True)
+        # Towards the CPU a copy has to be waited for: the host reads without asking the GPU.
+        return tensor.to(self._device, non_blocking=self._device.type == "cuda")

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._pipeline.containers import is_sequence
+from smdistributed.modelparallel.torch._session.devices import computing_device
 
 
 def loss_of(outputs: Sequence[Any]) -> torch.Tensor | None:
@@ -73,8 +74,7 @@ class ReplicaLoss:
 
         ``own`` is the loss of this rank's step; None where it has none, or made no step.
         """
-        gpu = torch.cuda.is_available()
-        device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+        device = computing_device()
         if own is None:
             numbers = torch.zeros(2, dtype=torch.float64, device=device)
         else:

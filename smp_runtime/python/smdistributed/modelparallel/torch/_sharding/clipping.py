@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.state_mod import state
@@ -62,10 +63,10 @@ def clip_grad_norm_(
     # One of the tensor ranks speaks for what all of them hold.
     counted = slices + (whole if ranks.tp_rank() == 0 else [])
     largest = math.isinf(norm_type)
-    norms = [torch.linalg.vector_norm(one, norm_type).double() for one in counted]
-    device = (slices + whole)[0].device if slices or whole else torch.device("cpu")
+    # A rank without gradients takes part, too, by the backend that the others use.
+    device = (slices + whole)[0].device if slices or whole else computing_device()
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for norm in norms:
+    for norm in (torch.linalg.vector_norm(one, norm_type).double() for one in counted):
         total = torch.maximum(total, norm) if largest else total + norm**norm_type
     if ranks.mp_size() > 1:
         operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._partition.delayed_parameters import DeferredInitialization
 from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.model_blocks import Blocks, find_blocks
 from smdistributed.modelparallel.torch._sharding.precision import (
     begins_in_fp16,
@@ -65,9 +66,7 @@ def deferred_parameters(module: nn.Module) -> DeferredInitialization | None:
     how = plan()
     if how is None or not how.on_demand or begins_in_fp16():  # which narrows them in place
         return None
-    on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-    return DeferredInitialization(module, device)
+    return DeferredInitialization(module, computing_device())
 
 
 class ShardedModel:
