@@ -19,6 +19,15 @@ if(NOT SMP_TORCH_DIR)
                       "-DSMP_PYTHON=, or build the launcher alone with -DSMP_WITH_TORCH=OFF")
 endif()
 message(STATUS "LibTorch: ${SMP_TORCH_DIR}")
+if(SMP_MODULE_PYTHON)
+  execute_process(
+    COMMAND "${SMP_MODULE_PYTHON}" -I -c
+            "import sysconfig; print(sysconfig.get_path('include'), \
+sysconfig.get_config_var('EXT_SUFFIX'), sep=';')"
+    OUTPUT_VARIABLE smp_python_facts OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  list(POP_FRONT smp_python_facts SMP_PYTHON_INCLUDE SMP_EXT_SUFFIX)
+  message(STATUS "Modules are for another interpreter: ${SMP_MODULE_PYTHON} (${SMP_EXT_SUFFIX})")
+endif()
 
 foreach(library torch torch_cpu torch_python c10)
   add_library(torch::${library} SHARED IMPORTED GLOBAL)

@@ -1,17 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device for each test: the CPU always, a GPU where one is and this build can use it."""
+"""A device for each test: the CPU always, a GPU where one is.
+
+Where a GPU is, every test of it runs: one that is skipped all the same is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 import torch
 from smdistributed import _runtime
 
+ROOT = Path(__file__).resolve().parents[2]
+# For the jobs, which import each other's models by their place in the repository.
+os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)]).strip(":")
+
+
+def gpus_of_the_machine() -> int:
+    """As the driver shows them, whatever torch makes of it; 0 where they are hidden on purpose."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1"):
+        return 0
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def why_no_gpu() -> str:
+    """What keeps this process from using one; empty if nothing does."""
+    if not torch.cuda.is_available():
+        return "no CUDA device here: torch.cuda.is_available() is false"
+    if not _runtime.HAS_CUDA:
+        return "this build has no GPU code: no nvcc was found when it was configured"
+    return ""
+
 
 def require_gpu() -> torch.device:
     """Skips the test, saying what is missing."""
-    if not _runtime.HAS_CUDA:
-        pytest.skip("this build has no GPU code: no nvcc was found when it was configured")
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device here: torch.cuda.is_available() is false")
+    if reason := why_no_gpu():
+        pytest.skip(reason)
     return torch.device("cuda", torch.cuda.current_device())
 
 
@@ -23,3 +50,18 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture
 def gpu() -> torch.device:
     return require_gpu()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skip says what it lacked; where that is a GPU that is there, it hides a fault."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and gpus_of_the_machine() > 0:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{item.nodeid} was skipped, and this machine has a GPU: {report.longrepr}; "
+            "CUDA_VISIBLE_DEVICES= hides it on purpose"
+        )
+    return report

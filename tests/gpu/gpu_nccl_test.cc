@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL itself under our communicator and channel. One GPU shows most of it; the channel needs two.
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -31,6 +34,17 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
+/// As the driver shows them, whatever Torch makes of it; 0 where they are hidden on purpose.
+int gpus_of_the_machine() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible != nullptr && (*visible == '\0' || visible == std::string_view("-1"))) return 0;
+  int found = 0;
+  for (int number = 0; number < 64; ++number) {  // a container may have got any of them
+    if (std::filesystem::exists("/dev/nvidia" + std::to_string(number))) ++found;
+  }
+  return found;
+}
+
 /// Empty where there are that many GPUs, else what is missing.
 std::string missing(int gpus) {
   if (nccl_version() == 0) return "this build has no GPU code: no nvcc was found";
@@ -39,8 +53,12 @@ std::string missing(int gpus) {
   return found >= gpus ? "" : fmt::format("{} GPUs here of {} that it takes", found, gpus);
 }
 
-#define SMP_NEEDS_GPUS(count) \
-  if (const std::string reason = missing(count); !reason.empty()) GTEST_SKIP() << reason
+// A test that skips where its GPUs are would hide the fault that it is for.
+#define SMP_NEEDS_GPUS(count)                                                            \
+  if (const std::string reason = missing(count); !reason.empty()) {                      \
+    if (gpus_of_the_machine() >= (count)) FAIL() << "this machine has GPUs: " << reason; \
+    GTEST_SKIP() << reason;                                                              \
+  }
 
 WaitLimit limit(milliseconds timeout = std::chrono::minutes(1)) {
   return WaitLimit::after(timeout, "the test");

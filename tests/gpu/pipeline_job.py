@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pipeline_job.py cpu|cuda simple|interleaved``: one of two ranks that share a device; gradients
-of a step with calls from rank to rank and back against PyTorch's."""
+"""``pipeline_job.py cpu|cuda simple|interleaved CASE``: one of two ranks that share a device;
+gradients of a step with calls from rank to rank and back against PyTorch's.
+
+Cases: ``plain``; ``side``: within a stream that is not the default one, behind a busy GPU;
+``elsewhere``: the module that was registered first is the other rank's; ``clip``: so are all
+gradients, whose norm is asked for.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,7 @@ import torch
 from torch import nn
 
 WIDTH, ROWS, MICROBATCHES = 128, 32, 4
-
-OWNED = (("first.0", "outer.inner.0"), ("outer.before.0", "outer.behind.0", "last.0"))
+BUSY = 50_000_000  #: clock cycles
 
 
 def layer() -> nn.Sequential:
@@ -48,7 +52,30 @@ def train_step(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return loss
 
 
-def main(kind: str, schedule: str) -> None:
+def on_partition_1(case: str) -> tuple[str, ...]:
+    return {
+        "elsewhere": ("first", "outer.inner", "last"),
+        "clip": ("first", "outer.before", "outer.behind", "outer.inner", "last"),
+    }.get(case, ("outer.before", "outer.behind", "last"))
+
+
+def gradients_agree(model: smp.DistributedModel, plain: nn.Module, case: str) -> None:
+    held = dict(model.local_named_parameters())
+    first = smp.pp_rank() == 0
+    for name, parameter in held.items():
+        assert name.startswith(on_partition_1(case)) != first, f"{name} is on the wrong partition"
+        expected = plain.get_parameter(name).grad
+        assert parameter.grad is not None
+        # Doubles: only sums over microbatches are ordered otherwise.
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-9, atol=1e-12)
+    counts = torch.tensor([len(held)])
+    torch.distributed.all_reduce(counts)
+    assert counts.item() == len(list(plain.parameters())), "parameters are nowhere"
+
+
+def main(kind: str, schedule: str, case: str) -> None:
+    if kind == "cuda":
+        torch.cuda.set_device(0)
     smp.init(
         {
             "partitions": 2,
@@ -65,25 +92,36 @@ def main(kind: str, schedule: str) -> None:
     plain = Model().double().to(device)
     plain(batch).square().mean().backward()
     module = Model().double()
-    for part, partition in ((module.outer, 1), (module.outer.inner, 0), (module.last, 1)):
-        smp.set_partition(part, partition)
+    for name in ("first", "outer", "last"):
+        inside = any(part.startswith(name) for part in on_partition_1(case))
+        smp.set_partition(module.get_submodule(name), int(inside and name != "outer"))
+    if case in ("plain", "side"):
+        smp.set_partition(module.outer, 1)
+    for name in ("outer.before", "outer.behind", "outer.inner"):
+        smp.set_partition(module.get_submodule(name), int(name in on_partition_1(case)))
     model = smp.DistributedModel(module)
+    other = torch.cuda.Stream() if kind == "cuda" and case == "side" else None
     for _ in range(3):  # later steps use memory again, and let results go straight on
         model.zero_grad()
-        train_step(model, batch)
-    held = dict(model.local_named_parameters())
-    wanted = (
-        ("first", "outer.inner") if smp.pp_rank() == 0 else ("outer.before", "outer.behind", "last")
-    )
-    assert {name for name, _ in plain.named_parameters() if name.startswith(wanted)} == {*held}
-    for name, parameter in held.items():
-        expected = plain.get_parameter(name).grad
-        assert parameter.device.type == kind
-        assert parameter.grad is not None
-        # Doubles: only sums over microbatches are ordered otherwise.
-        torch.testing.assert_close(parameter.grad, expected, rtol=1e-9, atol=1e-12)
+        with torch.cuda.stream(other):  # None changes nothing
+            given = batch
+            if other is not None:
+                torch.cuda._sleep(BUSY)  # a task under another stream would read before
+                given = batch + torch.zeros_like(batch)
+            train_step(model, given)
+        if other is not None:
+            torch.cuda.current_stream().wait_stream(other)
+    devices = {parameter.device.type for parameter in model.local_parameters()}
+    assert devices <= {kind}, f"parameters are on {devices}"
+    gradients_agree(model, plain, case)
+    if case == "clip":
+        expected = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
+        norm = smp.clip_grad_norm_(model.parameters(), 0.1)
+        assert norm.device.type == kind, f"the norm is on {norm.device}"
+        torch.testing.assert_close(norm.double(), expected, rtol=1e-6, atol=0)
+        gradients_agree(model, plain, case)
     print(f"rank {smp.rank()}: gradients agree", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

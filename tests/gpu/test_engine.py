@@ -42,7 +42,26 @@ def test_a_step_learns_what_pytorch_learns(device: torch.device, offload: str, s
 def test_two_ranks_that_share_a_device_learn_what_pytorch_learns(
     device: torch.device, schedule: str
 ) -> None:
-    outcome = run_torchrun(2, "../../gpu/pipeline_job.py", device.type, schedule, **only(device))
+    agree(device, schedule, "plain")
+
+
+@pytest.mark.suspect
+def test_ranks_whose_first_module_or_gradients_are_elsewhere(device: torch.device) -> None:
+    """The batch goes where this rank computes, and a rank that has no gradient clips with the
+    others, by their backend."""
+    agree(device, "interleaved", "clip")
+
+
+@pytest.mark.suspect
+@pytest.mark.parametrize("case", ["elsewhere", "side"])
+def test_ranks_that_share_a_gpu(gpu: torch.device, case: str) -> None:
+    agree(gpu, "interleaved", case)
+
+
+def agree(device: torch.device, schedule: str, case: str) -> None:
+    outcome = run_torchrun(
+        2, "../../gpu/pipeline_job.py", device.type, schedule, case, **only(device)
+    )
 
     assert outcome.code == 0, outcome.output
     assert outcome.output.count("gradients agree") == 2, outcome.output

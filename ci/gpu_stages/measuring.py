@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the stages' programs share: their device, clocks, and how they report.
+
+Their arguments: the file to write, the bundle, the seconds they may take.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+#: On a machine without a GPU these programs are rehearsed: small, on the CPU.
+GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if GPU else "cpu")
+
+
+def report(found: dict[str, Any]) -> None:
+    """Writes what was found where the caller of this program looks, and prints it."""
+    print(json.dumps(found, indent=1), flush=True)
+    target = Path(sys.argv[1])
+    draft = target.with_name(target.name + ".new")
+    draft.write_text(json.dumps(found))
+    draft.replace(target)  # whole, whenever this program is ended
+
+
+def synchronize() -> None:
+    if GPU:
+        torch.cuda.synchronize()
+
+
+def median(times: list[float]) -> float:
+    return sorted(times)[len(times) // 2]
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """How long the device is busy with it, by events; on the CPU by a clock."""
+    if not GPU:
+        begin = time.perf_counter()
+        work()
+        return time.perf_counter() - begin
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3
+
+
+def by_turns(
+    works: Mapping[str, Callable[[], object]], rounds: int, limit: float = 2.0
+) -> dict[str, float]:
+    """Median seconds of each, measured by turns: what else the machine does slows all alike.
+
+    The first two rounds are not counted. Ends early, but not before the third, after `limit`
+    seconds.
+    """
+    times: dict[str, list[float]] = {name: [] for name in works}
+    begin = time.perf_counter()
+    for number in range(rounds + 2):
+        for name, work in works.items():
+            took = seconds_of(work)
+            if number > 1:
+                times[name].append(took)
+        if number > 2 and time.perf_counter() - begin > limit:
+            break
+    return {name: median(found) for name, found in times.items()}
+
+
+def cache_bytes() -> int:
+    """Of the L2: what is to show the memory's speed is larger than four of these."""
+    return torch.cuda.get_device_properties(0).L2_cache_size if GPU else 1 << 18
+
+
+def large(bytes_each: int) -> int:
+    """So many bytes, but at least four times what the cache holds."""
+    return max(bytes_each if GPU else 1 << 18, 4 * cache_bytes())

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL between two ranks on one card, which it refuses within a host.
+
+Each rank runs under another name of its host for NCCL and in a space of process numbers of its own,
+which is a host of its own for the library. So tensors of the card go through NCCL's network code,
+and the library takes the routes that it takes between hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from measuring import GPU, report
+
+JOB = Path(__file__).with_name("two_hosts_job.py")
+CASES = ("c10d", "smddp", "pipeline")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start(case: str, rank: int, port: int, output: Path) -> subprocess.Popen[bytes]:
+    """A rank of a job, apart from the other; on the CPU, too, where there is nobody to be root."""
+    apart = ["unshare", "--pid", "--fork", "--kill-child"] if os.geteuid() == 0 else []
+    return subprocess.Popen(
+        [*apart, sys.executable, str(JOB), case, "cuda" if GPU else "cpu"],
+        env=os.environ
+        | {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "NCCL_HOSTID": f"host-{rank}",
+            "NCCL_IB_DISABLE": "1",
+            "SMP_TIMEOUT_SECONDS": "20",
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=output.open("wb"),
+        stderr=subprocess.STDOUT,
+    )
+
+
+def run(case: str, seconds: float) -> dict[str, Any]:
+    """What rank 0 found, or why it did not."""
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder) / f"rank{rank}" for rank in range(2)]
+        port = free_port()
+        ranks = [start(case, rank, port, output) for rank, output in enumerate(outputs)]
+        deadline = time.monotonic() + seconds
+        codes: list[int | None] = []
+        for one in ranks:
+            try:
+                codes.append(one.wait(max(0.1, deadline - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                codes.append(None)
+        for one in ranks:
+            one.kill()
+            one.wait(10)
+        texts = [output.read_text(errors="replace") for output in outputs]
+    for rank, text in enumerate(texts):
+        print(f"--- {case}, rank {rank}, exit code {codes[rank]}:\n{text}", flush=True)
+    results = [line for line in texts[0].splitlines() if line.startswith("RESULT ")]
+    if codes != [0, 0] or not results:
+        return {"failed": f"exit codes {codes}; {' | '.join(texts[0].splitlines()[-3:])}"}
+    return dict(json.loads(results[-1].removeprefix("RESULT ")))
+
+
+def main() -> int:
+    begin = time.monotonic()
+    limit = 0.9 * float(sys.argv[3])  # so that what was found is told
+    found: dict[str, Any] = {}
+    for number, case in enumerate(CASES):
+        left = limit - (time.monotonic() - begin)
+        found[case] = run(case, left / (len(CASES) - number))
+        report(found)
+    return 1 if any("failed" in one for one in found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose ranks share one GPU: what they learn is what one process learns.
+
+They start together, as many at a time as there are processors for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+import torch
+
+from tests.gpu.parallel_job import CASES, train_alone
+from tests.mpi.launching import Outcome, run_torchrun
+
+pytestmark = pytest.mark.shared_card
+#: On the CPU this is a rehearsal: other tests have these, with other models.
+REHEARSED = ("pp2_tp2", "resume")
+GPU = torch.cuda.is_available()
+KIND = "cuda" if GPU else "cpu"
+CHOSEN = tuple(CASES) if GPU else REHEARSED
+AT_A_TIME = max(1, len(os.sched_getaffinity(0)) // 4)
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Outcome]]]:
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+        started = {}
+        for name in CHOSEN:
+            folder = str(tmp_path_factory.mktemp(name))
+            hidden = {} if GPU else {"CUDA_VISIBLE_DEVICES": ""}
+            job = ("../../gpu/parallel_job.py", KIND, name, folder)
+            started[name] = threads.submit(run_torchrun, CASES[name].ranks, *job, **hidden)
+        yield started
+        for future in started.values():
+            future.cancel()
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[float]:
+    losses = train_alone(torch.device(KIND))
+    assert losses[-1] < 0.8 * losses[0], "it learns nothing, so that nothing is shown"
+    return losses
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_job_learns_what_one_process_learns(
+    name: str, jobs: dict[str, Future[Outcome]], alone: list[float]
+) -> None:
+    outcome = jobs[name].result(timeout=600)
+
+    assert outcome.code == 0, outcome.output
+    by_rank = [json.loads(text) for text in re.findall(r"LOSSES (\[[^]]*\])", outcome.output)]
+    assert len(by_rank) == CASES[name].ranks, outcome.output
+    losses = torch.tensor(by_rank, dtype=torch.float64).mean(0)
+    expected = torch.tensor(alone, dtype=torch.float64)
+    torch.testing.assert_close(losses, expected, rtol=CASES[name].tolerance, atol=0)
