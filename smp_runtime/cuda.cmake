@@ -2,12 +2,16 @@
 # pointers and a stream, so no .cu file includes Torch. SMP_HAS_CUDA says what came of SMP_WITH_CUDA.
 set(SMP_HAS_CUDA OFF)
 
-# smp_no_cuda(REASON …): without CUDA, unless it was asked for.
+include(find_nvcc.cmake)
+
+# smp_no_cuda(REASON …): without CUDA, unless it was asked for. What torch could use of a GPU then
+# stays slow, which is easily overlooked.
 macro(smp_no_cuda)
   if(SMP_WITH_CUDA STREQUAL "ON")
     message(FATAL_ERROR "SMP_WITH_CUDA=ON: " ${ARGN})
   endif()
-  message(STATUS "GPU code is not compiled: " ${ARGN})
+  message(WARNING "GPU code is not compiled: " ${ARGN} ". On GPUs this build has no NCCL and no "
+                  "kernels of its own. -DSMP_WITH_CUDA=OFF says that this is meant")
 endmacro()
 
 if(NOT SMP_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -15,24 +19,33 @@ if(NOT SMP_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")
 endif()
 file(GLOB SMP_CUDART "${SMP_TORCH_DIR}/../nvidia/cu*/lib/libcudart.so.*")
 set(SMP_NCCL "${SMP_TORCH_DIR}/../nvidia/nccl/lib/libnccl.so.2")
-# A toolkit of the machine, or PyPI's wheels of it (docker/locks/nvcc.lock), which lie with torch's.
-find_program(SMP_NVCC nvcc PATHS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin
-             "${SMP_TORCH_DIR}/../nvidia/cu13/bin")
 if(SMP_WITH_CUDA STREQUAL "OFF")
   message(STATUS "GPU code is not compiled: SMP_WITH_CUDA=OFF")
 elseif(NOT EXISTS "${SMP_TORCH_DIR}/lib/libtorch_cuda.so" OR NOT SMP_CUDART)
-  smp_no_cuda("the torch in ${SMP_TORCH_DIR} was built without CUDA")
+  message(STATUS "GPU code is not compiled: the torch in ${SMP_TORCH_DIR} was built without CUDA")
+  if(SMP_WITH_CUDA STREQUAL "ON")
+    smp_no_cuda("the torch in ${SMP_TORCH_DIR} was built without CUDA")
+  endif()
 elseif(NOT EXISTS "${SMP_NCCL}")
   smp_no_cuda("torch's NCCL is not at ${SMP_NCCL}; install the wheel nvidia-nccl-cu* that torch asks for")
-elseif(NOT SMP_NVCC)
-  smp_no_cuda("no nvcc is found on PATH, in CUDA_HOME, /usr/local/cuda or torch's nvidia/cu13")
 else()
   string(REGEX REPLACE ".*\\.so\\." "" smp_cudart_major "${SMP_CUDART}")
-  execute_process(COMMAND "${SMP_NVCC}" --version OUTPUT_VARIABLE smp_nvcc_version)
-  if(NOT smp_nvcc_version MATCHES "release ${smp_cudart_major}\\.")
-    smp_no_cuda("torch comes with CUDA ${smp_cudart_major}, and ${SMP_NVCC} is of another release")
-  else()
+  # A toolkit of the machine, or PyPI's wheels of it (docker/locks/nvcc.lock), which lie with torch's.
+  string(REPLACE ":" ";" smp_nvcc_folders "$ENV{PATH}")
+  list(APPEND smp_nvcc_folders "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin
+       "${SMP_TORCH_DIR}/../nvidia/cu${smp_cudart_major}/bin")
+  if(SMP_NVCC)
+    cmake_path(GET SMP_NVCC PARENT_PATH smp_nvcc_folders)
+  endif()
+  smp_find_nvcc(smp_nvcc "${smp_cudart_major}" ${smp_nvcc_folders})
+  if(smp_nvcc)
+    set(SMP_NVCC "${smp_nvcc}" CACHE FILEPATH "CUDA's compiler, of the release that torch has" FORCE)
     set(SMP_HAS_CUDA ON)
+  elseif(smp_nvcc_REJECTED)
+    smp_no_cuda("torch comes with CUDA ${smp_cudart_major}, and there is only ${smp_nvcc_REJECTED}")
+  else()
+    smp_no_cuda("no nvcc is found on PATH, in CUDA_HOME, /usr/local/cuda or torch's nvidia/cu"
+                "${smp_cudart_major}; PyPI has it (docker/locks/nvcc.lock)")
   endif()
 endif()
 

@@ -11,6 +11,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/built.h"
 #include "smp_runtime/cuda/tensor_type.h"
+#include "smp_runtime/optimizer/adam_by_torch.h"
 
 namespace smp::optimizer {
 namespace {
@@ -87,15 +88,10 @@ void adam_step(const std::vector<at::Tensor>& parameters, const std::vector<at::
   const at::NoGradGuard no_grad;
   const at::Tensor& front = parameters.front();
   const auto type = cuda::number_type(front.scalar_type());
-  const bool on_gpu = front.is_cuda();
-  if (!type || !(front.is_cpu() || (cuda::kBuilt && on_gpu))) {
-    throw ConfigError(
-        "Adam got a parameter of type {} on {}; it steps floats of 16 to 64 bits on {}",
-        toString(front.scalar_type()), front.device().str(),
-        cuda::kBuilt ? "CPU and CUDA" : "the CPU, this build has no GPU code");
+  if (!type) {
+    throw ConfigError("Adam got a parameter of type {} on {}; it steps floats of 16 to 64 bits",
+                      toString(front.scalar_type()), front.device().str());
   }
-  std::vector<Aligned> aligned;
-  std::vector<AdamPiece> pieces;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     SMP_CHECK(parameters[i].scalar_type() == front.scalar_type() &&
                   parameters[i].device() == front.device(),
@@ -105,16 +101,26 @@ void adam_step(const std::vector<at::Tensor>& parameters, const std::vector<at::
     check_alike(parameters[i], gradients[i], "gradient");
     check_alike(parameters[i], first[i], "moment");
     check_alike(parameters[i], second[i], "moment");
+  }
+  const bool kernel = cuda::kBuilt && front.is_cuda();
+  if (!kernel && !front.is_cpu()) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      adam_by_torch({parameters[i], gradients[i], first[i], second[i]}, numbers);
+    }
+    return;
+  }
+  std::vector<Aligned> aligned;
+  std::vector<AdamPiece> pieces;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
     aligned.emplace_back(std::array{parameters[i], gradients[i], first[i], second[i]});
     pieces.push_back(aligned.back().piece());
   }
-  if constexpr (cuda::kBuilt) {
-    if (on_gpu) {
-      const c10::DeviceGuard device(front.device());
-      launch_adam(*type, pieces, numbers, cuda::current_stream(front));
-    }
+  if (kernel) {
+    const c10::DeviceGuard device(front.device());
+    launch_adam(*type, pieces, numbers, cuda::current_stream(front));
+  } else {
+    step_on_cpu(*type, pieces, numbers);
   }
-  if (!on_gpu) step_on_cpu(*type, pieces, numbers);
   for (const Aligned& one : aligned) one.finish();
 }
 

@@ -13,7 +13,8 @@ namespace smp::optimizer {
 /// Advances `first` and `second`, the moments, by `gradients`, and `parameters` by them. The lists
 /// are of equal length and their tensors alike in shape, type and device; one type and device in
 /// all. A kernel on a GPU, on its current stream; else the same arithmetic on the CPU: with equal
-/// input both make equal bits. Throws ConfigError for tensors that differ, or that are not of 16 to
+/// input both make equal bits. Torch's operations where this build has no kernel for the device.
+/// Throws ConfigError for tensors that differ, or that are not of 16 to
 /// 64 bit floats.
 void adam_step(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& gradients,
                const std::vector<at::Tensor>& first, const std::vector<at::Tensor>& second,

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -37,34 +38,43 @@ void square_on_cpu(cuda::NumberType type, const std::vector<SquaredPiece>& piece
 
 }  // namespace
 
+at::Tensor squares_by_torch(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> sums;
+  sums.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) sums.push_back(tensor.to(at::kDouble).square().sum());
+  return at::stack(sums);
+}
+
 double sum_of_squares(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return 0;
   const at::NoGradGuard no_grad;
   const at::Tensor& front = tensors.front();
   const auto type = cuda::number_type(front.scalar_type());
-  const bool on_gpu = front.is_cuda();
-  if (!type || !(front.is_cpu() || (cuda::kBuilt && on_gpu))) {
+  if (!type) {
     throw ConfigError(
         "gradients of type {} on {} cannot be measured; expected floats of 16 to 64 bits",
         toString(front.scalar_type()), front.device().str());
   }
-  std::vector<SquaredPiece> pieces;
   for (const at::Tensor& tensor : tensors) {
     SMP_CHECK(tensor.is_contiguous() && tensor.scalar_type() == front.scalar_type() &&
                   tensor.device() == front.device(),
               "gradients of {} on {} and of {} on {} are to be measured together",
               toString(front.scalar_type()), front.device().str(), toString(tensor.scalar_type()),
               tensor.device().str());
+  }
+  const bool kernel = cuda::kBuilt && front.is_cuda();
+  if (!kernel && !front.is_cpu()) return squares_by_torch(tensors).sum().item<double>();
+  std::vector<SquaredPiece> pieces;
+  for (const at::Tensor& tensor : tensors) {
     pieces.push_back({.values = tensor.const_data_ptr(), .elements = tensor.numel()});
   }
   at::Tensor sums = at::empty({blocks_of(pieces)}, front.options().dtype(at::kDouble));
-  if constexpr (cuda::kBuilt) {
-    if (on_gpu) {
-      const c10::DeviceGuard device(front.device());
-      launch_squares(*type, pieces, sums.mutable_data_ptr<double>(), cuda::current_stream(front));
-    }
+  if (kernel) {
+    const c10::DeviceGuard device(front.device());
+    launch_squares(*type, pieces, sums.mutable_data_ptr<double>(), cuda::current_stream(front));
+  } else {
+    square_on_cpu(*type, pieces, sums.mutable_data_ptr<double>());
   }
-  if (!on_gpu) square_on_cpu(*type, pieces, sums.mutable_data_ptr<double>());
   return sums.sum().item<double>();
 }
 

@@ -13,4 +13,8 @@ namespace smp::optimizer {
 /// Waits for the GPU. Throws ConfigError for other types than floats of 16 to 64 bits.
 double sum_of_squares(const std::vector<at::Tensor>& tensors);
 
+/// The sum of each tensor's squares, [n] of 64 bits, by torch's operations, with a copy in 64 bits:
+/// for devices that this build has no kernel for. Does not wait for the device.
+at::Tensor squares_by_torch(const std::vector<at::Tensor>& tensors);
+
 }  // namespace smp::optimizer

@@ -13,9 +13,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch import optimizers
 from smdistributed.modelparallel.torch._pipeline.splitting import split_inputs
-from smdistributed.modelparallel.torch._session.devices import check_own_gpu, computing_device
+from smdistributed.modelparallel.torch._session.devices import (
+    check_own_gpu,
+    computing_device,
+    tell_of_missing_gpu_code,
+)
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 from torch import nn
 from torch._subclasses import FakeTensorMode, fake_tensor
@@ -186,6 +191,21 @@ def test_ranks_may_share_a_gpu_without_nccl(
     told = capfd.readouterr().err
     assert told.count("goes through the memory of the host") == 1
     assert uuids[0] in told
+
+
+@pytest.mark.parametrize(("rank", "built", "told"), [(0, False, 1), (0, True, 0), (1, False, 0)])
+def test_a_build_without_gpu_code_says_so_once(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    rank: int,
+    built: bool,
+    told: int,
+) -> None:
+    monkeypatch.setattr(_runtime, "HAS_CUDA", built)
+    with fake_gpus(monkeypatch):
+        tell_of_missing_gpu_code(rank)
+
+    assert capfd.readouterr().err.count("-DSMP_WITH_CUDA=ON") == told
 
 
 def test_without_a_gpu_there_is_nothing_to_share() -> None:

@@ -15,7 +15,10 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._pipeline.remote_tensors import RemoteTensor
-from smdistributed.modelparallel.torch._session.devices import check_own_gpu
+from smdistributed.modelparallel.torch._session.devices import (
+    check_own_gpu,
+    tell_of_missing_gpu_code,
+)
 from smdistributed.modelparallel.torch._session.settings import Settings
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 
@@ -152,10 +155,11 @@ class State:
         """
         session = self.require_initialized("the pipeline engine")
         cfg, alone = self.cfg, len(session.groups.ranks("PP")) == 1
+        tell_of_missing_gpu_code(session.ranks.rank)
         check_own_gpu(
             session.store,
-            session.identity.rank,
-            session.identity.local_rank or 0,
+            session.ranks.rank,
+            session.ranks.local_rank or 0,
             by_nccl=cfg.ddp and cfg.ddp_dist_backend in ("auto", "nccl"),
         )
         group = None if alone else session.groups.new_cpu_group("PP", _ENDLESS)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import torch
+from torch._C._distributed_c10d import Store
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch._session import log
-from smdistributed.modelparallel.torch._session.stores import Store
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 
 
@@ -15,6 +16,18 @@ def computing_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def tell_of_missing_gpu_code(rank: int) -> None:
+    """Warns, on rank 0, where torch has a GPU and this build can only use it through torch."""
+    if rank == 0 and torch.cuda.is_available() and not _runtime.HAS_CUDA:
+        log.warning(
+            "this build of the library has no GPU code, for no nvcc of torch's CUDA release was "
+            "found when it was built: tensors go between GPUs through the memory of the host, and "
+            "optimizers and layers take torch's kernels. Install nvcc (pip install "
+            '"cuda-toolkit[cccl,crt,cudart,nvcc,nvvm]==13.0.2") and build again with '
+            "-DSMP_WITH_CUDA=ON"
+        )
 
 
 def check_own_gpu(store: Store, rank: int, local_rank: int, *, by_nccl: bool) -> None:
