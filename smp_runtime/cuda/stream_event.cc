@@ -26,6 +26,10 @@ StreamEvent StreamEvent::record(const c10::Device& device) {
 
 bool StreamEvent::query() const { return !event_ || event_->query(); }
 
+void StreamEvent::synchronize() const {
+  if (event_) event_->synchronize();
+}
+
 void StreamEvent::block(const c10::Stream& stream) const {
   if (event_) event_->block(stream);
 }

@@ -27,6 +27,8 @@ class StreamEvent {
   /// Has it occurred? Does not wait. Throws c10::Error with CUDA's reason once the device has
   /// failed.
   [[nodiscard]] bool query() const;
+  /// Until it has occurred. Throws as query() does.
+  void synchronize() const;
   /// What `stream` is given from now on waits for it; the calling thread does not.
   void block(const c10::Stream& stream) const;
 

@@ -130,6 +130,10 @@ class PyEngine {
               return from_python((*runner)(module, py::bytes(arguments.definition),
                                            std::move(arguments.tensors), passes_on));
             },
+        .device = cuda_device < 0
+                      ? std::nullopt
+                      : std::optional(c10::Device(c10::DeviceType::CUDA,
+                                                  static_cast<c10::DeviceIndex>(cuda_device))),
         .describe = describe_error,
         .memory_in_use =
             [in_use] {

@@ -193,10 +193,16 @@ class GradientReducer::Core {
       } else if (hook_) {
         part.copy_(tensor);
       } else {
-        at::div_out(part, tensor, at::scalar_tensor(group_->getSize(), like.options()));
+        at::div_out(part, tensor, divisor(like.scalar_type()));
       }
     }
     return flat;
+  }
+
+  /// A scalar of the CPU: a GPU's kernel gets it as an argument, where one of its own would take a
+  /// kernel to be filled, for each parameter.
+  [[nodiscard]] at::Tensor divisor(at::ScalarType type) const {
+    return at::scalar_tensor(group_->getSize(), at::TensorOptions().dtype(type));
   }
 
   void start(Bucket& bucket, std::size_t index, std::size_t count) {

@@ -2,6 +2,7 @@
 #include "smp_runtime/tensor_parallel/vocabulary_loss.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gather.h>
@@ -105,6 +106,24 @@ struct VocabularyLoss : torch::autograd::Function<VocabularyLoss> {
   }
 };
 
+/// Labels are 0 to `words` - 1 or `ignored`. On the CPU the error names the one that is not; on a
+/// GPU, where the host does not wait, the device stops, as with torch's own loss.
+void check_labels(const at::Tensor& labels, std::int64_t words, std::int64_t ignored) {
+  if (labels.numel() == 0) return;
+  const at::Tensor wrong =
+      labels.ne(ignored).logical_and_(labels.lt(0).logical_or_(labels.ge(words)));
+  if (!labels.is_cpu()) {
+    at::_assert_async(wrong.any().logical_not_(),
+                      fmt::format("vocabulary_loss: a label is none of 0 to {}, nor {} for none",
+                                  words - 1, ignored));
+    return;
+  }
+  if (wrong.any().item<bool>()) {
+    throw ConfigError("a label is {}; expected 0 to {}, or {} for none",
+                      labels.masked_select(wrong)[0].item<std::int64_t>(), words - 1, ignored);
+  }
+}
+
 }  // namespace
 
 at::Tensor vocabulary_loss(const std::shared_ptr<TensorExchange>& exchange,
@@ -114,15 +133,7 @@ at::Tensor vocabulary_loss(const std::shared_ptr<TensorExchange>& exchange,
     throw ConfigError("vocabulary_loss got scores of {} dims and {} labels for {} rows",
                       scores.dim(), labels.numel(), scores.dim() > 0 ? scores.size(0) : 0);
   }
-  const std::int64_t words = scores.size(1) * exchange->size();
-  if (labels.is_cpu() && labels.numel() > 0) {
-    const at::Tensor wrong =
-        labels.ne(ignored).logical_and_(labels.lt(0).logical_or_(labels.ge(words)));
-    if (wrong.any().item<bool>()) {
-      throw ConfigError("a label is {}; expected 0 to {}, or {} for none",
-                        labels.masked_select(wrong)[0].item<std::int64_t>(), words - 1, ignored);
-    }
-  }
+  check_labels(labels, scores.size(1) * exchange->size(), ignored);
   return VocabularyLoss::apply(scores, labels, exchange, ignored);
 }
 

@@ -8,9 +8,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/pipeline/engine/remote_call.h"
 
 namespace smp::pipeline {
@@ -54,6 +56,7 @@ void Engine::begin_step() {
   ledger_->reset();
   backwards_ = 0;
   step_modes_ = std::make_unique<at::ThreadLocalState>();
+  if (options_.device) step_stream_ = cuda::current_stream(*options_.device);
   activation_bytes_ = 0;
   if (options_.memory_in_use) bytes_before_ = options_.memory_in_use();
 }
@@ -74,6 +77,7 @@ void Engine::drive(const std::string& kind, int64_t microbatches,
       kind, microbatches,
       [&](int64_t microbatch) {
         const at::ThreadLocalStateGuard guard(*step_modes_);
+        const c10::OptionalStreamGuard stream(step_stream_);
         body(microbatch);
         direct_->settle();
       },
@@ -220,6 +224,7 @@ int64_t Engine::take_backwards() { return std::exchange(backwards_, 0); }
 Work Engine::forward(const CallId& id, int64_t target, Work request, const Purpose& purpose) {
   CallBody call = unpack_call(std::move(request));
   const at::ThreadLocalStateGuard step_guard(*step_modes_);
+  const c10::OptionalStreamGuard stream(step_stream_);
   const CallModes::Guard guard(call.modes);
   Record record;
   if (call.modes.grad_enabled) {
@@ -256,6 +261,7 @@ Work Engine::backward(const CallId& id, Work gradients, const Purpose& purpose) 
   SMP_CHECK(!found.empty(), "microbatch {} has no call {:#x} to go back through", id.microbatch,
             id.call);
   Record record = std::move(found.mapped());
+  const c10::OptionalStreamGuard stream(step_stream_);
   run_backward(record.outputs, unpack_gradients(std::move(gradients)).tensors);
   std::vector<at::Tensor> results;
   for (const at::Tensor& input : record.inputs) {

@@ -17,6 +17,7 @@
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include "smp_runtime/pipeline/engine/call_body.h"
 #include "smp_runtime/pipeline/engine/direct_exchange.h"
@@ -34,6 +35,9 @@ using ModuleRunner =
 struct EngineOptions {
   ServerOptions server;
   ModuleRunner run_module;
+  /// Where modules compute, if not on the CPU: tasks use the stream there that was the current one
+  /// of the thread that began the step.
+  std::optional<c10::Device> device;
   /// An error as text for other ranks.
   std::function<std::string(const std::exception_ptr&)> describe;
   /// Bytes that this rank has allocated, for activation_bytes(); may be empty.
@@ -122,6 +126,7 @@ class Engine : private Executor {
   std::unique_ptr<Server> server_;
   std::unique_ptr<GradientLedger> ledger_;
   std::unique_ptr<at::ThreadLocalState> step_modes_;  ///< of the thread that began the step
+  std::optional<c10::Stream> step_stream_;            ///< the same thread's; none on the CPU
   std::unique_ptr<DirectExchange> direct_;
   std::map<CallId, std::vector<std::shared_ptr<DirectExchange::Remote>>> arguments_;
   std::map<CallId, Record> records_;  // touched by the holder of the run token only

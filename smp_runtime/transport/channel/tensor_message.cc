@@ -5,9 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include <ATen/ops/empty.h>
-
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/channel/staged_copies.h"
 #include "smp_runtime/transport/channel/tensor_payload.h"
 
 namespace smp::transport {
@@ -57,6 +56,7 @@ std::span<std::byte> writable_bytes_of(const at::Tensor& tensor) {
 PackedMessage pack(const Outgoing& outgoing, Apart apart) {
   const Message& message = outgoing.message;
   PackedMessage packed{.frame = {}, .head = message.bytes, .made = outgoing.made};
+  StagedCopies copies(outgoing.made);
   uint32_t count = 0;
   if (const TensorPayload* payload = tensors_of(message)) {
     for (const at::Tensor& tensor : payload->tensors) {
@@ -67,10 +67,11 @@ PackedMessage pack(const Outgoing& outgoing, Apart apart) {
         packed.apart.push_back(tensor.detach().contiguous());
         continue;
       }
-      if (!tensor.is_cpu()) outgoing.made.block(cuda::current_stream(tensor.device()));
-      packed.tensors.push_back(tensor.detach().cpu().contiguous());
+      packed.tensors.push_back(tensor.is_cpu() ? tensor.detach().contiguous()
+                                               : copies.to(tensor, at::kCPU));
     }
   }
+  copies.wait();
   packed.frame = {.message_bytes = message.bytes.size(),
                   .meta_bytes = packed.head.size() - message.bytes.size(),
                   .tensors = count};
@@ -88,7 +89,7 @@ ArrivingMessage::ArrivingMessage(const MessageFrame& frame, std::string head)
   for (uint32_t index = 0; index < frame.tensors; ++index) {
     Received one{.tensor = {}, .meta = take_meta(metas)};
     if (static_cast<int16_t>(one.meta.device) != frame.apart_device) {
-      one.tensor = at::empty(one.meta.sizes, one.meta.type);
+      one.tensor = empty_for(one.meta.sizes, one.meta.type, one.meta.device);
     }
     tensors_.push_back(std::move(one));
   }
@@ -97,14 +98,16 @@ ArrivingMessage::ArrivingMessage(const MessageFrame& frame, std::string head)
 
 Message ArrivingMessage::finish(int source, int cuda_device) && {
   std::vector<at::Tensor> values;
+  StagedCopies copies;
   for (Received& one : tensors_) {
     SMP_CHECK(one.tensor.defined(), "a tensor that did not come");
     const at::DeviceType type = one.meta.device;
     const at::Device device(type,
                             static_cast<c10::DeviceIndex>(type == at::kCPU ? -1 : cuda_device));
     values.push_back(one.tensor.device().type() == type ? std::move(one.tensor)
-                                                        : one.tensor.to(device));
+                                                        : copies.to(one.tensor, device));
   }
+  copies.wait();  // so that what was received can be used again
   return {.source = source,
           .bytes = std::move(bytes_),
           .payload = values.empty() ? nullptr : std::make_shared<TensorPayload>(std::move(values))};
