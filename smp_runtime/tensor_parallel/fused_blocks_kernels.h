@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "smp_runtime/cuda/lanes.h"
 #include "smp_runtime/cuda/launch.h"
+#include "smp_runtime/cuda/pack.h"
+#include "smp_runtime/cuda/quick_math.h"
+#include "smp_runtime/cuda/softmax_sum.h"
 
 namespace smp::tensor_parallel {
 
@@ -37,8 +39,8 @@ SMP_ON_BOTH inline KeyRange visible_keys(const SoftmaxShape& shape, std::int64_t
   return {end > shape.window ? end - shape.window : 0, end};
 }
 
-/// `bias` may be null.
-template <typename T, typename Lanes>
+/// `bias` may be null. Rows of `scores` and `result` are aligned for packs of N.
+template <int N, typename T, typename Lanes>
 SMP_ON_BOTH void softmax_row(const Lanes& lanes, const SoftmaxShape& shape, std::int64_t row,
                              const T* scores, const T* bias, T* result) {
   using W = cuda::Wide<T>;
@@ -51,27 +53,39 @@ SMP_ON_BOTH void softmax_row(const Lanes& lanes, const SoftmaxShape& shape, std:
   const T* const added = bias == nullptr
                              ? nullptr
                              : bias + batch * strides[0] + head * strides[1] + query * strides[2];
-  const auto score = [&](std::int64_t key) {
-    const W value = static_cast<W>(own[key]);
-    return added == nullptr ? value : value + static_cast<W>(added[key * strides[3]]);
+  // Of the keys from `key` on, those that are not seen minus infinity. Most packs are seen whole.
+  const auto score = [&](std::int64_t key, const cuda::Pack<T, N>& pack, W(&values)[N]) {
+    for (int j = 0; j < N; ++j) values[j] = static_cast<W>(pack.items[j]);
+    if (added != nullptr) {
+      for (int j = 0; j < N; ++j) values[j] += static_cast<W>(added[(key + j) * strides[3]]);
+    }
+    if (key >= seen.begin && key + N <= seen.end) return;
+    for (int j = 0; j < N; ++j) {
+      if (key + j < seen.begin || key + j >= seen.end) values[j] = -static_cast<W>(INFINITY);
+    }
   };
-  W top = -static_cast<W>(INFINITY);
-  for (std::int64_t key = seen.begin + lanes.first(); key < seen.end; key += lanes.count()) {
-    const W value = score(key);
-    if (!(value <= top)) top = value;  // also what is no number
-  }
-  top = lanes.largest(top);
-  W total = 0;
-  for (std::int64_t key = seen.begin + lanes.first(); key < seen.end; key += lanes.count()) {
-    total += std::exp(score(key) - top);
-  }
-  total = lanes.sum(total);
-  if (seen.begin >= seen.end) total = static_cast<W>(NAN);  // as softmax where nothing counts
-  for (std::int64_t key = lanes.first(); key < shape.keys; key += lanes.count()) {
-    const bool visible = key >= seen.begin && key < seen.end;
-    result[row * shape.keys + key] =
-        static_cast<T>((visible ? std::exp(score(key) - top) : W(0)) / total);
-  }
+  cuda::SoftmaxSum<T> sum;
+  // Whole packs: what they hold beside the keys that are seen does not count.
+  const std::int64_t first = seen.begin / N * N;
+  cuda::each_pack<N>(lanes, seen.end - first, own + first, [&](std::int64_t i, const auto& pack) {
+    W values[N];
+    score(first + i, pack, values);
+    sum.template add<N>(values);
+  });
+  sum.join(lanes);
+  const W total = seen.begin >= seen.end ? static_cast<W>(NAN) : sum.total;  // as torch's softmax
+  const W share = 1 / total;
+  T* const own_result = result + row * shape.keys;
+  cuda::each_pack<N>(lanes, shape.keys, own, [&](std::int64_t key, const auto& pack) {
+    W values[N];
+    score(key, pack, values);
+    cuda::Pack<T, N> shares;
+    for (int j = 0; j < N; ++j) {
+      // Without any number but minus infinity, 0 / 0.
+      shares.items[j] = static_cast<T>(cuda::exp_below_for<T>(values[j], sum.top) * share);
+    }
+    cuda::store<N>(own_result + key, shares);
+  });
 }
 
 // --- GELU ---
@@ -83,45 +97,72 @@ constexpr double kRootOfTwoOverPi = 0.79788456080286535588;
 constexpr double kRootOfHalfOverPi = 0.39894228040143267794;
 constexpr double kCube = 0.044715;
 
-template <typename W>
-SMP_ON_BOTH W gelu_of(GeluKind kind, W x) {
-  if (kind == GeluKind::kErf) return W(0.5) * x * (1 + std::erf(x * W(kRootOfHalf)));
-  return W(0.5) * x * (1 + std::tanh(W(kRootOfTwoOverPi) * (x + W(kCube) * x * x * x)));
-}
-
-template <typename W>
-SMP_ON_BOTH W gelu_slope(GeluKind kind, W x) {
-  if (kind == GeluKind::kErf) {
-    return W(0.5) * (1 + std::erf(x * W(kRootOfHalf))) +
-           x * W(kRootOfHalfOverPi) * std::exp(W(-0.5) * x * x);
-  }
-  const W bent = std::tanh(W(kRootOfTwoOverPi) * (x + W(kCube) * x * x * x));
-  const W inner = W(kRootOfTwoOverPi) * (1 + 3 * W(kCube) * x * x);
-  return W(0.5) * (1 + bent) + W(0.5) * x * (1 - bent * bent) * inner;
-}
-
-/// Elements [begin, end) of [.., width], with a bias [width].
-template <typename T, typename Lanes>
-SMP_ON_BOTH void bias_gelu_elements(const Lanes& lanes, GeluKind kind, std::int64_t begin,
-                                    std::int64_t end, std::int64_t width, const T* input,
-                                    const T* bias, T* result) {
+/// GELU of `x`, to be rounded to T.
+template <GeluKind kKind, typename T>
+SMP_ON_BOTH cuda::Wide<T> gelu_of(cuda::Wide<T> x) {
   using W = cuda::Wide<T>;
-  for (std::int64_t i = begin + lanes.first(); i < end; i += lanes.count()) {
-    result[i] =
-        static_cast<T>(gelu_of(kind, static_cast<W>(input[i]) + static_cast<W>(bias[i % width])));
+  if constexpr (kKind == GeluKind::kErf) {
+    return W(0.5) * x * (1 + std::erf(x * W(kRootOfHalf)));
+  } else {
+    const W inner = W(kRootOfTwoOverPi) * (x + W(kCube) * x * x * x);
+    return W(0.5) * x * (1 + cuda::tanh_for<T>(inner));
+  }
+}
+
+/// Its derivative.
+template <GeluKind kKind, typename T>
+SMP_ON_BOTH cuda::Wide<T> gelu_slope(cuda::Wide<T> x) {
+  using W = cuda::Wide<T>;
+  if constexpr (kKind == GeluKind::kErf) {
+    return W(0.5) * (1 + std::erf(x * W(kRootOfHalf))) +
+           x * W(kRootOfHalfOverPi) * cuda::exp_for<T>(W(-0.5) * x * x);
+  } else {
+    const W bent = cuda::tanh_for<T>(W(kRootOfTwoOverPi) * (x + W(kCube) * x * x * x));
+    const W inner = W(kRootOfTwoOverPi) * (1 + 3 * W(kCube) * x * x);
+    return W(0.5) * (1 + bent) + W(0.5) * x * (1 - bent * bent) * inner;
+  }
+}
+
+/// A tile of [rows, width], with a bias [width]. All rows are aligned for packs of N.
+template <GeluKind kKind, int N, typename T>
+SMP_ON_BOTH void bias_gelu_tile(const cuda::Tile& tile, const T* input, const T* bias, T* result) {
+  using W = cuda::Wide<T>;
+  const cuda::Pack<T, N> added = cuda::load<N>(bias + tile.column);
+  cuda::Pack<T, N> given[cuda::kAtOnce];
+  for (int k = 0; k < cuda::kAtOnce; ++k) {
+    if (tile.has(k)) given[k] = cuda::load<N>(input + tile.place(k));
+  }
+  for (int k = 0; k < cuda::kAtOnce; ++k) {
+    if (!tile.has(k)) continue;
+    for (int j = 0; j < N; ++j) {
+      const W x = static_cast<W>(given[k].items[j]) + static_cast<W>(added.items[j]);
+      given[k].items[j] = static_cast<T>(gelu_of<kKind, T>(x));
+    }
+    cuda::store<N>(result + tile.place(k), given[k]);
   }
 }
 
 /// Its gradient with regard to the input.
-template <typename T, typename Lanes>
-SMP_ON_BOTH void bias_gelu_slopes(const Lanes& lanes, GeluKind kind, std::int64_t begin,
-                                  std::int64_t end, std::int64_t width, const T* input,
-                                  const T* bias, const T* gradient, T* back) {
+template <GeluKind kKind, int N, typename T>
+SMP_ON_BOTH void bias_gelu_slopes_tile(const cuda::Tile& tile, const T* input, const T* bias,
+                                       const T* gradient, T* back) {
   using W = cuda::Wide<T>;
-  for (std::int64_t i = begin + lanes.first(); i < end; i += lanes.count()) {
-    back[i] = static_cast<T>(
-        static_cast<W>(gradient[i]) *
-        gelu_slope(kind, static_cast<W>(input[i]) + static_cast<W>(bias[i % width])));
+  const cuda::Pack<T, N> added = cuda::load<N>(bias + tile.column);
+  cuda::Pack<T, N> given[cuda::kAtOnce];
+  cuda::Pack<T, N> slopes[cuda::kAtOnce];
+  for (int k = 0; k < cuda::kAtOnce; ++k) {
+    if (!tile.has(k)) continue;
+    given[k] = cuda::load<N>(input + tile.place(k));
+    slopes[k] = cuda::load<N>(gradient + tile.place(k));
+  }
+  for (int k = 0; k < cuda::kAtOnce; ++k) {
+    if (!tile.has(k)) continue;
+    for (int j = 0; j < N; ++j) {
+      const W x = static_cast<W>(given[k].items[j]) + static_cast<W>(added.items[j]);
+      slopes[k].items[j] =
+          static_cast<T>(static_cast<W>(slopes[k].items[j]) * gelu_slope<kKind, T>(x));
+    }
+    cuda::store<N>(back + tile.place(k), slopes[k]);
   }
 }
 

@@ -9,31 +9,52 @@
 #include <cmath>
 #include <cstdint>
 
-#include "smp_runtime/cuda/lanes.h"
 #include "smp_runtime/cuda/launch.h"
+#include "smp_runtime/cuda/pack.h"
+#include "smp_runtime/cuda/quick_math.h"
+#include "smp_runtime/cuda/softmax_sum.h"
 
 namespace smp::tensor_parallel {
 
-// --- Layer normalisation of rows [width] ---
+// --- Layer normalisation of rows [width], each aligned for packs of N ---
 
-/// moments[row] becomes {variance, mean}: the squares of what is left when the mean is taken away,
-/// so that nothing cancels.
-template <typename T, typename Lanes>
+/// Of numbers that came one pack after the other, so that nothing cancels (Chan, Golub and LeVeque,
+/// Algorithms for computing the sample variance, 1983).
+template <typename W>
+struct RunningMoments {
+  W count = 0;
+  W mean = 0;
+  W squares = 0;  ///< of what is left when the mean is taken away
+
+  template <int N>
+  SMP_ON_BOTH void add(const W (&values)[N]) {
+    W sum = 0;
+    for (int j = 0; j < N; ++j) sum += values[j];
+    const W own = sum * (W(1) / N);
+    W apart = 0;
+    for (int j = 0; j < N; ++j) apart += (values[j] - own) * (values[j] - own);
+    const W shift = own - mean;
+    const W share = N / (count + N);
+    mean += shift * share;
+    squares += apart + shift * shift * count * share;
+    count += N;
+  }
+};
+
+/// moments[row] becomes {variance, mean}, in one reading.
+template <int N, typename T, typename Lanes>
 SMP_ON_BOTH void moments_of_row(const Lanes& lanes, std::int64_t row, std::int64_t width,
                                 const T* input, cuda::Wide<T>* moments) {
   using W = cuda::Wide<T>;
-  const T* const own = input + row * width;
-  W total = 0;
-  for (std::int64_t i = lanes.first(); i < width; i += lanes.count()) {
-    total += static_cast<W>(own[i]);
-  }
-  const W mean = lanes.sum(total) / static_cast<W>(width);
-  W squares = 0;
-  for (std::int64_t i = lanes.first(); i < width; i += lanes.count()) {
-    const W apart = static_cast<W>(own[i]) - mean;
-    squares += apart * apart;
-  }
-  squares = lanes.sum(squares);
+  RunningMoments<W> own;
+  cuda::each_pack<N>(lanes, width, input + row * width, [&](std::int64_t, const auto& pack) {
+    W values[N];
+    for (int j = 0; j < N; ++j) values[j] = static_cast<W>(pack.items[j]);
+    own.template add<N>(values);
+  });
+  const W mean = lanes.sum(own.mean * own.count) / static_cast<W>(width);
+  const W shift = own.mean - mean;
+  const W squares = lanes.sum(own.squares + shift * shift * own.count);
   if (lanes.first() != 0) return;
   moments[2 * row] = squares / static_cast<W>(width);
   moments[2 * row + 1] = mean;
@@ -47,109 +68,165 @@ struct NormalRows {
   const T* weight = nullptr;             ///< [width]
   const cuda::Wide<T>* mean = nullptr;   ///< [rows]
   const cuda::Wide<T>* scale = nullptr;  ///< [rows]: one over the deviation
-
-  SMP_ON_BOTH cuda::Wide<T> normal(std::int64_t row, std::int64_t i) const {
-    return (static_cast<cuda::Wide<T>>(input[row * width + i]) - mean[row]) * scale[row];
-  }
 };
 
-template <typename T, typename Lanes>
-SMP_ON_BOTH void normalise_row(const Lanes& lanes, const NormalRows<T>& rows, std::int64_t row,
-                               const T* bias, T* result) {
+/// Of a tile. `weight` and `bias` have a number for each column.
+template <int N, typename T>
+SMP_ON_BOTH void normalise_tile(const cuda::Tile& tile, const NormalRows<T>& rows, const T* bias,
+                                T* result) {
   using W = cuda::Wide<T>;
-  for (std::int64_t i = lanes.first(); i < rows.width; i += lanes.count()) {
-    result[row * rows.width + i] = static_cast<T>(
-        rows.normal(row, i) * static_cast<W>(rows.weight[i]) + static_cast<W>(bias[i]));
+  const cuda::Pack<T, N> weights = cuda::load<N>(rows.weight + tile.column);
+  const cuda::Pack<T, N> added = cuda::load<N>(bias + tile.column);
+  cuda::Pack<T, N> given[cuda::kAtOnce];
+  for (int k = 0; k < cuda::kAtOnce; ++k) {
+    if (tile.has(k)) given[k] = cuda::load<N>(rows.input + tile.place(k));
+  }
+  for (int k = 0; k < cuda::kAtOnce; ++k) {
+    if (!tile.has(k)) continue;
+    const W mean = rows.mean[tile.row_at(k)];
+    const W scale = rows.scale[tile.row_at(k)];
+    for (int j = 0; j < N; ++j) {
+      const W normal = (static_cast<W>(given[k].items[j]) - mean) * scale;
+      given[k].items[j] = static_cast<T>(normal * static_cast<W>(weights.items[j]) +
+                                         static_cast<W>(added.items[j]));
+    }
+    cuda::store<N>(result + tile.place(k), given[k]);
   }
 }
 
 /// sums[row] becomes {sum of g, sum of g times normal}, g the gradient times the weight.
-template <typename T, typename Lanes>
+template <int N, typename T, typename Lanes>
 SMP_ON_BOTH void slope_sums_of_row(const Lanes& lanes, const NormalRows<T>& rows, std::int64_t row,
                                    const T* gradient, cuda::Wide<T>* sums) {
   using W = cuda::Wide<T>;
+  const T* const own_input = rows.input + row * rows.width;
+  const W mean = rows.mean[row];
+  const W scale = rows.scale[row];
   W plain = 0;
   W along = 0;
-  for (std::int64_t i = lanes.first(); i < rows.width; i += lanes.count()) {
-    const W inner = static_cast<W>(gradient[row * rows.width + i]) * static_cast<W>(rows.weight[i]);
-    plain += inner;
-    along += inner * rows.normal(row, i);
-  }
+  cuda::each_pack<N>(
+      lanes, rows.width, gradient + row * rows.width, [&](std::int64_t i, const auto& slopes) {
+        const cuda::Pack<T, N> given = cuda::load<N>(own_input + i);
+        const cuda::Pack<T, N> weights = cuda::load<N>(rows.weight + i);
+        for (int j = 0; j < N; ++j) {
+          const W inner = static_cast<W>(slopes.items[j]) * static_cast<W>(weights.items[j]);
+          plain += inner;
+          along += inner * (static_cast<W>(given.items[j]) - mean);
+        }
+      });
   plain = lanes.sum(plain);
-  along = lanes.sum(along);
+  along = lanes.sum(along) * scale;
   if (lanes.first() != 0) return;
   sums[2 * row] = plain;
   sums[2 * row + 1] = along;
 }
 
-/// The gradient of the input, from the means of those sums over the whole row.
-template <typename T, typename Lanes>
-SMP_ON_BOTH void slopes_of_row(const Lanes& lanes, const NormalRows<T>& rows, std::int64_t row,
-                               const T* gradient, const cuda::Wide<T>* means, T* back) {
+/// The gradient of the input in a tile, from the means of those sums over the whole row.
+template <int N, typename T>
+SMP_ON_BOTH void slopes_tile(const cuda::Tile& tile, const NormalRows<T>& rows, const T* gradient,
+                             const cuda::Wide<T>* means, T* back) {
   using W = cuda::Wide<T>;
-  for (std::int64_t i = lanes.first(); i < rows.width; i += lanes.count()) {
-    const W inner = static_cast<W>(gradient[row * rows.width + i]) * static_cast<W>(rows.weight[i]);
-    back[row * rows.width + i] = static_cast<T>(
-        (inner - means[2 * row] - rows.normal(row, i) * means[2 * row + 1]) * rows.scale[row]);
+  const cuda::Pack<T, N> weights = cuda::load<N>(rows.weight + tile.column);
+  cuda::Pack<T, N> given[cuda::kAtOnce];
+  cuda::Pack<T, N> slopes[cuda::kAtOnce];
+  for (int k = 0; k < cuda::kAtOnce; ++k) {
+    if (!tile.has(k)) continue;
+    given[k] = cuda::load<N>(rows.input + tile.place(k));
+    slopes[k] = cuda::load<N>(gradient + tile.place(k));
+  }
+  for (int k = 0; k < cuda::kAtOnce; ++k) {
+    if (!tile.has(k)) continue;
+    const std::int64_t row = tile.row_at(k);
+    const W mean = rows.mean[row];
+    const W scale = rows.scale[row];
+    const W plain = means[2 * row] * scale;
+    const W along = means[2 * row + 1] * scale * scale;
+    for (int j = 0; j < N; ++j) {
+      const W inner = static_cast<W>(slopes[k].items[j]) * static_cast<W>(weights.items[j]);
+      slopes[k].items[j] = static_cast<T>(inner * scale - plain -
+                                          (static_cast<W>(given[k].items[j]) - mean) * along);
+    }
+    cuda::store<N>(back + tile.place(k), slopes[k]);
   }
 }
 
-/// What rows [begin, end) add to the gradients of weight and bias in column `i`.
-template <typename T>
-SMP_ON_BOTH void slopes_of_column(const NormalRows<T>& rows, std::int64_t begin, std::int64_t end,
-                                  std::int64_t i, const T* gradient, cuda::Wide<T>* weight,
-                                  cuda::Wide<T>* bias) {
+/// What rows [begin, end) add to the gradients of weight and bias in the N columns from `column`
+/// on.
+template <int N, typename T>
+SMP_ON_BOTH void slopes_of_columns(const NormalRows<T>& rows, std::int64_t begin, std::int64_t end,
+                                   std::int64_t column, const T* gradient, cuda::Wide<T>* weight,
+                                   cuda::Wide<T>* bias) {
   using W = cuda::Wide<T>;
-  W own_weight = 0;
-  W own_bias = 0;
-  for (std::int64_t row = begin; row < end; ++row) {
-    const W slope = static_cast<W>(gradient[row * rows.width + i]);
-    own_weight += slope * rows.normal(row, i);
-    own_bias += slope;
+  W own_weight[N] = {};
+  W own_bias[N] = {};
+  for (std::int64_t first = begin; first < end; first += cuda::kAtOnce) {
+    cuda::Pack<T, N> given[cuda::kAtOnce];
+    cuda::Pack<T, N> slopes[cuda::kAtOnce];
+    for (int k = 0; k < cuda::kAtOnce; ++k) {
+      if (first + k >= end) continue;
+      given[k] = cuda::load<N>(rows.input + (first + k) * rows.width + column);
+      slopes[k] = cuda::load<N>(gradient + (first + k) * rows.width + column);
+    }
+    for (int k = 0; k < cuda::kAtOnce; ++k) {
+      if (first + k >= end) continue;
+      const W mean = rows.mean[first + k];
+      const W scale = rows.scale[first + k];
+      for (int j = 0; j < N; ++j) {
+        const W slope = static_cast<W>(slopes[k].items[j]);
+        own_weight[j] += slope * ((static_cast<W>(given[k].items[j]) - mean) * scale);
+        own_bias[j] += slope;
+      }
+    }
   }
-  weight[i] = own_weight;
-  bias[i] = own_bias;
+  for (int j = 0; j < N; ++j) {
+    weight[column + j] = own_weight[j];
+    bias[column + j] = own_bias[j];
+  }
 }
 
-// --- Cross entropy of rows [words] ---
+// --- Cross entropy of rows [words], each aligned for packs of N ---
 
-/// parts[row] becomes {largest, sum of exponentials below it, score in `column` or 0}. `column` is
-/// the row's, and counts where `mine` says so.
-template <typename T, typename Lanes>
+/// parts[row] becomes {largest, sum of exponentials below it, score in `column` or 0}, in one
+/// reading. `column` is the row's, and counts where `mine` says so.
+template <int N, typename T, typename Lanes>
 SMP_ON_BOTH void loss_parts_of_row(const Lanes& lanes, std::int64_t row, std::int64_t words,
                                    const T* scores, const std::int64_t* column, const bool* mine,
                                    cuda::Wide<T>* parts) {
   using W = cuda::Wide<T>;
   const T* const own = scores + row * words;
-  W top = -static_cast<W>(INFINITY);
-  for (std::int64_t i = lanes.first(); i < words; i += lanes.count()) {
-    const W value = static_cast<W>(own[i]);
-    if (!(value <= top)) top = value;  // also what is no number
-  }
-  top = lanes.largest(top);
-  W total = 0;
-  for (std::int64_t i = lanes.first(); i < words; i += lanes.count()) {
-    total += std::exp(static_cast<W>(own[i]) - top);
-  }
-  total = lanes.sum(total);
+  cuda::SoftmaxSum<T> sum;
+  cuda::each_pack<N>(lanes, words, own, [&](std::int64_t, const auto& pack) {
+    W values[N];
+    for (int j = 0; j < N; ++j) values[j] = static_cast<W>(pack.items[j]);
+    sum.template add<N>(values);
+  });
+  sum.join(lanes);
   if (lanes.first() != 0) return;
-  parts[3 * row] = top;
-  parts[3 * row + 1] = total;
+  parts[3 * row] = sum.top;
+  parts[3 * row + 1] = sum.total;
   parts[3 * row + 2] = mine[row] ? static_cast<W>(own[column[row]]) : W(0);
 }
 
 /// (exp(score - normaliser) - 1 in the row's column) * gradient.
-template <typename T, typename Lanes>
+template <int N, typename T, typename Lanes>
 SMP_ON_BOTH void loss_slopes_of_row(const Lanes& lanes, std::int64_t row, std::int64_t words,
                                     const T* scores, const std::int64_t* column, const bool* mine,
                                     const cuda::Wide<T>* normaliser, const cuda::Wide<T>* gradient,
                                     T* back) {
   using W = cuda::Wide<T>;
-  for (std::int64_t i = lanes.first(); i < words; i += lanes.count()) {
-    const W share = std::exp(static_cast<W>(scores[row * words + i]) - normaliser[row]);
-    const W right = mine[row] && i == column[row] ? W(1) : W(0);
-    back[row * words + i] = static_cast<T>((share - right) * gradient[row]);
-  }
+  const W base = normaliser[row];
+  const W factor = gradient[row];
+  const std::int64_t right = mine[row] ? column[row] : -1;
+  T* const own_back = back + row * words;
+  cuda::each_pack<N>(lanes, words, scores + row * words, [&](std::int64_t i, const auto& pack) {
+    const std::int64_t here = right - i;
+    cuda::Pack<T, N> slopes;
+    for (int j = 0; j < N; ++j) {
+      const W share = cuda::exp_below_for<T>(static_cast<W>(pack.items[j]), base);
+      slopes.items[j] = static_cast<T>((here == j ? share - 1 : share) * factor);
+    }
+    cuda::store<N>(own_back + i, slopes);
+  });
 }
 
 // --- On a GPU; they throw HostError if the kernel does not start. Pointers as above. ---

@@ -2,6 +2,8 @@
 #include "smp_runtime/tensor_parallel/fused_blocks_kernels.h"
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -42,8 +44,10 @@ std::vector<double> softmax_by_hand(const SoftmaxShape& shape, const std::vector
   return result;
 }
 
-TEST(SoftmaxKernel, DoesWhatTheDefinitionSays) {
-  for (const std::int64_t keys : {5, 6, 9}) {
+/// With packs of N, by four lanes.
+template <int N>
+void compare_softmax(const std::vector<std::int64_t>& widths) {
+  for (const std::int64_t keys : widths) {
     for (const std::int64_t window : {INT64_MAX, std::int64_t{1}, std::int64_t{3}}) {
       for (const bool causal : {false, true}) {
         for (const bool biased : {false, true}) {
@@ -62,8 +66,8 @@ TEST(SoftmaxKernel, DoesWhatTheDefinitionSays) {
 
           cuda::ThreadBlock(4).run([&](const auto& lanes) {
             for (std::int64_t row = 0; row < shape.rows; ++row) {
-              softmax_row(lanes, shape, row, scores.data(), biased ? bias.data() : nullptr,
-                          result.data());
+              softmax_row<N>(lanes, shape, row, scores.data(), biased ? bias.data() : nullptr,
+                             result.data());
             }
           });
 
@@ -77,13 +81,55 @@ TEST(SoftmaxKernel, DoesWhatTheDefinitionSays) {
   }
 }
 
+TEST(SoftmaxKernel, DoesWhatTheDefinitionSays) {
+  compare_softmax<1>({5, 6, 9});
+  compare_softmax<4>({8, 40, 100});  // beyond what four lanes read at once
+}
+
+TEST(SoftmaxKernel, PassesOverWhatCountsNothing) {
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  const SoftmaxShape shape{.rows = 2, .heads = 1, .queries = 2, .keys = 8};
+  std::vector<double> scores(16, kNever);
+  scores[5] = scores[6] = 700;  // whose exponentials alone are nearly too large
+  std::vector<double> result(16);
+
+  cuda::ThreadBlock(2).run([&](const auto& lanes) {
+    for (std::int64_t row = 0; row < 2; ++row) {
+      softmax_row<2, double>(lanes, shape, row, scores.data(), nullptr, result.data());
+    }
+  });
+
+  EXPECT_EQ(std::vector<double>(result.begin(), result.begin() + 8),
+            (std::vector<double>{0, 0, 0, 0, 0, 0.5, 0.5, 0}));
+  for (std::size_t i = 8; i < 16; ++i) EXPECT_TRUE(std::isnan(result[i])) << "as torch's softmax";
+}
+
+TEST(SoftmaxKernel, HandsOnWhatIsNoNumber) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    for (std::size_t place = 0; place < 8; ++place) {
+      const SoftmaxShape shape{.rows = 1, .heads = 1, .queries = 1, .keys = 8};
+      std::vector<double> scores(8, -std::numeric_limits<double>::infinity());
+      scores[2] = 1;
+      scores[place] = bad;
+      std::vector<double> result(8);
+
+      cuda::ThreadBlock(2).run([&](const auto& lanes) {
+        softmax_row<2, double>(lanes, shape, 0, scores.data(), nullptr, result.data());
+      });
+
+      EXPECT_TRUE(std::isnan(result[place]));
+    }
+  }
+}
+
 TEST(SoftmaxKernel, GivesNoNumberWhereNothingCounts) {
   const SoftmaxShape shape{.rows = 3, .heads = 1, .queries = 3, .keys = 2, .causal = true};
   const std::vector<float> scores(6, 1);
   std::vector<float> result(6);
 
   for (std::int64_t row = 0; row < 3; ++row) {
-    softmax_row<float>(cuda::OneLane(), shape, row, scores.data(), nullptr, result.data());
+    softmax_row<1, float>(cuda::OneLane(), shape, row, scores.data(), nullptr, result.data());
   }
 
   EXPECT_TRUE(std::isnan(result[0]) && std::isnan(result[1]));
@@ -91,37 +137,71 @@ TEST(SoftmaxKernel, GivesNoNumberWhereNothingCounts) {
             (std::vector<float>{1, 0, 0.5, 0.5}));
 }
 
+template <GeluKind kKind>
+void compare_gelu() {
+  const auto gelu = [](double x) { return gelu_of<kKind, double>(x); };
+  for (double x = -4; x <= 4; x += 0.25) {
+    const double inner = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    const double expected = kKind == GeluKind::kErf ? x * 0.5 * (1 + std::erf(x / std::sqrt(2.0)))
+                                                    : x * 0.5 * (1 + std::tanh(inner));
+    EXPECT_NEAR(gelu(x), expected, 1e-14);
+    const double step = 1e-5;  // the error of the difference is about step^2
+    const double slope = (gelu(x + step) - gelu(x - step)) / (2 * step);
+    EXPECT_NEAR((gelu_slope<kKind, double>(x)), slope, 1e-9);
+  }
+}
+
 TEST(GeluKernel, FollowsTheFormulaAndItsDerivative) {
-  for (const GeluKind kind : {GeluKind::kErf, GeluKind::kTanh}) {
-    for (double x = -4; x <= 4; x += 0.25) {
-      const double inner = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
-      const double expected = kind == GeluKind::kErf ? x * 0.5 * (1 + std::erf(x / std::sqrt(2.0)))
-                                                     : x * 0.5 * (1 + std::tanh(inner));
-      EXPECT_NEAR(gelu_of(kind, x), expected, 1e-14);
-      const double step = 1e-5;  // the error of the difference is about step^2
-      const double slope = (gelu_of(kind, x + step) - gelu_of(kind, x - step)) / (2 * step);
-      EXPECT_NEAR(gelu_slope(kind, x), slope, 1e-9);
+  compare_gelu<GeluKind::kErf>();
+  compare_gelu<GeluKind::kTanh>();
+}
+
+TEST(GeluKernel, IsExactEnoughForNumbersOf16Bits) {
+  using Narrow = std::uint16_t;  // of the size that decides
+  for (float x = -30; x <= 30; x += 0.01F) {
+    const double wide = x;
+    const double inner = std::sqrt(2 / M_PI) * (wide + 0.044715 * wide * wide * wide);
+    const double bent = std::tanh(inner);
+    const double slope = 0.5 * (1 + bent) + 0.5 * wide * (1 - bent * bent) * std::sqrt(2 / M_PI) *
+                                                (1 + 3 * 0.044715 * wide * wide);
+    // A hundredth of what rounding to 11 bits is off.
+    EXPECT_NEAR((gelu_of<GeluKind::kTanh, Narrow>(x)), 0.5 * wide * (1 + bent), 5e-6);
+    EXPECT_NEAR((gelu_slope<GeluKind::kTanh, Narrow>(x)), slope, 5e-6);
+  }
+}
+
+/// All threads' tiles of a matrix, one after the other: groups of `down` times kAtOnce rows.
+template <int N, typename Body>
+void each_tile(std::int64_t rows, std::int64_t width, std::int64_t down, const Body& body) {
+  for (std::int64_t group = 0; group < rows; group += down * cuda::kAtOnce) {
+    for (std::int64_t own = 0; own < down; ++own) {
+      for (std::int64_t column = 0; column < width; column += N) {
+        body(cuda::Tile{
+            .rows = rows, .width = width, .row = group + own, .step = down, .column = column});
+      }
     }
   }
 }
 
-TEST(GeluKernel, RepeatsTheBias) {
-  const std::vector<double> input{0, 1, 2, 3, 4, 5, 6};
-  const std::vector<double> bias{1, -1};
-  std::vector<double> result(7, -7);
-  std::vector<double> back(7, -7);
+TEST(GeluKernel, TakesTheBiasOfTheColumn) {
+  constexpr std::int64_t kRows = 11;
+  constexpr std::int64_t kWidth = 6;
+  std::vector<double> input;
+  for (std::int64_t i = 0; i < kRows * kWidth; ++i) input.push_back(waved(i));
+  const std::vector<double> bias{1, -1, 2, -2, 3, -3};
+  std::vector<double> result(input.size(), -7);
+  std::vector<double> back(input.size(), -7);
 
-  cuda::ThreadBlock(3).run([&](const auto& lanes) {
-    bias_gelu_elements(lanes, GeluKind::kErf, 2, 6, 2, input.data(), bias.data(), result.data());
-    bias_gelu_slopes(lanes, GeluKind::kErf, 2, 6, 2, input.data(), bias.data(), input.data(),
-                     back.data());
+  each_tile<2>(kRows, kWidth, 2, [&](const cuda::Tile& tile) {
+    bias_gelu_tile<GeluKind::kErf, 2>(tile, input.data(), bias.data(), result.data());
+    bias_gelu_slopes_tile<GeluKind::kErf, 2>(tile, input.data(), bias.data(), input.data(),
+                                             back.data());
   });
 
-  EXPECT_EQ(result[1], -7);
-  EXPECT_EQ(result[6], -7);
-  for (std::size_t i = 2; i < 6; ++i) {
-    EXPECT_EQ(result[i], gelu_of(GeluKind::kErf, input[i] + bias[i % 2]));
-    EXPECT_EQ(back[i], input[i] * gelu_slope(GeluKind::kErf, input[i] + bias[i % 2]));
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    const double x = input[i] + bias[i % kWidth];
+    EXPECT_EQ(result[i], (gelu_of<GeluKind::kErf, double>(x)));
+    EXPECT_EQ(back[i], (input[i] * gelu_slope<GeluKind::kErf, double>(x)));
   }
 }
 

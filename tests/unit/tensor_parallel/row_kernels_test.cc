@@ -2,6 +2,7 @@
 #include "smp_runtime/tensor_parallel/row_kernels.h"
 
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,8 +14,8 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-constexpr std::int64_t kRows = 3;
-constexpr std::int64_t kWidth = 7;
+constexpr std::int64_t kRows = 5;     // a tile's, and one
+constexpr std::int64_t kWidth = 100;  // beyond what four lanes read at once
 constexpr double kEpsilon = 1e-3;
 
 Numbers waved(std::int64_t count, double pace) {
@@ -24,7 +25,8 @@ Numbers waved(std::int64_t count, double pace) {
   return values;
 }
 
-/// Layer normalisation by the kernels' functions, several lanes each.
+/// Layer normalisation by the kernels' functions with packs of N, several lanes each.
+template <int N>
 struct Layer {
   Numbers input, weight, bias;
   Numbers mean = Numbers(kRows);
@@ -43,19 +45,26 @@ struct Layer {
     Numbers result(input.size());
     cuda::ThreadBlock(4).run([&](const auto& lanes) {
       for (std::int64_t row = 0; row < kRows; ++row) {
-        moments_of_row(lanes, row, kWidth, input.data(), moments.data());
+        moments_of_row<N>(lanes, row, kWidth, input.data(), moments.data());
       }
     });
     for (std::size_t row = 0; row < kRows; ++row) {
       mean[row] = moments[2 * row + 1];
       scale[row] = 1 / std::sqrt(moments[2 * row] + kEpsilon);
     }
-    cuda::ThreadBlock(4).run([&](const auto& lanes) {
-      for (std::int64_t row = 0; row < kRows; ++row) {
-        normalise_row(lanes, rows(), row, bias.data(), result.data());
-      }
+    each_tile([&](const cuda::Tile& tile) {
+      normalise_tile<N>(tile, rows(), bias.data(), result.data());
     });
     return result;
+  }
+
+  template <typename Body>
+  static void each_tile(const Body& body) {
+    for (std::int64_t row = 0; row < kRows; row += cuda::kAtOnce) {
+      for (std::int64_t column = 0; column < kWidth; column += N) {
+        body(cuda::Tile{.rows = kRows, .width = kWidth, .row = row, .column = column});
+      }
+    }
   }
 
   struct Slopes {
@@ -67,30 +76,38 @@ struct Layer {
     Slopes slopes{Numbers(input.size()), Numbers(kWidth), Numbers(kWidth)};
     cuda::ThreadBlock(4).run([&](const auto& lanes) {
       for (std::int64_t row = 0; row < kRows; ++row) {
-        slope_sums_of_row(lanes, rows(), row, gradient.data(), sums.data());
+        slope_sums_of_row<N>(lanes, rows(), row, gradient.data(), sums.data());
       }
     });
     for (double& sum : sums) sum /= kWidth;
-    cuda::ThreadBlock(4).run([&](const auto& lanes) {
-      for (std::int64_t row = 0; row < kRows; ++row) {
-        slopes_of_row(lanes, rows(), row, gradient.data(), sums.data(), slopes.input.data());
-      }
+    each_tile([&](const cuda::Tile& tile) {
+      slopes_tile<N>(tile, rows(), gradient.data(), sums.data(), slopes.input.data());
     });
-    for (std::int64_t column = 0; column < kWidth; ++column) {
-      slopes_of_column(rows(), 0, kRows, column, gradient.data(), slopes.weight.data(),
-                       slopes.bias.data());
+    for (std::int64_t column = 0; column < kWidth; column += N) {
+      slopes_of_columns<N>(rows(), 0, kRows, column, gradient.data(), slopes.weight.data(),
+                           slopes.bias.data());
     }
     return slopes;
   }
 };
 
-Layer a_layer() {
-  return {
+template <int N>
+Layer<N> a_layer(double shift = 0) {
+  Layer<N> layer{
       .input = waved(kRows * kWidth, 1.3), .weight = waved(kWidth, 0.7), .bias = waved(kWidth, 2)};
+  for (double& number : layer.input) number += shift;
+  return layer;
 }
 
-TEST(LayerNormKernel, NormalisesEachRow) {
-  Layer layer = a_layer();
+template <typename Made>
+class LayerNormKernel : public testing::Test {};
+template <int N>
+using PackOf = std::integral_constant<int, N>;
+using Packs = testing::Types<PackOf<1>, PackOf<4>>;
+TYPED_TEST_SUITE(LayerNormKernel, Packs);
+
+TYPED_TEST(LayerNormKernel, NormalisesEachRow) {
+  Layer<TypeParam::value> layer = a_layer<TypeParam::value>(1000);  // whose squares would cancel
 
   const Numbers result = layer.forward();
 
@@ -103,16 +120,18 @@ TEST(LayerNormKernel, NormalisesEachRow) {
     }
     for (std::size_t i = 0; i < kWidth; ++i) {
       const double normal = (layer.input[row * kWidth + i] - mean) / std::sqrt(square + kEpsilon);
-      EXPECT_NEAR(result[row * kWidth + i], normal * layer.weight[i] + layer.bias[i], 1e-13);
+      EXPECT_NEAR(result[row * kWidth + i], normal * layer.weight[i] + layer.bias[i], 1e-11);
     }
   }
 }
 
 /// The slope of sum(gradient * result) along one number of `numbers`, by central differences.
-double difference(Layer layer, Numbers Layer::*numbers, std::size_t i, const Numbers& gradient) {
+template <typename Made>
+double difference(const Made& layer, Numbers Made::*numbers, std::size_t i,
+                  const Numbers& gradient) {
   constexpr double kStep = 1e-6;
   const auto loss = [&](double shift) {
-    Layer moved = layer;
+    Made moved = layer;
     (moved.*numbers)[i] += shift;
     const Numbers result = moved.forward();
     double sum = 0;
@@ -122,24 +141,26 @@ double difference(Layer layer, Numbers Layer::*numbers, std::size_t i, const Num
   return (loss(kStep) - loss(-kStep)) / (2 * kStep);
 }
 
-TEST(LayerNormKernel, GradientsAreThoseOfDifferences) {
-  Layer layer = a_layer();
+TYPED_TEST(LayerNormKernel, GradientsAreThoseOfDifferences) {
+  using Made = Layer<TypeParam::value>;
+  Made layer = a_layer<TypeParam::value>();
   layer.forward();
   const Numbers gradient = waved(kRows * kWidth, 0.9);
 
-  const Layer::Slopes slopes = layer.backward(gradient);
+  const typename Made::Slopes slopes = layer.backward(gradient);
 
   for (std::size_t i = 0; i < layer.input.size(); ++i) {
-    EXPECT_NEAR(slopes.input[i], difference(layer, &Layer::input, i, gradient), 1e-7);
+    EXPECT_NEAR(slopes.input[i], difference(layer, &Made::input, i, gradient), 1e-7);
   }
   for (std::size_t i = 0; i < kWidth; ++i) {
-    EXPECT_NEAR(slopes.weight[i], difference(layer, &Layer::weight, i, gradient), 1e-7);
-    EXPECT_NEAR(slopes.bias[i], difference(layer, &Layer::bias, i, gradient), 1e-7);
+    EXPECT_NEAR(slopes.weight[i], difference(layer, &Made::weight, i, gradient), 1e-7);
+    EXPECT_NEAR(slopes.bias[i], difference(layer, &Made::bias, i, gradient), 1e-7);
   }
 }
 
-TEST(LossKernel, MakesTheLossAndItsGradient) {
-  constexpr std::int64_t kWords = 11;
+template <int N>
+void compare_loss() {
+  constexpr std::int64_t kWords = 44;
   const Numbers scores = waved(2 * kWords, 1.1);
   const std::vector<std::int64_t> column{4, 0};
   const bool mine[] = {true, false};
@@ -150,7 +171,7 @@ TEST(LossKernel, MakesTheLossAndItsGradient) {
 
   cuda::ThreadBlock(3).run([&](const auto& lanes) {
     for (std::int64_t row = 0; row < 2; ++row) {
-      loss_parts_of_row(lanes, row, kWords, scores.data(), column.data(), mine, parts.data());
+      loss_parts_of_row<N>(lanes, row, kWords, scores.data(), column.data(), mine, parts.data());
     }
   });
   for (std::size_t row = 0; row < 2; ++row) {
@@ -158,8 +179,8 @@ TEST(LossKernel, MakesTheLossAndItsGradient) {
   }
   cuda::ThreadBlock(3).run([&](const auto& lanes) {
     for (std::int64_t row = 0; row < 2; ++row) {
-      loss_slopes_of_row(lanes, row, kWords, scores.data(), column.data(), mine, normaliser.data(),
-                         gradient.data(), back.data());
+      loss_slopes_of_row<N>(lanes, row, kWords, scores.data(), column.data(), mine,
+                            normaliser.data(), gradient.data(), back.data());
     }
   });
 
@@ -175,6 +196,11 @@ TEST(LossKernel, MakesTheLossAndItsGradient) {
                   (std::exp(scores[row * kWords + i]) / total - right) * gradient[row], 1e-13);
     }
   }
+}
+
+TEST(LossKernel, MakesTheLossAndItsGradient) {
+  compare_loss<1>();
+  compare_loss<4>();
 }
 
 }  // namespace
