@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ci/gpu's stages: limits hold, every result is written at once, and nothing passes in silence."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+CI = Path(__file__).resolve().parents[2] / "ci"
+
+
+def load(name: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(name, CI / f"{name}.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module  # dataclasses look there
+    specification.loader.exec_module(module)
+    return module
+
+
+run = load("gpu_run")
+report = load("gpu_report")
+
+
+def outcome(tmp_path: Path, code: str, seconds: int = 20) -> Any:
+    """Of a stage that is this Python code; sys.argv[1] is the file that it is to write."""
+    stage = run.Stage("trial", seconds, ("trial.py",), "nothing")
+    with (tmp_path / "log.txt").open("ab") as log:
+        return run.run_stage(stage, [sys.executable, "-c", code, run.FOUND], dict(os.environ), log)
+
+
+def test_a_stage_tells_what_it_found(tmp_path: Path) -> None:
+    result = outcome(tmp_path, "import sys; open(sys.argv[1], 'w').write('{\"rate\": 3}')")
+
+    assert (result.state, result.found) == ("passed", {"rate": 3})
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise SystemExit('no such kernel')", "no such kernel"),
+        ("pass", "it ended well and reported nothing"),
+    ],
+)
+def test_a_stage_that_fails_or_finds_nothing_has_failed(
+    tmp_path: Path, code: str, reason: str
+) -> None:
+    result = outcome(tmp_path, code)
+
+    assert result.state == "failed"
+    assert reason in result.reason
+
+
+def test_a_stage_ends_at_its_limit_with_all_that_it_started(tmp_path: Path) -> None:
+    """What it found until then stays, even where a process does not listen."""
+    code = (
+        "import os, signal, sys, time\n"
+        "open(sys.argv[1], 'w').write('{\"so far\": 1}')\n"
+        "if os.fork() == 0:\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"    open({str(tmp_path / 'child')!r}, 'w').write(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    begin = time.monotonic()
+
+    result = outcome(tmp_path, code, seconds=3)
+
+    assert (result.state, result.found) == ("out of time", {"so far": 1})
+    assert time.monotonic() - begin < 60
+    child = int((tmp_path / "child").read_text())
+    deadline = time.monotonic() + 20
+    while is_alive(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(child)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(json.dumps({"commit": "abc"}))
+    return folder
+
+
+def test_what_no_longer_fits_is_left_out_and_said(
+    tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = (run.Stage("long", 500, ("x.py",), ""), run.Stage("short", 1, ("y.py",), ""))
+    monkeypatch.setattr(run, "TABLE", stages)
+    ran = []
+
+    def instead(stage: Any, *_rest: Any) -> Any:
+        ran.append(stage.name)
+        return run.Result(stage.name, "passed", found={"passed": 1})
+
+    monkeypatch.setattr(run, "run_stage", instead)
+    monkeypatch.setattr(run, "name_of_gpu", lambda: "H200")
+
+    code = run.remote([str(bundle), str(tmp_path / "out"), "100"])
+
+    lines = [json.loads(x) for x in (tmp_path / "out/results.jsonl").read_text().splitlines()]
+    assert [(line["stage"], line["state"]) for line in lines] == [
+        ("long", "no time left"),
+        ("short", "passed"),
+    ]
+    assert ran == ["short"]
+    assert code == 1
+    assert {line["commit"] for line in lines} == {"abc"}
+
+
+def test_without_a_gpu_nothing_is_taken_for_a_result(
+    tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # where no nvidia-smi is
+
+    with pytest.raises(SystemExit, match="shows no GPU"):
+        run.remote([str(bundle), str(tmp_path / "out"), "100"])
+
+
+def test_a_stage_of_another_name_is_refused(tmp_path: Path, bundle: Path) -> None:
+    with pytest.raises(SystemExit, match="no stage is named kernel;"):
+        run.remote([str(bundle), str(tmp_path / "out"), "100", "--only", "kernel"])
+
+
+def test_reports_of_test_programs_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "report.xml"
+    file.write_text(
+        '<testsuites><testsuite><testcase classname="a.b" name="good"/>'
+        '<testcase classname="a.b" name="bad"><failure/></testcase>'
+        '<testcase classname="a.b" name="idle"><skipped/></testcase>'
+        '<testcase classname="c" name="gone" result="skipped"/></testsuite></testsuites>'
+    )
+
+    assert run.read_found(file) == {
+        "passed": 1,
+        "failed": ["b.bad"],
+        "skipped": ["b.idle", "c.gone"],
+    }
+
+
+def test_only_results_of_a_commit_on_a_gpu_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "record.jsonl"
+    monkeypatch.setattr(report, "RECORD", record)
+    results = [
+        {"stage": stage, "commit": commit, "device": device}
+        for stage, commit, device in (
+            ("a", "abc", "H200"),
+            ("b", "abc+", "H200"),
+            ("c", "abc", "CPU, rehearsed"),
+        )
+    ]
+
+    report.record(results)
+
+    assert [json.loads(line)["stage"] for line in record.read_text().splitlines()] == ["a"]
