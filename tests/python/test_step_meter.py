@@ -115,6 +115,21 @@ def a_meter(
         meter.close()
 
 
+@pytest.mark.parametrize(("gpu", "use"), [(False, 1.0), (True, None)])
+def test_the_use_of_a_gpu_is_not_guessed_by_the_time_of_launches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool, use: float | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    file = tmp_path / "metrics"
+
+    with a_meter(monkeypatch, file) as (_, step):
+        step()
+
+    assert [line["pipeline_use"] for line in metrics(file)] == [use]
+
+
 def metrics(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
