@@ -292,13 +292,22 @@ class GradientReducer::Core {
       flags[index] = parameter ? parameters_[index].grad().defined()
                                : is_late(buckets_[index - parameters_.size()]);
     }
-    tensor = tensor.to(parameters_[0].device());
-    if (group_->getSize() > 1) {
-      await(*start_all_reduce(*group_, tensor, c10d::ReduceOp::MAX, advice()));
+    if (options_.flags_group_name.empty()) {
+      tensor = agreed(*group_, tensor.to(parameters_[0].device())).cpu();
+    } else {
+      tensor = agreed(*c10d::resolve_process_group(options_.flags_group_name), tensor);
     }
-    tensor = tensor.cpu();
     flags = tensor.data_ptr<std::uint8_t>();
     return std::vector<bool>(flags, flags + count);
+  }
+
+  /// The largest of each number over the ranks, in place.
+  at::Tensor agreed(c10d::ProcessGroup& group, const at::Tensor& numbers) {
+    if (group.getSize() == 1) return numbers;
+    const auto work = start_all_reduce(group, numbers, c10d::ReduceOp::MAX, advice());
+    session::await(group, kAveraging, *work, numbers.device().type(), advice(),
+                   options_.watch.get());
+    return numbers;
   }
 
   [[nodiscard]] bool is_late(const Bucket& bucket) const {

@@ -33,6 +33,9 @@ class GradientReducer {
     std::int64_t bucket_bytes = 0;
     bool overlap = true;   ///< false: everything at the end, in an order that no timing decides
     bool may_join = true;  ///< whether errors may advise to train inside DistributedModel.join()
+    /// A c10d group of the same ranks for the CPU, by which they agree who has gradients; empty:
+    /// by the other one. On GPUs the host then waits for other hosts and not for its device.
+    std::string flags_group_name = {};
     std::shared_ptr<session::WaitWatch> watch;  ///< asked while it waits; may be none
   };
 

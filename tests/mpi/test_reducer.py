@@ -36,6 +36,13 @@ def test_gradients_are_those_of_one_process_bit_by_bit(
     assert_same(results, reducer_jobs.alone(2, 2))
 
 
+def test_ranks_may_agree_over_a_group_of_their_own(pool):
+    settings = config(ddp_dist_backend="smddp")
+    results = pool(2).run("reducer_jobs:gradients_by_a_group_for_flags", settings, TINY)
+
+    assert_same(results, reducer_jobs.alone(2, 2))
+
+
 def test_buckets_are_on_their_way_before_backward_ends(pool):
     results = pool(2).run("reducer_jobs:gradients", config(), TINY)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from smdistributed.modelparallel.torch._replicas import replicas
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -64,6 +65,17 @@ PLAN = [(1, (0,)), (1, (0,)), (1, ()), (2, (1,)), (2, (0, 1)), (0, (0,)), (1, (0
 def batch(step: int, replica: int, microbatches: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(100 * step + replica)
     return torch.randint(-1, 2, (2 * microbatches, WIDTH), generator=generator).float()
+
+
+def gradients_by_a_group_for_flags(bucket_cap_mb: float):
+    """As on GPUs, where ranks agree over a group for the CPU."""
+    plain = replicas._flags_group_name
+    group = smp.state.require_initialized("a test").groups.cpu_group
+    replicas._flags_group_name = lambda kind, _: str(group(kind).group_name)
+    try:
+        return gradients(bucket_cap_mb)
+    finally:
+        replicas._flags_group_name = plain
 
 
 def gradients(bucket_cap_mb: float, passes: int = 1, zero: bool = True, **options):

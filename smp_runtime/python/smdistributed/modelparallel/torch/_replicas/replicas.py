@@ -77,6 +77,7 @@ class Replicas:
             overlapping,
             _may_join(),
             state.require_initialized("the averaging of gradients").barriers.watch,
+            _flags_group_name(group, parameters),
         )
         if self._hook is not None:
             reducer.set_hook(*self._hook)
@@ -159,6 +160,15 @@ class Replicas:
 def _send(group: str, tensors: list[torch.Tensor], root: int = 0) -> None:
     if group == "DP" or ranks.tp_size() > 1:
         _runtime.broadcast_tensors(state.internal_group_name(group), tensors, root, _may_join())
+
+
+def _flags_group_name(group: str, parameters: Sequence[nn.Parameter]) -> str:
+    """The group by which ranks agree who has gradients, where it is not the gradients' own.
+    Collective over it."""
+    if not any(parameter.is_cuda for parameter in parameters):
+        return ""
+    groups = state.require_initialized("the averaging of gradients").groups
+    return str(groups.cpu_group(group).group_name)
 
 
 def _may_join() -> bool:
