@@ -37,17 +37,27 @@ std::string speaker(int rank, const std::function<std::string(int)>& host_of) {
   return host.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} on {}", rank, host);
 }
 
-// What led to the exception, the exception with its text, and as many of the innermost frames as
-// fit.
+// Whether `text` quotes what an exception says: "cannot read f: KeyError: 'a'" does "KeyError:
+// 'a'".
+bool quotes(std::string_view text, std::string_view exception) {
+  const std::size_t colon = exception.find(": ");
+  return colon != std::string_view::npos && colon + 2 < exception.size() &&
+         text.find(exception.substr(colon + 2)) != std::string_view::npos;
+}
+
+// What led to the exception where that does not say so itself, the exception with its text, and as
+// many of the innermost frames as fit.
 std::string message_of(const OutputRecord::RankTraceback& found,
                        const std::function<std::string(int)>& host_of) {
   const Traceback& traceback = *found.traceback;
   const std::size_t text_begin = traceback.lines.size() - traceback.text_lines;
   std::string what;
-  for (const std::string& cause : traceback.causes) what += cause + "\nled to ";
-  if (traceback.text_lines == 0) what += "a traceback that was cut off";
+  if (traceback.text_lines == 0) what = "a traceback that was cut off";
   for (std::size_t i = text_begin; i < traceback.lines.size(); ++i) {
     what += (i == text_begin ? "" : "\n") + traceback.lines[i];
+  }
+  for (auto cause = traceback.causes.rbegin(); cause != traceback.causes.rend(); ++cause) {
+    if (!quotes(what, *cause)) what.insert(0, *cause + "\nled to ");
   }
   const std::string who = speaker(found.rank, host_of);
   std::string message = cut(who.empty() ? what : fmt::format("{}: {}", who, what), kHeadlineBytes);

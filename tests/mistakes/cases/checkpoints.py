@@ -72,7 +72,7 @@ def checkpoint_that_is_not_there() -> None:
     smp.resume_from_checkpoint(CHECKPOINTS, tag="t9", partial=True)
 
 
-@mistake("A file that is cut off", ((ONE, TP), error("model.pt")))
+@mistake("A file that is cut off", ((ONE, TP), error("cannot read …model.pt")))
 def file_that_is_cut_off() -> None:
     path = FOLDER / f"model.pt{smp.rank()}"
     model, _ = wrap()

@@ -194,7 +194,7 @@ def iterator_in_the_step() -> None:
 
 @mistake(
     "An argument of a module cannot travel to its partition",
-    (PP, error("generator")),
+    (PP, error("an argument of module b cannot travel to partition 1")),
     parameters={"auto_partition": False, "default_partition": 0},
 )
 def argument_that_cannot_travel() -> None:
@@ -249,7 +249,8 @@ def unused_arguments_and_outputs() -> None:
 
 
 @mistake(
-    "A gradient penalty by `torch.autograd.grad` in a step", (PP, error("torch.autograd.grad"))
+    "A gradient penalty by `torch.autograd.grad` in a step",
+    (PP, error("torch.autograd.grad failed inside")),
 )
 def gradient_penalty() -> None:
     @smp.step

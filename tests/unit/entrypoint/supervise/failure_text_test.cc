@@ -83,6 +83,23 @@ TEST(FailureText, HasCauseThenTextThenPlace) {
                               "    read()\"\n"));
 }
 
+TEST(FailureText, SaysOnceWhatTheExceptionQuotesOfItsCause) {
+  const OutputRecord record = record_of(
+      {"Traceback (most recent call last):", "KeyError: 'lr'",
+       "The above exception was the direct cause of the following exception:",
+       "Traceback (most recent call last):", "ReadError: failed finding central directory",
+       "The above exception was the direct cause of the following exception:",
+       "Traceback (most recent call last):",
+       "smp.SMPCheckpointError: cannot read a.pt: ReadError: failed finding central directory"});
+
+  const std::string text =
+      failure_text({.status = {.code = 1, .signal = 0}, .command = "x"}, record, algo_of);
+
+  EXPECT_THAT(text,
+              HasSubstr("ErrorMessage \"KeyError: 'lr'\nled to smp.SMPCheckpointError: cannot "
+                        "read a.pt: ReadError: failed finding central directory\"\n"));
+}
+
 TEST(FailureText, HasTheCommandWithinTheBytesThatAreShown) {
   OutputRecord record;
   add(record, StreamKind::kErr, "Traceback (most recent call last):\n");

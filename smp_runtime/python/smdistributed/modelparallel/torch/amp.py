@@ -14,6 +14,18 @@ from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValida
 from smdistributed.modelparallel.torch.state_mod import state
 
 
+def check_scaler(scaler: _TorchScaler | None = None) -> None:
+    """Raises SMPValidationError if ``scaler``, or the one that asks, would not tell the other ranks
+    of the model of an overflow."""
+    model = state.model
+    alone = ranks.mp_size() == 1 and (model is None or model.sharded is None)
+    if not (alone or state.is_scaling or isinstance(scaler, GradScaler)):
+        raise SMPValidationError(
+            "torch's GradScaler skips an update on the rank that sees an overflow, and the other "
+            "ranks of this model would go on; use smp.amp.GradScaler"
+        )
+
+
 class GradScaler(_TorchScaler):
     """``torch.amp.GradScaler`` for a model over partitions: an overflow on one of them skips the
     step on all, so that all ranks keep one scale.

@@ -16,6 +16,7 @@ from smdistributed.modelparallel.torch._sharding.master_parameters import (
     needs_whole_parameters,
 )
 from smdistributed.modelparallel.torch._sharding.mixed_precision_steps import MixedPrecisionSteps
+from smdistributed.modelparallel.torch.amp import check_scaler
 from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
@@ -85,13 +86,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         """False: a GradScaler, which asks, then finds overflows itself, also for torch's fused
         optimizers. Raises SMPValidationError for one that would not tell the other ranks."""
-        model = state.model
-        alone = ranks.mp_size() == 1 and (model is None or model.sharded is None)
-        if not (alone or state.is_scaling):
-            raise SMPValidationError(
-                "torch's GradScaler skips an update on the rank that sees an overflow, and the "
-                "other ranks of this model would go on; use smp.amp.GradScaler"
-            )
+        check_scaler()
         return False
 
     def _take_masters(self) -> None:

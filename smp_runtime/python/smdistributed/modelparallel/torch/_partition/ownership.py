@@ -48,6 +48,15 @@ class Ownership:
         owner, name = self._of_parameter.get(parameter, (self.partition, ""))
         return None if owner == self.partition else name
 
+    def used_elsewhere(self) -> dict[str, int]:
+        """Parameters of other partitions that have a gradient here, where their values are not,
+        with their partitions: modules of this partition computed with them."""
+        return {
+            name: owner
+            for parameter, (owner, name) in self._of_parameter.items()
+            if owner != self.partition and parameter.grad is not None
+        }
+
     def find_parameter(self, name: str) -> nn.Parameter:
         """A parameter that a caller named; it must live here."""
         parameter = self._parameters[name]

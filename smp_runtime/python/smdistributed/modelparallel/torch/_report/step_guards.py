@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.amp.grad_scaler import GradScaler as _TorchScaler
 
+from smdistributed.modelparallel.torch.amp import check_scaler
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from smdistributed.modelparallel.torch.state_mod import state
 
 _ZERO_GRAD = torch.optim.Optimizer.zero_grad
+_GRAD = torch.autograd.grad
+_SCALE = _TorchScaler.scale
 
 
 @contextlib.contextmanager
@@ -21,7 +25,9 @@ def refused_in_a_step() -> Iterator[None]:
 
     ``loss.backward()`` would run the backward of this rank's modules alone, add up over
     microbatches what is to be averaged, and leave out the loss scale; ``zero_grad()`` would clear
-    the gradients of the microbatches before, and on one partition only.
+    the gradients of the microbatches before, and on one partition only. ``torch.autograd.grad``
+    finds no graph through modules that run elsewhere; torch's own GradScaler, which scales a loss
+    here, would tell no other rank of an overflow.
     """
     cfg = state.cfg
     if cfg.pipeline_parallel_degree == 1 and cfg.microbatches == 1 and not cfg.fp16:
@@ -40,11 +46,16 @@ def refused_in_a_step() -> Iterator[None]:
         )
 
     torch.Tensor.backward = refuse  # type: ignore[method-assign]
+    _TorchScaler.scale = _checked_scale  # type: ignore[method-assign]
+    if cfg.pipeline_parallel_degree > 1:
+        torch.autograd.grad = _explained_grad
     torch.optim.Optimizer.zero_grad = _refuse_zero_grad  # type: ignore[method-assign]
     try:
         yield
     finally:
         torch.Tensor.backward = plain  # type: ignore[method-assign]
+        torch.autograd.grad = _GRAD
+        _TorchScaler.scale = _SCALE  # type: ignore[method-assign]
         torch.optim.Optimizer.zero_grad = _ZERO_GRAD  # type: ignore[method-assign]
 
 
@@ -57,3 +68,19 @@ def _refuse_zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> 
         "which runs once for each microbatch, on the first rank of a pipeline; call it before the "
         "step, on all ranks"
     )
+
+
+def _explained_grad(*args: Any, **kwargs: Any) -> Any:
+    try:
+        return _GRAD(*args, **kwargs)
+    except RuntimeError as error:
+        raise SMPStepError(
+            f"torch.autograd.grad failed inside a function decorated with smp.step: {error}. With "
+            "several partitions the graph of the whole model exists in model.backward(loss) alone: "
+            "train with pipeline_parallel_degree 1 where a loss needs gradients, such as a penalty"
+        ) from error
+
+
+def _checked_scale(self: _TorchScaler, outputs: Any) -> Any:
+    check_scaler(self)
+    return _SCALE(self, outputs)

@@ -51,7 +51,7 @@ class TrainingChecks:
         self._backward_ran = self._backward_ran_in_training = False
         self._updated_with: list[_Gradient] = []
         self._placed: dict[str, torch.nn.Parameter] = {}
-        self._steps_looked_at = 0
+        self._steps_looked_at = self._backwards_looked_at = 0
         self._trained: list[tuple[str, torch.nn.Parameter, bool]] = []
         self._batches = (
             ReplicaBatches(state.require_initialized("a model"), bool(state.cfg.prescaled_batch))
@@ -123,6 +123,9 @@ class TrainingChecks:
             self._backward_ran = True
             if model is not None:
                 self._check_mode(model)
+                if self._backwards_looked_at < _UPDATES and ranks.pp_size() > 1:
+                    self._backwards_looked_at += 1
+                    self._check_used_elsewhere(model)
         elif model is not None and model.training and torch.is_grad_enabled():
             self._steps_since_update += 1
 
@@ -203,6 +206,18 @@ class TrainingChecks:
                 f"{_list(other)} of the model came, went or were replaced after "
                 "smp.DistributedModel: such parameters are on no other rank and in no average of "
                 "gradients. Change the module before it is wrapped"
+            )
+
+    def _check_used_elsewhere(self, model: DistributedModel) -> None:
+        found = model.ownership.used_elsewhere()
+        if found:
+            own, others = ranks.pp_rank(), ", ".join(sorted({str(one) for one in found.values()}))
+            raise SMPStepError(
+                f"a module of partition {own} computed with {_list(list(found))}, whose values are "
+                f"on partition {others}, and NaN here: a module's parameters are used by its own "
+                "forward, which runs where they are. Call the module in place of using its "
+                "parameters, and forward in place of other methods, or put both on one partition "
+                "with smp.set_partition"
             )
 
     def _check_mode(self, model: DistributedModel) -> None:
