@@ -15,11 +15,16 @@ from smdistributed.modelparallel.torch._tensor.tensor_registry import Arguments,
 from smdistributed.modelparallel.torch.nn import DistributedEmbedding, DistributedLinear
 from smdistributed.modelparallel.torch.nn.huggingface.causal_models import CAUSAL_MODELS
 from smdistributed.modelparallel.torch.nn.huggingface.encoders import ENCODERS
+from smdistributed.modelparallel.torch.nn.huggingface.llama_models import LLAMA_MODELS
 
 _HUGGING_FACE = {
     "transformers.models.gpt2.modeling_gpt2": CAUSAL_MODELS,
     "transformers.models.gptj.modeling_gptj": CAUSAL_MODELS,
     "transformers.models.gpt_neo.modeling_gpt_neo": CAUSAL_MODELS,
+    "transformers.models.llama.modeling_llama": LLAMA_MODELS,
+    "transformers.models.mistral.modeling_mistral": LLAMA_MODELS,
+    "transformers.models.qwen2.modeling_qwen2": LLAMA_MODELS,
+    "transformers.models.gemma.modeling_gemma": LLAMA_MODELS,
     "transformers.models.bert.modeling_bert": ENCODERS,
     "transformers.models.roberta.modeling_roberta": ENCODERS,
 }

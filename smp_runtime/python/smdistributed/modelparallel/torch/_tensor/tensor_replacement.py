@@ -120,6 +120,7 @@ def _made(one: Replacement, match: bool) -> nn.Module:
             module.__dict__[attribute] = plain.__dict__[attribute]
     if match:
         _copy_weights(one, module)
+    _freeze(one, module)
     if registration.forward_hook is not None:
         module.register_forward_pre_hook(
             _arguments_mapped(one.name, registration.forward_hook), with_kwargs=True
@@ -162,6 +163,23 @@ def _result_mapped(hook: Callable[[Any], Any]) -> Callable[..., Any]:
         return hook(result)
 
     return mapped
+
+
+def _freeze(one: Replacement, module: nn.Module) -> None:
+    """Parameters that stand for frozen ones are frozen."""
+    plain = dict(one.module.named_parameters(remove_duplicate=False))
+    if all(parameter.requires_grad for parameter in plain.values()):
+        return
+    # Translated as their values are, of which parts may come from one of both kinds.
+    trained: Mapping[str, Any] = {
+        name: torch.full((), float(parameter.requires_grad)).expand(parameter.shape)
+        for name, parameter in plain.items()
+    }
+    if one.registration.from_plain is not None:
+        trained = one.registration.from_plain(trained)
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name in trained and not trained[name].any():
+            parameter.requires_grad_(False)
 
 
 def _copy_weights(one: Replacement, module: nn.Module) -> None:

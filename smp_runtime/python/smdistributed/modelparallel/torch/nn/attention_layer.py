@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
@@ -38,6 +39,8 @@ class DistributedAttentionLayer(ResidualBlock):
 
     Args:
         num_attention_heads, attention_head_size, hidden_size: of the whole layer.
+        num_key_value_heads: of keys and values, each for as many neighbouring queries' heads
+            (grouped-query attention; 1: multi-query); as many as there are heads if None.
         attention_dropout_prob: of attention probabilities. hidden_dropout_prob: of what comes out.
         use_normal_initialization: weights are normal, with deviation ``initializer_range``, and
             biases zero; else as torch's.
@@ -50,16 +53,19 @@ class DistributedAttentionLayer(ResidualBlock):
         query_key_layer_scaling: the same before the product, undone in 32 bits before softmax, for
             the range of 16 bits. attention_in_fp32: scores in 32 bits from the start.
         use_qkv_bias, use_attn_dense_bias: which linear layers have biases.
-        rotary_dim, rotary_emb_base, rotary_interleaved: rotary positions, see ``rotated``.
+        rotary_dim, rotary_emb_base, rotary_interleaved, rotary_frequencies: rotary positions, see
+            ``rotated``.
         use_alibi, alibi_bias_max: see ``alibi_bias``.
         flash_attention: torch's fused attention where nothing above stands in its way.
         fused_softmax: mask and softmax in one kernel.
+        normalization: as DistributedTransformerOutputLayer's.
         add_residual: False leaves it out (for blocks that add up several outputs).
         fp32_residual_addition: add the residual in 32 bits.
     """
 
     divided_sizes = (
         "num_attention_heads",
+        "num_key_value_heads",
         "hidden_size",
     )
 
@@ -78,6 +84,7 @@ class DistributedAttentionLayer(ResidualBlock):
         pre_layernorm: bool = False,
         post_layernorm: bool = True,
         *,
+        num_key_value_heads: int | None = None,
         window_size: int | None = None,
         scale_attention_scores: bool = True,
         scale_attn_by_layer_idx: bool = False,
@@ -89,15 +96,24 @@ class DistributedAttentionLayer(ResidualBlock):
         rotary_dim: int | None = None,
         rotary_emb_base: float = 10000.0,
         rotary_interleaved: bool = True,
+        rotary_frequencies: Sequence[float] | None = None,
         use_alibi: bool = False,
         alibi_bias_max: float = 8,
         flash_attention: bool = False,
         fused_softmax: bool = True,
+        normalization: str = "layernorm",
         add_residual: bool = True,
         fp32_residual_addition: bool = False,
     ) -> None:
         name = "DistributedAttentionLayer"
+        shared = num_attention_heads if num_key_value_heads is None else num_key_value_heads
         require_divisible(name, num_attention_heads=num_attention_heads, hidden_size=hidden_size)
+        require_divisible(name, num_key_value_heads=shared)
+        if num_attention_heads % shared:
+            raise SMPValidationError(
+                f"{name}: num_attention_heads {num_attention_heads} does not divide by "
+                f"num_key_value_heads {shared}"
+            )
         super().__init__(
             hidden_size,
             hidden_dropout_prob,
@@ -111,6 +127,7 @@ class DistributedAttentionLayer(ResidualBlock):
             attention_head_size,
         )
         self.local_attention_heads = num_attention_heads // tp_size()
+        self.num_key_value_heads = shared
         self.attention_dropout_prob = attention_dropout_prob
         self.cross_attention = cross_attention
         self.causal_mask_size = causal_mask_size
@@ -119,6 +136,7 @@ class DistributedAttentionLayer(ResidualBlock):
         self.attention_in_fp32 = attention_in_fp32
         self.rotary_dim = rotary_dim
         self.rotary_emb_base, self.rotary_interleaved = rotary_emb_base, rotary_interleaved
+        self.rotary_frequencies = rotary_frequencies
         self.use_alibi, self.alibi_bias_max = use_alibi, alibi_bias_max
         self.flash_attention, self.fused_softmax = flash_attention, fused_softmax
         self.layer_idx = layer_idx
@@ -126,12 +144,12 @@ class DistributedAttentionLayer(ResidualBlock):
         if scale_attn_by_layer_idx:
             self.scale /= layer_idx + 1
         deviation = initializer_range if use_normal_initialization else None
-        inner = num_attention_heads * attention_head_size
+        inner, kept = num_attention_heads * attention_head_size, shared * attention_head_size
         self.query = ColumnLinear(hidden_size, inner, use_qkv_bias, deviation)
-        self.key = ColumnLinear(hidden_size, inner, use_qkv_bias, deviation)
-        self.value = ColumnLinear(hidden_size, inner, use_qkv_bias, deviation)
+        self.key = ColumnLinear(hidden_size, kept, use_qkv_bias, deviation)
+        self.value = ColumnLinear(hidden_size, kept, use_qkv_bias, deviation)
         self.dense = RowLinear(inner, hidden_size, use_attn_dense_bias, deviation)
-        self._add_norms(layernorm_epsilon)
+        self._add_norms(layernorm_epsilon, normalization)
 
     def forward(self, inputs: Tensors) -> torch.Tensor:
         between = ("cross_states",) if self.cross_attention else ()
@@ -154,7 +172,12 @@ class DistributedAttentionLayer(ResidualBlock):
         value = self._by_heads(self.value(source))
         if self.rotary_dim is not None:
             how = (self.rotary_dim, self.rotary_emb_base, self.rotary_interleaved)
-            query, key = rotated(query, *how), rotated(key, *how)
+            turns = self.rotary_frequencies
+            query, key = rotated(query, *how, turns), rotated(key, *how, turns)
+        queries_each = self.num_attention_heads // self.num_key_value_heads
+        if queries_each > 1:
+            key = key.repeat_interleave(queries_each, dim=1)
+            value = value.repeat_interleave(queries_each, dim=1)
         context = self._kept_context(query, key, value, mask)
         return self._ended(self.dense(context.transpose(1, 2).flatten(2)), hidden)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -37,16 +39,27 @@ def hidden_keys(queries: int, keys: int, window: int | None, device: torch.devic
     return hidden if window is None else hidden | (query - key >= window)
 
 
-def rotated(tensor: torch.Tensor, dims: int, base: float, interleaved: bool) -> torch.Tensor:
+def rotated(
+    tensor: torch.Tensor,
+    dims: int,
+    base: float,
+    interleaved: bool,
+    frequencies: Sequence[float] | None = None,
+) -> torch.Tensor:
     """Rotary position embedding of the first ``dims`` of ``[B, heads, S, head_size]``.
 
-    ``interleaved``: dims 2i and 2i+1 are a pair (GPT-J); else i and i + dims/2 (GPT-NeoX).
-    (Su et al.: RoFormer, 2021.)
+    ``interleaved``: dims 2i and 2i+1 are a pair (GPT-J); else i and i + dims/2 (GPT-NeoX, Llama).
+    ``frequencies``: of each pair, in place of those that ``base`` gives. (Su et al.: RoFormer,
+    2021.)
     """
     length = tensor.shape[2]
-    steps = torch.arange(0, dims, 2, dtype=torch.float32, device=tensor.device)
+    if frequencies is None:
+        steps = torch.arange(0, dims, 2, dtype=torch.float32, device=tensor.device)
+        turns = 1.0 / base ** (steps / dims)
+    else:
+        turns = torch.tensor(frequencies, dtype=torch.float32, device=tensor.device)
     places = torch.arange(length, dtype=torch.float32, device=tensor.device)
-    angles = places[:, None] * (1.0 / base ** (steps / dims))[None, :]
+    angles = places[:, None] * turns[None, :]
     sine, cosine = angles.sin(), angles.cos()
     turned, rest = tensor[..., :dims].float(), tensor[..., dims:]
     if interleaved:

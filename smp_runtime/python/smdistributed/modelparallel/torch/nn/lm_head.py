@@ -16,7 +16,7 @@ from smdistributed.modelparallel.torch.nn.distributed_module import (
     with_options_of,
 )
 from smdistributed.modelparallel.torch.nn.initial_values import drawn, linear_bias, normal
-from smdistributed.modelparallel.torch.nn.layer_norm import FusedLayerNorm
+from smdistributed.modelparallel.torch.nn.normalization import whole_norm
 from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
 from smdistributed.modelparallel.torch.nn.transformer import DistributedTransformer
 from smdistributed.modelparallel.torch.nn.vocabulary import (
@@ -39,7 +39,8 @@ class DistributedTransformerLMHead(DistributedModule):
     or, at the end, left out. ``input_ids`` is ``[N, S]``, masks are 0-1 ``[N, S]``, **1 for masked
     positions**. Returns logits ``[N, S, vocab_size]``; with labels ``(loss, logits)``; without a
     head hidden states. Labels of -100 do not count; with a causal mask each position is compared
-    with the label after it.
+    with the label after it. With ``num_items_in_batch`` the loss is their sum divided by it, not
+    their mean.
 
     Submodules: ``word_embedding``, ``position_embedding``, ``token_type_embedding`` (if any),
     ``layernorm`` (on the embeddings with post_layernorm, as BERT's; else after the transformer, as
@@ -52,6 +53,8 @@ class DistributedTransformerLMHead(DistributedModule):
         add_lm_head: False returns hidden states.
         tie_input_output_embedding, use_lm_head_bias: of the head (GPT-J: False, True).
         embedding_dropout_prob: of the embeddings; hidden_dropout_prob if None.
+        embedding_scale: word embeddings are multiplied by it (Gemma).
+        padding_idx: the word whose embedding is not trained; what a tied head learns of it is.
         distribute_embedding: split word embedding and head by words. The loss is then made without
             gathering logits, and what is returned beside it are those of this rank's words,
             ``[N, S, vocab_size / t]``.
@@ -60,6 +63,7 @@ class DistributedTransformerLMHead(DistributedModule):
 
     divided_sizes = (
         "num_attention_heads",
+        "num_key_value_heads",
         "hidden_size",
         "intermediate_size",
     )
@@ -89,7 +93,10 @@ class DistributedTransformerLMHead(DistributedModule):
         tie_input_output_embedding: bool = True,
         use_lm_head_bias: bool = False,
         embedding_dropout_prob: float | None = None,
+        embedding_scale: float = 1.0,
+        padding_idx: int | None = None,
         distribute_embedding: bool = False,
+        normalization: str = "layernorm",
         **transformer_options: Any,
     ) -> None:
         if distribute_embedding:
@@ -114,13 +121,14 @@ class DistributedTransformerLMHead(DistributedModule):
             add_cross_attention,
             pre_layernorm,
             post_layernorm,
+            normalization=normalization,
             **transformer_options,
         )
         self.distribute_embedding = distribute_embedding
         self.word_embedding: nn.Module = (
-            VocabularyEmbedding(vocab_size, hidden_size, initializer_range)
+            VocabularyEmbedding(vocab_size, hidden_size, initializer_range, padding_idx)
             if distribute_embedding
-            else _embedding(vocab_size, hidden_size, initializer_range)
+            else _embedding(vocab_size, hidden_size, initializer_range, padding_idx)
         )
         self.position_embedding = (
             _embedding(num_positions, hidden_size, initializer_range) if num_positions else None
@@ -128,7 +136,8 @@ class DistributedTransformerLMHead(DistributedModule):
         self.token_type_embedding = (
             _embedding(num_token_types, hidden_size, initializer_range) if num_token_types else None
         )
-        self.layernorm = FusedLayerNorm(hidden_size, eps=layernorm_epsilon)
+        self.embedding_scale = embedding_scale
+        self.layernorm = whole_norm(normalization, hidden_size, layernorm_epsilon)
         self._norm_first = post_layernorm
         self.dropout = nn.Dropout(
             hidden_dropout_prob if embedding_dropout_prob is None else embedding_dropout_prob
@@ -158,7 +167,7 @@ class DistributedTransformerLMHead(DistributedModule):
             head.bias = bias
         return head
 
-    def forward(self, inputs: Tensors) -> Any:
+    def forward(self, inputs: Tensors, num_items_in_batch: Any = None) -> Any:
         names = ["input_ids", "attention_mask", "token_type_ids", "position_ids"]
         if self.add_cross_attention:
             names += ["cross_states", "cross_mask"]
@@ -179,13 +188,19 @@ class DistributedTransformerLMHead(DistributedModule):
         if self.distribute_embedding:
             if labels is None:
                 return regions.leave_sliced(logits)
-            return self._loss(logits, labels), regions.leave_whole(logits.detach())
-        return logits if labels is None else (self._loss(logits, labels), logits)
+            return self._loss(logits, labels, num_items_in_batch), regions.leave_whole(
+                logits.detach()
+            )
+        if labels is None:
+            return logits
+        return self._loss(logits, labels, num_items_in_batch), logits
 
     def _embedded(
         self, ids: torch.Tensor, types: torch.Tensor | None, positions: torch.Tensor | None
     ) -> torch.Tensor:
         hidden: torch.Tensor = self.word_embedding(ids)
+        if self.embedding_scale != 1.0:
+            hidden = hidden * torch.tensor(self.embedding_scale, dtype=hidden.dtype)
         if self.position_embedding is not None:
             if positions is None:
                 positions = torch.arange(ids.shape[1], device=ids.device)[None, :]
@@ -197,16 +212,21 @@ class DistributedTransformerLMHead(DistributedModule):
         dropped: torch.Tensor = self.dropout(hidden)
         return dropped
 
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, items: Any) -> torch.Tensor:
         if self.causal_mask_size is not None:
             logits, labels = logits[:, :-1], labels[:, 1:]
         if self.distribute_embedding:
-            return mean_loss(logits, labels)
-        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            return mean_loss(logits, labels, items)
+        rows, targets = logits.flatten(0, 1), labels.flatten()
+        how = "mean" if items is None else "sum"
+        loss = functional.cross_entropy(rows, targets, reduction=how)
+        return loss if items is None else loss.div(items)
 
 
-def _embedding(rows: int, size: int, deviation: float) -> nn.Embedding:
-    embedding = nn.Embedding(rows, size, device="meta")
+def _embedding(
+    rows: int, size: int, deviation: float, padding_idx: int | None = None
+) -> nn.Embedding:
+    embedding = nn.Embedding(rows, size, padding_idx, device="meta")
     embedding.weight = drawn(rows, size, axis=None, fill=normal(deviation), scaled_batch=False)
     return embedding
 

@@ -23,6 +23,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu_new": _TANH,
     "gelu_fast": _TANH,
     "gelu_pytorch_tanh": _TANH,
+    "silu": functional.silu,
 }
 
 
@@ -33,8 +34,13 @@ class DistributedTransformerOutputLayer(ResidualBlock):
     layer.
 
     Args:
-        activation: gelu, relu; gelu_new, gelu_fast, gelu_pytorch_tanh: gelu by tanh.
+        activation: gelu, relu, silu; gelu_new, gelu_fast, gelu_pytorch_tanh: gelu by tanh.
         fused_bias_gelu: bias and activation in one kernel, for gelu.
+        gated_output: what the first layer gives is multiplied by the activation of another one,
+            ``gate`` (SwiGLU with silu), and is not activated itself. (Shazeer: GLU Variants
+            Improve Transformer, 2020.)
+        use_output_bias: whether the linear layers have biases.
+        normalization: layernorm; rmsnorm; rmsnorm_from_one, whose weights are differences from 1.
         add_residual, fp32_residual_addition and all others: as DistributedAttentionLayer's.
     """
 
@@ -57,6 +63,9 @@ class DistributedTransformerOutputLayer(ResidualBlock):
         fp32_residual_addition: bool = False,
         *,
         fused_bias_gelu: bool = False,
+        gated_output: bool = False,
+        use_output_bias: bool = True,
+        normalization: str = "layernorm",
         add_residual: bool = True,
     ) -> None:
         name = "DistributedTransformerOutputLayer"
@@ -77,9 +86,13 @@ class DistributedTransformerOutputLayer(ResidualBlock):
         self.activation = activation
         self.fused_bias_gelu = fused_bias_gelu
         deviation = initializer_range if use_normal_initialization else None
-        self.dense1 = ColumnLinear(hidden_size, intermediate_size, True, deviation)
-        self.dense2 = RowLinear(intermediate_size, hidden_size, True, deviation)
-        self._add_norms(layernorm_epsilon)
+        bias = use_output_bias
+        self.dense1 = ColumnLinear(hidden_size, intermediate_size, bias, deviation)
+        self.gate: ColumnLinear | None = None
+        if gated_output:
+            self.gate = ColumnLinear(hidden_size, intermediate_size, bias, deviation)
+        self.dense2 = RowLinear(intermediate_size, hidden_size, bias, deviation)
+        self._add_norms(layernorm_epsilon, normalization)
 
     def forward(self, inputs: torch.Tensor | tuple[torch.Tensor]) -> torch.Tensor:
         hidden = self._hidden(self._unpacked(inputs, ("hidden_states",))[0], self.hidden_size)
@@ -88,8 +101,12 @@ class DistributedTransformerOutputLayer(ResidualBlock):
         return regions.leave(self._transform(regions.enter(hidden)))
 
     def _activated(self, whole: torch.Tensor) -> torch.Tensor:
+        if self.gate is not None:
+            gated: torch.Tensor = self.dense1(whole)
+            return ACTIVATIONS[self.activation](self.gate(whole)) * gated
         bias = self.dense1.bias
-        if not self.fused_bias_gelu or self.activation == "relu" or bias is None:
+        is_gelu = self.activation.startswith("gelu")
+        if not self.fused_bias_gelu or not is_gelu or bias is None:
             return ACTIVATIONS[self.activation](self.dense1(whole))
         approximate = "none" if self.activation == "gelu" else "tanh"
         return _runtime.bias_gelu(functional.linear(whole, self.dense1.weight), bias, approximate)

@@ -126,6 +126,12 @@ def from_rows(partial: torch.Tensor) -> torch.Tensor:
     return _cross(partial, _SUM, _STAY)
 
 
+def sum_of_slices(partial: torch.Tensor) -> torch.Tensor:
+    """What each rank has computed of its slice of hidden states -> the sum over the slices, which
+    each uses for its own slice again."""
+    return _cross(partial, _SUM, _SUM)
+
+
 def enter_vocabulary(hidden: torch.Tensor) -> torch.Tensor:
     """[B, .., H] of each rank's own batch -> [tB, .., H] for a layer that is split by output."""
     if same_batches():

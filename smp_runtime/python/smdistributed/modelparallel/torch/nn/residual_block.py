@@ -8,6 +8,7 @@ import torch
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
+from smdistributed.modelparallel.torch.nn.normalization import RegionRMSNorm, region_norm
 from smdistributed.modelparallel.torch.nn.random_streams import dropout
 from smdistributed.modelparallel.torch.nn.tensor_group import slices_activations
 
@@ -18,8 +19,8 @@ class ResidualBlock(DistributedModule):
     Either norm may be left out; not both, unless the residual is added elsewhere.
     """
 
-    pre_layernorm: RegionLayerNorm | None
-    layernorm: RegionLayerNorm | None
+    pre_layernorm: RegionLayerNorm | RegionRMSNorm | None
+    layernorm: RegionLayerNorm | RegionRMSNorm | None
 
     def __init__(
         self,
@@ -41,11 +42,12 @@ class ResidualBlock(DistributedModule):
         self.add_residual, self.fp32_residual_addition = add_residual, fp32_residual_addition
         self._normed = (pre_layernorm, post_layernorm)
 
-    def _add_norms(self, epsilon: float) -> None:
+    def _add_norms(self, epsilon: float, normalization: str) -> None:
         """After the linear layers, as state dicts have them."""
         before, after = self._normed
-        self.pre_layernorm = RegionLayerNorm(self.hidden_size, epsilon) if before else None
-        self.layernorm = RegionLayerNorm(self.hidden_size, epsilon) if after else None
+        size = self.hidden_size
+        self.pre_layernorm = region_norm(normalization, size, epsilon) if before else None
+        self.layernorm = region_norm(normalization, size, epsilon) if after else None
 
     def _begun(self, hidden: torch.Tensor) -> torch.Tensor:
         """What the block is to compute on."""

@@ -15,7 +15,7 @@ from smdistributed.modelparallel.torch.nn.distributed_module import (
     DistributedModule,
     with_options_of,
 )
-from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
+from smdistributed.modelparallel.torch.nn.normalization import region_norm
 from smdistributed.modelparallel.torch.nn.transformer_layer import (
     DistributedTransformerLayer,
     unpacked,
@@ -37,6 +37,7 @@ class DistributedTransformer(DistributedModule):
 
     divided_sizes = (
         "num_attention_heads",
+        "num_key_value_heads",
         "hidden_size",
         "intermediate_size",
     )
@@ -61,6 +62,7 @@ class DistributedTransformer(DistributedModule):
         *,
         attention_layers: Sequence[str] | None = None,
         window_size: int | None = None,
+        normalization: str = "layernorm",
         **layer_options: Any,
     ) -> None:
         kinds = ["local"] * num_layers if attention_layers is None else list(attention_layers)
@@ -90,6 +92,7 @@ class DistributedTransformer(DistributedModule):
                 post_layernorm,
                 layer_idx=number,
                 window_size=window_size if kind == "local" else None,
+                normalization=normalization,
                 **layer_options,
             )
             for number, kind in enumerate(kinds)
@@ -97,8 +100,9 @@ class DistributedTransformer(DistributedModule):
         self._enclose(*layers)
         self.seq_layers = nn.Sequential(*layers)
         both = pre_layernorm and post_layernorm
-        self.pre_layernorm = RegionLayerNorm(hidden_size, layernorm_epsilon) if both else None
-        self.layernorm = RegionLayerNorm(hidden_size, layernorm_epsilon) if both else None
+        norm = (normalization, hidden_size, layernorm_epsilon)
+        self.pre_layernorm = region_norm(*norm) if both else None
+        self.layernorm = region_norm(*norm) if both else None
 
     def forward(self, inputs: Tensors) -> Tensors:
         hidden, cross, mask, cross_mask = unpacked(self, inputs, self.add_cross_attention)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
@@ -12,7 +14,7 @@ from smdistributed.modelparallel.torch.nn.attention_layer import (
     Tensors,
 )
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.layer_norm import RegionLayerNorm
+from smdistributed.modelparallel.torch.nn.normalization import region_norm
 from smdistributed.modelparallel.torch.nn.output_layer import DistributedTransformerOutputLayer
 from smdistributed.modelparallel.torch.nn.residual_block import added
 
@@ -32,6 +34,7 @@ class DistributedTransformerLayer(DistributedModule):
 
     divided_sizes = (
         "num_attention_heads",
+        "num_key_value_heads",
         "hidden_size",
         "intermediate_size",
     )
@@ -55,6 +58,7 @@ class DistributedTransformerLayer(DistributedModule):
         use_alibi: bool = False,
         alibi_bias_max: float = 8,
         *,
+        num_key_value_heads: int | None = None,
         window_size: int | None = None,
         scale_attention_scores: bool = True,
         scale_attn_by_layer_idx: bool = False,
@@ -66,9 +70,13 @@ class DistributedTransformerLayer(DistributedModule):
         rotary_dim: int | None = None,
         rotary_emb_base: float = 10000.0,
         rotary_interleaved: bool = True,
+        rotary_frequencies: Sequence[float] | None = None,
         flash_attention: bool = False,
         fused_softmax: bool = True,
         fused_bias_gelu: bool = False,
+        gated_output: bool = False,
+        use_output_bias: bool = True,
+        normalization: str = "layernorm",
         fp32_residual_addition: bool = False,
         parallel_attn_output: bool = False,
     ) -> None:
@@ -98,6 +106,7 @@ class DistributedTransformerLayer(DistributedModule):
                 causal_mask_size,
                 pre_layernorm and not parallel_attn_output,
                 post_layernorm,
+                num_key_value_heads=num_key_value_heads,
                 window_size=window_size,
                 scale_attention_scores=scale_attention_scores,
                 scale_attn_by_layer_idx=scale_attn_by_layer_idx,
@@ -109,10 +118,12 @@ class DistributedTransformerLayer(DistributedModule):
                 rotary_dim=None if cross else rotary_dim,
                 rotary_emb_base=rotary_emb_base,
                 rotary_interleaved=rotary_interleaved,
+                rotary_frequencies=rotary_frequencies,
                 use_alibi=use_alibi and not cross,
                 alibi_bias_max=alibi_bias_max,
                 flash_attention=flash_attention,
                 fused_softmax=fused_softmax,
+                normalization=normalization,
                 add_residual=not parallel_attn_output,
                 fp32_residual_addition=fp32_residual_addition,
             )
@@ -130,11 +141,16 @@ class DistributedTransformerLayer(DistributedModule):
             post_layernorm,
             fp32_residual_addition,
             fused_bias_gelu=fused_bias_gelu,
+            gated_output=gated_output,
+            use_output_bias=use_output_bias,
+            normalization=normalization,
             add_residual=not parallel_attn_output,
         )
         self.cross_attention = attention(True) if add_cross_attention else None
         self.pre_layernorm = (
-            RegionLayerNorm(hidden_size, layernorm_epsilon) if parallel_attn_output else None
+            region_norm(normalization, hidden_size, layernorm_epsilon)
+            if parallel_attn_output
+            else None
         )
         self._enclose(self.attention, self.output)
         if self.cross_attention is not None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -16,10 +18,15 @@ IGNORED = -100
 
 
 class VocabularyEmbedding(DistributedModule):
-    """``[B, S]`` of words -> ``[B, S, size]``. The table is ``[words / t, size]`` on each rank."""
+    """``[B, S]`` of words -> ``[B, S, size]``. The table is ``[words / t, size]`` on each rank.
 
-    def __init__(self, words: int, size: int, deviation: float) -> None:
+    ``padding_idx``: the word whose row gets no gradient from here."""
+
+    def __init__(
+        self, words: int, size: int, deviation: float, padding_idx: int | None = None
+    ) -> None:
         super().__init__()
+        self.padding_idx = padding_idx
         self.weight = drawn(words, size, axis=0, fill=normal(deviation))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -30,6 +37,9 @@ class VocabularyEmbedding(DistributedModule):
         mine = (place >= 0) & (place < own)
         # Others' words count zero here, and the sum over ranks has each word once.
         found = functional.embedding(place.masked_fill(~mine, 0), self.weight)
+        if self.padding_idx is not None:
+            padding = (everybodys == self.padding_idx)[..., None]
+            found = torch.where(padding, found.detach(), found)
         return regions.leave_summed(found * mine[..., None])
 
 
@@ -45,13 +55,15 @@ class VocabularyHead(DistributedModule):
         return functional.linear(regions.enter_vocabulary(hidden), self.weight, self.bias)
 
 
-def mean_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def mean_loss(logits: torch.Tensor, labels: torch.Tensor, items: Any = None) -> torch.Tensor:
     """The mean cross entropy of this rank's own batch: of logits ``[tB, S, words / t]`` with labels
-    ``[B, S]``, those of ``IGNORED`` left out."""
+    ``[B, S]``, those of ``IGNORED`` left out. With ``items`` the sum, divided by it."""
+    count = (labels != IGNORED).sum() if items is None else items
     if tp_size() == 1:
-        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        rows, targets = logits.flatten(0, 1), labels.flatten()
+        return functional.cross_entropy(rows, targets, reduction="sum") / count
     everybodys = regions.enter_constant(labels, labels.shape[0])
     assert everybodys is not None
     rows, targets = logits.flatten(0, 1), everybodys.flatten()
     losses = exchange().vocabulary_loss(rows, targets, IGNORED).view(everybodys.shape)
-    return regions.leave_whole(losses).sum() / (labels != IGNORED).sum()
+    return regions.leave_whole(losses).sum() / count

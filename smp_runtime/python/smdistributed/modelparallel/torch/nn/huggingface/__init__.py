@@ -5,6 +5,9 @@ from smdistributed.modelparallel.torch.nn.huggingface import (
     bert as bert,
 )
 from smdistributed.modelparallel.torch.nn.huggingface import (
+    gemma as gemma,
+)
+from smdistributed.modelparallel.torch.nn.huggingface import (
     gpt2 as gpt2,
 )
 from smdistributed.modelparallel.torch.nn.huggingface import (
@@ -12,6 +15,15 @@ from smdistributed.modelparallel.torch.nn.huggingface import (
 )
 from smdistributed.modelparallel.torch.nn.huggingface import (
     gptneo as gptneo,
+)
+from smdistributed.modelparallel.torch.nn.huggingface import (
+    llama as llama,
+)
+from smdistributed.modelparallel.torch.nn.huggingface import (
+    mistral as mistral,
+)
+from smdistributed.modelparallel.torch.nn.huggingface import (
+    qwen2 as qwen2,
 )
 from smdistributed.modelparallel.torch.nn.huggingface import (
     roberta as roberta,

@@ -44,25 +44,29 @@ _TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 CROSS = ("encoder_hidden_states", "encoder_attention_mask")
 
 
-def model_arguments(name: str, *further: str) -> Callable[..., Arguments]:
+def model_arguments(
+    name: str, *further: str, first: tuple[str, ...] = _POSITIONAL
+) -> Callable[..., Arguments]:
     """The forward hook of the model ``name``, which embeds tokens itself.
 
-    ``further`` are the positional parameters of its ``forward`` that come after those that all
-    such models have.
+    ``further`` are the positional parameters of its ``forward`` that come after the ``first``,
+    those that all such models have.
     """
-    positional = (*_POSITIONAL, *further)
+    positional = (*first, *further)
 
     def hook(*args: Any, **kwargs: Any) -> Arguments:
         given = {**dict(zip(positional, args, strict=False)), **kwargs}
         tokens, mask, types, positions = (given.pop(key, None) for key in _TOKENS)
         states, states_mask = (given.pop(key, None) for key in CROSS)
         labels = given.pop("labels", None)
+        items = given.pop("num_items_in_batch", None)
         given.pop("use_cache", None)  # configs say it by default; a cache is for generation only
         if given.pop("return_dict", None) is False:
             given["return_dict=False"] = True
         refuse(name, given)
         cross = () if states is None else (states, masked(states_mask))
-        return ((tokens, masked(mask), types, positions, *cross, labels),), {}
+        named = {} if items is None else {"num_items_in_batch": items}
+        return ((tokens, masked(mask), types, positions, *cross, labels),), named
 
     return hook
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which normalization a transformer has: by mean and variance, or by the root mean square."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.nn import regions
+from smdistributed.modelparallel.torch.nn.initial_values import constant
+from smdistributed.modelparallel.torch.nn.layer_norm import FusedLayerNorm, RegionLayerNorm
+from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
+from smdistributed.modelparallel.torch.nn.tensor_group import slices_activations
+
+#: Values of the argument ``normalization``; of the last, weights are differences from 1 (Gemma).
+NORMALIZATIONS = ("layernorm", "rmsnorm", "rmsnorm_from_one")
+
+
+class RMSNorm(nn.Module):
+    """``[.., H]`` divided by its root mean square over ``H``, times ``weight`` ``[H]``; made in 32
+    bits where it is of 16. (Zhang, Sennrich: Root Mean Square Layer Normalization, 2019.)
+
+    >>> RMSNorm(2, eps=0.0)(torch.tensor([3.0, 4.0])).tolist()
+    [0.8485281467437744, 1.1313709020614624]
+    """
+
+    def __init__(self, hidden_size: int, eps: float, *, from_one: bool = False) -> None:
+        super().__init__()
+        self.hidden_size, self.eps, self.from_one = hidden_size, eps, from_one
+        self.weight = nn.Parameter(torch.full((hidden_size,), 0.0 if from_one else 1.0))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        wide = hidden if hidden.dtype == torch.float64 else hidden.float()
+        squares = self._summed(wide.square().sum(dim=-1, keepdim=True))
+        normal = wide * torch.rsqrt(squares / self.hidden_size + self.eps)
+        if self.from_one:
+            return (normal * (1.0 + self.weight.to(wide.dtype))).to(hidden.dtype)
+        return normal.to(hidden.dtype) * self.weight
+
+    def _summed(self, squares: torch.Tensor) -> torch.Tensor:
+        return squares
+
+    def extra_repr(self) -> str:
+        return f"{self.hidden_size}, eps={self.eps}"
+
+
+class RegionRMSNorm(RMSNorm):
+    """The same over hidden states as they lie in a region of distributed layers."""
+
+    def __init__(self, hidden_size: int, eps: float, *, from_one: bool = False) -> None:
+        super().__init__(hidden_size, eps, from_one=from_one)
+        self._sliced = slices_activations()
+        if self._sliced:
+            require_divisible("RegionRMSNorm", hidden_size=hidden_size)
+        axis = 0 if self._sliced else None
+        self.weight = constant(hidden_size, 0.0 if from_one else 1.0, axis)
+
+    def _summed(self, squares: torch.Tensor) -> torch.Tensor:
+        return regions.sum_of_slices(squares) if self._sliced else squares
+
+
+def region_norm(kind: str, hidden_size: int, eps: float) -> RegionLayerNorm | RegionRMSNorm:
+    """Inside a region of distributed layers. Raises SMPValidationError for an unknown ``kind``."""
+    _check(kind)
+    if kind == "layernorm":
+        return RegionLayerNorm(hidden_size, eps)
+    return RegionRMSNorm(hidden_size, eps, from_one=kind == "rmsnorm_from_one")
+
+
+def whole_norm(kind: str, hidden_size: int, eps: float) -> FusedLayerNorm | RMSNorm:
+    """Of each rank's own batch."""
+    _check(kind)
+    if kind == "layernorm":
+        return FusedLayerNorm(hidden_size, eps=eps)
+    return RMSNorm(hidden_size, eps, from_one=kind == "rmsnorm_from_one")
+
+
+def _check(kind: str) -> None:
+    if kind not in NORMALIZATIONS:
+        raise SMPValidationError(f'normalization "{kind}" is none of {", ".join(NORMALIZATIONS)}')
