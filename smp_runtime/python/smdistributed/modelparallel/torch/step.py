@@ -212,7 +212,8 @@ class StepFunction(Generic[P, R_co]):
             backward_ran = engine.take_backwards() > 0
             return self._pack(outputs, backward_ran) if ranks.pp_size() > 1 else (b"", [])
 
-        kind = f"{self._function.__qualname__}, gradients {torch.is_grad_enabled()}"
+        # Steps of one kind make the same calls: of fewer microbatches they are another.
+        kind = f"{self._function.__qualname__}, gradients {torch.is_grad_enabled()}, {count}"
         with _in_step():
             engine.drive(kind, count, body, collect)
         return outputs, backward_ran

@@ -44,6 +44,9 @@ class Replicas:
         """Set inside ``DistributedModel.join``."""
         self.reducers: list[_runtime.GradientReducer] = []
         """Of the gradients that no shards hold; none before ``align``."""
+        self.due: bool | None = None
+        """Whether gradients are due at the end of the next step, where a training loop knows it; by
+        default every ``backward_passes_per_step`` backwards."""
         self._how = how
         self._hook: tuple[Any, CommHook] | None = None
         self._backwards = 0
@@ -105,6 +108,8 @@ class Replicas:
         return self._is_due(self._backwards)
 
     def _is_due(self, backwards: int) -> bool:
+        if self.due is not None:
+            return self.due
         return backwards % self._how.backward_passes_per_step == 0
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training loops of Hugging Face on the library: ``SMPTrainer`` and ``adapt_trainer``.
+
+Needs the packages transformers (4.57 or later) and accelerate. Importing it switches off the calls
+of the library that Transformers' Trainer makes by itself where a job has ``mp_parameters``: those
+are no longer complete there, and these here take their place. Call ``smp.init()`` first.
+
+    trainer     the Trainer's methods that know of ranks, microbatches and parts of the model
+    training_arguments, accelerators
+                what its arguments and its accelerator say of processes
+    trainer_steps, trainer_checkpoints
+                one step in microbatches; whole models and checkpoints in parts
+    processes   what is switched off
+    evaluated_rows
+                what of the last batches counts
+"""
+
+from __future__ import annotations
+
+from smdistributed.modelparallel.torch.huggingface.packages import require_packages
+
+require_packages()
+
+from smdistributed.modelparallel.torch.huggingface.trainer import (  # noqa: E402
+    SMPTrainer,
+    adapt_trainer,
+)
+
+__all__ = ["SMPTrainer", "adapt_trainer"]

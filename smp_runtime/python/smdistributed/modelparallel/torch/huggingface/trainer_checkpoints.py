@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Trainer saves of a model that lies on several ranks, and goes on from.
+
+A checkpoint folder has the whole model (model.safetensors, config.json), as ``from_pretrained``
+reads it; in smp_partial model and optimizer in parts, see ``smp.save_checkpoint``; scheduler.pt,
+trainer_state.json, and a rng_state_RANK.pth for each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
+    resume_from_checkpoint,
+    save_checkpoint,
+)
+from smdistributed.modelparallel.torch._checkpoint.save_load import load
+from smdistributed.modelparallel.torch._session import log
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.model import DistributedModel
+
+#: Of the checkpoint in parts that lies in a checkpoint folder of the Trainer.
+TAG = "smp"
+_WHOLE = "pytorch_model.bin"  # or what lies there in its place
+_WHOLES = (
+    _WHOLE,
+    "model.safetensors",
+    f"{_WHOLE}.index.json",
+    "model.safetensors.index.json",
+)
+_OLD_OPTIMIZER = "optimizer.pt"
+
+
+class TrainerCheckpoints:
+    """Of a model that was wrapped; ``plain`` is what it was before."""
+
+    def __init__(self, model: DistributedModel, tied: list[list[str]]) -> None:
+        self._model, self._tied = model, tied
+
+    def whole(self) -> dict[str, Any]:
+        """The whole model under its names before it was wrapped. Collective: all ranks call it."""
+        entries = dict(self._model.plain_state_dict())
+        # One tensor each, as in the plain model: else both are written.
+        for first, *others in self._tied:
+            if first in entries:
+                entries.update((name, entries[first]) for name in others if name in entries)
+        return entries
+
+    def save_parts(self, folder: str) -> None:
+        """Model and optimizer. Collective."""
+        save_checkpoint(folder, TAG, partial=True, model=self._model)
+
+    def load_model(self, folder: str) -> None:
+        """The whole model if it is there, else its parts. Collective."""
+        if any((Path(folder) / name).is_file() for name in _WHOLES):
+            resume_from_checkpoint(
+                folder, _WHOLE, partial=False, translate_function=self._with_tied
+            )
+        elif _parts(folder).is_dir():
+            resume_from_checkpoint(folder, TAG, partial=True, load_optimizer=False)
+        else:
+            raise SMPCheckpointError(
+                f"{folder} has no checkpoint of the Trainer: neither {', '.join(_WHOLES)} nor "
+                f"{_parts(folder).name}"
+            )
+
+    def load_training(self, folder: str, scheduler: Any) -> None:
+        """Model and optimizer as they were saved, and the learning rate's schedule. Collective."""
+        old = sorted(Path(folder).glob(f"{_OLD_OPTIMIZER}_*"))
+        if _parts(folder).is_dir():
+            resume_from_checkpoint(folder, TAG, partial=True)
+        elif old:  # of the Trainer's own calls, in versions that had them
+            self._model.register_post_partition_hook(_loads_old(Path(folder) / _OLD_OPTIMIZER))
+        else:
+            log.warning(f"{folder} has no state of an optimizer, which begins anew")
+        saved = Path(folder) / "scheduler.pt"
+        if saved.is_file():
+            scheduler.load_state_dict(torch.load(saved, weights_only=True))
+
+    def _with_tied(self, entries: Mapping[str, Any]) -> dict[str, Any]:
+        """Files of safetensors hold tied parameters once."""
+        whole = dict(entries)
+        for names in self._tied:
+            there = next((whole[name] for name in names if name in whole), None)
+            if there is not None:
+                whole.update((name, there) for name in names if name not in whole)
+        return whole
+
+
+def tied_names(module: nn.Module) -> list[list[str]]:
+    """The names of each parameter that has several.
+
+    >>> pair = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
+    >>> pair["b"].weight = pair["a"].weight
+    >>> tied_names(pair)
+    [['a.weight', 'b.weight']]
+    """
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def _parts(folder: str) -> Path:
+    return Path(folder) / f"{TAG}_partial"
+
+
+def _loads_old(path: Path) -> Any:
+    def hook(_model: DistributedModel, optimizer: Any) -> None:
+        if optimizer is not None:
+            optimizer.load_state_dict(load(str(path), partial=True))
+
+    return hook
