@@ -186,6 +186,20 @@ def test_smddp(tmp_path: Path) -> None:
     assert output.count("over smddp, 4 ranks") == 3
 
 
+@pytest.mark.thorough
+@pytest.mark.usefixtures("built")
+def test_trainer(tmp_path: Path) -> None:
+    output = run("trainer", tmp_path)
+
+    alone, pipeline, resumed = numbers(r"step 16: evaluation loss ([\d.]+)", output)
+    assert pipeline == pytest.approx(alone, abs=2e-3)
+    assert resumed == pytest.approx(alone, abs=2e-3)
+    logged = numbers(r"{'loss': '([\d.]+)'", output)
+    assert logged[2:4] == pytest.approx(logged[:2], abs=2e-3)
+    assert len(logged) == 5, "one epoch was left to the resumed run"
+    assert alone < logged[0] - 0.5
+
+
 def test_each_tutorial_is_run_by_a_test() -> None:
     here = Path(__file__).read_text()
     with_image = (ROOT / "tests/image/test_tutorials.py").read_text()

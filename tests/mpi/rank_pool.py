@@ -33,7 +33,9 @@ class Outcome:
 
 
 class RankPool:
-    def __init__(self, size: int, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, size: int, environment: dict[str, str] | None = None, python: str = sys.executable
+    ) -> None:
         self.size = size
         self._folder = tempfile.TemporaryDirectory()
         listener = Listener(f"{self._folder.name}/socket", "AF_UNIX", backlog=size)
@@ -41,7 +43,7 @@ class RankPool:
         command += [
             "-np",
             str(size),
-            sys.executable,
+            python,
             str(HERE / "rank_worker.py"),
             listener.address,
         ]

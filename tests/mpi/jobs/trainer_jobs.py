@@ -221,3 +221,9 @@ def classified(folder: str, replicas: int, smp_trainer: bool, layers: bool = Fal
     trainer.train()
     return [entry[key] for entry in trainer.state.log_history for key in ("loss", "eval_loss")
             if key in entry]  # fmt: skip
+
+
+def version() -> str:
+    import transformers  # noqa: PLC0415
+
+    return str(transformers.__version__)
