@@ -58,20 +58,16 @@ class EvaluatedRows:
 
         return tree_map_only(torch.Tensor, filled, outputs)
 
-    def mean_loss(self, loss: torch.Tensor, *, is_share: bool) -> torch.Tensor:
-        """The loss of the batch of all replicas. Collective over them.
-
-        ``is_share``: times the number of replicas, losses are summands of it; else means of rows.
-        """
+    def mean_loss(self, loss: torch.Tensor, items: Any) -> torch.Tensor:
+        """The loss of the batch of all replicas, from the means over the ``items`` of each, or over
+        its rows if None. Collective over them."""
         if replicas() == 1:
             return loss
-        parts = comm.allgather((float(loss), self.count), replica_group())
-        if is_share:
-            total = sum(value for value, count in parts if count) / len(parts)
-        else:
-            rows = sum(count for _, count in parts)
-            total = sum(value * count for value, count in parts) / rows
-        return torch.full_like(loss, total)
+        weight = self.count if items is None else float(items)
+        parts = comm.allgather((float(loss), weight), replica_group())
+        counted = [(value, weight) for value, weight in parts if weight]
+        total = sum(value * weight for value, weight in counted)
+        return torch.full_like(loss, total / max(sum(weight for _, weight in counted), 1))
 
     def _has_rows(self, tensor: torch.Tensor) -> bool:
         return tensor.dim() > 0 and tensor.shape[0] == self.size

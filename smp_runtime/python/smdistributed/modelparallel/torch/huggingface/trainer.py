@@ -144,7 +144,10 @@ class TrainerOverrides:
         inputs = self._prepare_inputs(inputs)
         model.replicas.due = bool(self.accelerator.gradient_state.sync_gradients)
         assert self._steps is not None
-        loss = self._steps.train(model, inputs, num_items_in_batch)
+        items = num_items_in_batch
+        if items is not None:  # of all replicas, whose mean the losses' sums are to have
+            items = mean_over_replicas(torch.as_tensor(items, device=self.args.device).double())
+        loss = self._steps.train(model, inputs, items)
         return mean_over_replicas(loss.to(self.args.device))
 
     def prediction_step(
@@ -176,28 +179,18 @@ class TrainerOverrides:
         if with_loss:
             items = self._get_num_items_in_batch([rows.counted(rows.of(inputs))], self.args.device)
         assert self._steps is not None
+        divisor = None if items is None else max(items, torch.ones_like(items))
         loss, outputs = self._steps.predict(
-            model, rows.of(inputs), items, ignore_keys or [], with_loss
+            model, rows.of(inputs), divisor, ignore_keys or [], with_loss
         )
         outputs = rows.filled_up(outputs)
         if loss is not None:
-            loss = rows.mean_loss(loss, is_share=self._losses_are_shares(items))
+            loss = rows.mean_loss(loss, items)
         if prediction_loss_only:
             return loss, None, None
         if isinstance(outputs, tuple) and len(outputs) == 1:
             outputs = outputs[0]
         return loss, outputs, labels
-
-    def _losses_are_shares(self, items: Any) -> bool:
-        """Whether ``compute_loss`` divides by the items of all replicas, and multiplies by their
-        number, as the Trainer's own does."""
-        known = bool(self.model_accepts_loss_kwargs or self.compute_loss_func is not None)
-        return (
-            items is not None
-            and known
-            and bool(self.args.average_tokens_across_devices)
-            and not _replaces(type(self), "compute_loss")
-        )
 
     # --- Checkpoints ---
 
