@@ -155,7 +155,7 @@ PAGES = ("tests/documents/test_readme.py", "tests/documents/test_tutorials.py")
 
 
 def examples(group: Group) -> Count:
-    return group.pytest(*PAGES, "-m", "not thorough")
+    return group.pytest(*PAGES, "-m", "not thorough and not long")
 
 
 def thorough(group: Group) -> Count:
@@ -252,7 +252,7 @@ def grid(group: Group) -> Count:
         "tests/mpi/test_assignments.py",
     )
     count += group.pytest(*names, "tests/python/test_checkpoints.py")
-    return count + group.pytest("tests/mpi", "tests/torch_suite", "-m", "long")
+    return count + group.pytest("tests/mpi", "tests/torch_suite", *PAGES, "-m", "long")
 
 
 def mistakes(group: Group) -> Count:

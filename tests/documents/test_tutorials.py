@@ -200,6 +200,16 @@ def test_trainer(tmp_path: Path) -> None:
     assert alone < logged[0] - 0.5
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("built")
+def test_frameworks(tmp_path: Path) -> None:
+    output = run("frameworks", tmp_path)
+
+    accuracies = numbers(r"over smddp, 2 ranks: accuracy ([\d.]+)%", output)
+    assert len(accuracies) == 3
+    assert min(accuracies) > 85
+
+
 def test_each_tutorial_is_run_by_a_test() -> None:
     here = Path(__file__).read_text()
     with_image = (ROOT / "tests/image/test_tutorials.py").read_text()

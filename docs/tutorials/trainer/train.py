@@ -5,9 +5,6 @@ import pydoc_data.topics
 
 import smdistributed.modelparallel.torch as smp
 import torch
-
-smp.init()
-
 from smdistributed.modelparallel.torch.huggingface import SMPTrainer
 from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments, set_seed
 
@@ -27,10 +24,21 @@ def main():
     args = parser.parse_args()
 
     # [train]
+    smp.init()
     set_seed(1)
     model = GPT2LMHeadModel(
-        GPT2Config(n_layer=4, n_head=4, n_embd=64, vocab_size=128, n_positions=LENGTH,
-                   resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=0, eos_token_id=0)
+        GPT2Config(
+            n_layer=4,
+            n_head=4,
+            n_embd=64,
+            vocab_size=128,
+            n_positions=LENGTH,
+            resid_pdrop=0,
+            embd_pdrop=0,
+            attn_pdrop=0,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
     )
     data = rows(320)
     trainer = SMPTrainer(
