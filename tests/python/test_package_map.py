@@ -103,7 +103,9 @@ def test_every_documented_name_is_there(name: str) -> None:
         found = getattr(found, part)
 
 
-@pytest.mark.parametrize("model", ["bert", "gpt2", "gptj", "gptneo", "roberta"])
+@pytest.mark.parametrize(
+    "model", ["bert", "gemma", "gpt2", "gptj", "gptneo", "llama", "mistral", "qwen2", "roberta"]
+)
 @pytest.mark.parametrize(
     "name",
     [

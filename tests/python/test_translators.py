@@ -7,7 +7,14 @@ import pytest
 import torch
 import transformers
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
-from smdistributed.modelparallel.torch.nn.huggingface import bert, gpt2, gptj, gptneo, roberta
+from smdistributed.modelparallel.torch.nn.huggingface import (
+    bert,
+    gpt2,
+    gptj,
+    gptneo,
+    llama,
+    roberta,
+)
 from torch import nn
 
 
@@ -62,6 +69,21 @@ def _roberta(kind=transformers.RobertaForMaskedLM):
     return _encoder(transformers.RobertaConfig, kind)
 
 
+def _llama(family="Llama", kind="ForCausalLM"):
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=23,
+        hidden_size=12,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    return getattr(transformers, family + kind)(config)
+
+
 _GPT2 = (
     gpt2.translate_hf_state_dict_to_smdistributed_gpt2,
     gpt2.translate_state_dict_to_hf_gpt2,
@@ -73,6 +95,10 @@ _GPTJ = (
 _GPT_NEO = (
     gptneo.translate_hf_state_dict_to_smdistributed_gptneo,
     gptneo.translate_state_dict_to_hf_gptneo,
+)
+_LLAMA = (
+    llama.translate_hf_state_dict_to_smdistributed_llama,
+    llama.translate_state_dict_to_hf_llama,
 )
 _BERT = (
     bert.translate_hf_state_dict_to_smdistributed_bert,
@@ -90,6 +116,11 @@ _MODELS = {
     "gptj without head": (lambda: _gptj(transformers.GPTJModel), _GPTJ),
     "gptneo": (_gptneo, _GPT_NEO),
     "gptneo without head": (lambda: _gptneo(transformers.GPTNeoModel), _GPT_NEO),
+    "llama": (_llama, _LLAMA),
+    "llama without head": (lambda: _llama(kind="Model"), _LLAMA),
+    "mistral": (lambda: _llama("Mistral"), _LLAMA),
+    "qwen2": (lambda: _llama("Qwen2"), _LLAMA),
+    "gemma": (lambda: _llama("Gemma"), _LLAMA),
     "bert": (_bert, _BERT),
     "bert without head": (lambda: _bert(transformers.BertModel), _BERT),
     "bert for pretraining": (lambda: _bert(transformers.BertForPreTraining), _BERT),
