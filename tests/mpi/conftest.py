@@ -24,6 +24,7 @@ THOROUGH = {
     "test_assignments",
     "test_determinism",
     "test_direct_exchange",
+    "test_frameworks",
     "test_gpt2_tensor_parallel",
     "test_hugging_face",
     "test_kills",

@@ -26,6 +26,11 @@ WAYS = {
 }
 
 
+def _long(*values: Any) -> Any:
+    """A case that ci/test --long adds."""
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return trainer_jobs.alone(str(tmp_path_factory.mktemp("alone")))
@@ -60,7 +65,7 @@ def test_it_trains_evaluates_and_predicts_as_one_process(
     assert_same(results[0], expected)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["sharded", *(_long(way) for way in WAYS if way != "sharded")])
 def test_a_resumed_run_goes_on_as_if_never_stopped(
     pool: Any, expected: dict[str, Any], tmp_path: Path, way: str
 ) -> None:
@@ -84,7 +89,7 @@ def test_a_checkpoint_goes_on_in_another_layout(
     assert_same(results[0], expected)
 
 
-@pytest.mark.parametrize("way", ["pipeline", "sharded"])
+@pytest.mark.parametrize("way", ["pipeline", _long("sharded")])
 def test_checkpoints_may_hold_the_model_in_parts_only(
     pool: Any, expected: dict[str, Any], tmp_path: Path, way: str
 ) -> None:
@@ -100,7 +105,8 @@ def test_checkpoints_may_hold_the_model_in_parts_only(
 
 
 @pytest.mark.parametrize(
-    ("way", "adapt"), [("pipeline", "class"), ("pipeline", "object"), ("replicas", "object")]
+    ("way", "adapt"),
+    [("pipeline", "class"), _long("pipeline", "object"), ("replicas", "object")],
 )
 def test_a_scripts_own_trainer_and_loss_are_adapted(
     pool: Any, tmp_path: Path, way: str, adapt: str
