@@ -33,7 +33,8 @@ class Seen:
         return None if named is None else int(named[1])
 
 
-def run(mistake: Mistake, setting: Setting, folder: Path) -> Seen:
+def run(mistake: Mistake, setting: Setting, folder: Path, python: Path) -> Seen:
+    """``python``: the interpreter of the script."""
     shutil.rmtree(folder, ignore_errors=True)
     code = folder / "code"
     code.mkdir(parents=True)
@@ -44,7 +45,7 @@ def run(mistake: Mistake, setting: Setting, folder: Path) -> Seen:
          *options(mistake, setting)],
         check=True, capture_output=True, text=True, timeout=LIMIT, cwd=folder,
     )  # fmt: skip
-    return observe(mistake, tree)
+    return observe(mistake, tree, python)
 
 
 def options(mistake: Mistake, setting: Setting) -> list[str]:
@@ -65,12 +66,13 @@ def options(mistake: Mistake, setting: Setting) -> list[str]:
     return [word for name, value in pairs for word in (f"--{name}", str(value))]
 
 
-def observe(mistake: Mistake, tree: Path) -> Seen:
+def observe(mistake: Mistake, tree: Path, python: Path) -> Seen:
     process = subprocess.Popen(
         [train_binary()],
         env=job_environment(
             SAGEMAKER_BASE_DIR=str(tree),
             SM_LAUNCH_EXIT="propagate",
+            SM_LAUNCH_PYTHON=str(python),
             MASTER_PORT=free_port(),  # several jobs run at once
             PYTHONPATH=os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             **mistake.environment,

@@ -22,9 +22,11 @@ from tests.ahead import made_ahead
 from tests.mistakes import job, table
 from tests.mistakes.case import Mistake, Outcome, Setting
 from tests.mistakes.job import Seen
+from tests.warm.interpreter import warm_python
 
 ROUNDS = int(os.environ.get("SMP_MISTAKE_ROUNDS", "1"))
 LOAD = int(os.environ.get("SMP_MISTAKE_LOAD", "0"))
+AT_ONCE = 2 * len(os.sched_getaffinity(0))
 MOST_SECONDS = 15  # under load, too
 Tried = tuple[Mistake, Setting, Outcome]
 Jobs = dict[str, Future[list[Seen]]]
@@ -55,16 +57,18 @@ def load() -> Iterator[None]:
 def jobs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Jobs]:
-    """What each one that is asked for shows, in all rounds; one job more than fill the machine."""
+    """What each one that is asked for shows, in all rounds. Jobs are often waiting, for each other's
+    ranks or for what cannot come."""
     folder = tmp_path_factory.mktemp("mistakes")
-    makers = {name_of(tried): partial(all_rounds, tried, folder) for tried in TRIED}
-    with made_ahead(request, makers, at_once=len(os.sched_getaffinity(0)) // 2 + 1) as jobs:
-        yield jobs
+    with warm_python(folder / "warm") as python:
+        makers = {name_of(tried): partial(all_rounds, tried, folder, python) for tried in TRIED}
+        with made_ahead(request, makers, at_once=AT_ONCE) as jobs:
+            yield jobs
 
 
-def all_rounds(tried: Tried, folder: Path) -> list[Seen]:
+def all_rounds(tried: Tried, folder: Path, python: Path) -> list[Seen]:
     mistake, setting, _ = tried
-    return [job.run(mistake, setting, folder / f"{name_of(tried)}-{turn}")
+    return [job.run(mistake, setting, folder / f"{name_of(tried)}-{turn}", python)
             for turn in range(ROUNDS)]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from pathlib import Path
 
 import torch
 
@@ -15,7 +16,7 @@ from tests.mistakes.case import PLAIN, SMDDP, error, mistake, warning
 @mistake(
     "A channel that the job does not have",
     (PLAIN, error("The job's channels are train")),
-    options={"channel": "train=/usr/include"},
+    options={"channel": f"train={Path(__file__).parent}"},
 )
 def channel_that_is_not_there() -> None:
     os.environ["SM_CHANNEL_TRAINING"]

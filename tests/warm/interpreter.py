@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A `python3` that starts scripts in milliseconds, with torch imported."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LIMIT = 60  # [s] for a server to end
+
+
+@contextmanager
+def warm_python(folder: Path) -> Iterator[Path]:
+    """Yields an interpreter in ``folder``, for ``SM_LAUNCH_PYTHON`` or PATH, until the end of the
+    block. What a script finds imported is torch alone, with this process's ``sys.path``; variables
+    that torch reads when it is imported come too late.
+    """
+    folder.mkdir(parents=True)
+    shutil.copy(HERE / "python3", folder)
+    (folder / "interpreter").write_text(sys.executable)
+    server = subprocess.Popen(
+        [sys.executable, HERE / "server.py", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        assert server.stdout.readline() == "ready\n", "the server of warm interpreters failed"
+        yield folder / "python3"
+    finally:
+        server.stdin.close()
+        server.stdout.close()
+        server.wait(LIMIT)
