@@ -30,7 +30,7 @@ class Search {
   bool reaches_dead_end(int rank) {
     path_.push_back(rank);
     const Wait& wait = waits_.at(rank);
-    if (wait.ended) return true;
+    if (is_final(wait)) return true;
     for (const int peer : wait.needs) {
       const auto other = waits_.find(peer);
       if (other == waits_.end() || !is_missing(wait, other->second)) continue;
@@ -51,10 +51,12 @@ class Search {
 
 }  // namespace
 
+bool is_final(const Wait& wait) { return wait.ended || !wait.mismatch.empty(); }
+
 std::string encode(const Wait& wait) {
-  return json{{"number", wait.number}, {"label", wait.label}, {"turn", wait.turn},
-              {"text", wait.text},     {"needs", wait.needs}, {"ended", wait.ended},
-              {"begun", wait.begun}}
+  return json{{"number", wait.number},     {"label", wait.label}, {"turn", wait.turn},
+              {"text", wait.text},         {"needs", wait.needs}, {"ended", wait.ended},
+              {"mismatch", wait.mismatch}, {"begun", wait.begun}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -67,6 +69,7 @@ std::optional<Wait> decode(std::string_view text) {
                 .text = value.at("text"),
                 .needs = value.at("needs"),
                 .ended = value.at("ended"),
+                .mismatch = value.at("mismatch"),
                 .begun = value.at("begun")};
   } catch (const json::exception&) {
     return std::nullopt;
@@ -80,6 +83,7 @@ std::vector<int> deadlock_of(const std::map<int, Wait>& waits, int rank) {
 }
 
 std::string deadlock_text(const std::map<int, Wait>& waits, const std::vector<int>& path) {
+  if (const std::string& known = waits.at(path.back()).mismatch; !known.empty()) return known;
   std::vector<std::string> parts;
   for (const int rank : path) {
     const Wait& wait = waits.at(rank);

@@ -31,6 +31,7 @@ struct Wait {
   std::string text;         ///< the call and the line of the script, for people
   std::vector<int> needs;   ///< ranks of the job without which the call does not end
   bool ended = false;       ///< the rank has left the job and makes no call any more
+  std::string mismatch;  ///< what it was told of a mismatch, after which it begins no call either
   /// How many calls of each label the rank has begun so far.
   std::map<std::string, std::int64_t> begun;
 
@@ -41,13 +42,17 @@ struct Wait {
 std::string encode(const Wait& wait);
 std::optional<Wait> decode(std::string_view text);
 
+/// Whether the rank begins no call any more: what it has begun stays as it is.
+[[nodiscard]] bool is_final(const Wait& wait);
+
 /// The ranks, `rank` first, each of which waits for the next, where the last one waits for one of
-/// them or has ended: none of them can go on. Empty where there is no such path. A rank waits for
+/// them or is_final(): none of them can go on. Empty where there is no such path. A rank waits for
 /// another one that has begun fewer calls of that label than its turn. Ranks without an entry
 /// may still come. Pure.
 std::vector<int> deadlock_of(const std::map<int, Wait>& waits, int rank);
 
-/// One sentence on what each rank of such a path does.
+/// One sentence on what each rank of such a path does; where the last one was told of a mismatch,
+/// that text.
 std::string deadlock_text(const std::map<int, Wait>& waits, const std::vector<int>& path);
 
 }  // namespace smp::session

@@ -44,7 +44,9 @@ void WaitWatch::stop() noexcept {
 
 std::int64_t WaitWatch::start(const std::string& label) {
   const std::lock_guard lock(mutex_);
-  return ++begun_[label];
+  std::int64_t& begun = begun_[label];
+  // The others must not take a call for begun that never comes.
+  return mismatch_.empty() ? ++begun : begun + 1;
 }
 
 void WaitWatch::begin(std::string call, const std::string& label, std::vector<int> needs,
@@ -96,10 +98,14 @@ std::string WaitWatch::verdict() const {
 
 void WaitWatch::leave() noexcept {
   stop();
+  write_final(true);
+}
+
+void WaitWatch::write_final(bool ended) noexcept {
   try {
     const std::lock_guard store_lock(store_mutex_);
     const std::lock_guard lock(mutex_);
-    store_->set(key_of(rank_), encode({.ended = true, .begun = begun_}));
+    store_->set(key_of(rank_), encode({.ended = ended, .mismatch = mismatch_, .begun = begun_}));
   } catch (const std::exception&) {
   }
 }
@@ -128,7 +134,7 @@ void WaitWatch::look_at(const Call& call) {
     Wait wait;
     {
       const std::lock_guard lock(mutex_);
-      if (calls_.empty() || calls_.back().number != call.number) return;
+      if (calls_.empty() || calls_.back().number != call.number || !mismatch_.empty()) return;
       wait = described(call);
       calls_.back().told = true;
     }
@@ -150,10 +156,16 @@ Wait WaitWatch::described(const Call& call) const {
 }
 
 void WaitWatch::check() {
-  const std::lock_guard lock(mutex_);
-  if (verdict_.empty()) return;
-  mismatch_ = verdict_;
-  throw CallMismatch("{}", verdict_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (mismatch_.empty()) {
+      if (verdict_.empty()) return;
+      mismatch_ = verdict_;
+      calls_.back().told = false;  // end() does not take back what is written now
+    }
+  }
+  write_final(false);
+  throw CallMismatch("{}", mismatch_);
 }
 
 /// This rank, those that it needs, those that these need, and so on.
@@ -189,7 +201,9 @@ void WaitWatch::judge(const Call& call, const std::map<int, Wait>& waits) {
   }
   sightings_ = found == found_ ? sightings_ + 1 : 1;
   found_ = std::move(found);
-  if (path.empty() || sightings_ < timing_.sightings) return;
+  if (path.empty()) return;
+  // A rank that goes on could be seen between two calls; one that is final could not.
+  if (!is_final(waits.at(path.back())) && sightings_ < timing_.sightings) return;
   const std::lock_guard lock(mutex_);
   if (calls_.empty() || calls_.back().number != call.number) return;
   verdict_ = deadlock_text(waits, path);

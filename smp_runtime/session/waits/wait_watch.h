@@ -59,6 +59,7 @@ class WaitWatch {
     begin(std::move(call), label, std::move(needs), start(label));
   }
   /// In two parts, for calls that are waited for later: start() counts the call and gives its turn.
+  /// Once check() has thrown, nothing counts any more.
   std::int64_t start(const std::string& label);
   void begin(std::string call, const std::string& label, std::vector<int> needs, std::int64_t turn);
   /// The innermost call is over.
@@ -67,7 +68,8 @@ class WaitWatch {
   /// Why the call that was begun last can never end; empty as long as it may. A wait asks for it
   /// about once a second.
   [[nodiscard]] std::string verdict() const;
-  /// Throws CallMismatch with the verdict, if there is one; no call can be begun any more then.
+  /// Throws CallMismatch with the verdict, if there is one; no call can be begun any more then,
+  /// which those that still wait for this rank are told.
   void check();
 
   /// This rank leaves the job: ends the watch, and tells those that still wait for it.
@@ -93,6 +95,7 @@ class WaitWatch {
   void judge(const Call& call, const std::map<int, Wait>& waits);
   [[nodiscard]] bool take_back() noexcept;
   void clear() noexcept;
+  void write_final(bool ended) noexcept;
   void stop() noexcept;
 
   const int rank_;

@@ -68,6 +68,13 @@ TEST(WaitGraph, ARankThatEndedWillNotCome) {
   EXPECT_THAT(deadlock_of({{0, in("barrier", {1})}, {1, ended}}, 0), IsEmpty()) << "it came";
 }
 
+TEST(WaitGraph, ARankThatWasToldOfAMismatchWillNotComeAndTellsIt) {
+  const std::map<int, Wait> waits = {{0, in("state_dict", {1})}, {1, {.mismatch = "told"}}};
+
+  EXPECT_THAT(deadlock_of(waits, 0), ElementsAre(0, 1));
+  EXPECT_EQ(deadlock_text(waits, {0, 1}), "told");
+}
+
 TEST(WaitGraph, TextsNameCallsAndWhatToDo) {
   std::map<int, Wait> waits = {{0, in("state_dict", {1})}, {1, in("barrier", {0})}};
   waits[0].text = "model.state_dict() (train.py:7)";

@@ -166,6 +166,27 @@ TEST_F(Job, NoCallBeginsAfterAMismatch) {
           AllOf(HasSubstr("smp.broadcast after "), HasSubstr("model.state_dict()"))));
 }
 
+TEST_F(Job, ARankThatWasToldOfAMismatchHoldsUpNobody) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  first->begin("model.state_dict()", "state_dict", {0, 1});
+  second->begin("smp.barrier", "barrier", {0, 1});
+  const std::string told = verdict_of(*first, kSoon);
+  ASSERT_THAT(told, HasSubstr("model.state_dict()"));
+  EXPECT_THROW(first->check(), CallMismatch);
+  first->end();
+  // What a script does that caught it: the others must not take the call for begun.
+  EXPECT_THROW(first->begin("smp.barrier", "barrier", {0, 2}), CallMismatch);
+  EXPECT_THROW(first->check(), CallMismatch);
+
+  const auto third = rank(2);
+  third->begin("smp.barrier", "barrier", {0, 2});
+
+  EXPECT_EQ(verdict_of(*third, kSoon), told);
+  first->leave();
+  EXPECT_THROW(third->check(), CallMismatch);
+}
+
 TEST_F(Job, ALostStoreJudgesNobody) {
   WaitWatch watch(
       std::make_unique<LostStore>(), 0, [] { return std::string(); }, kQuick);
