@@ -38,6 +38,8 @@ c10::Stream current_stream(const c10::Device& device) {
   return device_of(device).getStream(device);
 }
 
+void use_stream(const c10::Stream& stream) { device_of(stream.device()).exchangeStream(stream); }
+
 c10::Stream side_stream(const c10::Device& device, Priority priority) {
   if (device.is_cpu()) return current_stream(device);
   return device_of(device).getStreamFromGlobalPool(device, priority == Priority::kHigh);

@@ -37,6 +37,8 @@ class StreamEvent {
 };
 
 [[nodiscard]] c10::Stream current_stream(const c10::Device& device);
+/// From now on it is the calling thread's current stream of its device.
+void use_stream(const c10::Stream& stream);
 
 /// A stream beside those that compute. Of high priority it shares no hardware queue with them, so
 /// that neither stops the other. Streams of a device come from a pool of 32 of each kind.

@@ -62,6 +62,7 @@ class Scheduler::Worker {
     while (true) {
       turn.acquire();  // no deadline: an idle thread waits for its next task or its end
       if (stopping_) return;
+      if (owner_.turn_setup_) owner_.turn_setup_();
       owner_.lead(*this);
     }
   }
@@ -74,8 +75,12 @@ class Scheduler::Worker {
 
 thread_local Scheduler::Worker* Scheduler::Worker::here = nullptr;
 
-Scheduler::Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup)
-    : schedule_(schedule), thread_setup_(std::move(thread_setup)), open_(std::move(open)) {}
+Scheduler::Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup,
+                     std::function<void()> turn_setup)
+    : schedule_(schedule),
+      thread_setup_(std::move(thread_setup)),
+      turn_setup_(std::move(turn_setup)),
+      open_(std::move(open)) {}
 
 Scheduler::~Scheduler() { cancel_all(); }
 

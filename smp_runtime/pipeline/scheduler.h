@@ -38,8 +38,10 @@ class Scheduler {
 
   /// `open` bounds what runs as tasks come; a fixed order has bounds of its own.
   /// `thread_setup` runs on each thread that the scheduler makes, before its first task and after
-  /// each one that failed.
-  Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup);
+  /// each one that failed; `turn_setup` whenever such a thread gets the run token with no task on
+  /// its stack, before all that it does with it, and throws nothing.
+  Scheduler(Schedule schedule, OpenMicrobatches open, std::function<void()> thread_setup,
+            std::function<void()> turn_setup = {});
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -150,6 +152,7 @@ class Scheduler {
 
   const Schedule schedule_;
   const std::function<void()> thread_setup_;
+  const std::function<void()> turn_setup_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;  ///< without a task, and without the run token
   std::list<Task> tasks_;

@@ -29,7 +29,7 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
       scheduler_(
           options_.schedule,
           OpenMicrobatches(options_.schedule, options_.active_microbatches, transport.size()),
-          options_.thread_setup),
+          options_.thread_setup, options_.turn_setup),
       step_order_(options_.schedule, options_.active_microbatches, options_.deterministic,
                   transport.size()),
       bodies_(transport.size()),
@@ -49,9 +49,9 @@ void Server::drive(const std::string& kind, int64_t microbatches,
   if (transport_.size() == 1) {
     timeline_.begin_step(++step_);
     for (int64_t microbatch = 0; microbatch < microbatches; ++microbatch) {
-      const auto begun_at = Timeline::Clock::now();
+      timeline_.begin_run();
       run_body(microbatch, body);
-      timeline_.ran({.microbatch = microbatch}, "step", begun_at, Timeline::Clock::now());
+      timeline_.ran({.microbatch = microbatch}, "step");
     }
     collect();
     last_step_ = timeline_.end_step();
@@ -87,8 +87,8 @@ Work Server::serve() {
   guarded([&] {
     timeline_.begin_step(++step_);
     values_.forget_values();  // one that came behind the end of its microbatch
-    if (step_ > 1) {          // of the step before
-      tell_driver({.kind = Kind::kUse, .body = std::to_string(last_step_.computed_share())});
+    if (const auto share = timeline_.computed_share()) {  // of the step before
+      tell_driver({.kind = Kind::kUse, .body = std::to_string(*share)});
     }
     begun_ = false;
     std::vector<Envelope> early = std::exchange(early_, {});
@@ -100,8 +100,10 @@ Work Server::serve() {
   return result;
 }
 
-double Server::group_use() const {
-  double sum = last_step_.computed_share();
+std::optional<double> Server::group_use() const {
+  const auto own = timeline_.computed_share();
+  if (!own) return std::nullopt;
+  double sum = *own;
   for (const auto& [rank, use] : peers_use_) sum += use;
   return sum / static_cast<double>(1 + peers_use_.size());
 }
@@ -209,13 +211,12 @@ void Server::spin() {
 }
 
 bool Server::run_tasks(const std::function<bool()>& over) {
-  auto begun_at = Timeline::Clock::now();
+  timeline_.begin_run();
   return scheduler_.run_tasks([&] {
     const TaskKey& task = scheduler_.recorded().back();
-    timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "", begun_at,
-                  Timeline::Clock::now());
+    timeline_.ran(task, timeline_.draws() ? name_of(task.target) : "");
     look(over);
-    begun_at = Timeline::Clock::now();
+    timeline_.begin_run();
   });
 }
 

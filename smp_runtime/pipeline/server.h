@@ -84,6 +84,7 @@ struct ServerOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< without any progress
   std::string name = "rank 0";  ///< who speaks, in errors that reach other ranks
   std::function<void()> thread_setup;
+  std::function<void()> turn_setup;  ///< the engine's; both as the Scheduler's
   /// Called about once a second while the loop's thread waits; may throw to end the step, as a
   /// signal handler of the user does.
   std::function<void()> check_interrupt;
@@ -148,8 +149,9 @@ class Server {
   /// How this rank spent the last step that ended well.
   [[nodiscard]] const StepUse& last_step() const { return last_step_; }
   /// Rank 0: mean over the group of the share of a step that a rank computed; of the last step here
-  /// and of the one before it elsewhere, for the others' word arrives during the next step.
-  [[nodiscard]] double group_use() const;
+  /// and of the one before it elsewhere, for the others' word arrives during the next step. Where a
+  /// device computes, of the last steps that are done there; none before the first one.
+  [[nodiscard]] std::optional<double> group_use() const;
 
  private:
   struct Awaited {

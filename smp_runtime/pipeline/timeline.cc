@@ -22,6 +22,18 @@ double micros(Timeline::Clock::duration duration) {
 
 double micros(Timeline::Clock::time_point time) { return micros(time.time_since_epoch()); }
 
+template <typename Use>
+double share(const Use& use) {
+  return use.total.count() == 0
+             ? 0.0
+             : static_cast<double>(use.computed.count()) / static_cast<double>(use.total.count());
+}
+
+template <typename Use>
+std::chrono::nanoseconds mean_of(const Use& use) {
+  return use.runs == 0 ? std::chrono::nanoseconds(0) : use.computed / use.runs;
+}
+
 std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
@@ -74,13 +86,33 @@ void Timeline::begin_step(int64_t step) {
   step_ = step;
   use_ = {};
   begun_ = Clock::now();
+  if (options_.device_clock) options_.device_clock->begin_step();
 }
 
-void Timeline::ran(const TaskKey& key, std::string_view name, Clock::time_point begin,
-                   Clock::time_point end) {
-  use_.computed += end - begin;
+void Timeline::begin_run() {
+  run_begun_ = Clock::now();
+  if (options_.device_clock) options_.device_clock->begin_run();
+}
+
+void Timeline::ran(const TaskKey& key, std::string_view name) {
+  if (options_.device_clock) options_.device_clock->end_run();
+  const auto end = Clock::now();
+  use_.computed += end - run_begun_;
   ++use_.runs;
-  add_span(key.phase == Phase::kForward ? "forward" : "backward", name, begin, end, key.microbatch);
+  add_span(key.phase == Phase::kForward ? "forward" : "backward", name, run_begun_, end,
+           key.microbatch);
+}
+
+std::chrono::nanoseconds Timeline::mean_run() const {
+  if (!options_.device_clock) return mean_of(use_);
+  const auto last = options_.device_clock->last();
+  return last ? mean_of(*last) : std::chrono::nanoseconds(0);
+}
+
+std::optional<double> Timeline::computed_share() const {
+  if (!options_.device_clock) return last_ ? std::optional(share(*last_)) : std::nullopt;
+  const auto last = options_.device_clock->last();
+  return last ? std::optional(share(*last)) : std::nullopt;
 }
 
 void Timeline::waited(Clock::time_point begin, Clock::time_point end) {
@@ -124,7 +156,9 @@ void Timeline::add_transfer(char phase, const Envelope& envelope) {
 }
 
 StepUse Timeline::end_step() {
+  if (options_.device_clock) options_.device_clock->end_step();
   use_.total = Clock::now() - begun_;
+  last_ = use_;
   if (!options_.file.empty()) append_to_file();
   return use_;
 }

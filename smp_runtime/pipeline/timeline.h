@@ -8,14 +8,17 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "smp_runtime/pipeline/device_clock.h"
 #include "smp_runtime/pipeline/envelope.h"
 
 namespace smp::pipeline {
 
-/// How a rank spent a step.
+/// How a rank's host spent a step. Where a device computes, it starts that.
 struct StepUse {
   std::chrono::nanoseconds total{0};
   std::chrono::nanoseconds computed{0};  ///< running modules, the step's body, their backwards
@@ -23,19 +26,13 @@ struct StepUse {
   std::chrono::nanoseconds waited{0};    ///< for messages
   int64_t messages_sent = 0;
   int64_t bytes_sent = 0;  ///< tensors, and bodies that travelled; no headers of the wire
-
-  /// Share of the step spent computing, 0 to 1.
-  [[nodiscard]] double computed_share() const {
-    return total.count() == 0
-               ? 0.0
-               : static_cast<double>(computed.count()) / static_cast<double>(total.count());
-  }
 };
 
 struct TimelineOptions {
   std::string file;  ///< empty: sums only
   int lane = 0;      ///< the rank in the world
   int group = 0;     ///< tells the pipeline groups that share the file apart
+  std::shared_ptr<DeviceClock> device_clock;  ///< of the device that computes; null: the host does
 };
 
 /// Belongs to the holder of the run token, as the scheduler does.
@@ -50,13 +47,15 @@ class Timeline {
   [[nodiscard]] bool draws() const { return !options_.file.empty(); }
 
   void begin_step(int64_t step);
-  /// A run of a task, until it paused or ended.
-  void ran(const TaskKey& key, std::string_view name, Clock::time_point begin,
-           Clock::time_point end);
-  /// Of this step; 0 before the first one.
-  [[nodiscard]] std::chrono::nanoseconds mean_run() const {
-    return use_.runs == 0 ? use_.computed : use_.computed / use_.runs;
-  }
+  /// What is next may be a run.
+  void begin_run();
+  /// A run of a task, since then, has paused or ended.
+  void ran(const TaskKey& key, std::string_view name);
+  /// Of this step, or of the last one that a device has done; 0 before the first one.
+  [[nodiscard]] std::chrono::nanoseconds mean_run() const;
+  /// Share of the last step spent computing, 0 to 1; where a device computes, of the last one that
+  /// it has done. None before the first one.
+  [[nodiscard]] std::optional<double> computed_share() const;
   void waited(Clock::time_point begin, Clock::time_point end);
   void sent(const Envelope& envelope);
   void received(const Envelope& envelope);
@@ -73,7 +72,9 @@ class Timeline {
   TimelineOptions options_;
   int64_t step_ = 0;
   Clock::time_point begun_;
+  Clock::time_point run_begun_;
   StepUse use_;
+  std::optional<StepUse> last_;
   std::string events_;  ///< lines that are not in the file yet
 };
 

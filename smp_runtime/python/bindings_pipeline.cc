@@ -224,18 +224,20 @@ class PyEngine {
   }
   int64_t take_backwards() { return engine().take_backwards(); }
   [[nodiscard]] int64_t microbatch() { return engine().microbatch(); }
-  /// Seconds of the last step: all, computing, waiting; messages and bytes sent; the group's use;
-  /// bytes of activations.
+  /// Seconds of the last step: all, computing, waiting; messages and bytes sent; the group's use,
+  /// once it is known; bytes of activations.
   py::dict last_step() {
     const pipeline::StepUse& use = engine().last_step();
     const auto seconds = [](auto duration) {
       return std::chrono::duration<double>(duration).count();
     };
     using namespace py::literals;
-    return py::dict("seconds"_a = seconds(use.total), "computed"_a = seconds(use.computed),
-                    "waited"_a = seconds(use.waited), "messages_sent"_a = use.messages_sent,
-                    "bytes_sent"_a = use.bytes_sent, "group_use"_a = engine().group_use(),
-                    "activation_bytes"_a = engine().activation_bytes());
+    py::dict found("seconds"_a = seconds(use.total), "computed"_a = seconds(use.computed),
+                   "waited"_a = seconds(use.waited), "messages_sent"_a = use.messages_sent,
+                   "bytes_sent"_a = use.bytes_sent,
+                   "activation_bytes"_a = engine().activation_bytes());
+    if (const auto share = engine().group_use()) found["group_use"] = *share;
+    return found;
   }
 
  private:

@@ -86,28 +86,37 @@ class Clock:
 
 @contextmanager
 def a_meter(
-    monkeypatch: pytest.MonkeyPatch, file: Path | None = None, replicas: int = 1
+    monkeypatch: pytest.MonkeyPatch,
+    file: Path | None = None,
+    replicas: int = 1,
+    pipeline: bool = False,
 ) -> Iterator[tuple[StepMeter, Callable[..., None]]]:
     """And what makes a step, of ``seconds`` that begin after ``wait`` seconds."""
     clock = Clock()
     monkeypatch.setattr(step_meter, "time", clock)
     meter = StepMeter(
         replicas=replicas,
-        pipeline=False,
+        pipeline=pipeline,
         metrics_file=str(file or ""),
         progress=True,
         ledger=dict,
     )
 
     def step(
-        wait: float = 0, seconds: float = 1, loss: float | None = 1, training: bool = True
+        wait: float = 0,
+        seconds: float = 1,
+        loss: float | None = 1,
+        training: bool = True,
+        use: float | None = 1.0,
     ) -> None:
         clock.now += wait
         meter.step_begins()
         clock.now += seconds
-        use = {"group_use": 1.0, "messages_sent": 0, "bytes_sent": 0}
+        account: dict[str, float] = {"messages_sent": 0, "bytes_sent": 0}
+        if use is not None:
+            account["group_use"] = use
         own = None if loss is None else torch.tensor(loss, dtype=torch.float64)
-        meter.step_ended(use, 8, own, training=training)
+        meter.step_ended(account, 8, own, training=training)
 
     try:
         yield meter, step
@@ -115,19 +124,18 @@ def a_meter(
         meter.close()
 
 
-@pytest.mark.parametrize(("gpu", "use"), [(False, 1.0), (True, None)])
-def test_the_use_of_a_gpu_is_not_guessed_by_the_time_of_launches(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool, use: float | None
+def test_the_use_of_a_pipeline_is_told_once_it_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    """A GPU has not done the step when the host ends it."""
     file = tmp_path / "metrics"
 
-    with a_meter(monkeypatch, file) as (_, step):
-        step()
+    with a_meter(monkeypatch, file, pipeline=True) as (_, step):
+        step(use=None)
+        step(use=0.75)
 
-    assert [line["pipeline_use"] for line in metrics(file)] == [use]
+    assert [line["pipeline_use"] for line in metrics(file)] == [None, 0.75]
+    assert capfd.readouterr().err.count("pipeline 75 %") == 1
 
 
 def metrics(file: Path) -> list[dict[str, Any]]:

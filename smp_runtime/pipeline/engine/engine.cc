@@ -8,12 +8,12 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
-#include <c10/core/StreamGuard.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/pipeline/engine/remote_call.h"
+#include "smp_runtime/pipeline/engine/stream_clock.h"
 
 namespace smp::pipeline {
 namespace {
@@ -39,7 +39,15 @@ class SingleThreadedBackward {
 Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions options)
     : transport_(std::move(transport)), options_(std::move(options)) {
   Executor& executor = *this;
-  server_ = std::make_unique<Server>(*transport_, executor, options_.server);
+  ServerOptions server = options_.server;
+  // Not only around modules: what a thread sends behind one is recorded in its stream, too.
+  server.turn_setup = [this] {
+    if (step_stream_) cuda::use_stream(*step_stream_);
+  };
+  if (options_.device) {
+    server.timeline.device_clock = std::make_shared<StreamClock>(*options_.device);
+  }
+  server_ = std::make_unique<Server>(*transport_, executor, std::move(server));
   direct_ = std::make_unique<DirectExchange>(*server_, options_.direct);
   ledger_ = std::make_unique<GradientLedger>(
       options_.server.deterministic, [this] { return server_->microbatch(); },
@@ -77,7 +85,6 @@ void Engine::drive(const std::string& kind, int64_t microbatches,
       kind, microbatches,
       [&](int64_t microbatch) {
         const at::ThreadLocalStateGuard guard(*step_modes_);
-        const c10::OptionalStreamGuard stream(step_stream_);
         body(microbatch);
         direct_->settle();
       },
@@ -224,7 +231,6 @@ int64_t Engine::take_backwards() { return std::exchange(backwards_, 0); }
 Work Engine::forward(const CallId& id, int64_t target, Work request, const Purpose& purpose) {
   CallBody call = unpack_call(std::move(request));
   const at::ThreadLocalStateGuard step_guard(*step_modes_);
-  const c10::OptionalStreamGuard stream(step_stream_);
   const CallModes::Guard guard(call.modes);
   Record record;
   if (call.modes.grad_enabled) {
@@ -261,7 +267,6 @@ Work Engine::backward(const CallId& id, Work gradients, const Purpose& purpose) 
   SMP_CHECK(!found.empty(), "microbatch {} has no call {:#x} to go back through", id.microbatch,
             id.call);
   Record record = std::move(found.mapped());
-  const c10::OptionalStreamGuard stream(step_stream_);
   run_backward(record.outputs, unpack_gradients(std::move(gradients)).tensors);
   std::vector<at::Tensor> results;
   for (const at::Tensor& input : record.inputs) {

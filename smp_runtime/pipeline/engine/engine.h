@@ -89,7 +89,7 @@ class Engine : private Executor {
 
   /// See Server.
   [[nodiscard]] const StepUse& last_step() const { return server_->last_step(); }
-  [[nodiscard]] double group_use() const { return server_->group_use(); }
+  [[nodiscard]] std::optional<double> group_use() const { return server_->group_use(); }
 
   /// The microbatch that the calling thread works for, -1 for none.
   [[nodiscard]] int64_t microbatch() const { return server_->microbatch(); }

@@ -37,12 +37,12 @@ def progress_line(
     'waiting for data 3 %, peak 1.1 GiB (parameters 190.7 MiB, gradients 95.4 MiB)'
     """
     of_how_many = f" of {total}" if total is not None and report["step"] <= total else ""
-    rate = report["samples_per_second"]
+    rate, use = report["samples_per_second"], report["pipeline_use"]
     parts = [
         "" if report["loss"] is None else f"loss {report['loss']:.4g}" + _share(report, replicas),
         f"{rate:.0f} samples/s" if rate >= 10 else f"{rate:.2g} samples/s" if rate > 0 else "",
         "" if seconds_left is None else f"{_duration(seconds_left)} left",
-        f"pipeline {100 * report['pipeline_use']:.0f} %" if pipeline else "",
+        "" if not pipeline or use is None else f"pipeline {100 * use:.0f} %",
         f"waiting for data {100 * report['data_wait_share']:.0f} %",
     ]
     return _fit(f"step {report['step']}{of_how_many}: ", parts, _memory(report), columns)

@@ -109,10 +109,7 @@ class StepMeter:
     ) -> None:
         self.total: int | None = None
         """How many training steps there will be, if the script has said so."""
-        # What the engine takes the time of on a GPU is launching kernels, not computing.
-        self._use_is_known = not torch.cuda.is_available()
-        self._replicas, self._ledger = replicas, ledger
-        self._pipeline = pipeline and self._use_is_known
+        self._replicas, self._pipeline, self._ledger = replicas, pipeline, ledger
         self._replica_loss = replica_loss
         self._metrics = Path(metrics_file) if metrics_file else None
         self._progress = progress
@@ -166,7 +163,8 @@ class StepMeter:
             "seconds": seconds,
             "global_batch_size": samples,
             "samples_per_second": samples / seconds,
-            "pipeline_use": use["group_use"] if self._use_is_known else None,
+            # A GPU is not done yet; the first step's is not known at its end.
+            "pipeline_use": use.get("group_use"),
             "data_wait_share": max(0.0, self._begun - self._busy_until) / seconds,
             "peak_memory_bytes": _peak_memory(),
             "messages_sent": int(use["messages_sent"]),
