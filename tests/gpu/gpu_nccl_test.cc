@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL itself under our communicator and channel. One GPU shows most of it; the channel needs two.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/transport/channel/nccl_channel.h"
 #include "smp_runtime/transport/channel/shared_memory_channel.h"
+#include "smp_runtime/transport/channel/staged_copies.h"
 #include "smp_runtime/transport/channel/tensor_payload.h"
 #include "smp_runtime/transport/nccl/nccl_communicator.h"
 #include "smp_runtime/transport/nccl/nccl_library.h"
@@ -129,6 +131,66 @@ TEST(GpuNccl, MarksTellWhenAStreamGotThere) {
   EXPECT_TRUE(made.query());
 }
 
+TEST(GpuNccl, FiftyCommunicatorsCloseInTime) {
+  SMP_NEEDS_GPUS(1);
+  const auto library = nccl_library(0);
+  const c10::Stream stream = cuda::side_stream(gpu(0), cuda::Priority::kHigh);
+  const at::Tensor numbers = at::full({1000}, 3.0, at::TensorOptions(gpu(0)));
+  cuda::StreamEvent::record(gpu(0)).block(stream);
+  const std::vector<NcclOperation> sum{{.kind = NcclOperation::Kind::kAllReduce,
+                                        .from = numbers.const_data_ptr(),
+                                        .to = numbers.data_ptr(),
+                                        .count = 1000,
+                                        .type = at::kFloat}};
+  Clock::duration longest{0};
+
+  for (int i = 0; i < 50; ++i) {
+    auto alone = std::make_unique<NcclCommunicator>(
+        *library, library->new_id(), NcclCommunicator::Place{.rank = 0, .size = 1, .name = "NCCL"});
+    alone->connect(limit());
+    alone->start(sum, cuda::native(stream), limit());
+    const cuda::StreamEvent done(stream);
+    alone->wait_until([&] { return done.query(); }, limit());
+    const auto begin = Clock::now();
+    alone.reset();
+    longest = std::max(longest, Clock::now() - begin);
+  }
+
+  EXPECT_LT(longest, NcclCommunicator::kCloseLimit) << "it did not close and was aborted";
+  EXPECT_TRUE(numbers.eq(3).all().item<bool>());
+}
+
+/// What a message waits for is its own tensors, not what the GPU was given behind them.
+TEST(GpuNccl, CopiesOfAMessageGoBesideWhatIsComputed) {
+  SMP_NEEDS_GPUS(1);
+  const at::Tensor tensor = at::arange(1 << 20, at::TensorOptions(gpu(0)).dtype(at::kFloat));
+  const at::Tensor large = at::full({1 << 28}, 1.0, at::TensorOptions(gpu(0)));
+  StagedCopies copies;
+  const auto packed = [&] {
+    return pack(
+        outgoing({.bytes = "here",
+                  .payload = std::make_shared<TensorPayload>(std::vector<at::Tensor>{tensor})}),
+        std::nullopt, copies);
+  };
+  static_cast<void>(packed());  // pinned memory takes long to make
+  large.add_(0);                // and a kernel to load
+  const Outgoing message =
+      outgoing({.bytes = "here",
+                .payload = std::make_shared<TensorPayload>(std::vector<at::Tensor>{tensor})});
+  for (int i = 0; i < 50; ++i) large.add_(1);
+
+  const PackedMessage sent = pack(message, std::nullopt, copies);
+  const at::Tensor there = copies.to(sent.tensors.at(0), gpu(0));
+  copies.wait();
+
+  EXPECT_FALSE(cuda::StreamEvent::record(gpu(0)).query())
+      << "the copies waited for what is computed, or the GPU adds 100 GiB faster than a host "
+         "copies";
+  EXPECT_TRUE(sent.tensors.at(0).is_pinned());
+  EXPECT_TRUE(sent.tensors.at(0).equal(at::arange(1 << 20).to(at::kFloat)));
+  EXPECT_TRUE(there.equal(tensor));
+}
+
 /// Both ends in one process, a GPU each.
 TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
   SMP_NEEDS_GPUS(2);
@@ -165,16 +227,18 @@ TEST(GpuNccl, AWireTakesTensorsFromGpuToGpu) {
   other.join();
 
   std::thread sends([&] {
+    StagedCopies none;
     for (int i = 0; i < 20; ++i) {
       const at::Tensor tensor = at::arange(i, i + (1 << 20), at::TensorOptions(gpu(0)));
       channels[0]->send(pack(
           outgoing({.bytes = std::to_string(i),
                     .payload = std::make_shared<TensorPayload>(std::vector<at::Tensor>{tensor})}),
-          channels[0]->apart()));
+          channels[0]->apart(), none));
     }
   });
+  StagedCopies none;
   for (int i = 0; i < 20; ++i) {
-    Message message = std::move(*channels[1]->receive()).finish(0, 1);
+    Message message = std::move(*channels[1]->receive()).finish(0, 1, none);
     const at::Tensor tensor = take_tensors(message.payload).at(0);
     EXPECT_EQ(message.bytes, std::to_string(i));
     EXPECT_EQ(tensor.device(), gpu(1));

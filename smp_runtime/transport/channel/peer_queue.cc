@@ -15,10 +15,19 @@ PeerQueue::PeerQueue(std::unique_ptr<MessageChannel> channel, Inbox& inbox, cons
     : channel_(std::move(channel)),
       inbox_(inbox),
       ends_(ends),
+      sent_copies_(copying()),
+      received_copies_(copying()),
       sender_([this] { send_all(); }),
       receiver_([this] { receive_all(); }) {
   pthread_setname_np(sender_.native_handle(), "smp-send");
   pthread_setname_np(receiver_.native_handle(), "smp-receive");
+}
+
+StagedCopies::Settings PeerQueue::copying() {
+  return {.timeout = ends_.timeout, .look_around = [this] {
+            const std::lock_guard lock(mutex_);
+            if (aborted_) throw HostError("closed");
+          }};
 }
 
 void PeerQueue::push(Message message) {
@@ -28,7 +37,7 @@ void PeerQueue::push(Message message) {
     if (!lost_.empty()) throw HostError(lost_);
     // Under the lock: messages keep their order, and this takes little time.
     const bool at_once = queue_.empty() && !sending_ && !closing_ && !next.on_device;
-    if (at_once && channel_->send_at_once(pack(next, channel_->apart()))) return;
+    if (at_once && channel_->send_at_once(pack(next, channel_->apart(), sent_copies_))) return;
     queue_.push_back(std::move(next));
   }
   changed_.notify_all();
@@ -71,7 +80,7 @@ void PeerQueue::send_all() {
       const Outgoing next = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      channel_->send(pack(next, channel_->apart()));
+      channel_->send(pack(next, channel_->apart(), sent_copies_));
     }
   } catch (const std::exception& error) {
     lose(error_text(error));
@@ -84,7 +93,7 @@ void PeerQueue::send_all() {
 void PeerQueue::receive_all() {
   try {
     while (std::optional<ArrivingMessage> message = channel_->receive()) {
-      inbox_.push(std::move(*message).finish(ends_.peer, ends_.cuda_device));
+      inbox_.push(std::move(*message).finish(ends_.peer, ends_.cuda_device, received_copies_));
     }
     end_of_peer();
   } catch (const std::exception& error) {

@@ -3,6 +3,7 @@
 // one that receives.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -21,7 +22,8 @@ class PeerQueue {
   struct Ends {
     int rank;
     int peer;
-    int cuda_device;  ///< see ArrivingMessage
+    int cuda_device;                    ///< see ArrivingMessage
+    std::chrono::milliseconds timeout;  ///< of copies between a device and the CPU
   };
 
   /// What arrives goes to `inbox`, which outlives the link.
@@ -46,10 +48,13 @@ class PeerQueue {
   void receive_all();
   void lose(std::string_view reason);
   void end_of_peer();
+  [[nodiscard]] StagedCopies::Settings copying();
 
   const std::unique_ptr<MessageChannel> channel_;
   Inbox& inbox_;
   const Ends ends_;
+  StagedCopies sent_copies_;      // of the sender's thread
+  StagedCopies received_copies_;  // of the receiver's
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -30,8 +30,10 @@ class ProcessTransport::Impl {
         queues.emplace_back();
         continue;
       }
-      const PeerQueue::Ends ends{
-          .rank = backend->getRank(), .peer = peer, .cuda_device = options.cuda_device};
+      const PeerQueue::Ends ends{.rank = backend->getRank(),
+                                 .peer = peer,
+                                 .cuda_device = options.cuda_device,
+                                 .timeout = options.timeout};
       queues.push_back(std::make_unique<PeerQueue>(std::move(channel), inbox, ends));
     }
   }

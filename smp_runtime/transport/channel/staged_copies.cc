@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/channel/staged_copies.h"
 
+#include <utility>
+
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/nccl/event_wait.h"
 
 namespace smp::transport {
 
-at::Tensor StagedCopies::to(const at::Tensor& tensor, const c10::Device& device) {
+at::Tensor StagedCopies::to(const at::Tensor& tensor, const c10::Device& device,
+                            const cuda::StreamEvent& made) {
   const c10::Device gpu = tensor.is_cpu() ? device : tensor.device();
-  if (!stream_) {
-    stream_ = cuda::side_stream(gpu, cuda::Priority::kHigh);
-    made_.block(*stream_);
-  }
-  SMP_CHECK(stream_->device() == gpu, "one message has tensors of {} and {}",
-            stream_->device().str(), gpu.str());
+  if (!stream_) stream_ = cuda::side_stream(gpu, cuda::Priority::kHigh);
+  SMP_CHECK(stream_->device() == gpu, "messages have tensors of {} and {}", stream_->device().str(),
+            gpu.str());
+  made.block(*stream_);
+  under_way_ = true;
   const c10::StreamGuard guard(*stream_);
   const at::Tensor target =
       device.is_cpu()
@@ -26,8 +29,10 @@ at::Tensor StagedCopies::to(const at::Tensor& tensor, const c10::Device& device)
   return target;
 }
 
-void StagedCopies::wait() const {
-  if (stream_) cuda::StreamEvent(*stream_).synchronize();
+void StagedCopies::wait() {
+  if (!std::exchange(under_way_, false)) return;
+  await(cuda::StreamEvent(*stream_),
+        WaitLimit::after(settings_.timeout, "copying a message's tensors"), settings_.look_around);
 }
 
 at::Tensor empty_for(at::IntArrayRef sizes, at::ScalarType type, at::DeviceType target) {

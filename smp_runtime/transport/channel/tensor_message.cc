@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/channel/staged_copies.h"
 #include "smp_runtime/transport/channel/tensor_payload.h"
 
 namespace smp::transport {
@@ -53,10 +52,9 @@ std::span<std::byte> writable_bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-PackedMessage pack(const Outgoing& outgoing, Apart apart) {
+PackedMessage pack(const Outgoing& outgoing, Apart apart, StagedCopies& copies) {
   const Message& message = outgoing.message;
   PackedMessage packed{.frame = {}, .head = message.bytes, .made = outgoing.made};
-  StagedCopies copies(outgoing.made);
   uint32_t count = 0;
   if (const TensorPayload* payload = tensors_of(message)) {
     for (const at::Tensor& tensor : payload->tensors) {
@@ -68,7 +66,7 @@ PackedMessage pack(const Outgoing& outgoing, Apart apart) {
         continue;
       }
       packed.tensors.push_back(tensor.is_cpu() ? tensor.detach().contiguous()
-                                               : copies.to(tensor, at::kCPU));
+                                               : copies.to(tensor, at::kCPU, outgoing.made));
     }
   }
   copies.wait();
@@ -96,9 +94,8 @@ ArrivingMessage::ArrivingMessage(const MessageFrame& frame, std::string head)
   bytes_.resize(frame.message_bytes);
 }
 
-Message ArrivingMessage::finish(int source, int cuda_device) && {
+Message ArrivingMessage::finish(int source, int cuda_device, StagedCopies& copies) && {
   std::vector<at::Tensor> values;
-  StagedCopies copies;
   for (Received& one : tensors_) {
     SMP_CHECK(one.tensor.defined(), "a tensor that did not come");
     const at::DeviceType type = one.meta.device;

@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "smp_runtime/cuda/stream_event.h"
+#include "smp_runtime/transport/channel/staged_copies.h"
 #include "smp_runtime/transport/channel/tensor_meta.h"
 #include "smp_runtime/transport/transport.h"
 
@@ -61,8 +62,9 @@ struct PackedMessage {
 [[nodiscard]] std::span<const std::byte> bytes_of(const at::Tensor& tensor);
 [[nodiscard]] std::span<std::byte> writable_bytes_of(const at::Tensor& tensor);
 
-/// Copies tensors to the CPU that are not there and do not go apart, which waits for the device.
-[[nodiscard]] PackedMessage pack(const Outgoing& outgoing, Apart apart);
+/// Copies tensors to the CPU, by `copies`, that are not there and do not go apart, which waits for
+/// the device.
+[[nodiscard]] PackedMessage pack(const Outgoing& outgoing, Apart apart, StagedCopies& copies);
 [[nodiscard]] PackedMessage fin();
 
 /// A tensor to receive into.
@@ -79,8 +81,8 @@ class ArrivingMessage {
   ArrivingMessage(const MessageFrame& frame, std::string head);
 
   [[nodiscard]] std::vector<Received>& tensors() { return tensors_; }
-  /// Tensors that were sent from a CUDA device are put on `cuda_device`.
-  [[nodiscard]] Message finish(int source, int cuda_device) &&;
+  /// Tensors that were sent from a CUDA device are put on `cuda_device`, by `copies`.
+  [[nodiscard]] Message finish(int source, int cuda_device, StagedCopies& copies) &&;
 
  private:
   std::string bytes_;

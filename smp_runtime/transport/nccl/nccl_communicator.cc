@@ -35,14 +35,35 @@ NcclCommunicator::NcclCommunicator(NcclLibrary& library, const NcclId& id, Place
   begun_ = library_.begin(handle_, id, place_.rank, place_.size);
 }
 
-NcclCommunicator::~NcclCommunicator() { abort("it has ended"); }
+/// No other thread uses it any more.
+NcclCommunicator::~NcclCommunicator() {
+  if (handle_ == nullptr) return;
+  if (!under_way_ && close()) {
+    library_.destroy(handle_);
+  } else {
+    library_.abort(handle_);
+  }
+}
+
+bool NcclCommunicator::close() const {
+  const auto deadline = Clock::now() + kCloseLimit;
+  NcclOutcome outcome = library_.finalize(handle_);
+  Pause pause;
+  while (outcome.state == State::kInProgress && Clock::now() < deadline) {
+    pause.next();
+    outcome = library_.state(handle_);
+  }
+  return outcome.state == State::kDone;
+}
 
 void NcclCommunicator::connect(const WaitLimit& limit) {
   complete([this](NcclLibrary::Handle) { return begun_; }, limit);
+  set_under_way(false);
 }
 
 void NcclCommunicator::start(std::span<const NcclOperation> operations, void* stream,
                              const WaitLimit& limit) {
+  if (!operations.empty()) set_under_way(true);
   while (!operations.empty()) {
     const auto group = operations.first(std::min(operations.size(), kMostTogether));
     complete([&](NcclLibrary::Handle handle) { return library_.launch(handle, group, stream); },
@@ -73,6 +94,12 @@ void NcclCommunicator::wait_until(const std::function<bool()>& reached, const Wa
   const NcclOutcome last =
       ask([this](NcclLibrary::Handle handle) { return library_.state(handle); });
   if (last.state == State::kFailed) fail(last.reason);
+  set_under_way(false);
+}
+
+void NcclCommunicator::set_under_way(bool is) {
+  const std::lock_guard lock(mutex_);
+  if (ended_.empty()) under_way_ = is;
 }
 
 void NcclCommunicator::check(const NcclOutcome& outcome, const WaitLimit& limit) {
@@ -91,6 +118,7 @@ NcclOutcome NcclCommunicator::ask(const Call& call) {
 
 void NcclCommunicator::fail(const std::string& cause) {
   const std::string reason = fmt::format("{}{}", cause, nccl_advice(cause));
+  set_under_way(true);  // even if it is one of NCCL's own threads that failed
   abort(reason);
   throw HostError("{}: {}", place_.name, reason);
 }
@@ -99,7 +127,7 @@ void NcclCommunicator::abort(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (!ended_.empty()) return;
   ended_ = reason;
-  library_.abort(std::exchange(handle_, nullptr));
+  if (under_way_) library_.abort(std::exchange(handle_, nullptr));
 }
 
 }  // namespace smp::transport

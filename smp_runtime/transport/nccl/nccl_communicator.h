@@ -2,7 +2,7 @@
 // One end of an NCCL communicator: from its making to its end, with a limit on every wait.
 #pragma once
 
-#include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <span>
@@ -14,7 +14,8 @@
 namespace smp::transport {
 
 /// For one thread at a time, but for abort(). What fails or takes too long aborts the communicator,
-/// which stops what waits on the device, too: it is of no use any more, and all calls throw.
+/// which stops what waits on the device, too: it is of no use any more, and all calls throw. What
+/// was started is to be waited for.
 class NcclCommunicator {
  public:
   struct Place {
@@ -27,6 +28,8 @@ class NcclCommunicator {
   NcclCommunicator(NcclLibrary& library, const NcclId& id, Place place);
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+  /// Closes it, if all that was started has ended well; where other ranks do not let it close
+  /// within kCloseLimit, and otherwise, aborts.
   ~NcclCommunicator();
 
   [[nodiscard]] int rank() const { return place_.rank; }
@@ -41,11 +44,13 @@ class NcclCommunicator {
   /// Waits until `reached`, meanwhile looking for NCCL's errors.
   void wait_until(const std::function<bool()>& reached, const WaitLimit& limit);
 
-  /// Ends what waits and all that is called later with this reason; the first one counts.
+  /// Ends what waits and all that is called later with this reason; the first one counts. Where
+  /// nothing is under way, nothing is aborted on the device.
   void abort(const std::string& reason);
 
   /// Two ends may cut longer groups differently, and then wait for each other (pytorch#174942).
   static constexpr size_t kMostTogether = 64;
+  static constexpr std::chrono::seconds kCloseLimit{2};
 
  private:
   using Call = std::function<NcclOutcome(NcclLibrary::Handle)>;
@@ -53,6 +58,8 @@ class NcclCommunicator {
   NcclOutcome ask(const Call& call);
   void check(const NcclOutcome& outcome, const WaitLimit& limit);
   [[noreturn]] void fail(const std::string& reason);
+  [[nodiscard]] bool close() const;
+  void set_under_way(bool is);
 
   NcclLibrary& library_;
   const Place place_;
@@ -60,7 +67,8 @@ class NcclCommunicator {
   std::mutex mutex_;  // guards what follows, and NCCL's view of the communicator
   NcclLibrary::Handle handle_ = nullptr;
   NcclOutcome begun_;
-  std::string ended_;  // why; empty as long as it works
+  std::string ended_;      // why; empty as long as it works
+  bool under_way_ = true;  // it is being made, or something was started and not waited for
 };
 
 }  // namespace smp::transport

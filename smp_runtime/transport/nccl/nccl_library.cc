@@ -104,6 +104,16 @@ class LinkedNccl : public NcclLibrary {
     return outcome_of(asked == ncclSuccess ? result : asked, communicator);
   }
 
+  NcclOutcome finalize(Handle communicator) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    return outcome_of(ncclCommFinalize(communicator), communicator);
+  }
+
+  void destroy(Handle communicator) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    ncclCommDestroy(communicator);
+  }
+
   void abort(Handle communicator) override {
     if (communicator == nullptr) return;
     const c10::cuda::CUDAGuard guard(device_);

@@ -4,7 +4,8 @@
 //
 // Nothing here waits: communicators are NCCL's non-blocking ones. A call that is "in progress" goes
 // on in a thread of NCCL, and no other call may be made on the communicator, but for state() and
-// abort(), until state() says that it is done.
+// abort(), until state() says that it is done. An end goes by finalize() and destroy(), or by
+// abort().
 #pragma once
 
 #include <array>
@@ -50,7 +51,7 @@ class NcclLibrary {
 
   /// Throws HostError if NCCL finds no way to reach other processes.
   [[nodiscard]] virtual NcclId new_id() = 0;
-  /// Starts to make an end of a communicator; `made` is to be aborted in any case.
+  /// Starts to make an end of a communicator; `made` is to be destroyed or aborted in any case.
   [[nodiscard]] virtual NcclOutcome begin(Handle& made, const NcclId& id, int rank, int size) = 0;
   /// Starts the operations together, behind what `stream` was given so far.
   [[nodiscard]] virtual NcclOutcome launch(Handle communicator,
@@ -58,6 +59,10 @@ class NcclLibrary {
                                            void* stream) = 0;
   /// Of the call in progress, and of what the device has done with those before.
   [[nodiscard]] virtual NcclOutcome state(Handle communicator) = 0;
+  /// Starts to close an end that works, behind all that it was given.
+  [[nodiscard]] virtual NcclOutcome finalize(Handle communicator) = 0;
+  /// Frees an end that is closed.
+  virtual void destroy(Handle communicator) = 0;
   /// Stops what is under way, on the device too, and frees the end.
   virtual void abort(Handle communicator) = 0;
 };

@@ -37,6 +37,7 @@ struct FakeNetwork {
   std::map<NcclId, std::vector<std::deque<Half>>> parts;  ///< of collectives, by rank
   std::vector<size_t> groups;                             ///< sizes of the groups of calls
   int aborted = 0;
+  int destroyed = 0;
   int open = 0;
   std::string failure;  ///< what every state() tells
 
@@ -95,6 +96,15 @@ class FakeNccl : public NcclLibrary {
   NcclOutcome state(Handle end) override {
     const std::lock_guard lock(network_.mutex);
     return outcome(*end);
+  }
+
+  NcclOutcome finalize(Handle end) override { return state(end); }
+
+  void destroy(Handle end) override {
+    const std::lock_guard lock(network_.mutex);
+    ++network_.destroyed;
+    --network_.open;
+    delete end;
   }
 
   void abort(Handle end) override {

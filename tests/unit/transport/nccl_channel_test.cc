@@ -58,14 +58,16 @@ class NcclChannelTest : public ::testing::Test {
   }
 
   static PackedMessage message(const std::string& bytes, std::vector<at::Tensor> tensors) {
+    StagedCopies copies;
     return pack(
         outgoing({.bytes = bytes, .payload = std::make_shared<TensorPayload>(std::move(tensors))}),
-        at::kCPU);
+        at::kCPU, copies);
   }
 
   static Message take(NcclChannel& channel) {
     std::optional<ArrivingMessage> arrived = channel.receive();
-    return arrived ? std::move(*arrived).finish(0, -1) : Message{.bytes = "fin"};
+    StagedCopies copies;
+    return arrived ? std::move(*arrived).finish(0, -1, copies) : Message{.bytes = "fin"};
   }
 
   FakeNetwork network;

@@ -134,13 +134,55 @@ TEST_F(NcclCommunicatorTest, GroupsAreCutAlikeOnBothSides) {
   EXPECT_THAT(network.groups, Each(Le(NcclCommunicator::kMostTogether)));
 }
 
-TEST_F(NcclCommunicatorTest, LeavesNothingBehind) {
+TEST_F(NcclCommunicatorTest, ClosesWhatWorks) {
   {
     const auto sender = end(0);
     const auto receiver = end(1);
     sender->connect(later());
+    receiver->connect(later());
+    char sent = 1;
+    char received = 0;
+    const std::vector<NcclOperation> send{
+        {.kind = NcclOperation::Kind::kSend, .from = &sent, .count = 1, .peer = 1}};
+    const std::vector<NcclOperation> receive{
+        {.kind = NcclOperation::Kind::kReceive, .to = &received, .count = 1, .peer = 0}};
+    std::thread other([&] { receiver->start(receive, nullptr, later()); });
+    sender->start(send, nullptr, later());
+    other.join();
+    sender->wait_until([] { return true; }, later());
+    receiver->wait_until([] { return true; }, later());
+    sender->abort("closed");  // as a channel that nobody needs any more
+
+    EXPECT_THAT([&] { sender->start(send, nullptr, later()); },
+                ThrowsMessage<HostError>(HasSubstr("closed")));
   }
 
+  EXPECT_EQ(network.aborts(), 0) << "NCCL takes an abort for a failure";
+  EXPECT_EQ(network.destroyed, 2);
+  EXPECT_EQ(network.open, 0);
+}
+
+TEST_F(NcclCommunicatorTest, AbortsWhatIsUnderWayAtItsEnd) {
+  {
+    const auto sender = end(0);
+    const auto receiver = end(1);  // and nobody has waited for it
+    sender->connect(later());
+  }
+
+  EXPECT_EQ(network.aborts(), 1);
+  EXPECT_EQ(network.open, 0);
+}
+
+TEST_F(NcclCommunicatorTest, GivesUpOnClosingWhatFails) {
+  {
+    const auto sender = end(0);
+    const auto receiver = end(1);
+    sender->connect(later());
+    receiver->connect(later());
+    network.fail("remote process exited (net.cc:12)");
+  }
+
+  EXPECT_EQ(network.aborts(), 2);
   EXPECT_EQ(network.open, 0);
 }
 
