@@ -40,7 +40,8 @@ void GatheredMemory::take_away(const at::Tensor& tensor) {
   const std::size_t bytes = storage->nbytes();
   c10::DataPtr memory = storage->set_data_ptr(storage->allocator()->allocate(0));
   storage->set_nbytes(0);
-  if (spare_.count(bytes) < kSpares) spare_.emplace(bytes, std::move(memory));
+  const bool keep = storage->device_type() == c10::DeviceType::CPU;
+  if (keep && spare_.count(bytes) < kSpares) spare_.emplace(bytes, std::move(memory));
 }
 
 std::int64_t GatheredMemory::spare_bytes() const {

@@ -12,8 +12,9 @@
 namespace smp::sharding {
 
 /// The storage object of a tensor outlives its memory: views and tensors that autograd saved see
-/// new content when memory is given again. Spare memory is kept for the next unit of its size, at
-/// most two of each, since fresh pages cost more than a gather from the same host.
+/// new content when memory is given again. On the CPU spare memory is kept for the next unit of its
+/// size, at most two of each, since fresh pages cost more than a gather from the same host. On a
+/// GPU Torch's allocator does so, which gives it to others, too, when the device is full.
 class GatheredMemory {
  public:
   /// From now on large blocks of this process go back to the system when they are freed. glibc

@@ -4,6 +4,7 @@
 import pytest
 import smdistributed.modelparallel.torch as smp
 import torch
+from smdistributed.modelparallel.torch._report import memory_ledger
 from torch import nn
 
 ROWS, WIDTH, LAYERS = 1024, 1000, 4
@@ -64,3 +65,18 @@ def test_checkpointed_modules_keep_their_inputs() -> None:
 
 def test_a_step_without_backward_keeps_none() -> None:
     assert activations_of([train, evaluate], 1) == 0
+
+
+def test_workspaces_of_threads_are_no_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS takes one for each thread that multiplies, at its first time: in the first step."""
+    held = {"tensors": 100, "workspaces": 0}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: sum(held.values()))
+    monkeypatch.setattr(
+        torch._C, "_cuda_clearCublasWorkspaces", lambda: held.update(workspaces=0), raising=False
+    )
+    before = memory_ledger.memory_in_use()
+    held.update(tensors=130, workspaces=4 << 25)
+
+    assert memory_ledger.memory_in_use() - before == 30
+    assert held["workspaces"] == 0, "they stay while they are not needed"

@@ -2,6 +2,7 @@
 #include "smp_runtime/pipeline/engine/activation_arena.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -23,11 +24,35 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kBlockBytes =
     64 * 1024;  // arena blocks are multiples, so that they fit again
 
+constexpr std::int64_t kMostTogether = 8;  // blocks, of which all but one may stay unused
+
 std::int64_t bytes_of(const at::Tensor& tensor) {
   return static_cast<std::int64_t>(tensor.nbytes());
 }
 
+std::int64_t block_size(std::int64_t bytes) {
+  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
+
+/// What pinned memory of `bytes` takes.
+std::int64_t pinned_size(std::int64_t bytes) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
+}
+
 }  // namespace
+
+std::int64_t blocks_together(std::int64_t bytes) {
+  const auto waste = [bytes](std::int64_t count) {
+    const std::int64_t used = bytes * count;
+    return static_cast<double>(pinned_size(used) - used) / static_cast<double>(used);
+  };
+  std::int64_t best = 1;
+  for (std::int64_t count = 1; count <= kMostTogether; ++count) {
+    if (waste(count) <= 0.125) return count;
+    if (waste(count) < waste(best)) best = count;
+  }
+  return best;
+}
 
 // --- Calling threads ---
 
@@ -124,7 +149,7 @@ at::Tensor ActivationArena::slow_view(const Entry& entry) const {
 void ActivationArena::send_away(Entry& entry, const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   const c10::Stream stream = streams(tensor.device()).away;
-  FreeBlock block = new_block(entry.bytes, /*pinned=*/tensor.is_cuda());
+  FreeBlock block = new_pinned_block(entry.bytes, tensor.is_cuda());
   entry.slow = std::move(block.memory);
   block.copied.block(stream);
   cuda::StreamEvent::record(tensor.device()).block(stream);
@@ -193,12 +218,27 @@ at::Tensor ActivationArena::new_fast(const Entry& entry) const {
   return at::empty_strided(entry.sizes, entry.strides, entry.options.requires_grad(false));
 }
 
-FreeBlock ActivationArena::new_block(std::int64_t bytes, bool pinned) {
-  const std::int64_t size = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+FreeBlock ActivationArena::new_block(std::int64_t bytes) {
+  const std::int64_t size = block_size(bytes);
   const auto found = free_blocks_.find(size);
   if (found != free_blocks_.end()) return std::move(free_blocks_.extract(found).mapped());
   stats_.arena_bytes += size;
-  return {.memory = at::empty({size}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned))};
+  return {.memory = at::empty({size}, at::TensorOptions().dtype(at::kByte))};
+}
+
+/// Pinned only for a GPU, without which there is none.
+FreeBlock ActivationArena::new_pinned_block(std::int64_t bytes, bool on_gpu) {
+  const std::int64_t size = block_size(bytes);
+  const auto found = free_blocks_.find(size);
+  if (found != free_blocks_.end()) return std::move(free_blocks_.extract(found).mapped());
+  const std::int64_t count = blocks_together(size);
+  stats_.arena_bytes += pinned_size(count * size);
+  const at::Tensor blocks =
+      at::empty({count, size}, at::TensorOptions().dtype(at::kByte).pinned_memory(on_gpu));
+  for (std::int64_t number = 1; number < count; ++number) {
+    free_blocks_.emplace(size, FreeBlock{.memory = blocks[number], .copied = {}});
+  }
+  return {.memory = blocks[0], .copied = {}};
 }
 
 void ActivationArena::give_back(Entry& entry) {
@@ -249,7 +289,7 @@ void ActivationArena::stop() {
 void ActivationArena::copy_away(std::unique_lock<std::mutex>& lock, const EntryPtr& entry) {
   if (entry->place != Place::kFast || entry->wanted) return;
   entry->place = Place::kLeaving;
-  at::Tensor block = new_block(entry->bytes, /*pinned=*/false).memory;
+  at::Tensor block = new_block(entry->bytes).memory;
   const at::Tensor fast = entry->fast;  // whoever takes it meanwhile has it at once
   lock.unlock();
   copy(block.data_ptr(), fast.data_ptr(), entry->bytes);

@@ -50,6 +50,10 @@ struct FreeBlock {
   cuda::StreamEvent copied;
 };
 
+/// How many blocks of so many bytes to ask for at once. The allocator of pinned memory takes powers
+/// of two: one block may waste nearly as much as it holds, those that fill one together little.
+[[nodiscard]] std::int64_t blocks_together(std::int64_t bytes);
+
 /// What handles and helper thread share; outlives the store while a handle is left.
 class ActivationArena {
  public:
@@ -68,7 +72,8 @@ class ActivationArena {
 
  private:
   at::Tensor new_fast(const Entry& entry) const;
-  FreeBlock new_block(std::int64_t bytes, bool pinned);
+  FreeBlock new_block(std::int64_t bytes);
+  FreeBlock new_pinned_block(std::int64_t bytes, bool on_gpu);
   void give_back(Entry& entry);
   void remove(const EntryPtr& entry);
   CopyStreams& streams(const at::Device& device);

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/pipeline/engine/activation_arena.h"
 
 namespace smp::pipeline {
 namespace {
@@ -182,6 +183,25 @@ TEST(ActivationStoreByStreams, UsesItsMemoryAgainAlsoOfWhatNobodyTook) {
   EXPECT_EQ(store.stats().arena_bytes, 4 * kBytes);
   EXPECT_EQ(store.stats().fast_bytes, 0);
   EXPECT_EQ(store.stats().slow_bytes, 0);
+}
+
+TEST(ActivationStoreByStreams, AsksForBlocksTogetherWhereOneWouldWasteMemory) {
+  constexpr int64_t kMiB = 1 << 20;
+  EXPECT_EQ(blocks_together(16 * kMiB), 1);
+  EXPECT_EQ(blocks_together(15 * kMiB), 1) << "a fifteenth is little";
+  EXPECT_EQ(blocks_together(10 * kMiB), 3) << "30 of 32; one alone takes 16";
+  EXPECT_EQ(blocks_together(25 * kMiB), 5) << "125 of 128; one alone takes 32";
+
+  ActivationStore store({.horizon = 1, .by_streams = true});
+  std::vector<at::Tensor> tensors;
+  Handles handles;
+  for (int i = 0; i < 6; ++i) {
+    tensors.push_back(at::full({10 * kMiB / 4}, i, at::kFloat));
+    handles.push_back(store.put(tensors.back(), 0));
+  }
+
+  EXPECT_EQ(store.stats().arena_bytes, 64 * kMiB);
+  for (int i = 5; i >= 0; --i) expect_value(handles[i]->take(), i);
 }
 
 TEST(ActivationStoreByStreams, RefusesWhatWasChangedInPlaceAtAnyTime) {

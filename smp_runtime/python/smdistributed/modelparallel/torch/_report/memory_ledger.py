@@ -60,12 +60,16 @@ def memory_summary() -> dict[str, int]:
 
 def memory_in_use() -> int:
     """Bytes allocated where the model computes, without what does not depend on the batch and comes
-    and goes within a step: memory of gathered parameters, and the slow one of activations."""
+    and goes within a step: memory of gathered parameters, the slow one of activations, and cuBLAS's
+    workspaces, which are given back here."""
     gathered = 0
     if state.model is not None and state.model.sharded is not None:
         use = state.model.sharded.store.use()
         gathered = use["live"] + use["spare"]
     if torch.cuda.is_available():
+        # One for each thread that multiplied matrices, 32 MiB on an H100, kept until the end: as
+        # many as microbatches are open, once each, of which one at a time computes.
+        torch._C._cuda_clearCublasWorkspaces()
         return torch.cuda.memory_allocated() - gathered
     slow = 0
     if state.activation_store is not None:
