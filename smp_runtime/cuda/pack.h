@@ -36,17 +36,27 @@ SMP_ON_BOTH Pack<T, N> load(const T* from) {
 #endif
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
+/// `to` is aligned so, in memory of the device itself.
 template <int N, typename T>
 SMP_ON_BOTH void store(T* to, const Pack<T, N>& pack) {
 #ifdef __CUDA_ARCH__
   if constexpr (sizeof(Pack<T, N>) == sizeof(uint4)) {
     uint4 bits;
     memcpy(&bits, &pack, sizeof(bits));
-    *reinterpret_cast<uint4*>(to) = bits;
+    // "=" becomes four small stores where a branch is around it.
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
+                 : "memory");
     return;
   }
 #endif
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+/// Whether packs of N may begin at `memory`.
+template <int N, typename T>
+SMP_ON_BOTH bool begins_pack(const T* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory) % sizeof(Pack<T, N>) == 0;
 }
 
 /// Whether rows of `width` elements that begin at `memory` are aligned for packs of N.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "smp_runtime/cuda/launch.h"
+#include "smp_runtime/cuda/pack.h"
 #include "smp_runtime/cuda/piece_table.h"
 
 namespace smp::optimizer {
@@ -56,15 +57,38 @@ SMP_ON_BOTH void adam_block(const Lanes& lanes, const AdamTable& table, std::int
   const W root2 = static_cast<W>(std::sqrt(numbers.scale2));
   const W epsilon = static_cast<W>(numbers.epsilon);
   const W rate = static_cast<W>(numbers.rate);
-  for (std::int64_t i = range.begin + lanes.first(); i < range.end; i += lanes.count()) {
-    const W weight = static_cast<W>(parameter[i]) * shrink;
-    const W slope = static_cast<W>(gradient[i]) * factor + added * weight;
-    const W mean = static_cast<W>(first[i]) * beta1 + share1 * slope;
-    const W square = static_cast<W>(second[i]) * beta2 + share2 * slope * slope;
+  const auto step = [&](T& at, const T& gradient_at, T& first_at, T& second_at) {
+    const W weight = static_cast<W>(at) * shrink;
+    const W slope = static_cast<W>(gradient_at) * factor + added * weight;
+    const W mean = static_cast<W>(first_at) * beta1 + share1 * slope;
+    const W square = static_cast<W>(second_at) * beta2 + share2 * slope * slope;
     const W direction = mean / scale1 / (std::sqrt(square) / root2 + epsilon);
-    first[i] = static_cast<T>(mean);
-    second[i] = static_cast<T>(square);
-    parameter[i] = static_cast<T>(weight - rate * direction);
+    first_at = static_cast<T>(mean);
+    second_at = static_cast<T>(square);
+    at = static_cast<T>(weight - rate * direction);
+  };
+  std::int64_t begin = range.begin;
+  constexpr int N = cuda::kPack<T>;
+  if constexpr (N > 1) {  // one lane of the CPU gets vectors from the compiler
+    if (lanes.count() > 1 && cuda::begins_pack<N>(parameter) && cuda::begins_pack<N>(gradient) &&
+        cuda::begins_pack<N>(first) && cuda::begins_pack<N>(second)) {
+      for (std::int64_t i = begin + lanes.first() * N; i + N <= range.end; i += lanes.count() * N) {
+        auto parameters = cuda::load<N>(parameter + i);
+        const auto gradients = cuda::load<N>(gradient + i);
+        auto firsts = cuda::load<N>(first + i);
+        auto seconds = cuda::load<N>(second + i);
+        for (int k = 0; k < N; ++k) {
+          step(parameters.items[k], gradients.items[k], firsts.items[k], seconds.items[k]);
+        }
+        cuda::store<N>(parameter + i, parameters);
+        cuda::store<N>(first + i, firsts);
+        cuda::store<N>(second + i, seconds);
+      }
+      begin += (range.end - begin) / N * N;
+    }
+  }
+  for (std::int64_t i = begin + lanes.first(); i < range.end; i += lanes.count()) {
+    step(parameter[i], gradient[i], first[i], second[i]);
   }
 }
 

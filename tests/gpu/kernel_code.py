@@ -47,9 +47,9 @@ KERNELS = (
     Kernel("masked softmax", "tensor_parallel", rf"softmax<8,{_BF16}>", 32, 4),
     Kernel("vocabulary loss", "tensor_parallel", rf"loss_parts<8,{_BF16}>", 32, 2),
     Kernel("vocabulary loss's gradient", "tensor_parallel", rf"loss_slopes<8,{_BF16}>", 32, 4),
-    Kernel("Adam, fp32", "optimizer", r"adam<float>", 1, 28),
+    Kernel("Adam, fp32", "optimizer", r"adam<float>", 4, 28),
     Kernel("squares, fp32", "optimizer", r"squares<float>", 4, 4),
-    Kernel("flatten, bf16 to fp32", "sharding", rf"flatten<float,{_BF16}>", 1, 6),
+    Kernel("flatten, bf16 to fp32", "sharding", rf"flatten<float,{_BF16}>", 16, 6),
 )
 
 
@@ -61,6 +61,7 @@ class Code:
     registers: int
     spilled: int  # bytes of local memory
     widest: int  # bytes of the widest load from the device's memory
+    stored: int | None  # bytes of the narrowest store there in these loops, if they have one
 
     def per_element(self, kernel: Kernel) -> float:
         return self.instructions / kernel.elements
@@ -131,12 +132,17 @@ def _usage(archive: Path) -> dict[str, tuple[int, int]]:
 
 def _code(instructions: list[tuple[int, str]], registers: int, spilled: int) -> Code:
     real = [(place, text) for place, text in instructions if not text.startswith("NOP")]
-    loads = [int(width or 32) for _, text in real for width in _widths(text)]
-    return Code(len(_passes(real)), registers, spilled, max(loads, default=0) // 8)
+    passes = _passes(real)
+    loads = [bits for _, text in real for bits in _widths(text)]
+    stores = [bits // 8 for _, text in passes for bits in _widths(text, "STG")]
+    widest = max(loads, default=0) // 8
+    return Code(len(passes), registers, spilled, widest, min(stores, default=None))
 
 
-def _widths(text: str) -> list[str]:
-    return re.findall(r"\bLDG\.E(?:\.(64|128))?", text)
+def _widths(text: str, kind: str = "LDG") -> list[int]:
+    """In bits."""
+    found = re.search(rf"\b{kind}\.E(?:\.(U8|S8|U16|S16|64|128))?", text)
+    return [] if found is None else [int((found.group(1) or "32").lstrip("US"))]
 
 
 def _passes(instructions: list[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -148,7 +154,7 @@ def _passes(instructions: list[tuple[int, str]]) -> list[tuple[int, str]]:
         if target and int(target.group(1), 16) < place:
             begin = int(target.group(1), 16)
             loops.append([one for one in instructions if begin <= one[0] <= place])
-    wide = [body for body in loops if any("128" in _widths(text) for _, text in body)]
+    wide = [body for body in loops if any(128 in _widths(text) for _, text in body)]
     if wide:
         return [one for body in wide for one in body]
     reading = [body for body in loops if any(_widths(text) for _, text in body)]

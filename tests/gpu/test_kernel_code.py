@@ -19,9 +19,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gpu_kernels
 BEGIN, END = "<!-- table: made by SMP_UPDATE_GOLDEN=1 -->\n", "<!-- end of table -->\n"
 #: Per byte, by an H200: 132 processors, 128 lanes, 1.7 GHz, 4.8 TB/s.
 INSTRUCTIONS_PER_BYTE = 132 * 128 * 1.7e9 / 4.8e12
-#: Limited by what they compute: the error function has no instruction, softmax takes each
-#: exponential twice, and Adam's quotients and roots have to be exact.
-COMPUTING = ("bias-GELU, erf", "bias-GELU's gradient, erf", "masked softmax", "Adam, fp32")
+#: Limited by what they compute: the error function has no instruction, and softmax takes each
+#: exponential twice.
+COMPUTING = ("bias-GELU, erf", "bias-GELU's gradient, erf", "masked softmax")
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,9 @@ def test_a_kernel_waits_for_memory_not_for_itself(kernel: Kernel, codes: dict[st
     code = codes[kernel.shown]
 
     assert code.spilled == 0
-    if kernel.elements >= 32:
-        assert code.widest == 16
+    # Sums of squares have four loads of single elements on their way.
+    assert code.widest == (4 if kernel.shown == "squares, fp32" else 16)
+    assert code.stored in (None, 16), "a warp's narrow stores go to memory one after the other"
     if kernel.shown not in COMPUTING:
         # A fifth of the time may pass so.
         assert code.per_element(kernel) <= 1.2 * INSTRUCTIONS_PER_BYTE * kernel.moved

@@ -2,6 +2,7 @@
 #include "smp_runtime/optimizer/adam_kernel.h"
 
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -83,6 +84,48 @@ TEST(AdamKernel, LanesShareABlock) {
   EXPECT_EQ(shared.parameter, alone.parameter);
   EXPECT_EQ(shared.first, alone.first);
   EXPECT_EQ(shared.second, alone.second);
+}
+
+/// Packs of four where all memory is aligned for them, and what is left behind them.
+TEST(AdamKernel, LanesTakeAlignedMemoryInPacks) {
+  constexpr std::int64_t kElements = cuda::kElementsPerBlock + 1003;
+  struct Floats {
+    alignas(16) float values[4][kElements + 1];
+    Floats() {
+      for (int kind = 0; kind < 4; ++kind) {
+        for (std::int64_t i = 0; i <= kElements; ++i) {
+          values[kind][i] = 1 + std::sin(static_cast<float>(i) * static_cast<float>(2 * kind + 1));
+        }
+      }
+    }
+    AdamPiece piece(std::int64_t offset) {
+      return {.parameter = values[0] + offset,
+              .gradient = values[1],
+              .first = values[2],
+              .second = values[3],
+              .elements = kElements};
+    }
+  };
+  for (const std::int64_t offset : {0, 1}) {  // the second fits no packs
+    const auto alone = std::make_unique<Floats>();
+    const auto shared = std::make_unique<Floats>();
+    AdamTable one;
+    one.add(alone->piece(offset));
+    AdamTable many;
+    many.add(shared->piece(offset));
+
+    for (std::int64_t block = 0; block < one.blocks(); ++block) {
+      adam_block<float>(cuda::OneLane(), one, block, kNumbers);
+      cuda::ThreadBlock(3).run(
+          [&](const auto& lanes) { adam_block<float>(lanes, many, block, kNumbers); });
+    }
+
+    for (int kind = 0; kind < 4; ++kind) {
+      for (std::int64_t i = 0; i <= kElements; ++i) {
+        ASSERT_EQ(shared->values[kind][i], alone->values[kind][i]) << kind << ", " << i;
+      }
+    }
+  }
 }
 
 }  // namespace
