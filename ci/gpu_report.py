@@ -12,6 +12,22 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs" / "gpu_results.jsonl"
+PAGE = ROOT / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- tables: made by ci/gpu report --record -->\n", "<!-- end of tables -->\n"
+#: What the tables of the stages that measure are called, and have.
+MEASURED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ceilings": ("Ceilings", ("what", "rate")),
+    "kernels": (
+        "Kernels",
+        ("kernel", "ours", "torch's", "of a copy", "times torch's time", "reaches the goal"),
+    ),
+    "training": (
+        "Steps of GPT-2 medium",
+        ("case", "ours", "against", "theirs", "ratio", "goal", "utilisation, ours and theirs",
+         "waits of the host, ours and theirs"),
+    ),
+    "two_hosts": ("Two ranks on one card", ("way", "what", "time")),
+}  # fmt: skip
 
 
 def report(words: list[str]) -> int:
@@ -35,9 +51,12 @@ def report(words: list[str]) -> int:
 
 
 def record(results: list[dict[str, Any]]) -> None:
-    """Appends them; of runs of a changed tree or without a GPU nothing is kept."""
+    """Appends them, each once; of runs of a changed tree or without a GPU nothing is kept."""
+    known = [{name: one[name] for name in one if name != "date"} for one in read_record()]
     kept = []
     for result in results:
+        if result in known:
+            continue
         if result["commit"].endswith("+") or result["device"].startswith("CPU"):
             print(
                 f"not recorded: {result['stage']} of {result['commit']} on {result['device']}; "
@@ -49,6 +68,7 @@ def record(results: list[dict[str, Any]]) -> None:
     with RECORD.open("a") as file:
         for result in kept:
             file.write(json.dumps(result) + "\n")
+    write_page()
 
 
 def as_markdown(results: list[dict[str, Any]]) -> str:
@@ -72,14 +92,66 @@ def as_markdown(results: list[dict[str, Any]]) -> str:
         for result in results
     ]
     parts = [table(("stage", "result", "seconds", "commit", "device", ""), rows)]
-    makers = {"ceilings": ceilings, "kernels": kernels, "training": training}
     for result in results:
-        if result["stage"] in makers and result["found"]:
+        if result["stage"] in MEASURED and result["found"]:
             parts.append(
                 f"### {result['stage']} ({result['device']}, commit {result['commit']})\n\n"
-                + makers[result["stage"]](result["found"])
+                + figures(result, results)
             )
     return "\n\n".join(parts)
+
+
+def figures(result: dict[str, Any], results: list[dict[str, Any]]) -> str:
+    """What a stage measured. Utilisation is by the product of matrices of the same machine, which
+    is among the results of its ceilings."""
+    found = result["found"]
+    if result["stage"] == "ceilings":
+        return ceilings(found)
+    if result["stage"] == "kernels":
+        return kernels(found)
+    if result["stage"] == "two_hosts":
+        return links(found)
+    best = [
+        one["found"]["bf16_flops"]
+        for one in results
+        if one["stage"] == "ceilings" and one["found"] and one["device"] == result["device"]
+    ]
+    return training(found, best[-1] if best else None)
+
+
+def page(recorded: list[dict[str, Any]]) -> str:
+    """The tables of docs/benchmarks.md: of each stage that measures the last result that passed.
+
+    >>> print(page([])[:64])
+    *Nothing of this has been measured yet.*
+    <BLANKLINE>
+    **Ceilings**
+    """
+    parts = []
+    last = {r["stage"]: r for r in recorded if r["state"] == "passed" and r["found"]}
+    if not last:
+        parts.append("*Nothing of this has been measured yet.*")
+    for stage, (title, heading) in MEASURED.items():
+        if stage not in last:
+            parts.append(f"**{title}**\n\n" + table(heading, [tuple("–" for _ in heading)]))
+            continue
+        one = last[stage]
+        where = f"{one['device']}, commit {one['commit']}, {one['date']}"
+        parts.append(f"**{title}** ({where})\n\n{figures(one, recorded)}")
+    return "\n\n".join(parts)
+
+
+def write_page() -> None:
+    """Brings the tables of the documentation up to the record."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{page(read_record())}\n\n{END}{after}")
+
+
+def read_record() -> list[dict[str, Any]]:
+    if not RECORD.exists():
+        return []
+    return [json.loads(line) for line in RECORD.read_text().splitlines()]
 
 
 def counts_of(found: dict[str, Any]) -> str:
@@ -96,7 +168,7 @@ def counts_of(found: dict[str, Any]) -> str:
 def ceilings(found: dict[str, Any]) -> str:
     pinned = found["pinned_bytes_a_second"]
     return table(
-        ("what", "rate"),
+        MEASURED["ceilings"][1],
         [
             ("copy, bytes read and written", giga(found["copy_bytes_a_second"], "B/s")),
             ("product of bf16 matrices", giga(found["bf16_flops"], "flop/s")),
@@ -108,26 +180,50 @@ def ceilings(found: dict[str, Any]) -> str:
 
 
 def kernels(found: dict[str, Any]) -> str:
+    reached = {True: "yes", False: "no", None: ""}
     rows = [
         (
             row["kernel"],
             giga(row["bytes_a_second"], "B/s"),
+            giga(row["torch_bytes_a_second"], "B/s"),
             f"{row['share_of_copy']:.0%}",
             f"{row['times_torch']:.2f}",
-            "yes" if row["passes"] else "no",
+            reached[row["passes"]],
         )
         for row in found["rows"]
     ]
-    return table(("kernel", "rate", "of a copy", "times torch's time", "reaches the goal"), rows)
+    return table(MEASURED["kernels"][1], rows)
 
 
-def training(found: dict[str, Any]) -> str:
+def training(found: dict[str, Any], product_rate: float | None) -> str:
+    """``product_rate``: floating-point operations a second of the largest product."""
+
+    def used(flops: float) -> str:
+        return giga(flops, "flop/s") if product_rate is None else f"{flops / product_rate:.0%}"
+
     rows = [
-        (row["case"], f"{1e3 * row['seconds']:.1f} ms", f"{row['ratio']:.3f}", row["against"],
-         "" if row.get("goal") is None else f"≤ {row['goal']:g}")
+        (
+            row["case"],
+            f"{1e3 * row['seconds']:.1f} ms",
+            row["against"],
+            f"{1e3 * row['peer_seconds']:.1f} ms",
+            f"{row['ratio']:.3f}",
+            "" if row.get("goal") is None else f"≤ {row['goal']:g}",
+            f"{used(row['flops'])}, {used(row['peer_flops'])}",
+            f"{row['waits']}, {row['peer_waits']}",
+        )
         for row in found["rows"]
-    ]  # fmt: skip
-    return table(("case", "a step", "ratio", "against", "goal"), rows)
+    ]
+    return table(MEASURED["training"][1], rows)
+
+
+def links(found: dict[str, Any]) -> str:
+    rows = [
+        (way, what, seconds if isinstance(seconds, str) else f"{1e6 * seconds:.0f} µs")
+        for way, measured in found.items()
+        for what, seconds in measured.items()
+    ]
+    return table(MEASURED["two_hosts"][1], rows)
 
 
 def giga(value: float, unit: str) -> str:

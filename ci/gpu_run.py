@@ -24,6 +24,13 @@ FOUND = "{found}"
 REHEARSAL_FACTOR = 4
 
 
+#: Of tests/gpu; the kernels' code is of a build, too, which is not there.
+NEEDS_NO_GPU = tuple(
+    f"--ignore=tests/gpu/test_{name}.py"
+    for name in ("find_nvcc", "kernel_code", "skipping", "stages")
+)
+
+
 @dataclass(frozen=True)
 class Stage:
     """`command` is a program of ci/gpu_stages, a test program of the bundle, or "pytest"."""
@@ -41,14 +48,7 @@ TABLE = (
     Stage(
         "tests",
         90,
-        # The kernels' code is of a build, which is not here.
-        (
-            "pytest",
-            "tests/gpu",
-            "-m",
-            "not suspect and not shared_card",
-            "--ignore=tests/gpu/test_kernel_code.py",
-        ),
+        ("pytest", "tests/gpu", "-m", "not suspect and not shared_card", *NEEDS_NO_GPU),
         "kernels, offload, engine, smddp: the GPU against the CPU",
     ),
     Stage("suspects", 80, ("pytest", "tests/gpu", "-m", "suspect"), "faults that only a GPU shows"),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL between two ranks on one card, which it refuses within a host.
+"""NCCL between two ranks on one card, which it refuses within a host; beside it, the memory of the
+host, where such ranks' tensors go otherwise.
 
-Each rank runs under another name of its host for NCCL and in a space of process numbers of its own,
+For NCCL each rank runs under another name of its host and in a space of process numbers of its own,
 which is a host of its own for the library. So tensors of the card go through NCCL's network code,
 and the library takes the routes that it takes between hosts.
 """
@@ -15,13 +16,31 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from measuring import GPU, report
 
 JOB = Path(__file__).with_name("two_hosts_job.py")
-CASES = ("c10d", "smddp", "pipeline")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What two ranks do, whether as two hosts, and what their log says of the way on a GPU: one
+    that takes another way shows nothing of this one."""
+
+    job: str
+    apart: bool
+    says: str = ""
+
+
+CASES = {
+    "c10d by NCCL": Case("c10d", apart=True),
+    "smddp by NCCL": Case("smddp", apart=True, says="on 2 hosts go by nccl"),
+    "pipeline by NCCL": Case("pipeline", apart=True, says="tensors between GPUs go by NCCL"),
+    "pipeline by the host": Case("pipeline", apart=False, says="go through the hosts' memory"),
+}
 
 
 def free_port() -> int:
@@ -30,21 +49,25 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(case: str, rank: int, port: int, output: Path) -> subprocess.Popen[bytes]:
-    """A rank of a job, apart from the other; on the CPU, too, where there is nobody to be root."""
-    apart = ["unshare", "--pid", "--fork", "--kill-child"] if os.geteuid() == 0 else []
+def start(case: Case, rank: int, port: int, output: Path) -> subprocess.Popen[bytes]:
+    """A rank of a job; apart from the other, on the CPU, too, where there is root to do it."""
+    alone = case.apart and os.geteuid() == 0
+    apart = ["unshare", "--pid", "--fork", "--kill-child"] if alone else []
+    place = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
+    if case.apart:
+        place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_HOSTID": f"host-{rank}"}
     return subprocess.Popen(
-        [*apart, sys.executable, str(JOB), case, "cuda" if GPU else "cpu"],
+        [*apart, sys.executable, str(JOB), case.job, "cuda" if GPU else "cpu"],
         env=os.environ
         | {
             "RANK": str(rank),
             "WORLD_SIZE": "2",
-            "LOCAL_RANK": "0",
-            "LOCAL_WORLD_SIZE": "1",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
-            "NCCL_HOSTID": f"host-{rank}",
+            **place,
             "NCCL_IB_DISABLE": "1",
+            "SMDDP_GPU_ROUTE": "nccl" if GPU else "auto",
+            "SM_LOG_LEVEL": "10",  # which way tensors take
             "SMP_TIMEOUT_SECONDS": "20",
         },
         stdin=subprocess.DEVNULL,
@@ -53,8 +76,9 @@ def start(case: str, rank: int, port: int, output: Path) -> subprocess.Popen[byt
     )
 
 
-def run(case: str, seconds: float) -> dict[str, Any]:
+def run(name: str, seconds: float) -> dict[str, Any]:
     """What rank 0 found, or why it did not."""
+    case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder) / f"rank{rank}" for rank in range(2)]
         port = free_port()
@@ -71,10 +95,12 @@ def run(case: str, seconds: float) -> dict[str, Any]:
             one.wait(10)
         texts = [output.read_text(errors="replace") for output in outputs]
     for rank, text in enumerate(texts):
-        print(f"--- {case}, rank {rank}, exit code {codes[rank]}:\n{text}", flush=True)
+        print(f"--- {name}, rank {rank}, exit code {codes[rank]}:\n{text}", flush=True)
     results = [line for line in texts[0].splitlines() if line.startswith("RESULT ")]
     if codes != [0, 0] or not results:
         return {"failed": f"exit codes {codes}; {' | '.join(texts[0].splitlines()[-3:])}"}
+    if GPU and case.says not in "".join(texts):
+        return {"failed": f"its ranks did not say that tensors {case.says!r}"}
     return dict(json.loads(results[-1].removeprefix("RESULT ")))
 
 
@@ -82,9 +108,9 @@ def main() -> int:
     begin = time.monotonic()
     limit = 0.9 * float(sys.argv[3])  # so that what was found is told
     found: dict[str, Any] = {}
-    for number, case in enumerate(CASES):
+    for number, name in enumerate(CASES):
         left = limit - (time.monotonic() - begin)
-        found[case] = run(case, left / (len(CASES) - number))
+        found[name] = run(name, left / (len(CASES) - number))
         report(found)
     return 1 if any("failed" in one for one in found.values()) else 0
 

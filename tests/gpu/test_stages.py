@@ -160,6 +160,7 @@ def test_only_results_of_a_commit_on_a_gpu_are_kept(
 ) -> None:
     record = tmp_path / "record.jsonl"
     monkeypatch.setattr(report, "RECORD", record)
+    monkeypatch.setattr(report, "write_page", lambda: None)
     results = [
         {"stage": stage, "commit": commit, "device": device}
         for stage, commit, device in (
@@ -170,5 +171,48 @@ def test_only_results_of_a_commit_on_a_gpu_are_kept(
     ]
 
     report.record(results)
+    report.record(results)  # of a folder that another run added to
 
     assert [json.loads(line)["stage"] for line in record.read_text().splitlines()] == ["a"]
+
+
+def test_the_page_has_what_is_recorded() -> None:
+    _, _, rest = report.PAGE.read_text().partition(report.BEGIN)
+    shown, _, _ = rest.partition(report.END)
+
+    assert shown.strip() == report.page(report.read_record()).strip(), (
+        "python3 -c 'import gpu_report; gpu_report.write_page()' in ci/ writes the tables anew"
+    )
+
+
+def measured(stage: str, found: dict[str, Any], state: str = "passed") -> dict[str, Any]:
+    return {"stage": stage, "state": state, "commit": "abc", "device": "H200",
+            "date": "2026-11-30", "found": found}  # fmt: skip
+
+
+def test_tables_have_the_peer_beside_ours() -> None:
+    row = {"case": "bf16 with masters", "against": "masters by hand", "seconds": 0.101,
+           "peer_seconds": 0.1, "ratio": 1.01, "goal": 1.02, "flops": 3e14, "peer_flops": 3.5e14,
+           "waits": 1, "peer_waits": 0}  # fmt: skip
+    kernel = {"kernel": "squares", "bytes_a_second": 4e12, "torch_bytes_a_second": 3e12,
+              "share_of_copy": 0.95, "times_torch": 0.75, "passes": True}  # fmt: skip
+    recorded = [
+        measured("ceilings", {
+            "copy_bytes_a_second": 4.2e12, "bf16_flops": 7e14, "launch_seconds": 4e-6,
+            "pinned_bytes_a_second": {"to_gpu": 5e10, "from_gpu": 5e10},
+        }),
+        measured("training", {"rows": [row]}),
+        measured("kernels", {"rows": [kernel]}),
+        measured("two_hosts", {"c10d by NCCL": {"all-reduce of 1024 bytes": 2e-5}}),
+        measured("two_hosts", {"c10d by NCCL": {"failed": "exit codes"}}, "failed"),
+    ]  # fmt: skip
+
+    text = report.page(recorded)
+
+    assert (
+        "| bf16 with masters | 101.0 ms | masters by hand | 100.0 ms | 1.010 | ≤ 1.02 "
+        "| 43%, 50% | 1, 0 |" in text
+    )
+    assert "| squares | 4 TB/s | 3 TB/s | 95% | 0.75 | yes |" in text
+    assert "| c10d by NCCL | all-reduce of 1024 bytes | 20 µs |" in text
+    assert "**Kernels** (H200, commit abc, 2026-11-30)" in text
