@@ -6,6 +6,7 @@ Where a GPU is, every test of it runs: one that is skipped all the same is a fai
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -49,7 +50,27 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture
 def gpu() -> torch.device:
-    return require_gpu()
+    device = require_gpu()
+    warm_up(device)
+    return device
+
+
+@functools.cache
+def warm_up(device: torch.device) -> None:
+    """Uses once what tests use behind a busy GPU. CUDA loads a kernel when it is first started, and
+    may wait for the whole device to do so: what is to be shown to run early would run late, and a
+    missing order between streams would not show."""
+    torch.cuda._sleep(1)
+    for kind in (torch.float32, torch.int64):
+        numbers = torch.full((1 << 22,), 3, dtype=kind, device=device)
+        (numbers + torch.zeros_like(numbers)).add_(3).clone()
+        numbers.sum(dtype=torch.float64).item()
+        bool((numbers == 3).all())
+    pinned = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+    pinned.copy_(numbers, non_blocking=True)
+    numbers.copy_(pinned, non_blocking=True)
+    torch.arange(24.0, device=device).view(4, 6).t().contiguous()
+    torch.cuda.synchronize()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -41,6 +41,8 @@ CASES = {
     "pp4": Case(4, {"pipeline_parallel_degree": 4, "microbatches": 4}),
     "tp2": Case(2, _TP2),
     "tp2_memory": Case(2, {**_TP2, "optimize": "memory"}),
+    # Gloo's own way for tensors of a GPU.
+    "tp2_gloo": Case(2, {**_TP2, "ddp_dist_backend": "gloo"}),
     "pp2_tp2": Case(4, {**_PP2, **_TP2}),
     "dp2": Case(2),
     "dp2_bf16": Case(2, {"bf16": True}, _NARROW),

@@ -4,7 +4,8 @@ gradients of a step with calls from rank to rank and back against PyTorch's.
 
 Cases: ``plain``; ``side``: within a stream that is not the default one, behind a busy GPU;
 ``elsewhere``: the module that was registered first is the other rank's; ``clip``: so are all
-gradients, whose norm is asked for.
+gradients, whose norm is asked for; ``reentrant``: calls of the other rank are recomputed, by a
+backward inside of the backward.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import sys
 import smdistributed.modelparallel.torch as smp
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 WIDTH, ROWS, MICROBATCHES = 128, 32, 4
 BUSY = 50_000_000  #: clock cycles
+#: By which the activations of steps may differ. One of cuBLAS's workspaces has four times as many.
+NOISE = 8 << 20
 
 
 def layer() -> nn.Sequential:
@@ -29,10 +33,14 @@ class Outer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.before, self.inner, self.behind = layer(), layer(), layer()
+        self.recomputes = False
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.inner(self.before(x))
-        return x + self.behind(self.inner(y) + y)
+        z = self.inner(y) + y
+        if self.recomputes:
+            return x + checkpoint(self.behind, z, use_reentrant=True)
+        return x + self.behind(z)
 
 
 class Model(nn.Module):
@@ -95,12 +103,14 @@ def main(kind: str, schedule: str, case: str) -> None:
     for name in ("first", "outer", "last"):
         inside = any(part.startswith(name) for part in on_partition_1(case))
         smp.set_partition(module.get_submodule(name), int(inside and name != "outer"))
-    if case in ("plain", "side"):
+    module.outer.recomputes = case == "reentrant"
+    if case in ("plain", "side", "reentrant"):
         smp.set_partition(module.outer, 1)
     for name in ("outer.before", "outer.behind", "outer.inner"):
         smp.set_partition(module.get_submodule(name), int(name in on_partition_1(case)))
     model = smp.DistributedModel(module)
     other = torch.cuda.Stream() if kind == "cuda" and case == "side" else None
+    kept = []
     for _ in range(3):  # later steps use memory again, and let results go straight on
         model.zero_grad()
         with torch.cuda.stream(other):  # None changes nothing
@@ -111,6 +121,15 @@ def main(kind: str, schedule: str, case: str) -> None:
             train_step(model, given)
         if other is not None:
             torch.cuda.current_stream().wait_stream(other)
+        kept.append(smp.memory_summary()["activations"])
+    # Of the CPU's heap the first step also takes what Python loads.
+    same = kind == "cpu" or max(kept) - min(kept) < NOISE
+    assert same, f"the steps' activations have {kept} bytes"
+    if kind == "cuda":
+        torch.cuda.synchronize()  # the use is that of steps that are done there
+    if smp.pp_rank() == 0:
+        use = smp.state.require_engine().last_step()["group_use"]
+        assert 0 < use <= 1, f"the pipeline's use is {use}"
     devices = {parameter.device.type for parameter in model.local_parameters()}
     assert devices <= {kind}, f"parameters are on {devices}"
     gradients_agree(model, plain, case)

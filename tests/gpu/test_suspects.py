@@ -26,6 +26,22 @@ labels = torch.tensor([0, 7, -100, 8], device="cuda")
 loss = _runtime.TensorExchange("", 1, 0).vocabulary_loss(scores, labels, -100)
 print("the loss is", loss.sum().item())
 """
+#: The first steps make what stays.
+WAITS = """
+import smdistributed.modelparallel.torch as smp
+import torch
+from tests.gpu.engine_job import layers, train_step
+smp.init({"microbatches": 4})
+model = smp.DistributedModel(layers())
+optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), fused=True))
+batch = torch.randn(32, 256, device="cuda")
+for step in range(4):
+    torch.cuda.set_sync_debug_mode("error" if step > 1 else "default")
+    optimizer.zero_grad()
+    train_step(model, batch)
+    optimizer.step()
+print("no step has waited")
+"""
 
 
 def test_a_batch_that_leaves_the_gpu_is_complete_when_the_step_begins(gpu: torch.device) -> None:
@@ -53,6 +69,20 @@ def test_a_label_beyond_the_vocabulary_gives_no_loss(gpu: torch.device) -> None:
     assert done.returncode != 0, done.stdout
     assert "the loss is" not in done.stdout
     assert "a label is none of 0 to 7" in done.stdout + done.stderr
+
+
+def test_the_host_does_not_wait_for_a_step(gpu: torch.device) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WAITS],
+        env=os.environ | {"SMP_PROGRESS": "off"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert gpu.type == "cuda"
+    assert "no step has waited" in done.stdout, done.stdout + done.stderr
 
 
 def test_ranks_that_take_one_gpu_are_told_what_to_do(gpu: torch.device, tmp_path: Path) -> None:

@@ -129,6 +129,29 @@ def test_the_norm_of_many_gradients_is_that_of_all() -> None:
     assert optimizers.WholeNorms().of_gradients([]) == 0.0
 
 
+class Asked(TorchDispatchMode):
+    """The operations, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_labels_of_a_device_are_checked_there() -> None:
+    """The host cannot look at them without a wait; unchecked, a bad one gave a finite loss."""
+    alone = _runtime.TensorExchange("", 1, 0)
+    with Asked() as asked:
+        alone.vocabulary_loss(
+            torch.empty(4, 8, device="meta"), torch.empty(4, dtype=torch.int64, device="meta"), -100
+        )
+
+    assert "aten._assert_async.msg" in asked.names
+
+
 # --- Two ranks on one GPU ---
 
 
