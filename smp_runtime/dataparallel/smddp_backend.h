@@ -139,6 +139,8 @@ class SmddpBackend : public c10d::Backend {
                          const c10d::AllgatherOptions& options);
   WorkPtr reduce_unequal(const DeviceScope& scope, const at::Tensor& output, const Tensors& inputs,
                          const c10d::ReduceScatterOptions& options);
+  WorkPtr reduce_each(const DeviceScope& scope, Call call, const Tensors& tensors,
+                      const c10d::ReduceOp& op);
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
   collectives::GpuRoute gpu_route(const DeviceScope& scope, const collectives::CallSignature& call,
                                   collectives::Collective collective, const at::Tensor& tensor,

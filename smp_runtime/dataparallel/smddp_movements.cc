@@ -27,24 +27,22 @@ SmddpBackend::WorkPtr SmddpBackend::broadcast(Tensors& tensors,
   const at::Tensor& tensor = the_one(tensors, "broadcast");
   const int root = static_cast<int>(options.rootRank);
   const CallSignature header = header_of(tensor);
+  const Call call{c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp, tensors};
   if (gpu_route(scope, header, Collective::kBroadcast, tensor, options.timeout) ==
       GpuRoute::kNccl) {
-    return start(scope,
-                 {c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp, tensors},
-                 tensors, [this, header, root, tensor](Communicator&, const WaitLimit& limit) {
+    return start(scope, call, tensors,
+                 [this, header, root, tensor](Communicator&, const WaitLimit& limit) {
                    const at::Tensor own = writable(tensor, true);
                    gpus_->broadcast(header, root, own, cuda::current_stream(own.device()), limit);
                    put_back(tensor, own);
                  });
   }
-  return start(scope,
-               {c10d::OpType::BROADCAST, "broadcast", options.timeout, options.asyncOp, tensors},
-               tensors,
-               [call = header, root, landing = Landing(tensor, true)](Communicator& group,
-                                                                      const WaitLimit& limit) {
-                 group.broadcast(call, root, bytes_out(landing.tensor()), limit);
-                 landing.finish();
-               });
+  return start(
+      scope, call, tensors,
+      [header, root, landing = Landing(tensor, true)](Communicator& group, const WaitLimit& limit) {
+        group.broadcast(header, root, bytes_out(landing.tensor()), limit);
+        landing.finish();
+      });
 }
 
 SmddpBackend::WorkPtr SmddpBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -142,11 +140,11 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_into_tensor_coalesced(
     by_nccl = by_nccl && gpu_route(scope, calls[i], Collective::kAllGather, inputs[i],
                                    options.timeout) == GpuRoute::kNccl;
   }
+  const Call call{c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
+                  options.asyncOp, inputs};
   if (by_nccl) {
-    return start(scope,
-                 {c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
-                  options.asyncOp, inputs},
-                 outputs, [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
+    return start(scope, call, outputs,
+                 [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
                    for (size_t i = 0; i < calls.size(); ++i) {
                      const at::Tensor own = writable(outputs[i], false);
                      const at::Tensor part = writable(inputs[i], true);
@@ -157,10 +155,7 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_into_tensor_coalesced(
                    }
                  });
   }
-  return start(scope,
-               {c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", options.timeout,
-                options.asyncOp, inputs},
-               outputs,
+  return start(scope, call, outputs,
                [calls, sources = on_host(inputs), landings = landings_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backend's calls that add up.
+#include <utility>
+
 #include <ATen/ops/empty_like.h>
 
 #include "smp_runtime/dataparallel/smddp_backend.h"
@@ -21,45 +23,41 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce(Tensors& tensors,
   }
   const DeviceScope scope(streams_, tensors);
   const at::Tensor& tensor = the_one(tensors, "all_reduce");
-  const CallSignature call = reduction_of(tensor, options.reduceOp);
+  const CallSignature header = reduction_of(tensor, options.reduceOp);
   const bool plain =
       static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) != c10d::ReduceOp::PREMUL_SUM;
   const GpuRoute route =
-      plain ? gpu_route(scope, call, Collective::kAllReduce, tensor, options.timeout)
+      plain ? gpu_route(scope, header, Collective::kAllReduce, tensor, options.timeout)
             : GpuRoute::kHost;
-  if (route != GpuRoute::kHost) {
-    return start(
-        scope, {c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp, tensors},
-        tensors, [this, call, route, tensor](Communicator&, const WaitLimit& limit) {
-          const at::Tensor own = writable(tensor, true);
-          gpus_->all_reduce(route, call, own, cuda::current_stream(tensor.device()), limit);
-          put_back(tensor, own);
-        });
-  }
-  return start(scope,
-               {c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp, tensors},
-               tensors,
-               [call, landing = Landing(tensor, false), input = input_of(tensor, options.reduceOp)](
-                   Communicator& group, const WaitLimit& limit) {
-                 group.all_reduce(call, bytes_in(input), bytes_out(landing.tensor()), limit);
-                 landing.finish();
-               });
+  const Call call{c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp, tensors};
+  if (route == GpuRoute::kHost) return reduce_each(scope, call, tensors, options.reduceOp);
+  return start(
+      scope, call, tensors, [this, header, route, tensor](Communicator&, const WaitLimit& limit) {
+        const at::Tensor own = writable(tensor, true);
+        gpus_->all_reduce(route, header, own, cuda::current_stream(tensor.device()), limit);
+        put_back(tensor, own);
+      });
 }
 
 SmddpBackend::WorkPtr SmddpBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  const DeviceScope scope(streams_, tensors);
+  return reduce_each(DeviceScope(streams_, tensors),
+                     {c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", options.timeout,
+                      options.asyncOp, tensors},
+                     tensors, options.reduceOp);
+}
+
+/// One sum after the other, in one work, through the CPU.
+SmddpBackend::WorkPtr SmddpBackend::reduce_each(const DeviceScope& scope, Call call,
+                                                const Tensors& tensors, const c10d::ReduceOp& op) {
   std::vector<CallSignature> calls;
   Tensors inputs;
   for (const at::Tensor& tensor : tensors) {
-    check_tensor(tensor, "all_reduce_coalesced");
-    calls.push_back(reduction_of(tensor, options.reduceOp));
-    inputs.push_back(input_of(tensor, options.reduceOp));
+    check_tensor(tensor, call.operation.c_str());
+    calls.push_back(reduction_of(tensor, op));
+    inputs.push_back(input_of(tensor, op));
   }
-  return start(scope,
-               {c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", options.timeout,
-                options.asyncOp, tensors},
-               tensors,
+  return start(scope, std::move(call), tensors,
                [calls, inputs, landings = landings_of(tensors)](Communicator& group,
                                                                 const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
@@ -182,11 +180,11 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter_tensor_coalesced(
     by_nccl = by_nccl && gpu_route(scope, calls[i], Collective::kReduceScatter, outputs[i],
                                    options.timeout) == GpuRoute::kNccl;
   }
+  const Call call{c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options.timeout,
+                  options.asyncOp, inputs};
   if (by_nccl) {
-    return start(scope,
-                 {c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options.timeout,
-                  options.asyncOp, inputs},
-                 outputs, [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
+    return start(scope, call, outputs,
+                 [this, calls, inputs, outputs](Communicator&, const WaitLimit& limit) {
                    for (size_t i = 0; i < calls.size(); ++i) {
                      const at::Tensor own = writable(outputs[i], false);
                      const at::Tensor whole = writable(inputs[i], true);
@@ -198,10 +196,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter_tensor_coalesced(
                  });
   }
   for (const at::Tensor& input : inputs) sources.push_back(input_of(input, options.reduceOp));
-  return start(scope,
-               {c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options.timeout,
-                options.asyncOp, inputs},
-               outputs,
+  return start(scope, call, outputs,
                [calls, sources, landings = landings_of(outputs)](Communicator& group,
                                                                  const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
