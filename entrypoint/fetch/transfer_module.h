@@ -1,14 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the module that holds the Transfer.
+// What needs libcurl or libarchive, behind one interface: it lives in a shared module of its own,
+// so that jobs that fetch nothing do not even map those libraries.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <string>
 
-#include "entrypoint/fetch/transfer.h"
+#include "entrypoint/config/package_repository.h"
+#include "entrypoint/config/process_environment.h"
+#include "entrypoint/config/s3_location.h"
 
 namespace entrypoint::fetch {
+
+/// One thread at a time. Every call blocks until it is done, retries included; errors are
+/// ConfigError for what the user can correct and HostError for the rest, and name what was wanted.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+
+  /// Downloads an archive to `scratch` (a file, removed again) and unpacks it into `folder`.
+  virtual void unpack_object(const S3Location& object, const std::filesystem::path& folder,
+                             const std::filesystem::path& scratch) = 0;
+
+  /// Unpacks a local archive into `folder`; another file is copied there.
+  virtual void unpack_file(const std::filesystem::path& file,
+                           const std::filesystem::path& folder) = 0;
+
+  /// Uploads a file.
+  virtual void upload(const std::filesystem::path& file, const S3Location& object) = 0;
+
+  /// pip's index with a token in it: a secret.
+  virtual std::string package_index(const PackageRepository& repository) = 0;
+};
 
 struct TransferSettings {
   EnvironmentMap environment;  ///< for credentials, endpoints and the region

@@ -15,7 +15,6 @@
 #include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/runner_choice.h"
-#include "entrypoint/supervise/gloo_abort.h"
 #include "entrypoint/supervise/memory_events.h"
 #include "entrypoint/supervise/report.h"
 #include "opt_ml_layout/outputs.h"

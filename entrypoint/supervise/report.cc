@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/supervise/report.h"
 
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 #include "entrypoint/plan/secrets.h"
 #include "entrypoint/supervise/failure_text.h"
@@ -33,6 +37,15 @@ std::optional<bool> ran_out_of_memory(std::optional<long> before) {
 }
 
 }  // namespace
+
+bool is_gloo_abort(const launch::ExitStatus& status, const OutputRecord& record) {
+  constexpr std::string_view kLastWords =
+      "terminate called after throwing an instance of 'gloo::EnforceNotMet'";
+  if (status.shell_code() != 128 + SIGABRT) return false;
+  return std::ranges::any_of(record.telling_lines(), [&](const std::string& line) {
+    return line.find(kLastWords) != std::string::npos;
+  });
+}
 
 Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervisor,
                       const ReportContext& context) {

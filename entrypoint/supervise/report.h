@@ -10,6 +10,8 @@
 
 #include "entrypoint/config/launch_options.h"
 #include "entrypoint/launch/job.h"
+#include "entrypoint/launch/process/exit_status.h"
+#include "entrypoint/supervise/output_record.h"
 #include "entrypoint/supervise/secret_values.h"
 #include "entrypoint/supervise/supervisor.h"
 #include "opt_ml_layout/paths.h"
@@ -32,6 +34,12 @@ struct ReportContext {
   bool debugger = true;                        ///< USE_SMDEBUG is not 0
   SecretValues secrets;                        ///< masked in the failure text
 };
+
+/// Whether the program was aborted (by SIGABRT, or exit code 134 of a shell or mpirun) and
+/// gloo::EnforceNotMet was what ended it: gloo aborts a process whose peers left first, after the
+/// script's work is done, which PyTorch's images have always forgiven. Any other status is a
+/// failure whatever was printed.
+bool is_gloo_abort(const launch::ExitStatus& status, const OutputRecord& record);
 
 /// The report on a job whose program ended. Exit status: 0 when it ended well, stopped or not;
 /// 128 + N after a stop by signal N; else 1, or the program's own where the user wants that. A

@@ -14,6 +14,7 @@ void bind_errors(pybind11::module_& module);
 void bind_topology(pybind11::module_& module);
 void bind_partition(pybind11::module_& module);
 void bind_pipeline(pybind11::module_& module);
+void bind_replicas(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
 void bind_sharding(pybind11::module_& module);
 void bind_optimizer(pybind11::module_& module);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's view of the pipeline engine and of the collectives below it.
+// Python's view of the pipeline engine and of stored activations.
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,21 +7,16 @@
 #include <vector>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <malloc.h>
 #include <pybind11/functional.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/distributed/c10d/python_comm_hook.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/heap.h"
 #include "smp_runtime/pipeline/engine/activation_store.h"
 #include "smp_runtime/pipeline/engine/engine.h"
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/python/thread_state.h"
 #include "smp_runtime/python/wait_watch_handle.h"
-#include "smp_runtime/replicas/broadcast.h"
-#include "smp_runtime/replicas/gradient_reducer.h"
-#include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/transport/channel/process_transport.h"
 #include "smp_runtime/transport/loopback.h"
 
@@ -70,6 +65,31 @@ void check_signals() {
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
+
+/// Python's record of a C++ thread. While it lives, its thread keeps one Python thread state;
+/// without it each gil_scoped_acquire of a thread that is not Python's makes a new one and gives it
+/// up, memory pages included. Made and destroyed without Python's lock, which both wait for; best
+/// as a thread_local.
+class ThreadState {
+ public:
+  ThreadState() : ensured_(PyGILState_Ensure()), state_(PyEval_SaveThread()) {}
+
+  ~ThreadState() {
+    if (Py_IsFinalizing() != 0) return;  // Python would stop the thread; it frees the state itself
+    PyEval_RestoreThread(state_);
+    // While it still counts as in use: what is freed here, as autograd nodes in the traceback of an
+    // error, may take Python's lock itself, and the last to give that up frees the state.
+    PyThreadState_Clear(state_);
+    PyGILState_Release(ensured_);
+  }
+
+  ThreadState(const ThreadState&) = delete;
+  ThreadState& operator=(const ThreadState&) = delete;
+
+ private:
+  const PyGILState_STATE ensured_;
+  PyThreadState* const state_;
+};
 
 /// The current device is a thread's own. Works without CUDA's headers, and does nothing for -1.
 void use_cuda_device(int device) {
@@ -250,6 +270,12 @@ class PyEngine {
   std::unique_ptr<pipeline::Engine> engine_;
 };
 
+/// On all threads, of glibc's heap. Takes some microseconds.
+int64_t heap_bytes() {
+  const struct mallinfo2 heap = mallinfo2();
+  return static_cast<int64_t>(heap.uordblks + heap.hblkhd);  // of arenas, and mapped by themselves
+}
+
 }  // namespace
 
 void bind_pipeline(py::module_& module) {
@@ -293,9 +319,7 @@ void bind_pipeline(py::module_& module) {
       .def_readonly("put", &ActivationStore::Stats::put)
       .def_readonly("taken", &ActivationStore::Stats::taken)
       .def_readonly("waits", &ActivationStore::Stats::waits)
-      .def_readonly("wait_seconds", &ActivationStore::Stats::wait_seconds)
       .def_readonly("fast_bytes", &ActivationStore::Stats::fast_bytes)
-      .def_readonly("peak_fast_bytes", &ActivationStore::Stats::peak_fast_bytes)
       .def_readonly("slow_bytes", &ActivationStore::Stats::slow_bytes)
       .def_readonly("arena_bytes", &ActivationStore::Stats::arena_bytes);
   py::class_<ActivationStore>(module, "ActivationStore",
@@ -309,45 +333,7 @@ void bind_pipeline(py::module_& module) {
            py::call_guard<py::gil_scoped_release>())
       .def("stats", &ActivationStore::stats);
 
-  py::class_<replicas::GradientReducer>(module, "GradientReducer",
-                                        "Averages gradients over a c10d group.")
-      .def(
-          py::init([](std::string group_name, std::vector<at::Tensor> parameters,
-                      int64_t bucket_bytes, bool overlap, bool may_join,
-                      const std::shared_ptr<WaitWatchHandle>& watch, std::string flags_group_name) {
-            return std::make_unique<replicas::GradientReducer>(
-                replicas::GradientReducer::Options{.group_name = std::move(group_name),
-                                                   .bucket_bytes = bucket_bytes,
-                                                   .overlap = overlap,
-                                                   .may_join = may_join,
-                                                   .flags_group_name = std::move(flags_group_name),
-                                                   .watch = watch_of(watch)},
-                std::move(parameters));
-          }),
-          py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"), py::arg("overlap"),
-          py::arg("may_join") = true, py::arg("watch") = nullptr, py::arg("flags_group_name") = "")
-      .def(
-          "set_hook",
-          [](replicas::GradientReducer& reducer, py::object state, py::object hook) {
-            reducer.set_hook(
-                std::make_unique<c10d::PythonCommHook>(std::move(state), std::move(hook)));
-          },
-          py::arg("state"), py::arg("hook"))
-      .def("begin_step", &replicas::GradientReducer::begin_step, py::arg("due"))
-      .def("average", &replicas::GradientReducer::average, py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly(
-          "progress",
-          [](const replicas::GradientReducer& reducer) {
-            const auto progress = reducer.progress();
-            return std::pair(progress.early, progress.buckets);
-          },
-          "Buckets that were on their way before the end of the last step, and all.");
-
   module.def("heap_bytes", &heap_bytes, "Bytes that this process has allocated and not freed.");
-  module.def("broadcast_tensors", &replicas::broadcast_tensors, py::arg("group_name"),
-             py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
-             py::call_guard<py::gil_scoped_release>(),
-             "Overwrites tensors with those of the group's rank `root`.");
 }
 
 }  // namespace smp::python

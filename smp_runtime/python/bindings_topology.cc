@@ -86,8 +86,6 @@ void bind_topology(py::module_& module) {
                                               topology::parse_settings(dict_json, dict_where));
       },
       py::arg("job_text"), py::arg("job_where"), py::arg("dict_json"), py::arg("dict_where"));
-  module.def("validate_world", &topology::validate_world, py::arg("config"), py::arg("world_size"),
-             py::arg("ranks_per_host"));
   module.def("refusal_to_wrap", &topology::refusal_to_wrap, py::arg("config"),
              py::arg("world_size"));
   module.def("compositions_as_markdown", &topology::compositions_as_markdown,
@@ -112,7 +110,6 @@ void bind_topology(py::module_& module) {
           py::arg("config"), py::arg("world_size"))
       .def("size", py::overload_cast<Group>(&Mesh::size, py::const_), py::arg("group"))
       .def("group", &Mesh::group, py::arg("group"), py::arg("rank"))
-      .def("rank_in", &Mesh::rank_in, py::arg("group"), py::arg("rank"))
       .def("groups", &Mesh::groups, py::arg("group"));
 }
 

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_session(module);
   smp::python::bind_partition(module);
   smp::python::bind_pipeline(module);
+  smp::python::bind_replicas(module);
   smp::python::bind_checkpoint(module);
   smp::python::bind_sharding(module);
   smp::python::bind_optimizer(module);

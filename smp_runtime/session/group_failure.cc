@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "smp_runtime/session/group_backend.h"
 #include "smp_runtime/transport/nccl/nccl_advice.h"
 
 namespace smp::session {

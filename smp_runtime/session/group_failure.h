@@ -16,6 +16,12 @@
 
 namespace smp::session {
 
+/// Whether Gloo carries the group's tensors on `device`: what one may ask of a group depends on it.
+/// Throws c10::Error if the group has no backend for `device`.
+inline bool is_gloo(c10d::ProcessGroup& group, c10::DeviceType device) {
+  return group.getBackend(device)->getBackendName() == "gloo";
+}
+
 /// Leaves this rank's number in the job where the others of the group look for it should it be
 /// lost. Each rank that makes a group does so.
 void leave_job_rank(c10d::ProcessGroup& group, int job_rank);

@@ -16,7 +16,6 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
-#include "smp_runtime/session/group_backend.h"
 #include "smp_runtime/session/group_failure.h"
 
 namespace smp::sharding {

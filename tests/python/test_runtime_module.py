@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the extension module carries over from C++."""
 
+import threading
+
 import pytest
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPInternalError
@@ -30,7 +32,6 @@ def test_assignments_are_values() -> None:
     assert assignment["fc"] == 1
     assert _runtime.Assignment.from_json(assignment.to_json(), "here") == assignment
     assert assignment.log_line(tree).startswith("Partition assignments: (root)=0 fc=1")
-    assert assignment.parameter_bytes(tree) == [0, 8]
 
 
 def test_settings_are_attributes() -> None:
@@ -47,4 +48,25 @@ def test_the_mesh_lists_groups() -> None:
     mesh = _runtime.Mesh(config, 8)
 
     assert mesh.groups(_runtime.Group.PP) == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert mesh.rank_in(_runtime.Group.DP, 6) == 2
+
+
+def test_the_heap_counts_what_is_allocated_and_not_freed() -> None:
+    # The larger size is mapped by itself, the smaller one is cut from an arena.
+    for size in (100_000, 100_000_000):
+        before = _runtime.heap_bytes()
+        block = bytearray(size)
+        with_block = _runtime.heap_bytes()
+        del block
+
+        assert size <= with_block - before < size + 10_000
+        assert _runtime.heap_bytes() - before < 10_000
+
+
+def test_the_heap_counts_other_threads() -> None:
+    blocks: list[bytearray] = []
+    before = _runtime.heap_bytes()
+    thread = threading.Thread(target=lambda: blocks.append(bytearray(100_000)))
+    thread.start()
+    thread.join()
+
+    assert _runtime.heap_bytes() - before >= 100_000

@@ -97,11 +97,9 @@ at::Tensor ActivationArena::take(const EntryPtr& entry) {
       coming_.pop_back();
       coming_.push_front(entry);
     }
-    const auto begin = Clock::now();
     // No deadline: the helper thread only copies, and a copy ends.
     arrived_.wait(lock, [&] { return entry->place == Place::kFast; });
     ++stats_.waits;
-    stats_.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   }
   at::Tensor tensor = std::move(entry->fast);
   // As autograd's own check; the original may be gone, its counter is not.
@@ -255,10 +253,7 @@ void ActivationArena::remove(const EntryPtr& entry) {
   if (own->second.empty()) by_microbatch_.erase(own);
 }
 
-void ActivationArena::note_fast(std::int64_t bytes) {
-  stats_.fast_bytes += bytes;
-  stats_.peak_fast_bytes = std::max(stats_.peak_fast_bytes, stats_.fast_bytes);
-}
+void ActivationArena::note_fast(std::int64_t bytes) { stats_.fast_bytes += bytes; }
 
 // --- Helper thread ---
 

@@ -38,13 +38,11 @@ class ActivationStore {
   struct Stats {
     std::int64_t put = 0;
     std::int64_t taken = 0;
-    std::int64_t waits = 0;       ///< takes for which a copy was not done yet
-    double wait_seconds = 0;      ///< for how long, in all; on a GPU the host does not wait
-    std::int64_t fast_bytes = 0;  ///< now in fast memory: fetched, or (CPU) not copied away yet
-    std::int64_t peak_fast_bytes = 0;  ///< the most at any time
-    std::int64_t coming = 0;           ///< now due to be in fast memory, and not there whole
-    std::int64_t slow_bytes = 0;       ///< now in the arena
-    std::int64_t arena_bytes = 0;      ///< size of the arena, whether used or not
+    std::int64_t waits = 0;        ///< takes for which a copy was not done yet
+    std::int64_t fast_bytes = 0;   ///< now in fast memory: fetched, or (CPU) not copied away yet
+    std::int64_t coming = 0;       ///< now due to be in fast memory, and not there whole
+    std::int64_t slow_bytes = 0;   ///< now in the arena
+    std::int64_t arena_bytes = 0;  ///< size of the arena, whether used or not
   };
 
   /// One stored tensor. Its end forgets the tensor if nobody took it.

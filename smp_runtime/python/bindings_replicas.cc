@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's view of what keeps the replicas of a model alike.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/python_comm_hook.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "smp_runtime/python/bindings.h"
+#include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/replicas/broadcast.h"
+#include "smp_runtime/replicas/gradient_reducer.h"
+
+namespace smp::python {
+
+void bind_replicas(py::module_& module) {
+  py::class_<replicas::GradientReducer>(module, "GradientReducer",
+                                        "Averages gradients over a c10d group.")
+      .def(
+          py::init([](std::string group_name, std::vector<at::Tensor> parameters,
+                      int64_t bucket_bytes, bool overlap, bool may_join,
+                      const std::shared_ptr<WaitWatchHandle>& watch, std::string flags_group_name) {
+            return std::make_unique<replicas::GradientReducer>(
+                replicas::GradientReducer::Options{.group_name = std::move(group_name),
+                                                   .bucket_bytes = bucket_bytes,
+                                                   .overlap = overlap,
+                                                   .may_join = may_join,
+                                                   .flags_group_name = std::move(flags_group_name),
+                                                   .watch = watch_of(watch)},
+                std::move(parameters));
+          }),
+          py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"), py::arg("overlap"),
+          py::arg("may_join") = true, py::arg("watch") = nullptr, py::arg("flags_group_name") = "")
+      .def(
+          "set_hook",
+          [](replicas::GradientReducer& reducer, py::object state, py::object hook) {
+            reducer.set_hook(
+                std::make_unique<c10d::PythonCommHook>(std::move(state), std::move(hook)));
+          },
+          py::arg("state"), py::arg("hook"))
+      .def("begin_step", &replicas::GradientReducer::begin_step, py::arg("due"))
+      .def("average", &replicas::GradientReducer::average, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly(
+          "progress",
+          [](const replicas::GradientReducer& reducer) {
+            const auto progress = reducer.progress();
+            return std::pair(progress.early, progress.buckets);
+          },
+          "Buckets that were on their way before the end of the last step, and all.");
+
+  module.def("broadcast_tensors", &replicas::broadcast_tensors, py::arg("group_name"),
+             py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
+             py::call_guard<py::gil_scoped_release>(),
+             "Overwrites tensors with those of the group's rank `root`.");
+}
+
+}  // namespace smp::python
