@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <variant>
@@ -26,21 +27,15 @@ using topology::Mesh;
 using topology::ParallelConfig;
 
 // Attributes are the names of the table, so that a key added there needs no line here.
-py::object config_attribute(const ParallelConfig& config, const std::string& name) {
-  const topology::Parameter* parameter = topology::find_parameter(name);
-  if (parameter == nullptr) {
-    throw py::attribute_error("ParallelConfig has no setting \"" + name + "\"");
-  }
-  return std::visit(
-      [](auto&& value) -> py::object {
-        using Held = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<Held, std::monostate>) {
-          return py::none();
-        } else {
-          return py::cast(value);
-        }
-      },
-      topology::read_field(config, *parameter));
+void bind_setting(py::class_<ParallelConfig>& settings, const topology::Parameter& parameter,
+                  std::string_view spelling) {
+  const std::string name(spelling);
+  settings.def_property(
+      name.c_str(),
+      [&parameter](const ParallelConfig& self) { return topology::read_field(self, parameter); },
+      [&parameter, name](ParallelConfig& self, const topology::Value& value) {
+        topology::write_field(self, parameter, {.name = name, .value = value}, "smp.state.cfg");
+      });
 }
 
 // The types that the attributes have.
@@ -73,10 +68,15 @@ std::vector<std::tuple<std::string, std::string, std::string>> parameter_fields(
 }  // namespace
 
 void bind_topology(py::module_& module) {
-  py::class_<ParallelConfig>(module, "ParallelConfig", "The checked parallel settings of a job.")
-      .def("__getattr__", &config_attribute)
-      .def("as_json", &ParallelConfig::as_json)
-      .def_readonly("warnings", &ParallelConfig::warnings);
+  auto settings = py::class_<ParallelConfig>(module, "ParallelConfig",
+                                             "The checked parallel settings of a job.")
+                      .def("__repr__", &ParallelConfig::as_json)
+                      .def("as_json", &ParallelConfig::as_json)
+                      .def_readonly("warnings", &ParallelConfig::warnings);
+  for (const topology::Parameter& parameter : topology::parameter_table()) {
+    bind_setting(settings, parameter, parameter.name);
+    if (!parameter.alias.empty()) bind_setting(settings, parameter, parameter.alias);
+  }
 
   module.def(
       "make_parallel_config",

@@ -16,13 +16,11 @@ from smdistributed import _runtime
 
 RUNTIME = Path(__file__).resolve().parents[2] / "smp_runtime"
 DOCUMENT = RUNTIME / "topology" / "parameters.md"
-SETTINGS = (
-    RUNTIME / "python" / "smdistributed" / "modelparallel" / "torch" / "_session" / "settings.py"
-)
+STUB = RUNTIME / "python" / "smdistributed" / "_runtime.pyi"
 
 
 def fields() -> str:
-    """The body of the class ``Settings``."""
+    """Those of the class ``ParallelConfig``."""
     text = ""
     for name, kind, meaning in _runtime.parameter_fields():
         sentence = textwrap.fill(
@@ -49,12 +47,15 @@ def test_every_key_has_a_row() -> None:
 
 
 def test_the_type_of_the_settings_is_that_of_the_code() -> None:
-    head, line, _ = SETTINGS.read_text().partition("    partitions: ")
-    assert line
+    head, begin, rest = STUB.read_text().partition("    partitions: ")
+    _, end, tail = rest.partition("\ndef make_parallel_config(")
+    assert begin
+    assert end
+    made = head + fields() + end + tail
     if os.environ.get("SMP_UPDATE_GOLDEN") == "1":
-        SETTINGS.write_text(head + fields())
+        STUB.write_text(made)
 
-    assert SETTINGS.read_text() == head + fields()
+    assert STUB.read_text() == made
 
 
 def test_the_settings_of_a_job_have_the_types_that_are_said(smp: ModuleType) -> None:

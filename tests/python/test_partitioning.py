@@ -38,7 +38,8 @@ def test_optimizer_state_counts_as_far_as_it_is_a_rank_s_own(
 
     monkeypatch.setattr(partitioning._runtime, "assign_auto", assign)
     monkeypatch.setattr(ranks, "rdp_size", lambda: 3)
-    vars(smp.state.cfg).update(computing)
+    for key, value in computing.items():
+        setattr(smp.state.cfg, key, value)
     module = nn.Linear(4, 4, dtype=dtype)
 
     for shares in (False, True):

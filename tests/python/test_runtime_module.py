@@ -38,8 +38,10 @@ def test_settings_are_attributes() -> None:
     config = _runtime.make_parallel_config("partitions=2,ddp=1", "env", "{}", "dict")
 
     assert (config.partitions, config.ddp, config.ddp_port) == (2, True, None)
-    with pytest.raises(AttributeError, match='no setting "partition"'):
-        _ = config.partition
+    with pytest.raises(AttributeError, match="no attribute 'partition'"):
+        _ = config.partition  # type: ignore[attr-defined]
+    with pytest.raises(SMPConfigError, match=r"smp\.state\.cfg: partitions is 0; expected"):
+        config.partitions = 0
 
 
 def test_the_mesh_lists_groups() -> None:

@@ -84,4 +84,4 @@ def test_wrong_arguments_and_settings_are_seen(tmp_path: Path) -> None:
     said = complaints(BAD, tmp_path)
 
     assert [line.split(":")[0] for line in said] == ["1", "2", "3", "4", "5", "6"]
-    assert '"Settings" has no attribute "microbatch"; maybe "microbatches"?' in said[-1]
+    assert '"ParallelConfig" has no attribute "microbatch"; maybe "microbatches"?' in said[-1]

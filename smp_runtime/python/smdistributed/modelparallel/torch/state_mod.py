@@ -19,7 +19,6 @@ from smdistributed.modelparallel.torch._session.devices import (
     check_own_gpu,
     tell_of_missing_gpu_code,
 )
-from smdistributed.modelparallel.torch._session.settings import Settings
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class State:
         self._session: _runtime.Session | None = None
         self._engine: _runtime.Engine | None = None
         self.activation_store: _runtime.ActivationStore | None = None
-        self._cfg: Settings | None = None
+        self._cfg: _runtime.ParallelConfig | None = None
         self.model: DistributedModel | None = None
         self.optimizer: Any = None
         self.meter: StepMeter | None = None
@@ -60,7 +59,7 @@ class State:
     def begin(
         self,
         session: _runtime.Session,
-        cfg: Settings,
+        cfg: _runtime.ParallelConfig,
         meter: StepMeter | None,
         replica_loss: ReplicaLoss | None,
     ) -> None:
@@ -80,7 +79,7 @@ class State:
         return self._session
 
     @property
-    def cfg(self) -> Settings:
+    def cfg(self) -> _runtime.ParallelConfig:
         """Effective settings, such as ``smp.state.cfg.microbatches``: every key of
         ``mp_parameters``, with its type."""
         self.require_initialized("smp.state.cfg")

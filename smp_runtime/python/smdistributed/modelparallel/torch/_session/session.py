@@ -27,7 +27,6 @@ from smdistributed.modelparallel.torch._session.groups import (
 )
 from smdistributed.modelparallel.torch._session.process_exit import failure_code, watch
 from smdistributed.modelparallel.torch._session.script_line import script_line
-from smdistributed.modelparallel.torch._session.settings import Settings
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -80,9 +79,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     session = _start(parallel, options)
     if options.cuda_on_cpu:
         cuda_on_cpu.install()
-    cfg = Settings(**json.loads(parallel.as_json()))
-    replica_loss = _replica_loss(session, cfg)
-    state.begin(session, cfg, _meter(session, cfg, replica_loss), replica_loss)
+    replica_loss = _replica_loss(session, parallel)
+    state.begin(session, parallel, _meter(session, parallel, replica_loss), replica_loss)
     for line in (*options.warnings, *parallel.warnings):
         log.warning(line)
 
@@ -210,7 +208,7 @@ def _ranks_of_torch(variables: dict[str, str]) -> _runtime.LaunchRanks:
     )
 
 
-def _replica_loss(session: _runtime.Session, cfg: Settings) -> ReplicaLoss | None:
+def _replica_loss(session: _runtime.Session, cfg: _runtime.ParallelConfig) -> ReplicaLoss | None:
     """Of the ranks that have a loss, if there are several and the first one reports it."""
     with_a_loss = session.groups.ranks("DP")
     if not cfg.ddp or len(with_a_loss) == 1 or 0 not in with_a_loss:
@@ -225,7 +223,7 @@ def _reports(options: _runtime.RuntimeOptions) -> bool:
 
 
 def _meter(
-    session: _runtime.Session, cfg: Settings, replica_loss: ReplicaLoss | None
+    session: _runtime.Session, cfg: _runtime.ParallelConfig, replica_loss: ReplicaLoss | None
 ) -> StepMeter | None:
     """The first rank's, if anybody wants to know."""
     options = session.options
