@@ -2,14 +2,11 @@
 #include "smp_runtime/replicas/gradient_reducer.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
@@ -18,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/replicas/bucket_cut.h"
+#include "smp_runtime/replicas/gradient_bucket.h"
 #include "smp_runtime/session/group_failure.h"
 
 namespace smp::replicas {
@@ -27,7 +24,6 @@ namespace {
 using session::naming_group;
 using session::Uneven;
 using torch::autograd::variable_list;
-using Indices = std::vector<std::size_t>;
 
 constexpr std::string_view kAveraging = "averaging gradients";
 
@@ -79,7 +75,7 @@ class GradientReducer::Core {
     std::fill(late_.begin(), late_.end(), at::Tensor());
     armed_ = due && options_.overlap && !buckets_.empty();
     next_ = 0;
-    for (Bucket& bucket : buckets_) {
+    for (GradientBucket& bucket : buckets_) {
       bucket.sent = false;
       bucket.flat.reset();
       bucket.missing = static_cast<std::size_t>(
@@ -100,13 +96,13 @@ class GradientReducer::Core {
     }
     // One flag a parameter: it has a gradient; one a bucket: some of it came after it was sent.
     const std::vector<bool> flags = agree(armed);
-    std::vector<Bucket> extra;
+    std::vector<GradientBucket> extra;
     if (armed) {
       Indices unplanned;
       for (std::size_t index = 0; index < parameters_.size(); ++index) {
         if (flags[index] && bucket_of_[index] == kNone) unplanned.push_back(index);
       }
-      extra = cut(unplanned);
+      extra = cut_into_buckets(parameters_, unplanned, options_.bucket_bytes);
     } else {
       Indices present;
       for (std::size_t index = 0; index < parameters_.size(); ++index) {
@@ -119,7 +115,7 @@ class GradientReducer::Core {
     for (std::size_t index = 0; index < buckets_.size(); ++index) {
       finish(buckets_[index], flags, armed && flags[parameters_.size() + index], index);
     }
-    for (Bucket& bucket : extra) finish(bucket, flags, false, 0);
+    for (GradientBucket& bucket : extra) finish(bucket, flags, false, 0);
     progress_.buckets = static_cast<std::int64_t>(buckets_.size() + extra.size());
     if (!extra.empty()) buckets_.clear();  // learn anew
   }
@@ -127,16 +123,6 @@ class GradientReducer::Core {
   [[nodiscard]] Progress progress() const { return progress_; }
 
  private:
-  struct Bucket {
-    Indices parameters;
-    // Of the step in progress.
-    std::size_t missing = 0;  ///< parameters whose gradient is not final
-    bool sent = false;
-    at::Tensor flat;
-    c10::intrusive_ptr<c10d::Work> work;
-    c10::intrusive_ptr<c10::ivalue::Future> hooked;
-  };
-
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   /// A gradient was added to a parameter.
@@ -145,7 +131,7 @@ class GradientReducer::Core {
     ++counts_[index];
     last_seen_[index] = ++clock_;
     if (!armed_ || bucket_of_[index] == kNone) return;
-    Bucket& bucket = buckets_[bucket_of_[index]];
+    GradientBucket& bucket = buckets_[bucket_of_[index]];
     const at::NoGradGuard no_grad;
     if (bucket.sent) {
       at::Tensor& late = late_[index];
@@ -162,69 +148,30 @@ class GradientReducer::Core {
 
   void send(std::size_t index) { send(buckets_[index], index, buckets_.size()); }
 
-  void send(Bucket& bucket, std::size_t index, std::size_t count) {
+  void send(GradientBucket& bucket, std::size_t index, std::size_t count) {
     const at::NoGradGuard no_grad;
     for (const std::size_t parameter : bucket.parameters) {
       const at::Tensor& gradient = parameters_[parameter].grad();
       if (gradient.defined()) refuse_sparse(gradient, parameter);
     }
     bucket.flat =
-        joined(bucket, [&](std::size_t parameter) { return parameters_[parameter].grad(); });
+        flattened(bucket, [&](std::size_t parameter) { return parameters_[parameter].grad(); });
     bucket.sent = true;
     start(bucket, index, count);
   }
 
-  /// The tensors of the bucket's parameters one behind the other, zeros for undefined ones; divided
-  /// by the size of the group unless a hook is to see them. Dividing on the way costs nothing, and
-  /// behind the sum it would be work that no backward hides.
-  template <typename TensorOf>
-  at::Tensor joined(const Bucket& bucket, const TensorOf& tensor_of) const {
-    std::int64_t count = 0;
-    for (const std::size_t parameter : bucket.parameters) count += parameters_[parameter].numel();
-    at::Tensor flat = at::empty({count}, parameters_[bucket.parameters[0]].options());
-    std::int64_t offset = 0;
-    for (const std::size_t parameter : bucket.parameters) {
-      const at::Tensor& like = parameters_[parameter];
-      at::Tensor part = flat.narrow(0, offset, like.numel()).view(like.sizes());
-      offset += like.numel();
-      const at::Tensor tensor = tensor_of(parameter);
-      if (!tensor.defined()) {
-        part.zero_();
-      } else if (hook_) {
-        part.copy_(tensor);
-      } else {
-        at::div_out(part, tensor, divisor(like.scalar_type()));
-      }
-    }
-    return flat;
+  /// Divided unless a hook is to see them.
+  [[nodiscard]] at::Tensor flattened(const GradientBucket& bucket,
+                                     const GradientOf& gradient_of) const {
+    return replicas::flattened(bucket, parameters_, gradient_of, hook_ ? 1 : group_->getSize());
   }
 
-  /// A scalar of the CPU: a GPU's kernel gets it as an argument, where one of its own would take a
-  /// kernel to be filled, for each parameter.
-  [[nodiscard]] at::Tensor divisor(at::ScalarType type) const {
-    return at::scalar_tensor(group_->getSize(), at::TensorOptions().dtype(type));
-  }
-
-  void start(Bucket& bucket, std::size_t index, std::size_t count) {
+  void start(GradientBucket& bucket, std::size_t index, std::size_t count) {
     if (!hook_) {
       bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM, advice());
       return;
     }
-    std::vector<std::size_t> offsets;
-    std::vector<std::size_t> lengths;
-    std::vector<c10::IntArrayRef> sizes;
-    std::vector<at::Tensor> parameters;
-    std::size_t offset = 0;
-    for (const std::size_t parameter : bucket.parameters) {
-      const at::Tensor& tensor = parameters_[parameter];
-      offsets.push_back(offset);
-      lengths.push_back(static_cast<std::size_t>(tensor.numel()));
-      sizes.push_back(tensor.sizes());
-      parameters.push_back(tensor);
-      offset += lengths.back();
-    }
-    c10d::GradBucket given(index, count, bucket.flat, std::move(offsets), std::move(lengths),
-                           std::move(sizes), std::move(parameters), std::nullopt);
+    c10d::GradBucket given = hook_argument(bucket, parameters_, index, count);
     bucket.hooked = hook_->runHook(given);
   }
 
@@ -236,7 +183,7 @@ class GradientReducer::Core {
   [[nodiscard]] Uneven advice() const { return session::uneven(options_.may_join); }
 
   /// The reduced bucket, averaged.
-  at::Tensor result_of(Bucket& bucket) {
+  at::Tensor result_of(GradientBucket& bucket) {
     if (!hook_) {
       await(*bucket.work);
       bucket.work.reset();
@@ -253,10 +200,11 @@ class GradientReducer::Core {
     return result;
   }
 
-  void finish(Bucket& bucket, const std::vector<bool>& flags, bool late, std::size_t index) {
+  void finish(GradientBucket& bucket, const std::vector<bool>& flags, bool late,
+              std::size_t index) {
     at::Tensor result = result_of(bucket);
     if (late) {
-      bucket.flat = joined(bucket, [&](std::size_t parameter) { return late_[parameter]; });
+      bucket.flat = flattened(bucket, [&](std::size_t parameter) { return late_[parameter]; });
       start(bucket, index, buckets_.size());
       result = result.add(result_of(bucket));
     }
@@ -310,7 +258,7 @@ class GradientReducer::Core {
     return numbers;
   }
 
-  [[nodiscard]] bool is_late(const Bucket& bucket) const {
+  [[nodiscard]] bool is_late(const GradientBucket& bucket) const {
     return std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
                        [&](std::size_t index) { return late_[index].defined(); });
   }
@@ -324,7 +272,7 @@ class GradientReducer::Core {
       });
       share(present);
     }
-    buckets_ = cut(present);
+    buckets_ = cut_into_buckets(parameters_, present, options_.bucket_bytes);
     std::fill(bucket_of_.begin(), bucket_of_.end(), kNone);
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
       for (const std::size_t index : buckets_[bucket].parameters) bucket_of_[index] = bucket;
@@ -342,27 +290,6 @@ class GradientReducer::Core {
     std::copy_n(tensor.data_ptr<std::int64_t>(), order.size(), order.begin());
   }
 
-  /// Consecutive parameters of one type and device; see bucket_cut.h.
-  [[nodiscard]] std::vector<Bucket> cut(const Indices& order) const {
-    std::map<std::pair<at::ScalarType, std::string>, int> kinds;
-    std::vector<Gradient> row;
-    for (const std::size_t index : order) {
-      const at::Tensor& parameter = parameters_[index];
-      const auto number = static_cast<int>(kinds.size());
-      const auto kind =
-          kinds.try_emplace({parameter.scalar_type(), parameter.device().str()}, number).first;
-      row.push_back({.bytes = static_cast<std::int64_t>(parameter.nbytes()), .kind = kind->second});
-    }
-    std::vector<Bucket> buckets;
-    auto next = order.begin();
-    for (const std::size_t count : cut_buckets(row, options_.bucket_bytes)) {
-      const auto end = next + static_cast<std::ptrdiff_t>(count);
-      buckets.push_back({.parameters = {next, end}});
-      next = end;
-    }
-    return buckets;
-  }
-
   static void refuse_sparse(const at::Tensor& gradient, std::size_t index) {
     if (!gradient.is_sparse()) return;
     throw UserCodeError(
@@ -376,7 +303,7 @@ class GradientReducer::Core {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::unique_ptr<c10d::CommHookInterface> hook_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;  ///< from the first average() on
-  std::vector<Bucket> buckets_;                   ///< as learned; empty: to be learned
+  std::vector<GradientBucket> buckets_;           ///< as learned; empty: to be learned
   std::vector<std::uint32_t> counts_;             ///< gradients in this step
   std::vector<std::uint32_t> expected_;           ///< gradients in the last step that had any
   std::vector<std::uint64_t> last_seen_;

@@ -14,13 +14,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch import optimizers
 from smdistributed.modelparallel.torch._pipeline.splitting import split_inputs
 from smdistributed.modelparallel.torch._session.devices import (
     check_own_gpu,
     computing_device,
     tell_of_missing_gpu_code,
 )
+from smdistributed.modelparallel.torch._sharding.whole_norms import WholeNorms
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 from torch import nn
 from torch._subclasses import FakeTensorMode, fake_tensor
@@ -115,7 +115,7 @@ def test_the_norm_of_many_gradients_waits_for_the_gpu_once(
             parameter.grad = torch.ones(3, device="cuda:0")
         # A fake tensor has no value to take the root of.
         monkeypatch.setattr(torch.Tensor, "item", lambda self: 0.0)
-        optimizers.WholeNorms().of_gradients(parameters)
+        WholeNorms().of_gradients(parameters)
 
     assert watch.without_waiting == [False]
 
@@ -125,8 +125,8 @@ def test_the_norm_of_many_gradients_is_that_of_all() -> None:
     for number, parameter in enumerate(parameters):
         parameter.grad = torch.full_like(parameter, number + 1.0)
 
-    assert optimizers.WholeNorms().of_gradients(parameters) == pytest.approx((1 + 8 + 27) ** 0.5)
-    assert optimizers.WholeNorms().of_gradients([]) == 0.0
+    assert WholeNorms().of_gradients(parameters) == pytest.approx((1 + 8 + 27) ** 0.5)
+    assert WholeNorms().of_gradients([]) == 0.0
 
 
 class Asked(TorchDispatchMode):

@@ -18,7 +18,10 @@ from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarni
 from smdistributed.modelparallel.torch._partition import partitioning
 from smdistributed.modelparallel.torch._partition.compiled_modules import without_compilation
 from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed, materialize
-from smdistributed.modelparallel.torch._partition.model_arguments import check_arguments
+from smdistributed.modelparallel.torch._partition.model_arguments import (
+    check_arguments,
+    roots_and_seeds,
+)
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._partition.tracing import EndOfTrace, TraceOptions
 from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
@@ -50,7 +53,6 @@ from smdistributed.modelparallel.torch._tensor.tensor_replacement import (
 )
 from smdistributed.modelparallel.torch.exceptions import (
     SMPStepError,
-    SMPValidationError,
 )
 from smdistributed.modelparallel.torch.model_states import ModelStates
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
@@ -321,22 +323,7 @@ class DistributedModel(ModelStates):
         """
         if state.is_tracing:
             raise EndOfTrace
-        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
-        seeds = [None] * len(roots) if given is None else list(given)
-        if len(seeds) != len(roots):
-            raise SMPValidationError(
-                f"model.backward got {len(roots)} tensors and {len(seeds)} gradients"
-            )
-        if not state.in_step:
-            raise SMPStepError(
-                "model.backward was called outside a function decorated with smp.step"
-            )
-        if state.cfg.pipeline == "_only_forward":
-            raise SMPStepError(
-                "model.backward was called under pipeline=_only_forward, whose steps have no "
-                "backward; set pipeline to interleaved, or leave it out"
-            )
+        roots, seeds = roots_and_seeds(tensors, grad_tensors)
         averaged = self._average_over_microbatches and not self.replicas.has_hook
         scale = 1.0 / state.cfg.microbatches if averaged else 1.0
         if state.optimizer is not None:

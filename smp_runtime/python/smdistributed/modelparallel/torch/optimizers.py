@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.optim import Optimizer
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._sharding.whole_norms import (
+    Tensors,
+    WholeNorms,
+    grad_of,
+    with_grad,
+)
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
-from smdistributed.modelparallel.torch.state_mod import state
 
-Tensors = list[torch.Tensor]
 Lists = list[tuple[Tensors, Tensors]]
 
 
@@ -59,7 +60,7 @@ class _Fused(Optimizer):
         for group in self.param_groups:
             group["step"] = group.get("step", 0) + 1
             self._update(group, [
-                (parameters, [_grad(parameter) for parameter in parameters])
+                (parameters, [grad_of(parameter) for parameter in parameters])
                 for parameters in _by_type(group["params"])
             ])  # fmt: skip
         return loss
@@ -163,50 +164,6 @@ class FusedAdam(_Fused):
                 scale2=1 - beta2 ** group["step"] if corrected else 1.0,
                 factor=self.gradient_factor,
             )
-
-
-class WholeNorms:
-    """Norms of whole parameters where the model's own are stepped: of those that tensor ranks hold
-    slices of, over all slices."""
-
-    def of(self, parameters: Tensors, values: Tensors, norm_type: float = 2.0) -> Tensors:
-        """The norms of ``values``, one a parameter. Collective over the tensor-parallel group,
-        whose ranks hold slices of the same parameters."""
-        norms = list(torch._foreach_norm(values, norm_type)) if values else []
-        if not state.initialized or ranks.tp_size() == 1:
-            return norms
-        sliced = [n for n, p in enumerate(parameters) if distribution_axis(p) is not None]
-        if not sliced:
-            return norms
-        largest = norm_type == float("inf")
-        parts = torch.stack([norms[n].double() for n in sliced])
-        parts = parts if largest else parts.square()
-        session = state.require_initialized("a fused optimizer")
-        operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
-        group = session.groups.internal_group("TP")
-        session.all_reduce("norms of a fused optimizer", parts, group, operation)
-        whole = parts if largest else parts.sqrt()
-        for n, norm in zip(sliced, whole.unbind(), strict=True):
-            norms[n] = norm.to(norms[n].dtype)
-        return norms
-
-    def of_gradients(self, parameters: Tensors) -> float:
-        """The 2-norm of all gradients of the model. Collective over the model-parallel group."""
-        # One of the tensor ranks speaks for what all of them hold.
-        own = _with_grad(parameters)
-        grads = [_grad(p) for p in own if not state.initialized or _counts_here(p)]
-        square = torch.zeros(1, dtype=torch.float64)
-        by_device: dict[torch.device, Tensors] = {}
-        for norm in torch._foreach_norm(grads) if grads else ():
-            by_device.setdefault(norm.device, []).append(norm.double())
-        for norms in by_device.values():  # the host waits once for each device
-            square += torch.stack(norms).square_().sum().cpu()
-        if state.initialized and ranks.mp_size() > 1:
-            session = state.require_initialized("a fused optimizer")
-            group = session.groups.cpu_group("MP")
-            operation = dist.ReduceOp.SUM
-            session.all_reduce("the gradient norm of a fused optimizer", square, group, operation)
-        return square.sqrt().item()
 
 
 class FusedWithNorms(_Fused):
@@ -378,25 +335,9 @@ class FusedNovoGrad(FusedWithNorms):
         return smoothed
 
 
-def _with_grad(parameters: Iterable[torch.Tensor]) -> Tensors:
-    return [parameter for parameter in parameters if parameter.grad is not None]
-
-
-def _grad(parameter: torch.Tensor) -> torch.Tensor:
-    grad = parameter.grad
-    assert grad is not None
-    if grad.is_sparse:
-        raise SMPValidationError("the fused optimizers take no sparse gradients; use SparseAdam")
-    return grad
-
-
-def _counts_here(parameter: torch.Tensor) -> bool:
-    return distribution_axis(parameter) is not None or ranks.tp_rank() == 0
-
-
 def _by_type(parameters: Iterable[torch.Tensor]) -> Iterator[Tensors]:
     """Lists of one type and device, as multi-tensor operations want them."""
     lists: dict[tuple[torch.dtype, torch.device], Tensors] = {}
-    for parameter in _with_grad(parameters):
+    for parameter in with_grad(parameters):
         lists.setdefault((parameter.dtype, parameter.device), []).append(parameter)
     yield from lists.values()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``smp.DistributedModel`` can be made of."""
+"""What ``smp.DistributedModel`` can be made of, and its backward can take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from smdistributed.modelparallel.torch._partition.tracing import TraceOptions
-from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -48,3 +48,25 @@ def check_arguments(module: Any, trace: TraceOptions, passes: int) -> None:
     if passes < 1:
         raise SMPValidationError(f"backward_passes_per_step is {passes}; it is at least 1")
     state.refuse_replicas_without_ddp()
+
+
+def roots_and_seeds(
+    tensors: torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...], gradients: Any
+) -> tuple[list[torch.Tensor], list[Any]]:
+    """The arguments of ``DistributedModel.backward`` as lists of one length; raises what it does
+    where they are not, and outside of a step that has a backward."""
+    roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    given = [gradients] if isinstance(gradients, torch.Tensor) else gradients
+    seeds = [None] * len(roots) if given is None else list(given)
+    if len(seeds) != len(roots):
+        raise SMPValidationError(
+            f"model.backward got {len(roots)} tensors and {len(seeds)} gradients"
+        )
+    if not state.in_step:
+        raise SMPStepError("model.backward was called outside a function decorated with smp.step")
+    if state.cfg.pipeline == "_only_forward":
+        raise SMPStepError(
+            "model.backward was called under pipeline=_only_forward, whose steps have no "
+            "backward; set pipeline to interleaved, or leave it out"
+        )
+    return roots, seeds

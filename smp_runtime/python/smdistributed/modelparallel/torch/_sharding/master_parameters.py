@@ -20,11 +20,12 @@ from torch import nn
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch._sharding.whole_norms import Tensors, WholeNorms
 from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.optimizers import FusedWithNorms, Tensors, WholeNorms
+from smdistributed.modelparallel.torch.optimizers import FusedWithNorms
 from smdistributed.modelparallel.torch.state_mod import state
 
 #: Optimizers, by class name, whose update of an element depends on more of its parameter.
