@@ -61,8 +61,8 @@ void Communicator::leave(const WaitLimit& limit) {
   if (inter_node_) inter_node_->leave(limit);
 }
 
-void Communicator::meet(CallSignature& call, Collective collective, ConstBytes payload,
-                        const WaitLimit& limit) {
+void Communicator::agree_on(CallSignature& call, Collective collective, ConstBytes payload,
+                            const WaitLimit& limit) {
   call.collective = collective;
   call.sequence = sequence_++;
   check_->agree(call, payload, limit);
@@ -107,7 +107,7 @@ void Communicator::all_reduce(CallSignature call, ConstBytes input, Bytes output
   const Reduction reduction = reduction_of(call, size());
   guarded([&] {
     const bool small = is_small(input.size());
-    meet(call, Collective::kAllReduce, small ? input : ConstBytes(), limit);
+    agree_on(call, Collective::kAllReduce, small ? input : ConstBytes(), limit);
     if (small) {
       reduce_mailboxes(call, reduction, output);
     } else if (inter_node_) {
@@ -125,7 +125,7 @@ void Communicator::reduce(CallSignature call, int root, ConstBytes input, Bytes 
   call.root = root;
   guarded([&] {
     const bool small = is_small(input.size());
-    meet(call, Collective::kReduce, small ? input : ConstBytes(), limit);
+    agree_on(call, Collective::kReduce, small ? input : ConstBytes(), limit);
     if (small) {
       if (wants) reduce_mailboxes(call, reduction, output);
     } else if (inter_node_) {
@@ -142,7 +142,7 @@ void Communicator::reduce_scatter(CallSignature call, std::span<const ConstBytes
   std::vector<Bytes> outputs(inputs.size());
   outputs[static_cast<size_t>(rank())] = output;
   guarded([&] {
-    meet(call, Collective::kReduceScatter, {}, limit);
+    agree_on(call, Collective::kReduceScatter, {}, limit);
     if (inter_node_) {
       const ChunkPlan plan{.arrival = Arrival::kSum,
                            .departure = Departure::kToOwner,
@@ -160,7 +160,7 @@ void Communicator::all_gather(CallSignature call, ConstBytes input, std::span<co
                               const WaitLimit& limit) {
   guarded([&] {
     const bool small = is_small(input.size());
-    meet(call, Collective::kAllGather, small ? input : ConstBytes(), limit);
+    agree_on(call, Collective::kAllGather, small ? input : ConstBytes(), limit);
     if (small) {
       for (int peer = 0; peer < size(); ++peer) {
         copy(outputs[static_cast<size_t>(peer)], check_->payload(peer));
@@ -188,7 +188,7 @@ void Communicator::broadcast(CallSignature call, int root, Bytes data, const Wai
   const bool sends = root == rank();
   guarded([&] {
     const bool small = is_small(data.size());
-    meet(call, Collective::kBroadcast, sends && small ? ConstBytes(data) : ConstBytes(), limit);
+    agree_on(call, Collective::kBroadcast, sends && small ? ConstBytes(data) : ConstBytes(), limit);
     if (small) {
       if (!sends) copy(data, check_->payload(root));
     } else if (inter_node_) {
@@ -220,7 +220,7 @@ void Communicator::all_to_all(CallSignature call, std::span<const ConstBytes> in
   std::vector<uint64_t> sizes;
   for (const ConstBytes input : inputs) sizes.push_back(input.size());
   guarded([&] {
-    meet(call, Collective::kAllToAll, std::as_bytes(std::span(sizes)), limit);
+    agree_on(call, Collective::kAllToAll, std::as_bytes(std::span(sizes)), limit);
     // Everybody looks at all pairs, so that all come to one verdict and one reason.
     size_t longest = 0;
     std::vector<uint64_t> theirs(sizes.size());
@@ -239,10 +239,10 @@ void Communicator::all_to_all(CallSignature call, std::span<const ConstBytes> in
     // So that no rank moves data that another has no room for.
     CallSignature barrier;
     barrier.type = ElementType::kBytes;
-    meet(barrier, Collective::kBarrier, {}, limit);
+    agree_on(barrier, Collective::kBarrier, {}, limit);
     swap_pairs(inputs, outputs, longest, limit);
     // Pairs cross rails; nobody may leave while a message of one is on its way.
-    if (inter_node_) meet(barrier, Collective::kBarrier, {}, limit);
+    if (inter_node_) agree_on(barrier, Collective::kBarrier, {}, limit);
   });
 }
 
@@ -251,7 +251,7 @@ void Communicator::gather(CallSignature call, int root, ConstBytes input,
   call.root = root;
   guarded([&] {
     const bool small = is_small(input.size());
-    meet(call, Collective::kGather, small ? input : ConstBytes(), limit);
+    agree_on(call, Collective::kGather, small ? input : ConstBytes(), limit);
     if (small) {
       for (int peer = 0; root == rank() && peer < size(); ++peer) {
         copy(outputs[static_cast<size_t>(peer)], check_->payload(peer));
@@ -279,7 +279,7 @@ void Communicator::scatter(CallSignature call, int root, std::span<const ConstBy
                            Bytes output, const WaitLimit& limit) {
   call.root = root;
   guarded([&] {
-    meet(call, Collective::kScatter, {}, limit);
+    agree_on(call, Collective::kScatter, {}, limit);
     std::vector<Bytes> outputs(static_cast<size_t>(size()));
     const std::vector<ConstBytes> none(outputs.size());
     const std::span<const ConstBytes> parts = root == rank() ? inputs : std::span(none);
@@ -303,7 +303,7 @@ void Communicator::barrier(const WaitLimit& limit) {
 }
 
 void Communicator::agree(CallSignature call, Collective collective, const WaitLimit& limit) {
-  guarded([&] { meet(call, collective, {}, limit); });
+  guarded([&] { agree_on(call, collective, {}, limit); });
 }
 
 std::string Communicator::provider() const {

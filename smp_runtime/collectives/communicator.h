@@ -45,7 +45,7 @@ class Communicator {
  public:
   using WaitLimit = transport::WaitLimit;
 
-  /// Meets the other ranks through the store; collective. `names` are the numbers by which messages
+  /// Finds the other ranks through the store; collective. `names` are the numbers by which messages
   /// call the ranks, e.g. those in the whole job; `host` tells this rank's host (host_identity()).
   /// `network` is looked at when there are several hosts. Throws ConfigError or HostError.
   Communicator(transport::KeyValueStore& store, int rank, std::vector<int> names,
@@ -104,7 +104,8 @@ class Communicator {
  private:
   template <typename Body>
   void guarded(const Body& body);
-  void meet(CallSignature& call, Collective collective, ConstBytes payload, const WaitLimit& limit);
+  void agree_on(CallSignature& call, Collective collective, ConstBytes payload,
+                const WaitLimit& limit);
   void reduce_mailboxes(const CallSignature& call, const Reduction& reduction, Bytes output) const;
   void run_schedule(const CallSignature& call, const ChunkPlan& plan,
                     std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,

@@ -10,7 +10,7 @@
 namespace smp::collectives {
 namespace {
 
-constexpr std::array kAll{GpuRoute::kHost, GpuRoute::kNcclInside, GpuRoute::kNccl};
+constexpr std::array kAll{GpuRoute::kCpu, GpuRoute::kNcclInside, GpuRoute::kNccl};
 /// Choices are made for powers of two in between: 4 KiB to 4 GiB.
 constexpr int kSmallest = 12;
 constexpr int kLargest = 32;
@@ -22,7 +22,7 @@ double part(int count) { return count > 1 ? (count - 1.0) / count : 0.0; }
 
 std::string name(GpuRoute route) {
   switch (route) {
-    case GpuRoute::kHost:
+    case GpuRoute::kCpu:
       return "host";
     case GpuRoute::kNcclInside:
       return "nccl-inside";
@@ -45,7 +45,7 @@ double expected_seconds(GpuRoute route, const GpuGroupShape& shape, const GpuRat
   const double inside = 2 * bytes * part(shape.ranks_per_host == 0 ? 2 : shape.ranks_per_host);
   const double turns = shape.hosts > 1 ? rates.network_start : 0;
   switch (route) {
-    case GpuRoute::kHost:
+    case GpuRoute::kCpu:
       return 2 * rates.copy_start + 2 * bytes / rates.copy + rates.host_start +
              bytes / rates.host_sum + turns + between / rates.network;
     case GpuRoute::kNcclInside:
@@ -62,7 +62,7 @@ double expected_seconds(GpuRoute route, const GpuGroupShape& shape, const GpuRat
 }
 
 std::string why_not(GpuRoute route, const GpuGroupShape& shape) {
-  if (route == GpuRoute::kHost) return {};
+  if (route == GpuRoute::kCpu) return {};
   if (!shape.no_nccl.empty()) return shape.no_nccl;
   if (route == GpuRoute::kNccl) return {};
   if (shape.hosts == 1) return "all ranks are on one host";
@@ -74,7 +74,7 @@ std::string why_not(GpuRoute route, const GpuGroupShape& shape) {
 GpuRoutes::GpuRoutes(const GpuGroupShape& shape, const GpuRates& rates) {
   for (int power = kSmallest; power <= kLargest; ++power) {
     const size_t bytes = size_t{1} << power;
-    GpuRoute best = GpuRoute::kHost;
+    GpuRoute best = GpuRoute::kCpu;
     for (const GpuRoute route : kAll) {
       if (!why_not(route, shape).empty()) continue;
       const double seconds = expected_seconds(route, shape, rates, bytes);

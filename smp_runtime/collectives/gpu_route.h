@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // By which way tensors of GPUs are added up, for each size: a model of what the ways cost.
 //
-// Pure: all ranks of a group that know the same come to the same choice, without a word.
+// Pure: all ranks of a group that know the same come to the same choice, without a message.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace smp::collectives {
 
 enum class GpuRoute {
-  kHost,        ///< to pinned memory, our collective between hosts' memories, and back
+  kCpu,         ///< to pinned memory, our collective there, and back; users call it "host"
   kNcclInside,  ///< NCCL scatters sums within each host, ours adds them between hosts, NCCL gathers
   kNccl,        ///< NCCL does all of it
 };

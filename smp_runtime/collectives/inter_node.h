@@ -32,7 +32,7 @@ class InterNodeCollectives {
   using WaitLimit = transport::WaitLimit;
   using Handle = transport::FabricLink::Handle;
 
-  /// Meets the ranks of the other hosts through the store; collective. `names` by group rank.
+  /// Finds the ranks of the other hosts through the store; collective. `names` by group rank.
   InterNodeCollectives(const GroupLayout& layout, transport::SharedSegment& segment,
                        std::span<const int> names, transport::KeyValueStore& store,
                        const transport::Network& network, const WaitLimit& limit);

@@ -9,7 +9,7 @@ namespace smp::cuda {
 enum class NumberType : std::uint8_t { kFloat, kDouble, kHalf, kBFloat16 };
 
 /// Calls `body` with a value of the type. The types of 16 bits are CUDA's or Torch's: with_type in
-/// device_numbers.h and with_host_type in tensor_type.h say which.
+/// device_numbers.h and with_cpu_type in tensor_type.h say which.
 template <typename Half, typename BFloat16, typename Body>
 void with_number(NumberType type, const Body& body) {
   switch (type) {

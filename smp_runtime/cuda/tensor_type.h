@@ -36,7 +36,7 @@ inline std::optional<NumberType> kernel_type(const at::Tensor& tensor) {
 
 /// Calls `body` with a value of the type.
 template <typename Body>
-void with_host_type(NumberType type, const Body& body) {
+void with_cpu_type(NumberType type, const Body& body) {
   with_number<at::Half, at::BFloat16>(type, body);
 }
 

@@ -66,7 +66,7 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
                               "; it takes those of the CPU and of CUDA devices");
 }
 
-at::Tensor on_host(const at::Tensor& tensor) {
+at::Tensor on_cpu(const at::Tensor& tensor) {
   // No autograd here: a collective reads as under no_grad.
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (!tensor.is_cuda()) return tensor.contiguous();
@@ -102,7 +102,7 @@ Landing::Landing(at::Tensor target, bool keeps_content) : target_(std::move(targ
   // No autograd here: a collective writes as an in-place operation does under no_grad.
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (target_.is_cuda()) {
-    landed_ = keeps_content ? on_host(target_) : pinned_like(target_);
+    landed_ = keeps_content ? on_cpu(target_) : pinned_like(target_);
   } else if (target_.is_contiguous()) {
     landed_ = target_;
   } else if (keeps_content) {

@@ -18,7 +18,7 @@ void check_tensor(const at::Tensor& tensor, const char* operation);
 collectives::CallSignature header_of(const at::Tensor& tensor);
 
 /// The tensor, contiguous and on the CPU. A copy from a GPU is on its way in the thread's stream.
-at::Tensor on_host(const at::Tensor& tensor);
+at::Tensor on_cpu(const at::Tensor& tensor);
 
 /// The memory of a contiguous tensor on the CPU.
 collectives::ConstBytes bytes_in(const at::Tensor& tensor);

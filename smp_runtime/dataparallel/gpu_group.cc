@@ -167,11 +167,11 @@ GpuRoute GpuGroup::route(const CallSignature& call, Collective collective,
       collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
   const bool has_op =
       call.op <= ReduceOp::kMax && (call.op != ReduceOp::kAverage || at::isFloatingType(type));
-  if (call.elements == 0 || (reduces && !(knows(type) && has_op))) return GpuRoute::kHost;
+  if (call.elements == 0 || (reduces && !(knows(type) && has_op))) return GpuRoute::kCpu;
   const GpuRoute best = routes_->route(call.elements * collectives::size_bytes(call.type));
   if (collective == Collective::kAllReduce || best != GpuRoute::kNcclInside) return best;
   // What is only moved, or scattered, has no walk of ours between GPUs of several hosts.
-  return world_ ? GpuRoute::kNccl : GpuRoute::kHost;
+  return world_ ? GpuRoute::kNccl : GpuRoute::kCpu;
 }
 
 /// What fails breaks the group for all ranks.

@@ -55,7 +55,7 @@ class GpuGroup {
 
   [[nodiscard]] const c10::Device& device() const { return member_.device; }
 
-  /// For a call of this kind; kHost for what NCCL does not know.
+  /// For a call of this kind; kCpu for what NCCL does not know.
   [[nodiscard]] GpuRoute route(const collectives::CallSignature& call,
                                collectives::Collective collective, at::ScalarType type) const;
 

@@ -86,7 +86,7 @@ PointToPoint::~PointToPoint() {
 
 void PointToPoint::send(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
                         milliseconds timeout) {
-  Landing source(on_host(tensor), true);
+  Landing source(on_cpu(tensor), true);
   const cuda::StreamEvent copied = copied_for(*work);
   add(std::unique_ptr<Call>(new Call{.work = std::move(work),
                                      .landing = std::move(source),

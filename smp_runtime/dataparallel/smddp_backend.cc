@@ -249,13 +249,13 @@ c10::intrusive_ptr<c10d::Backend> SmddpBackend::split(const c10::intrusive_ptr<c
   return made;
 }
 
-/// The way for a call: kHost for tensors of the CPU, and for what else goes through pinned memory.
+/// The way for a call: kCpu for tensors of the CPU, and for what else goes through pinned memory.
 collectives::GpuRoute SmddpBackend::gpu_route(const DeviceScope& scope,
                                               const collectives::CallSignature& call,
                                               collectives::Collective collective,
                                               const at::Tensor& tensor,
                                               std::chrono::milliseconds timeout) {
-  if (!scope.gpu()) return collectives::GpuRoute::kHost;
+  if (!scope.gpu()) return collectives::GpuRoute::kCpu;
   return gpus(*scope.gpu(), timeout).route(call, collective, tensor.scalar_type());
 }
 
@@ -272,7 +272,7 @@ GpuGroup& SmddpBackend::gpus(const c10::Device& gpu, std::chrono::milliseconds t
   start(DeviceScope(streams_, {}),
         {c10d::OpType::UNKNOWN, "bootstrap of the ranks' GPUs", timeout, false, {}}, {},
         [this, gpu](Communicator&, const WaitLimit& limit) {
-          std::unique_ptr<GpuGroup> made = meet_gpus(gpu, limit);
+          std::unique_ptr<GpuGroup> made = make_gpu_group(gpu, limit);
           const std::lock_guard lock(mutex_);
           gpus_ = std::move(made);
         })
@@ -281,7 +281,8 @@ GpuGroup& SmddpBackend::gpus(const c10::Device& gpu, std::chrono::milliseconds t
   return *gpus_;
 }
 
-std::unique_ptr<GpuGroup> SmddpBackend::meet_gpus(const c10::Device& gpu, const WaitLimit& limit) {
+std::unique_ptr<GpuGroup> SmddpBackend::make_gpu_group(const c10::Device& gpu,
+                                                       const WaitLimit& limit) {
   const int nccl = transport::nccl_version();
   const GpuGroup::Member member{.device = gpu,
                                 .host = transport::host_identity(),

@@ -41,7 +41,7 @@ class SmddpBackend : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  /// Meets the other ranks; collective. `global_ranks` are for messages; empty for 0, 1, ….
+  /// Finds the other ranks; collective. `global_ranks` are for messages; empty for 0, 1, ….
   /// Throws ConfigError or HostError.
   SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks);
@@ -146,7 +146,8 @@ class SmddpBackend : public c10d::Backend {
                                   collectives::Collective collective, const at::Tensor& tensor,
                                   std::chrono::milliseconds timeout);
   GpuGroup& gpus(const c10::Device& gpu, std::chrono::milliseconds timeout);
-  std::unique_ptr<GpuGroup> meet_gpus(const c10::Device& gpu, const transport::WaitLimit& limit);
+  std::unique_ptr<GpuGroup> make_gpu_group(const c10::Device& gpu,
+                                           const transport::WaitLimit& limit);
   void count_ranks(collectives::Communicator& group, const transport::WaitLimit& limit);
   void run(const Task& task);
   void run_all();

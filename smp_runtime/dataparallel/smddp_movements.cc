@@ -57,7 +57,7 @@ SmddpBackend::WorkPtr SmddpBackend::allgather(std::vector<Tensors>& outputs, Ten
   return start(
       scope, {c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp, inputs},
       outputs.front(),
-      [call = header_of(input), source = on_host(inputs).front(),
+      [call = header_of(input), source = on_cpu(inputs).front(),
        landings = landings_of(outputs.front())](Communicator& group, const WaitLimit& limit) {
         group.all_gather(call, bytes_in(source), bytes_of(landings), limit);
         finish(landings);
@@ -78,7 +78,7 @@ SmddpBackend::WorkPtr SmddpBackend::gather_unequal(const DeviceScope& scope, con
   return start(scope,
                {c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp, {input}},
                outputs,
-               [call, source = on_host(input), landings = landings_of(outputs)](
+               [call, source = on_cpu(input), landings = landings_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
                  const std::vector<collectives::ConstBytes> same(landings.size(), bytes_in(source));
                  group.all_to_all(call, same, bytes_of(landings), limit);
@@ -112,7 +112,7 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_coalesced(std::vector<Tensors>& ou
       {c10d::OpType::ALLGATHER_COALESCED, "all_gather_coalesced", options.timeout, options.asyncOp,
        inputs},
       joined(outputs),
-      [calls, sources = on_host(inputs), landings](Communicator& group, const WaitLimit& limit) {
+      [calls, sources = on_cpu(inputs), landings](Communicator& group, const WaitLimit& limit) {
         for (size_t i = 0; i < calls.size(); ++i) {
           group.all_gather(calls[i], bytes_in(sources[i]), bytes_of(landings[i]), limit);
           finish(landings[i]);
@@ -156,7 +156,7 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_into_tensor_coalesced(
                  });
   }
   return start(scope, call, outputs,
-               [calls, sources = on_host(inputs), landings = landings_of(outputs)](
+               [calls, sources = on_cpu(inputs), landings = landings_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const auto parts = equal_parts(bytes_out(landings[i].tensor()), group.size());
@@ -173,7 +173,7 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall_base(at::Tensor& output, at::Tensor
   const DeviceScope scope(streams_, {output, input});
   check_tensor(output, "all_to_all_single");
   check_tensor(input, "all_to_all_single");
-  const at::Tensor source = on_host(input);
+  const at::Tensor source = on_cpu(input);
   const Landing landing(output, false);
   CallSignature call = header_of(input);
   call.elements = 0;  // ranks may differ
@@ -201,7 +201,7 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall(Tensors& outputs, Tensors& inputs,
   return start(scope,
                {c10d::OpType::ALLTOALL, "all_to_all", options.timeout, options.asyncOp, inputs},
                outputs,
-               [call, sources = on_host(inputs), landings = landings_of(outputs)](
+               [call, sources = on_cpu(inputs), landings = landings_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
                  group.all_to_all(call, bytes_of(sources), bytes_of(landings), limit);
                  finish(landings);
@@ -218,7 +218,7 @@ SmddpBackend::WorkPtr SmddpBackend::gather(std::vector<Tensors>& outputs, Tensor
   TORCH_CHECK_VALUE(root == rank_ || mine.empty(), "smddp: gather: outputs belong to the root");
   return start(scope, {c10d::OpType::GATHER, "gather", options.timeout, options.asyncOp, inputs},
                mine,
-               [call = header_of(input), root, source = on_host(inputs).front(),
+               [call = header_of(input), root, source = on_cpu(inputs).front(),
                 landings = landings_of(mine)](Communicator& group, const WaitLimit& limit) {
                  group.gather(call, root, bytes_in(source), bytes_of(landings), limit);
                  finish(landings);
@@ -235,7 +235,7 @@ SmddpBackend::WorkPtr SmddpBackend::scatter(Tensors& outputs, std::vector<Tensor
   TORCH_CHECK_VALUE(root == rank_ || mine.empty(), "smddp: scatter: inputs belong to the root");
   return start(scope, {c10d::OpType::SCATTER, "scatter", options.timeout, options.asyncOp, mine},
                outputs,
-               [call = header_of(output), root, sources = on_host(mine),
+               [call = header_of(output), root, sources = on_cpu(mine),
                 landing = Landing(output, false)](Communicator& group, const WaitLimit& limit) {
                  group.scatter(call, root, bytes_of(sources), bytes_out(landing.tensor()), limit);
                  landing.finish();
@@ -248,18 +248,18 @@ SmddpBackend::WorkPtr SmddpBackend::barrier(const c10d::BarrierOptions& options)
                [](Communicator& group, const WaitLimit& limit) { group.barrier(limit); });
 }
 
-/// Each rank leaves word in the store, which does not care who is gone; breaks the group if not all
-/// come in time. The words stay: a few bytes a rank.
+/// Each rank sets a key in the store, which does not care who is gone; breaks the group if not all
+/// come in time. The keys stay: a few bytes a rank.
 void SmddpBackend::count_ranks(Communicator& group, const WaitLimit& limit) {
-  const auto word_of = [count = counts_](int rank) {
+  const auto key_of = [count = counts_](int rank) {
     return fmt::format("came/{}/{}", count, rank);
   };
-  keys_.set(word_of(rank_), "");
+  keys_.set(key_of(rank_), "");
   ++counts_;
   std::vector<int> missing(static_cast<size_t>(size_));
   std::iota(missing.begin(), missing.end(), 0);
   while (true) {
-    std::erase_if(missing, [&](int rank) { return keys_.has(word_of(rank)); });
+    std::erase_if(missing, [&](int rank) { return keys_.has(key_of(rank)); });
     if (missing.empty()) return;
     group.throw_if_broken();
     if (transport::Clock::now() > limit.deadline) break;

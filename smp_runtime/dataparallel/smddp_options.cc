@@ -18,8 +18,8 @@ std::optional<collectives::GpuRoute> route_of(const VariableSet& set, std::strin
   using enum collectives::GpuRoute;
   const std::string text = set.choice(
       name,
-      {"auto", collectives::name(kHost), collectives::name(kNcclInside), collectives::name(kNccl)});
-  for (const auto route : {kHost, kNcclInside, kNccl}) {
+      {"auto", collectives::name(kCpu), collectives::name(kNcclInside), collectives::name(kNccl)});
+  for (const auto route : {kCpu, kNcclInside, kNccl}) {
     if (text == collectives::name(route)) return route;
   }
   return std::nullopt;

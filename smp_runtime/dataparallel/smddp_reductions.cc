@@ -28,9 +28,9 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce(Tensors& tensors,
       static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) != c10d::ReduceOp::PREMUL_SUM;
   const GpuRoute route =
       plain ? gpu_route(scope, header, Collective::kAllReduce, tensor, options.timeout)
-            : GpuRoute::kHost;
+            : GpuRoute::kCpu;
   const Call call{c10d::OpType::ALLREDUCE, "all_reduce", options.timeout, options.asyncOp, tensors};
-  if (route == GpuRoute::kHost) return reduce_each(scope, call, tensors, options.reduceOp);
+  if (route == GpuRoute::kCpu) return reduce_each(scope, call, tensors, options.reduceOp);
   return start(
       scope, call, tensors, [this, header, route, tensor](Communicator&, const WaitLimit& limit) {
         const at::Tensor own = writable(tensor, true);
@@ -147,7 +147,7 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce_sparse(Tensors& tensors,
                     "smddp: all_reduce takes strided and sparse COO tensors, not ",
                     tensor.layout());
   const DeviceScope scope(streams_, {tensor._indices()});
-  const at::Tensor own = sparse_on_host(tensor);
+  const at::Tensor own = sparse_on_cpu(tensor);
   return start(scope,
                {c10d::OpType::_ALLREDUCE_SPARSE, "sparse_all_reduce", options.timeout,
                 options.asyncOp, tensors},

@@ -80,7 +80,7 @@ at::Tensor gather_parts(Communicator& group, const at::Tensor& own, int64_t dim,
 
 }  // namespace
 
-at::Tensor sparse_on_host(const at::Tensor& tensor) {
+at::Tensor sparse_on_cpu(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   return tensor.detach().coalesce().to(at::kCPU);
 }

@@ -11,7 +11,7 @@ namespace smp::dataparallel {
 
 /// `tensor` [sparse dims..., dense dims...], coalesced, on the CPU, where copies of a GPU go on the
 /// thread's stream.
-at::Tensor sparse_on_host(const at::Tensor& tensor);
+at::Tensor sparse_on_cpu(const at::Tensor& tensor);
 
 /// Coalesced, of all ranks' `own`, which have one size and type; collective. Throws HostError where
 /// they differ.

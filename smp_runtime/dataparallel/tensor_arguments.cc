@@ -69,12 +69,12 @@ CallSignature reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
 
 at::Tensor input_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  if (static_cast<TorchOp>(op) != c10d::ReduceOp::PREMUL_SUM) return on_host(tensor);
+  if (static_cast<TorchOp>(op) != c10d::ReduceOp::PREMUL_SUM) return on_cpu(tensor);
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(factor != nullptr, "smddp: a premultiplied sum without a factor");
   const at::Tensor product = factor->tensor_factor.defined() ? tensor.mul(factor->tensor_factor)
                                                              : tensor.mul(factor->double_factor);
-  return on_host(product.to(tensor.scalar_type()));
+  return on_cpu(product.to(tensor.scalar_type()));
 }
 
 std::vector<Landing> landings_of(const std::vector<at::Tensor>& tensors) {
@@ -111,9 +111,9 @@ void put_back(const at::Tensor& target, const at::Tensor& written) {
   cuda::note_use(target, cuda::current_stream(target.device()));
 }
 
-std::vector<at::Tensor> on_host(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> on_cpu(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> result;
-  for (const at::Tensor& tensor : tensors) result.push_back(on_host(tensor));
+  for (const at::Tensor& tensor : tensors) result.push_back(on_cpu(tensor));
   return result;
 }
 

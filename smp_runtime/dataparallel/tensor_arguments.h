@@ -20,7 +20,7 @@ const at::Tensor& the_one(const std::vector<at::Tensor>& tensors, const char* op
 /// Header of a call that reduces `tensor`.
 collectives::CallSignature reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
-/// `tensor`, times the factor of a premultiplied sum; as on_host().
+/// `tensor`, times the factor of a premultiplied sum; as on_cpu().
 at::Tensor input_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
 std::vector<Landing> landings_of(const std::vector<at::Tensor>& tensors);
@@ -33,7 +33,7 @@ void finish(const std::vector<Landing>& landings);
 at::Tensor writable(const at::Tensor& target, bool keeps_content);
 /// Puts it where it belongs, in the thread's stream.
 void put_back(const at::Tensor& target, const at::Tensor& written);
-std::vector<at::Tensor> on_host(const std::vector<at::Tensor>& tensors);
+std::vector<at::Tensor> on_cpu(const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> joined(const std::vector<std::vector<at::Tensor>>& lists);
 
 /// `tensors` are `count` of the size and type of `like`.

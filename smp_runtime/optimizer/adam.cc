@@ -63,7 +63,7 @@ void check_alike(const at::Tensor& like, const at::Tensor& tensor, const char* w
 
 void step_on_cpu(cuda::NumberType type, const std::vector<AdamPiece>& pieces,
                  const AdamNumbers& numbers) {
-  cuda::with_host_type(type, [&](auto number) {
+  cuda::with_cpu_type(type, [&](auto number) {
     using T = decltype(number);
     cuda::in_tables(pieces, [&](const AdamTable& table) {
       at::parallel_for(0, table.blocks(), 8, [&](std::int64_t begin, std::int64_t end) {

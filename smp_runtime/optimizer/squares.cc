@@ -23,7 +23,7 @@ std::int64_t blocks_of(const std::vector<SquaredPiece>& pieces) {
 }
 
 void square_on_cpu(cuda::NumberType type, const std::vector<SquaredPiece>& pieces, double* sums) {
-  cuda::with_host_type(type, [&](auto number) {
+  cuda::with_cpu_type(type, [&](auto number) {
     using T = decltype(number);
     cuda::in_tables(pieces, [&](const SquaredTable& table) {
       at::parallel_for(0, table.blocks(), 8, [&](std::int64_t begin, std::int64_t end) {

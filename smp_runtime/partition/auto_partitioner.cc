@@ -37,7 +37,7 @@ void predict(const ModuleTree& tree, int partitions, const AutoOptions& options,
   proposal.predicted_step_ns = step.step_ns;
   proposal.predicted_use = step.use();
   proposal.messages = program.messages();
-  proposal.wire_bytes = program.bytes();
+  proposal.sent_bytes = program.bytes();
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ std::string AutoDecision::summary() const {
       "between partitions",
       chosen.method, proposals, static_cast<double>(chosen.predicted_step_ns) / 1e6,
       100 * chosen.predicted_use, optimality_gap(), chosen.messages,
-      human_bytes(chosen.wire_bytes));
+      human_bytes(chosen.sent_bytes));
 }
 
 AutoDecision assign_auto(const ModuleTree& tree, int partitions, const AutoOptions& options) {

@@ -30,7 +30,7 @@ struct Proposal {
   std::int64_t predicted_step_ns = 0;
   double predicted_use = 0;     ///< mean share of the step in which a device works
   std::int64_t messages = 0;    ///< between devices, in one microbatch's forward
-  std::int64_t wire_bytes = 0;  ///< of one microbatch, there and back
+  std::int64_t sent_bytes = 0;  ///< of one microbatch, there and back
 };
 
 struct AutoDecision {
@@ -43,7 +43,7 @@ struct AutoDecision {
   /// chosen.worst_load / contiguous_load; below 1 where devices hold several intervals.
   [[nodiscard]] double optimality_gap() const;
 
-  /// One line for the log: the method, the step that it predicts, what goes over the wire.
+  /// One line for the log: the method, the step that it predicts, what ranks send each other.
   [[nodiscard]] std::string summary() const;
 };
 

@@ -28,11 +28,11 @@ struct Header {
   int32_t number;
   Kind kind;
 };
-struct WireHop {
+struct EncodedHop {
   int64_t target;
   int64_t owner;
 };
-static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable_v<WireHop> &&
+static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable_v<EncodedHop> &&
               std::is_trivially_copyable_v<Export>);
 
 template <typename T>
@@ -70,8 +70,8 @@ transport::Message encode(Envelope envelope) {
   header.kind = envelope.kind;
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   for (const Hop& hop : envelope.route) {
-    const WireHop wire{.target = hop.target, .owner = hop.owner};
-    bytes.append(reinterpret_cast<const char*>(&wire), sizeof(wire));
+    const EncodedHop encoded{.target = hop.target, .owner = hop.owner};
+    bytes.append(reinterpret_cast<const char*>(&encoded), sizeof(encoded));
   }
   append(bytes, envelope.takes);
   append(bytes, envelope.exports);
@@ -85,7 +85,7 @@ Envelope decode(transport::Message message) {
             message.bytes.size(), message.source);
   Header header{};
   std::memcpy(&header, message.bytes.data(), sizeof(Header));
-  const size_t size = sizeof(Header) + header.hops * sizeof(WireHop) +
+  const size_t size = sizeof(Header) + header.hops * sizeof(EncodedHop) +
                       (size_t{header.takes} + header.drops) * sizeof(ValueId) +
                       header.exports * sizeof(Export);
   SMP_CHECK(header.kind <= Kind::kAbort && message.bytes.size() >= size,
@@ -93,8 +93,8 @@ Envelope decode(transport::Message message) {
             message.bytes.size(), message.source);
   size_t at = sizeof(Header);
   Route route;
-  for (const WireHop& wire : read<WireHop>(message.bytes, at, header.hops)) {
-    route.push_back({.owner = static_cast<int>(wire.owner), .target = wire.target});
+  for (const EncodedHop& encoded : read<EncodedHop>(message.bytes, at, header.hops)) {
+    route.push_back({.owner = static_cast<int>(encoded.owner), .target = encoded.target});
   }
   SMP_CHECK(route.empty() || (header.hop >= 0 && header.hop < static_cast<int>(route.size())),
             "hop {} of {} from rank {}", header.hop, route.size(), message.source);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of the pipeline engine and their form on the wire.
+// The messages of the pipeline engine and their form as bytes.
 #pragma once
 
 #include <cstdint>

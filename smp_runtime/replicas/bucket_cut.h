@@ -2,9 +2,9 @@
 // Where a row of gradients, in the order in which a backward makes them final, is cut into buckets
 // that are sent while it runs.
 //
-// Buckets are small at both ends. The first starts the wire early. No backward hides the last, and
-// those before must be through when it comes: a bucket half as large as all that follows it leaves
-// the wire in time if that is one and a half times as fast as the backward.
+// Buckets are small at both ends. The first sets the network to work early. No backward hides the
+// last, and those before must be through when it comes: a bucket half as large as all that follows
+// it leaves the network in time if that is one and a half times as fast as the backward.
 #pragma once
 
 #include <cstddef>

@@ -131,7 +131,7 @@ const std::array kTable{
               .help = "recompute attention inside distributed layers in backward"},
     Parameter{.name = "offload_activations",
               .field = &Config::offload_activations,
-              .help = "keep checkpointed activations in host memory"},
+              .help = "keep checkpointed activations in memory of the CPU"},
     Parameter{.name = "activation_loading_horizon",
               .field = &Config::activation_loading_horizon,
               .help = "how many offloaded activations are fetched ahead of the one in use",

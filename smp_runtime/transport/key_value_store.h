@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a group leave word for each other before they are connected.
+// Where the ranks of a group tell each other what they need before they are connected.
 #pragma once
 
 #include <string>

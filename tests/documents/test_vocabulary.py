@@ -34,6 +34,14 @@ REPLACED = {
     r"share_walk|ShareWalk|SharePlan": "hierarchical schedule, chunk plan",
     r"HostExchange|HostWire": "intra-node, inter-node collectives",
     r"await_grant|kAnnounce": "credit, request to send",
+    r"HostLink|PairLink|RingWire|C10dWire|NcclWire": "shared memory link, channel",
+    r"WireHop|wire_bytes|_\w+_WIRE|(?:on|over) the wire": "encoded, sent, network",
+    r"meet_gpus|_meet_\w+|comm\.meet": "await, connect",
+    r"on_host|sparse_on_host|GpuRoute::kHost|with_host_type|host.memory": "memory of the CPU",
+    r"leaves? word|word_of": "key of the store",
+    r"enter_words|movements?|borders?": "region, redistribution",
+    r"carriers?": "leader of a chunk",
+    r"order_plan|step_replay|OrderPlan|StepReplay": "schedule simulation",
 }
 #: The word in its plain sense.
 PLAIN = (

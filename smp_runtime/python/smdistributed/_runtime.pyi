@@ -83,7 +83,7 @@ class ParallelConfig:
     checkpoint_attentions: bool
     """recompute attention inside distributed layers in backward"""
     offload_activations: bool
-    """keep checkpointed activations in host memory"""
+    """keep checkpointed activations in memory of the CPU"""
     activation_loading_horizon: int
     """how many offloaded activations are fetched ahead of the one in use"""
     shard_optimizer_state: bool

@@ -2,10 +2,10 @@
 // Where each parameter lies in the flat buffers that a group of ranks shares.
 //
 // A unit is what is gathered at once: parameters of one block of the model and of one kind, laid
-// end to end and padded, so that every rank of the group owns an equal, aligned range. Parameter
-// borders mean nothing to the cut: shards are balanced by element (ZeRO, arXiv:1910.02054, and
-// MiCS, arXiv:2205.00119, shard likewise). Or else each parameter lies within one rank's range, for
-// optimizers that look at whole ones, and ranges are balanced as well as that allows.
+// end to end and padded, so that every rank of the group owns an equal, aligned range. Where
+// parameters end means nothing to the cut: shards are balanced by element (ZeRO, arXiv:1910.02054,
+// and MiCS, arXiv:2205.00119, shard likewise). Or else each parameter lies within one rank's range,
+// for optimizers that look at whole ones, and ranges are balanced as well as that allows.
 #pragma once
 
 #include <cstdint>

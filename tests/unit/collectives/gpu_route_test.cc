@@ -39,7 +39,7 @@ TEST(GpuRoute, CountsWhatCrossesEachLink) {
   };
   // Four hosts of eight: 2 M (N-1)/N leaves a host, 2 M (g-1)/g a GPU, M/g or M a GPU to pinned
   // memory and back.
-  const std::vector<Row> rows{{GpuRoute::kHost, 0, 2, 1, 1.5, 0},
+  const std::vector<Row> rows{{GpuRoute::kCpu, 0, 2, 1, 1.5, 0},
                               {GpuRoute::kNcclInside, 1.75, 0.25, 0, 1.5, 0},
                               {GpuRoute::kNccl, 1.75, 0, 0, 0, 1.5}};
   for (const Row& row : rows) {
@@ -82,7 +82,7 @@ TEST(GpuRoute, TheChoiceIsTheCheapestAtEveryPowerOfTwo) {
       for (size_t bytes = 4 * kKiB; bytes <= 4 * kGiB; bytes *= 2) {
         const GpuRoute chosen = routes.route(bytes);
         ASSERT_EQ(why_not(chosen, group), "");
-        for (const GpuRoute other : {GpuRoute::kHost, GpuRoute::kNcclInside, GpuRoute::kNccl}) {
+        for (const GpuRoute other : {GpuRoute::kCpu, GpuRoute::kNcclInside, GpuRoute::kNccl}) {
           if (!why_not(other, group).empty()) continue;
           EXPECT_LE(expected_seconds(chosen, group, rates, bytes),
                     expected_seconds(other, group, rates, bytes))
@@ -98,8 +98,8 @@ TEST(GpuRoute, WithoutNcclEverythingGoesThroughTheHost) {
   group.no_nccl = "ranks 0 and 1 share a GPU";
   const GpuRoutes routes(group, GpuRates());
 
-  EXPECT_EQ(routes.route(1), GpuRoute::kHost);
-  EXPECT_EQ(routes.route(4 * kGiB), GpuRoute::kHost);
+  EXPECT_EQ(routes.route(1), GpuRoute::kCpu);
+  EXPECT_EQ(routes.route(4 * kGiB), GpuRoute::kCpu);
   EXPECT_THAT(routes.text(), HasSubstr("no nccl: ranks 0 and 1 share a GPU"));
 }
 
@@ -116,7 +116,7 @@ TEST(GpuRoute, WhatIsAskedForAndImpossibleIsRefused) {
   EXPECT_THAT([&] { GpuRoutes(without, GpuRoute::kNccl); },
               ThrowsMessage<ConfigError>(
                   HasSubstr("SMDDP_GPU_ROUTE=nccl is not possible in this group: built without")));
-  EXPECT_EQ(GpuRoutes(without, GpuRoute::kHost).route(kGiB), GpuRoute::kHost);
+  EXPECT_EQ(GpuRoutes(without, GpuRoute::kCpu).route(kGiB), GpuRoute::kCpu);
 }
 
 }  // namespace

@@ -156,15 +156,15 @@ TEST(GpuGroup, WhatNcclDoesNotKnowGoesThroughTheHost) {
       return gpus.route(call, collective, type);
     };
     EXPECT_EQ(route(Collective::kAllReduce, at::kFloat), GpuRoute::kNccl);
-    EXPECT_EQ(route(Collective::kAllReduce, at::kShort), GpuRoute::kHost);
-    EXPECT_EQ(route(Collective::kAllReduce, at::kComplexFloat), GpuRoute::kHost);
+    EXPECT_EQ(route(Collective::kAllReduce, at::kShort), GpuRoute::kCpu);
+    EXPECT_EQ(route(Collective::kAllReduce, at::kComplexFloat), GpuRoute::kCpu);
     EXPECT_EQ(route(Collective::kAllGather, at::kComplexFloat), GpuRoute::kNccl) << "only moved";
     call.op = collectives::ReduceOp::kBitAnd;
-    EXPECT_EQ(route(Collective::kAllReduce, at::kInt), GpuRoute::kHost);
+    EXPECT_EQ(route(Collective::kAllReduce, at::kInt), GpuRoute::kCpu);
     call.op = collectives::ReduceOp::kAverage;
-    EXPECT_EQ(route(Collective::kAllReduce, at::kInt), GpuRoute::kHost);
+    EXPECT_EQ(route(Collective::kAllReduce, at::kInt), GpuRoute::kCpu);
     call.elements = 0;
-    EXPECT_EQ(route(Collective::kBroadcast, at::kFloat), GpuRoute::kHost);
+    EXPECT_EQ(route(Collective::kBroadcast, at::kFloat), GpuRoute::kCpu);
   });
 
   EXPECT_THAT(errors, Each(IsEmpty()));
@@ -174,7 +174,7 @@ TEST(GpuGroup, RanksThatShareAGpuDoWithoutNccl) {
   World world;
   const auto body = [](Communicator&, GpuGroup& gpus) {
     EXPECT_EQ(gpus.route(header_of(values(0, 1 << 20)), Collective::kAllReduce, at::kFloat),
-              GpuRoute::kHost);
+              GpuRoute::kCpu);
   };
 
   EXPECT_THAT(run(world, {"a", "a"}, std::nullopt, body, true), Each(IsEmpty()));

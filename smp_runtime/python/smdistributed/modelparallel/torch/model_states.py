@@ -110,7 +110,7 @@ class ModelStates(ModelViews):
         gets an empty dict. Replaced modules have the names of distributed ones; see
         ``plain_state_dict``. Raises SMPCommTimeoutError if ranks do not come.
         """
-        self._meet_for_state_dict()
+        self._await_all_for_state_dict()
         if ranks.tp_size() > 1:
             full: dict[str, Any] = self._whole_state_dict()
         elif self.sharded is not None and self.sharded.plan.on_demand:
@@ -123,17 +123,17 @@ class ModelStates(ModelViews):
             full = OrderedDict((key, merged[key]) for key in self._module_entries())
         return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
 
-    def _meet_for_state_dict(self) -> None:
+    def _await_all_for_state_dict(self) -> None:
         """Raises SMPCommTimeoutError if ranks that have parts of the state dict do not come."""
         what = "DistributedModel.state_dict()"
         if ranks.tp_size() > 1 or (ranks.pp_size() > 1 and self.partitioned):
             advice = "call it on all ranks with rdp_rank() == 0, or on all ranks of the job"
-            comm.meet(what, "state dict of a model", ranks.get_mp_group(), advice)
+            comm.await_all(what, "state dict of a model", ranks.get_mp_group(), advice)
         sharded = self.sharded
         if sharded is not None and sharded.plan.on_demand and sharded.groups.shards is not None:
             members = dist.get_process_group_ranks(sharded.groups.shards)
             advice = "with sharded data parallelism call it on all ranks of the job"
-            comm.meet(what, "state dict of shards", members, advice)
+            comm.await_all(what, "state dict of shards", members, advice)
 
     def _whole_state_dict(self) -> OrderedDict[str, Any]:
         module = self.get_module()

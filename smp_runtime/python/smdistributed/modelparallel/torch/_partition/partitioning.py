@@ -35,8 +35,8 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 _WORLD = comm.CommGroup.WORLD
 #: What the predicted step takes a message between ranks to cost.
-_CPU_WIRE = {"latency_ns": 100_000, "bytes_per_us": 2_000}
-_GPU_WIRE = {"latency_ns": 20_000, "bytes_per_us": 50_000}
+_CPU_LINK = {"latency_ns": 100_000, "bytes_per_us": 2_000}
+_GPU_LINK = {"latency_ns": 20_000, "bytes_per_us": 50_000}
 #: Its heading is one of them.
 _LINES_OF_A_TREE = 30
 #: The rest is for the CUDA context, communication buffers and fragmentation.
@@ -163,7 +163,7 @@ def _assign_automatically(
         microbatches=cfg.microbatches,
         active_microbatches=cfg.active_microbatches,
         pipeline=cfg.pipeline,
-        **(_GPU_WIRE if torch.cuda.is_available() else _CPU_WIRE),
+        **(_GPU_LINK if torch.cuda.is_available() else _CPU_LINK),
     )
     if not decision.fits:
         warning("no partition found that fits the memory of the devices; took the smallest")

@@ -49,7 +49,7 @@ class Flow:
 class Rates:
     """What a device is assumed to do, so that times need no clock: the roofline of an operation.
 
-    Only their ratio to each other and to the speed of the wire decides anything.
+    Only their ratio to each other and to the speed of the links decides anything.
     """
 
     flops: float

@@ -27,11 +27,11 @@ __all__ = [
     "CommGroup",
     "RankType",
     "allgather",
+    "await_all",
     "barrier",
     "broadcast",
     "broadcast_from_rank0",
     "dp_barrier",
-    "meet",
     "mp_barrier",
     "pp_barrier",
     "rdp_barrier",
@@ -178,7 +178,7 @@ def rdp_barrier() -> None:
     _barrier("smp.rdp_barrier", CommGroup.RDP_GROUP)
 
 
-def meet(what: str, label: str, members: list[int], advice: str) -> None:
+def await_all(what: str, label: str, members: list[int], advice: str) -> None:
     """Returns when all ``members`` have called it with this ``label``. For what would otherwise
     wait inside collectives, where nobody knows who is absent; ``advice`` says what to do then."""
     session = state.require_initialized(what)
