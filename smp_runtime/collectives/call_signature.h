@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "smp_runtime/collectives/element_type.h"
+#include "smp_runtime/core/element_type.h"
 
 namespace smp::collectives {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-#include "smp_runtime/collectives/element_type.h"
+#include "smp_runtime/core/element_type.h"
 
 namespace smp::collectives {
 

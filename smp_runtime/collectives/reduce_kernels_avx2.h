@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "smp_runtime/collectives/element_type.h"
+#include "smp_runtime/core/element_type.h"
 
 namespace smp::collectives {
 

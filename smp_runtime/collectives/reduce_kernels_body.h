@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "smp_runtime/collectives/element_type.h"
+#include "smp_runtime/core/element_type.h"
 
 namespace smp::collectives {
 namespace {

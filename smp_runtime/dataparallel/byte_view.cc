@@ -17,7 +17,6 @@ namespace smp::dataparallel {
 namespace {
 
 using collectives::CallSignature;
-using collectives::ElementType;
 
 ElementType element_type(at::ScalarType type) {
   switch (type) {
@@ -79,7 +78,7 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
 CallSignature header_of(const at::Tensor& tensor) {
   CallSignature call;
   call.type = element_type(tensor.scalar_type());
-  call.elements = tensor.nbytes() / collectives::size_bytes(call.type);
+  call.elements = tensor.nbytes() / size_bytes(call.type);
   const std::string type_name = c10::getDtypeNames(tensor.scalar_type()).first;
   type_name.copy(call.type_name.data(), call.type_name.size());
   const auto dims = static_cast<size_t>(tensor.dim());

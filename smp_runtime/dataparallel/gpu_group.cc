@@ -27,10 +27,8 @@ using collectives::Communicator;
 using collectives::GpuGroupShape;
 using collectives::GpuRoute;
 using collectives::GroupLayout;
-using collectives::ReduceOp;
 using transport::NcclId;
 using transport::NcclOperation;
-using transport::NcclReduction;
 using transport::PackedGpuInfo;
 
 /// Everybody's, by rank.
@@ -41,7 +39,7 @@ std::vector<T> gather(Communicator& group, const T& mine, const transport::WaitL
   std::vector<collectives::Bytes> outputs;
   for (T& one : all) outputs.push_back(std::as_writable_bytes(std::span(&one, 1)));
   CallSignature call;
-  call.type = collectives::ElementType::kBytes;
+  call.type = ElementType::kBytes;
   call.elements = sizeof(T);
   group.all_gather(call, std::as_bytes(std::span(&mine, 1)), outputs, limit);
   return all;
@@ -81,21 +79,6 @@ bool knows(at::ScalarType type) {
       return true;
     default:
       return false;
-  }
-}
-
-NcclReduction reduction_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kProduct:
-      return NcclReduction::kProduct;
-    case ReduceOp::kMin:
-      return NcclReduction::kMin;
-    case ReduceOp::kMax:
-      return NcclReduction::kMax;
-    case ReduceOp::kAverage:
-      return NcclReduction::kAverage;
-    default:
-      return NcclReduction::kSum;
   }
 }
 
@@ -168,7 +151,7 @@ GpuRoute GpuGroup::route(const CallSignature& call, Collective collective,
   const bool has_op =
       call.op <= ReduceOp::kMax && (call.op != ReduceOp::kAverage || at::isFloatingType(type));
   if (call.elements == 0 || (reduces && !(knows(type) && has_op))) return GpuRoute::kCpu;
-  const GpuRoute best = routes_->route(call.elements * collectives::size_bytes(call.type));
+  const GpuRoute best = routes_->route(call.elements * size_bytes(call.type));
   if (collective == Collective::kAllReduce || best != GpuRoute::kNcclInside) return best;
   // What is only moved, or scattered, has no walk of ours between GPUs of several hosts.
   return world_ ? GpuRoute::kNccl : GpuRoute::kCpu;
@@ -215,7 +198,7 @@ void GpuGroup::all_reduce(GpuRoute route, const CallSignature& call, const at::T
          .to = tensor.data_ptr(),
          .count = static_cast<size_t>(tensor.numel()),
          .type = tensor.scalar_type(),
-         .reduction = reduction_of(call.op)},
+         .reduction = call.op},
         stream, limit);
   });
 }
@@ -237,7 +220,7 @@ void GpuGroup::sum_between_hosts(const CallSignature& call, const at::Tensor& te
                           .to = own.data_ptr(),
                           .count = static_cast<size_t>(chunk),
                           .type = tensor.scalar_type(),
-                          .reduction = average ? NcclReduction::kSum : reduction_of(call.op)};
+                          .reduction = average ? ReduceOp::kSum : call.op};
   run(*host_, operation, stream, limit);
 
   const Landing landing(own, true);
@@ -281,7 +264,7 @@ void GpuGroup::reduce_scatter(const CallSignature& call, const at::Tensor& whole
          .to = part.data_ptr(),
          .count = static_cast<size_t>(part.numel()),
          .type = part.scalar_type(),
-         .reduction = reduction_of(call.op)},
+         .reduction = call.op},
         stream, limit);
   });
 }

@@ -43,7 +43,7 @@ Shape gather_shape(Communicator& group, const at::Tensor& own, const WaitLimit& 
     parts.push_back(std::as_writable_bytes(std::span(all).subspan(rank * length, length)));
   }
   CallSignature call;
-  call.type = collectives::ElementType::kInt64;
+  call.type = ElementType::kInt64;
   call.elements = length;
   group.all_gather(call, bytes_of_vector(mine), parts, limit);
   Shape shape{.common = {mine.begin() + 1, mine.end()}, .entries = {}};

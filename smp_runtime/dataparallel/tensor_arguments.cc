@@ -12,7 +12,6 @@
 namespace smp::dataparallel {
 namespace {
 
-using collectives::ReduceOp;
 using TorchOp = c10d::ReduceOp::RedOpType;
 
 ReduceOp operation_of(TorchOp op) {
@@ -55,12 +54,12 @@ const at::Tensor& the_one(const std::vector<at::Tensor>& tensors, const char* op
 CallSignature reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   CallSignature call = header_of(tensor);
   call.op = operation_of(op);
-  TORCH_CHECK_TYPE(call.type != collectives::ElementType::kBytes, "smddp: tensors of ",
-                   tensor.scalar_type(), " can be moved, not reduced");
+  TORCH_CHECK_TYPE(call.type != ElementType::kBytes, "smddp: tensors of ", tensor.scalar_type(),
+                   " can be moved, not reduced");
   TORCH_CHECK_VALUE(!tensor.is_complex() || call.op <= ReduceOp::kAverage,
                     "smddp: complex tensors can be added and averaged only");
   try {
-    collectives::check_reducible(call.type, call.op);
+    check_reducible(call.type, call.op);
   } catch (const ConfigError& error) {
     C10_THROW_ERROR(TypeError, error.what());
   }

@@ -36,20 +36,19 @@ ncclDataType_t type_of(c10::ScalarType type) {
   }
 }
 
-ncclRedOp_t reduction_of(NcclReduction reduction) {
+ncclRedOp_t reduction_of(ReduceOp reduction) {
   switch (reduction) {
-    case NcclReduction::kProduct:
+    case ReduceOp::kProduct:
       return ncclProd;
-    case NcclReduction::kMin:
+    case ReduceOp::kMin:
       return ncclMin;
-    case NcclReduction::kMax:
+    case ReduceOp::kMax:
       return ncclMax;
-    case NcclReduction::kAverage:
+    case ReduceOp::kAverage:
       return ncclAvg;
-    case NcclReduction::kSum:
-      break;
+    default:
+      return ncclSum;
   }
-  return ncclSum;
 }
 
 NcclOutcome outcome_of(ncclResult_t result, ncclComm_t communicator) {

@@ -16,6 +16,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "smp_runtime/core/element_type.h"
+
 struct ncclComm;
 
 namespace smp::transport {
@@ -29,8 +31,6 @@ struct NcclOutcome {
   std::string reason;  ///< of a failure, in NCCL's words
 };
 
-enum class NcclReduction { kSum, kProduct, kMin, kMax, kAverage };
-
 /// One call of a group, on memory of the device. `count` is in elements: of `from` for sends and
 /// gathers, of `to` for what is received and for scattered sums.
 struct NcclOperation {
@@ -40,7 +40,7 @@ struct NcclOperation {
   void* to = nullptr;
   size_t count = 0;
   c10::ScalarType type = c10::ScalarType::Byte;
-  NcclReduction reduction = NcclReduction::kSum;
+  ReduceOp reduction = ReduceOp::kSum;
   int peer = -1;  ///< also the root of a broadcast
 };
 

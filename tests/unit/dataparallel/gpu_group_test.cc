@@ -100,7 +100,7 @@ TEST_P(SumsOfGpus, AreThoseOfAllRanks) {
   World world;
 
   const auto errors = run(world, hosts, route, [&](Communicator& group, GpuGroup& gpus) {
-    for (const auto op : {collectives::ReduceOp::kSum, collectives::ReduceOp::kAverage}) {
+    for (const auto op : {ReduceOp::kSum, ReduceOp::kAverage}) {
       const at::Tensor tensor = values(group.rank(), count);
       collectives::CallSignature call = header_of(tensor);
       call.op = op;
@@ -108,7 +108,7 @@ TEST_P(SumsOfGpus, AreThoseOfAllRanks) {
 
       gpus.all_reduce(route, call, tensor, kStream, a_limit());
 
-      const bool average = op == collectives::ReduceOp::kAverage;
+      const bool average = op == ReduceOp::kAverage;
       EXPECT_TRUE(tensor.equal(average ? expected.div(ranks) : expected));
     }
   });
@@ -159,9 +159,9 @@ TEST(GpuGroup, WhatNcclDoesNotKnowGoesThroughTheHost) {
     EXPECT_EQ(route(Collective::kAllReduce, at::kShort), GpuRoute::kCpu);
     EXPECT_EQ(route(Collective::kAllReduce, at::kComplexFloat), GpuRoute::kCpu);
     EXPECT_EQ(route(Collective::kAllGather, at::kComplexFloat), GpuRoute::kNccl) << "only moved";
-    call.op = collectives::ReduceOp::kBitAnd;
+    call.op = ReduceOp::kBitAnd;
     EXPECT_EQ(route(Collective::kAllReduce, at::kInt), GpuRoute::kCpu);
-    call.op = collectives::ReduceOp::kAverage;
+    call.op = ReduceOp::kAverage;
     EXPECT_EQ(route(Collective::kAllReduce, at::kInt), GpuRoute::kCpu);
     call.elements = 0;
     EXPECT_EQ(route(Collective::kBroadcast, at::kFloat), GpuRoute::kCpu);

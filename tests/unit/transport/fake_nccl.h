@@ -160,7 +160,7 @@ class FakeNccl : public NcclLibrary {
         const auto* values = static_cast<const float*>(one.from);
         for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
       }
-      if (any.reduction == NcclReduction::kAverage) {
+      if (any.reduction == ReduceOp::kAverage) {
         for (float& value : sum) value /= static_cast<float>(ranks);
       }
       std::memcpy(whole.data(), sum.data(), sum.size() * sizeof(float));

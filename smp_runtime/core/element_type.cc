@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/collectives/element_type.h"
+#include "smp_runtime/core/element_type.h"
 
 #include <array>
 
 #include "smp_runtime/core/error.h"
 
-namespace smp::collectives {
+namespace smp {
 namespace {
 
 struct Description {
@@ -44,4 +44,4 @@ void check_reducible(ElementType type, ReduceOp op) {
   }
 }
 
-}  // namespace smp::collectives
+}  // namespace smp

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives know about the elements that they add up.
+// The elements that collectives add up, and how.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-namespace smp::collectives {
+namespace smp {
 
 enum class ElementType : uint8_t {
   kFloat16,
@@ -31,4 +31,4 @@ enum class ReduceOp : uint8_t { kSum, kAverage, kProduct, kMin, kMax, kBitAnd, k
 /// Throws ConfigError where the operation means nothing: bits of floats, an average of truths.
 void check_reducible(ElementType type, ReduceOp op);
 
-}  // namespace smp::collectives
+}  // namespace smp
