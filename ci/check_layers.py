@@ -41,7 +41,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/transport/fabric",
         "smp_runtime/transport/nccl",
     ),
-    "smp_runtime/collectives": ("smp_runtime/transport/fabric",),
+    "smp_runtime/collectives": ("smp_runtime/topology", "smp_runtime/transport/fabric"),
     "smp_runtime/dataparallel": (
         "smp_runtime/collectives",
         "smp_runtime/session/launch",

@@ -21,7 +21,7 @@ constexpr size_t kMailboxesOfOtherHosts = 1024 * 1024;
 /// Below it, messages cost more than their bytes.
 constexpr size_t kSmallestPiece = 4096;
 
-transport::SegmentShape shape_of(const GroupLayout& layout, const Tuning& tuning) {
+transport::SegmentShape shape_of(const topology::GroupLayout& layout, const Tuning& tuning) {
   const auto ranks = static_cast<size_t>(layout.size());
   const bool several = layout.hosts() > 1;
   const size_t most = several ? kMailboxesOfOtherHosts / ranks / kCacheLineBytes * kCacheLineBytes
@@ -39,19 +39,20 @@ transport::SegmentShape shape_of(const GroupLayout& layout, const Tuning& tuning
 
 }  // namespace
 
-GroupLayout layout_of(transport::KeyValueStore& store, int rank, int size, const std::string& host,
-                      const transport::WaitLimit& limit) {
+topology::GroupLayout layout_of(transport::KeyValueStore& store, int rank, int size,
+                                const std::string& host, const transport::WaitLimit& limit) {
   store.set(fmt::format("host/{}", rank), host);
   std::vector<std::string> hosts;
   for (int peer = 0; peer < size; ++peer) {
     hosts.push_back(store.get(fmt::format("host/{}", peer), limit));
   }
-  return GroupLayout::from(hosts, rank);
+  return topology::GroupLayout::from(hosts, rank);
 }
 
 std::unique_ptr<SharedSegment> segment_of(transport::KeyValueStore& store,
-                                          const GroupLayout& layout, std::span<const int> names,
-                                          const Tuning& tuning, const transport::WaitLimit& limit) {
+                                          const topology::GroupLayout& layout,
+                                          std::span<const int> names, const Tuning& tuning,
+                                          const transport::WaitLimit& limit) {
   const transport::SegmentShape shape = shape_of(layout, tuning);
   const size_t size = SharedSegment::size_bytes(shape);
   std::vector<int> here;

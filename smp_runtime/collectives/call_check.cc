@@ -15,7 +15,7 @@ constexpr size_t kHeaderBytes = whole_cache_lines(sizeof(CallSignature) + sizeof
 
 }  // namespace
 
-CallCheck::CallCheck(const GroupLayout& layout, transport::SharedSegment& segment,
+CallCheck::CallCheck(const topology::GroupLayout& layout, transport::SharedSegment& segment,
                      InterNodeCollectives* inter_node, std::span<const int> names)
     : layout_(layout),
       segment_(segment),

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "smp_runtime/collectives/call_signature.h"
-#include "smp_runtime/collectives/group_layout.h"
 #include "smp_runtime/collectives/intra_node.h"
+#include "smp_runtime/topology/group_layout.h"
 #include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
@@ -23,7 +23,7 @@ class InterNodeCollectives;
 class CallCheck {
  public:
   /// `names` by group rank; `inter_node` is null for a group on one host. All outlive this.
-  CallCheck(const GroupLayout& layout, transport::SharedSegment& segment,
+  CallCheck(const topology::GroupLayout& layout, transport::SharedSegment& segment,
             InterNodeCollectives* inter_node, std::span<const int> names);
 
   /// Size of the segment's mailboxes for payloads of up to that many bytes.
@@ -41,7 +41,7 @@ class CallCheck {
   void exchange_mailboxes(const transport::WaitLimit& limit);
   [[nodiscard]] size_t written_bytes(int rank) const;
 
-  const GroupLayout& layout_;
+  const topology::GroupLayout& layout_;
   transport::SharedSegment& segment_;
   InterNodeCollectives* inter_node_;
   std::vector<int> names_;

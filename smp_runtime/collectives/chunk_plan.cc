@@ -5,7 +5,8 @@
 
 namespace smp::collectives {
 
-std::vector<Chunk> even_chunks(const GroupLayout& layout, size_t size_bytes, size_t element_bytes) {
+std::vector<Chunk> even_chunks(const topology::GroupLayout& layout, size_t size_bytes,
+                               size_t element_bytes) {
   const auto count = static_cast<size_t>(layout.hosts() * layout.rails);
   std::vector<Chunk> chunks;
   for (const Cut& cut : cut_evenly(size_bytes, element_bytes, count)) {
@@ -18,7 +19,7 @@ std::vector<Chunk> even_chunks(const GroupLayout& layout, size_t size_bytes, siz
   return chunks;
 }
 
-std::vector<Chunk> chunk_per_rank(const GroupLayout& layout, size_t size_bytes) {
+std::vector<Chunk> chunk_per_rank(const topology::GroupLayout& layout, size_t size_bytes) {
   std::vector<Chunk> chunks;
   for (int rank = 0; rank < layout.size(); ++rank) {
     chunks.push_back({.offset_bytes = 0,

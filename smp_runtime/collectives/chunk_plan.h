@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "smp_runtime/collectives/group_layout.h"
+#include "smp_runtime/topology/group_layout.h"
 
 namespace smp::collectives {
 
@@ -38,9 +38,10 @@ struct ChunkPlan {
 };
 
 /// The whole in chunks, one for each rail of each host.
-[[nodiscard]] std::vector<Chunk> even_chunks(const GroupLayout& layout, size_t size_bytes,
+[[nodiscard]] std::vector<Chunk> even_chunks(const topology::GroupLayout& layout, size_t size_bytes,
                                              size_t element_bytes);
 /// One chunk for each rank, led by a rail of its host, all of one size.
-[[nodiscard]] std::vector<Chunk> chunk_per_rank(const GroupLayout& layout, size_t size_bytes);
+[[nodiscard]] std::vector<Chunk> chunk_per_rank(const topology::GroupLayout& layout,
+                                                size_t size_bytes);
 
 }  // namespace smp::collectives

@@ -15,9 +15,9 @@
 
 #include "smp_runtime/collectives/call_check.h"
 #include "smp_runtime/collectives/call_signature.h"
-#include "smp_runtime/collectives/group_layout.h"
 #include "smp_runtime/collectives/inter_node.h"
 #include "smp_runtime/collectives/intra_node.h"
+#include "smp_runtime/topology/group_layout.h"
 #include "smp_runtime/transport/key_value_store.h"
 #include "smp_runtime/transport/shared_segment.h"
 
@@ -117,7 +117,7 @@ class Communicator {
   [[nodiscard]] bool is_small(size_t size_bytes) const;
 
   std::vector<int> names_;
-  GroupLayout layout_;
+  topology::GroupLayout layout_;
   std::unique_ptr<transport::SharedSegment> segment_;
   std::unique_ptr<IntraNodeCollectives> intra_node_;
   std::unique_ptr<InterNodeCollectives> inter_node_;  // null in a group on one host

@@ -34,7 +34,7 @@ constexpr std::chrono::seconds kGrace{10};
 
 }  // namespace
 
-HierarchicalSchedule::HierarchicalSchedule(const GroupLayout& layout,
+HierarchicalSchedule::HierarchicalSchedule(const topology::GroupLayout& layout,
                                            transport::SharedSegment& segment,
                                            transport::FabricLink& link, const Job& job)
     : layout_(layout),

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "smp_runtime/collectives/chunk_plan.h"
-#include "smp_runtime/collectives/group_layout.h"
 #include "smp_runtime/collectives/intra_node.h"
+#include "smp_runtime/topology/group_layout.h"
 #include "smp_runtime/transport/fabric/fabric_link.h"
 #include "smp_runtime/transport/shared_segment.h"
 
@@ -32,7 +32,7 @@ class HierarchicalSchedule {
     const Reduction& reduction;
   };
 
-  HierarchicalSchedule(const GroupLayout& layout, transport::SharedSegment& segment,
+  HierarchicalSchedule(const topology::GroupLayout& layout, transport::SharedSegment& segment,
                        transport::FabricLink& link, const Job& job);
 
   /// See InterNodeCollectives::run.
@@ -65,7 +65,7 @@ class HierarchicalSchedule {
   [[nodiscard]] uint64_t arrival_tag(size_t chunk, size_t number, int source) const;
   [[nodiscard]] uint64_t departure_tag(size_t chunk, size_t number) const;
 
-  const GroupLayout& layout_;
+  const topology::GroupLayout& layout_;
   transport::SharedSegment& segment_;
   transport::FabricLink& link_;
   Job job_;

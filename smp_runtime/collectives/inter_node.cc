@@ -41,9 +41,12 @@ transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by) 
   return limit;
 }
 
-InterNodeCollectives::InterNodeCollectives(
-    const GroupLayout& layout, transport::SharedSegment& segment, std::span<const int> names,
-    transport::KeyValueStore& store, const transport::Network& network, const WaitLimit& limit)
+InterNodeCollectives::InterNodeCollectives(const topology::GroupLayout& layout,
+                                           transport::SharedSegment& segment,
+                                           std::span<const int> names,
+                                           transport::KeyValueStore& store,
+                                           const transport::Network& network,
+                                           const WaitLimit& limit)
     : layout_(layout),
       segment_(segment),
       settings_(transport::fabric_settings(network, layout.my_local())),

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "smp_runtime/collectives/chunk_plan.h"
-#include "smp_runtime/collectives/group_layout.h"
 #include "smp_runtime/collectives/intra_node.h"
+#include "smp_runtime/topology/group_layout.h"
 #include "smp_runtime/transport/fabric/fabric_link.h"
 #include "smp_runtime/transport/fabric/failure_detector.h"
 #include "smp_runtime/transport/fabric/network.h"
@@ -33,7 +33,7 @@ class InterNodeCollectives {
   using Handle = transport::FabricLink::Handle;
 
   /// Finds the ranks of the other hosts through the store; collective. `names` by group rank.
-  InterNodeCollectives(const GroupLayout& layout, transport::SharedSegment& segment,
+  InterNodeCollectives(const topology::GroupLayout& layout, transport::SharedSegment& segment,
                        std::span<const int> names, transport::KeyValueStore& store,
                        const transport::Network& network, const WaitLimit& limit);
 
@@ -63,7 +63,7 @@ class InterNodeCollectives {
                    const WaitLimit& limit);
   [[nodiscard]] std::function<void()> look(uint64_t sequence, const WaitLimit& limit);
 
-  const GroupLayout& layout_;
+  const topology::GroupLayout& layout_;
   transport::SharedSegment& segment_;
   const transport::FabricSettings settings_;
   transport::FabricLink link_;

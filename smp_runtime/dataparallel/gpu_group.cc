@@ -26,7 +26,7 @@ using collectives::Collective;
 using collectives::Communicator;
 using collectives::GpuGroupShape;
 using collectives::GpuRoute;
-using collectives::GroupLayout;
+using topology::GroupLayout;
 using transport::NcclId;
 using transport::NcclOperation;
 using transport::PackedGpuInfo;

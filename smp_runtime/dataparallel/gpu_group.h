@@ -73,7 +73,7 @@ class GpuGroup {
 
  private:
   using Nccl = transport::NcclCommunicator;
-  void connect(const collectives::GroupLayout& layout, const RailMaker& make_rail,
+  void connect(const topology::GroupLayout& layout, const RailMaker& make_rail,
                const WaitLimit& limit);
   template <typename Body>
   void agreed(collectives::CallSignature call, collectives::Collective collective, GpuRoute route,

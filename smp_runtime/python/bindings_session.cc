@@ -248,6 +248,7 @@ void bind_session(py::module_& module) {
           py::arg("tensors"), py::arg("cpu"), py::arg("by_host"), py::arg("make"), without_gil)
       .def("all_reduce", &Session::all_reduce, py::arg("what"), py::arg("tensor"), py::arg("group"),
            py::arg("operation"), without_gil)
+      .def("layout_of", &Session::layout_of, py::arg("ranks"), without_gil)
       .def("leave", &Session::leave, py::arg("failed"), py::arg("serves"), without_gil)
       .def("some_rank_ended_well", &Session::some_rank_ended_well, without_gil)
       .def_property_readonly("config", &Session::config, kInside)

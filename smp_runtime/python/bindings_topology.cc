@@ -6,6 +6,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -14,6 +15,7 @@
 
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/topology/composition.h"
+#include "smp_runtime/topology/group_layout.h"
 #include "smp_runtime/topology/mesh.h"
 #include "smp_runtime/topology/parallel_config.h"
 #include "smp_runtime/topology/parameter_table.h"
@@ -23,6 +25,7 @@ namespace {
 
 namespace py = pybind11;
 using topology::Group;
+using topology::GroupLayout;
 using topology::Mesh;
 using topology::ParallelConfig;
 
@@ -111,6 +114,16 @@ void bind_topology(py::module_& module) {
       .def("size", py::overload_cast<Group>(&Mesh::size, py::const_), py::arg("group"))
       .def("group", &Mesh::group, py::arg("group"), py::arg("rank"))
       .def("groups", &Mesh::groups, py::arg("group"));
+
+  py::class_<GroupLayout>(module, "GroupLayout", "Which ranks of a group run on which host.")
+      .def_property_readonly("hosts", &GroupLayout::hosts)
+      .def("gather_steps",
+           [](const GroupLayout& self)
+               -> std::optional<std::pair<std::vector<int>, std::vector<int>>> {
+             const auto steps = self.gather_steps();
+             if (!steps) return std::nullopt;
+             return std::pair(steps->across_hosts, steps->within_host);
+           });
 }
 
 }  // namespace smp::python

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -61,17 +64,25 @@ StorePtr Session::world_store() const { return within("c10d", number_, root_); }
 
 /// Counts ranks by host where the launcher did not say who shares one.
 void Session::complete_locality() {
-  if (ranks_.local_rank && ranks_.local_size) return;
   store_->set(fmt::format("host/{}", ranks_.rank), transport::host_identity());
-  const auto host_of = [&](int rank) { return store_->get_to_str(fmt::format("host/{}", rank)); };
-  const std::string mine = host_of(ranks_.rank);
-  ranks_.local_rank = 0;
-  ranks_.local_size = 0;
-  for (int rank = 0; rank < ranks_.size; ++rank) {
-    if (host_of(rank) != mine) continue;
-    if (rank < ranks_.rank) ++*ranks_.local_rank;
-    ++*ranks_.local_size;
-  }
+  if (ranks_.local_rank && ranks_.local_size) return;
+  std::vector<int> all(static_cast<std::size_t>(ranks_.size));
+  std::iota(all.begin(), all.end(), 0);
+  const topology::GroupLayout layout = layout_of(all);
+  ranks_.local_rank = layout.my_local();
+  ranks_.local_size =
+      static_cast<int>(layout.ranks_on[static_cast<std::size_t>(layout.my_host())].size());
+}
+
+topology::GroupLayout Session::layout_of(const std::vector<int>& ranks) const {
+  return asking_store(ranks_.rank, [&] {
+    std::vector<std::string> hosts;
+    for (const int rank : ranks) {
+      hosts.push_back(store_->get_to_str(fmt::format("host/{}", rank)));
+    }
+    const auto mine = std::ranges::find(ranks, ranks_.rank) - ranks.begin();
+    return topology::GroupLayout::from(hosts, static_cast<int>(mine));
+  });
 }
 
 /// Ranks with different settings would wait for each other for ever.

@@ -14,6 +14,7 @@
 #include "smp_runtime/session/launch/runtime_options.h"
 #include "smp_runtime/session/object_exchange.h"
 #include "smp_runtime/session/store_barriers.h"
+#include "smp_runtime/topology/group_layout.h"
 #include "smp_runtime/topology/mesh.h"
 #include "smp_runtime/topology/parallel_config.h"
 
@@ -48,6 +49,9 @@ class Session {
   [[nodiscard]] StorePtr world_store() const;
   [[nodiscard]] StoreBarriers& barriers() { return *barriers_; }
   [[nodiscard]] ObjectExchange& objects() { return *objects_; }
+  /// Which of some `ranks` of the job, this one among them, run on which host. Waits for those that
+  /// have not begun their session.
+  [[nodiscard]] topology::GroupLayout layout_of(const std::vector<int>& ranks) const;
   /// Advice on settings that fit, but may not be meant; one line each.
   [[nodiscard]] const std::vector<std::string>& advice() const { return advice_; }
   /// Where the ranks of this host write what they did when; empty for nowhere.

@@ -147,6 +147,13 @@ class Mesh:
     def group(self, group: Group, rank: int) -> list[int]: ...
     def groups(self, group: Group) -> list[list[int]]: ...
 
+class GroupLayout:
+    @property
+    def hosts(self) -> int: ...
+    def gather_steps(self) -> tuple[list[int], list[int]] | None:
+        """Numbers in the group to gather from: first across hosts, then within this one. None
+        unless ranks lie evenly on several hosts, one host's after the other's."""
+
 # --- bindings_session.cc
 
 class LaunchRanks:
@@ -296,6 +303,7 @@ class Session:
     ) -> None:
         """In place. ``what`` begins its errors, which name absent ranks."""
 
+    def layout_of(self, ranks: Sequence[int]) -> GroupLayout: ...
     def leave(self, failed: bool, serves: bool) -> None: ...
     def some_rank_ended_well(self) -> bool: ...
     @property

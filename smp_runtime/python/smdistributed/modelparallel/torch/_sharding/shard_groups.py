@@ -67,28 +67,6 @@ def split(members: list[int], degree: int, own: int) -> tuple[list[int], list[in
     return members[begin : begin + degree], members[index % degree :: degree]
 
 
-def host_steps(members: list[int], own: int, per_host: int) -> tuple[list[int], list[int]] | None:
-    """Ranks to gather from across hosts, then within this one, if ``members`` lie evenly on several
-    hosts of ``per_host`` ranks, one host after the other.
-
-    >>> host_steps([0, 1, 2, 3], 3, 2)
-    ([1, 3], [2, 3])
-    >>> host_steps([0, 2, 4, 6], 4, 4)
-    ([0, 4], [4, 6])
-    >>> host_steps([0, 1], 0, 2) is None
-    True
-    """
-    hosts: dict[int, list[int]] = {}
-    for rank in members:
-        hosts.setdefault(rank // per_host, []).append(rank)
-    mine, parts = hosts[own // per_host], list(hosts.values())
-    even = len(parts) > 1 and len(mine) > 1 and all(len(part) == len(mine) for part in parts)
-    if not even or [rank for part in parts for rank in part] != members:
-        return None
-    place = mine.index(own)
-    return [part[place] for part in parts], mine
-
-
 def make_groups(degree: int, own_degree: int) -> list[ShardGroups]:
     """Groups of a state: first of the parameters that see this rank's own batch, which
     ``own_degree`` ranks share, then, with tensor parallelism, of those that see the batches of all
@@ -118,8 +96,8 @@ def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> Sha
     groups, own, degree = session.groups, session.ranks.rank, len(shard_ranks)
     shards = control = replicas = across = within = None
     if degree > 1:
-        local_size = session.ranks.local_size or 1
-        steps = host_steps(shard_ranks, own, local_size)
+        layout = session.layout_of(shard_ranks)
+        steps = layout.gather_steps()
         by_host = state.cfg.sdp_hierarchical_allgather or steps is None
         shards = groups.group_of("shards", shard_ranks, by_host=by_host)
         if groups.shares_by_host and by_host:
@@ -129,11 +107,12 @@ def _made(shard_ranks: list[int], replica_ranks: list[int], divisor: int) -> Sha
         if control is shards:
             pass  # it gathers in steps by itself
         elif by_host and steps is not None:
-            across = groups.group_of("shards across hosts", steps[0], by_host=True)
-            within = groups.group_of("shards within a host", steps[1], by_host=True)
-        elif len({rank // local_size for rank in shard_ranks}) > 1 and own == 0:
-            info(f"parameters are gathered in one step: {degree} ranks do not lie evenly on hosts "
-                 f"of {local_size}, or sdp_hierarchical_allgather is false")  # fmt: skip
+            on_all_hosts, on_this_host = ([shard_ranks[n] for n in step] for step in steps)
+            across = groups.group_of("shards across hosts", on_all_hosts, by_host=True)
+            within = groups.group_of("shards within a host", on_this_host, by_host=True)
+        elif layout.hosts > 1 and own == 0:
+            info(f"parameters are gathered in one step: {degree} ranks do not lie evenly on "
+                 f"{layout.hosts} hosts, or sdp_hierarchical_allgather is false")  # fmt: skip
     if len(replica_ranks) > 1:
         replicas = groups.group_of("replicas of shards", replica_ranks, by_host=True)
     index = shard_ranks.index(own)

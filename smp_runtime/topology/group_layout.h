@@ -6,11 +6,12 @@
 // with more ranks than the smallest has ranks without a rail; they take part through shared memory.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-namespace smp::collectives {
+namespace smp::topology {
 
 /// A plain value, equal on all ranks but for `rank`.
 struct GroupLayout {
@@ -33,6 +34,15 @@ struct GroupLayout {
   [[nodiscard]] int my_host() const { return host(rank); }
   [[nodiscard]] int my_local() const { return local(rank); }
   [[nodiscard]] bool has_rail() const { return my_local() < rails; }
+
+  /// Ranks to gather from in two steps that leave all parts in the order of the ranks.
+  struct GatherSteps {
+    std::vector<int> across_hosts;  ///< those of my place on all hosts
+    std::vector<int> within_host;   ///< then those of my host
+  };
+  /// Empty unless there are several hosts with as many ranks each, at least two, one host's after
+  /// the other's.
+  [[nodiscard]] std::optional<GatherSteps> gather_steps() const;
 };
 
-}  // namespace smp::collectives
+}  // namespace smp::topology

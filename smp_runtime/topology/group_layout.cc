@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/collectives/group_layout.h"
+#include "smp_runtime/topology/group_layout.h"
 
 #include <algorithm>
 #include <map>
 
-namespace smp::collectives {
+namespace smp::topology {
 
 GroupLayout GroupLayout::from(std::span<const std::string> hosts, int rank) {
   GroupLayout layout;
@@ -24,4 +24,13 @@ GroupLayout GroupLayout::from(std::span<const std::string> hosts, int rank) {
   return layout;
 }
 
-}  // namespace smp::collectives
+std::optional<GroupLayout::GatherSteps> GroupLayout::gather_steps() const {
+  const bool even = std::ranges::all_of(
+      ranks_on, [&](const auto& ranks) { return ranks.size() == static_cast<size_t>(rails); });
+  if (hosts() == 1 || rails == 1 || !even || !std::ranges::is_sorted(host_of)) return std::nullopt;
+  GatherSteps steps{.across_hosts = {}, .within_host = ranks_on[static_cast<size_t>(my_host())]};
+  for (int one = 0; one < hosts(); ++one) steps.across_hosts.push_back(rank_at(one, my_local()));
+  return steps;
+}
+
+}  // namespace smp::topology
