@@ -24,49 +24,16 @@ constexpr std::chrono::milliseconds kLook{1000};
 
 std::string key_of(std::string_view kind, int rank) { return fmt::format("{}{}", kind, rank); }
 
-bool has_failed(const c10d::ProcessGroup& group) {
-  try {
-    return group.getStore()->check({kAnyFailed});
-  } catch (const std::exception&) {
-    return true;  // the store went with rank 0, or its launcher
-  }
-}
-
-/// Ranks of the job that did not say in time that the collective failed for them, too. Each leaves
-/// a sign, once: a group does not outlive its first failure. Empty, too, if the store is lost.
-std::vector<std::string> silent_ranks(c10d::ProcessGroup& group) {
-  std::vector<std::string> silent;
-  try {
-    const auto store = group.getStore();
-    std::vector<std::string> signs;
-    for (int rank = 0; rank < group.getSize(); ++rank) signs.push_back(key_of(kFailed, rank));
-    store->set(key_of(kFailed, group.getRank()), std::string());
-    store->set(kAnyFailed, std::string());
-    try {
-      store->wait(signs, kAnswer);
-      return silent;
-    } catch (const std::exception&) {  // what a deadline looks like depends on the kind of store
-    }
-    for (int rank = 0; rank < group.getSize(); ++rank) {
-      if (store->check({key_of(kFailed, rank)})) continue;
-      silent.push_back(store->get_to_str(key_of(kJobRank, rank)));
-    }
-  } catch (const std::exception&) {
-    silent.clear();
-  }
-  return silent;
-}
-
 /// The rank of the job that smddp says has left the group: it knows at once, so that the others
 /// need not be asked. Empty if it says something else.
-std::vector<std::string> rank_that_left(std::string_view text) {
+std::vector<int> rank_that_left(std::string_view text) {
   static const std::regex left("rank ([0-9]+) has ");
   std::match_results<std::string_view::const_iterator> found;
   if (!std::regex_search(text.begin(), text.end(), found, left)) return {};
-  return {found[1].str()};
+  return {std::stoi(found[1].str())};
 }
 
-std::string named(const std::vector<std::string>& silent) {
+std::string named(const std::vector<int>& silent) {
   if (silent.empty()) return "one of them has";
   return silent.size() == 1 ? fmt::format("rank {} has", silent[0])
                             : fmt::format("ranks {} have", fmt::join(silent, ", "));
@@ -86,9 +53,47 @@ void leave_job_rank(c10d::ProcessGroup& group, int job_rank) {
   group.getStore()->set(key_of(kJobRank, group.getRank()), std::to_string(job_rank));
 }
 
+void tell_failure(c10d::ProcessGroup& group) {
+  try {
+    const auto store = group.getStore();
+    store->set(key_of(kFailed, group.getRank()), std::string());
+    store->set(kAnyFailed, std::string());
+  } catch (const std::exception&) {  // the store is lost: nobody is there to be told
+  }
+}
+
+bool has_failed(const c10d::ProcessGroup& group) {
+  try {
+    return group.getStore()->check({kAnyFailed});
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+std::vector<int> silent_ranks(c10d::ProcessGroup& group) {
+  try {
+    const auto store = group.getStore();
+    std::vector<std::string> signs;
+    for (int rank = 0; rank < group.getSize(); ++rank) signs.push_back(key_of(kFailed, rank));
+    try {
+      store->wait(signs, kAnswer);
+      return {};
+    } catch (const std::exception&) {  // what a deadline looks like depends on the kind of store
+    }
+    std::vector<int> silent;
+    for (int rank = 0; rank < group.getSize(); ++rank) {
+      if (store->check({key_of(kFailed, rank)})) continue;
+      silent.push_back(std::stoi(store->get_to_str(key_of(kJobRank, rank))));
+    }
+    return silent;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text,
                         Uneven advice) {
-  std::vector<std::string> silent;
+  std::vector<int> silent;
   if (text.find("smddp: ") != std::string_view::npos) {
     silent = rank_that_left(text);
     if (silent.empty()) {
@@ -98,6 +103,7 @@ HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::s
     }
   } else if (text.find("NCCL") == std::string_view::npos) {
     // NCCL fails on one rank while the others wait: they have no answer to give.
+    tell_failure(group);
     silent = silent_ranks(group);
   }
   return HostError(
@@ -114,18 +120,12 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
       work.wait();
       return;
     }
-    while (true) {
-      try {
-        work.wait(kLook);
-        return;
-      } catch (const c10::Error&) {
-        if (work.isCompleted()) throw;
-        if (has_failed(group)) {
-          throw group_failure(group, what, "another rank has seen it fail", advice);
-        }
-        if (watch) watch->check();
+    wait_looking(work, kLook, [&] {
+      if (has_failed(group)) {
+        throw group_failure(group, what, "another rank has seen it fail", advice);
       }
-    }
+      if (watch) watch->check();
+    });
   };
   naming_group(group, what, wait, advice);
 }

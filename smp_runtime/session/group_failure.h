@@ -3,9 +3,11 @@
 // rank.
 #pragma once
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -54,10 +56,32 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
   }
 }
 
-/// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Over Gloo a
-/// rank may wait for one that has failed and not for the one that is lost: it looks each second
-/// whether that has happened, and whether `watch`, if there is one, has seen that ranks wait for
-/// each other in different calls, which throws CallMismatch.
+/// Tells the other ranks of the group that a collective has failed for this one.
+void tell_failure(c10d::ProcessGroup& group);
+/// Whether some rank has told so; also if the store is lost, with rank 0 or its launcher.
+[[nodiscard]] bool has_failed(const c10d::ProcessGroup& group);
+/// Numbers in the job of those ranks that have not told so within 3 s. Each does, once: a group
+/// does not outlive its first failure. None if the store is lost.
+[[nodiscard]] std::vector<int> silent_ranks(c10d::ProcessGroup& group);
+
+/// Waits for `work`, and calls `look`, which may throw, each `interval` meanwhile: over Gloo a rank
+/// may wait for one that has failed and not for the one that is lost.
+template <typename Look>
+void wait_looking(c10d::Work& work, std::chrono::milliseconds interval, const Look& look) {
+  while (true) {
+    try {
+      work.wait(interval);
+      return;
+    } catch (const std::exception&) {
+      if (work.isCompleted()) throw;
+    }
+    look();
+  }
+}
+
+/// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Over Gloo
+/// it looks each second whether another rank has failed, and whether `watch`, if there is one, has
+/// seen that ranks wait for each other in different calls, which throws CallMismatch.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
            c10::DeviceType device, Uneven advice, session::WaitWatch* watch);
 

@@ -7,15 +7,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "smp_runtime/session/group_failure.h"
+
 namespace smp::session {
 namespace {
 
 using std::chrono::milliseconds;
 
-/// Ranks whose collective failed learn of it, and say so, within this time of each other: those
-/// that wait look for it so often.
-constexpr milliseconds kSigns{3000};
+/// Ranks that wait look this often; what has happened to one is known to all within three times
+/// that.
 constexpr milliseconds kPoll{1000};
+constexpr milliseconds kSigns{3000};
 
 }  // namespace
 
@@ -96,42 +98,29 @@ void StoreBarriers::all_reduce(const std::string& what, at::Tensor& tensor,
   }
   try {
     const WaitingCall waiting(watch_, what, place, members);
-    finish(*work, place, call);
+    finish(group, *work, call);
   } catch (const CallMismatch&) {
     throw;
   } catch (const std::exception& error) {  // c10d's, and Gloo's own
     const bool in_time = Clock::now() - began < timeout();
-    asking_store(rank_, [&] {
-      store_->set(place + "/failed", std::string());
-      sign(call);
-      sign(place + "/lost");
-    });
-    const std::vector<int> absent = without_sign(in_time ? place + "/lost" : call, members);
+    tell_failure(group);
+    asking_store(rank_, [&] { sign(call); });
+    const std::vector<int> absent = in_time ? silent_ranks(group) : without_sign(call, members);
     if (!absent.empty() && !in_time) throw timed_out(what, absent, members);
     throw lost(what, absent.empty() ? members : absent, transport::error_text(error));
   }
 }
 
-void StoreBarriers::finish(c10d::Work& work, const std::string& place, const std::string& call) {
-  // As long as the group waits, unless another rank has seen the group fail.
-  const auto signs_at = Clock::now() + timeout() / 2;
+void StoreBarriers::finish(c10d::ProcessGroup& group, c10d::Work& work, const std::string& call) {
+  const auto sign_at = Clock::now() + timeout() / 2;
   bool signed_up = false;
-  while (true) {
-    try {
-      work.wait(std::min(kPoll, timeout() / 2));
-      return;
-    } catch (const std::exception&) {
-      if (work.isCompleted()) throw;
-    }
+  wait_looking(work, std::min(kPoll, timeout() / 2), [&] {
     if (watch_) watch_->check();
-    asking_store(rank_, [&] {
-      if (store_->check({place + "/failed"})) throw HostError("another rank has seen it fail");
-      if (!signed_up && Clock::now() >= signs_at) {
-        sign(call);
-        signed_up = true;
-      }
-    });
-  }
+    if (has_failed(group)) throw HostError("another rank has seen it fail");
+    if (signed_up || Clock::now() < sign_at) return;
+    asking_store(rank_, [&] { sign(call); });
+    signed_up = true;
+  });
 }
 
 bool StoreBarriers::appear(const std::vector<std::string>& keys, milliseconds limit) {

@@ -54,8 +54,8 @@ class StoreBarriers {
   /// The store hears of it only where it fails or takes half of the timeout. Where it takes too
   /// long, ranks leave signs that they came, and one that fails looks whose are missing; at half
   /// the time already, so that those that came late are not taken for absent. Where a rank is lost,
-  /// those that are there leave signs for the whole group, for they may be at different calls: the
-  /// last one of the lost rank may have ended well for some. On a GPU nobody waits here: NCCL's
+  /// those that are there tell_failure() of the whole group, for they may be at different calls:
+  /// the last one of the lost rank may have ended well for some. On a GPU nobody waits here: NCCL's
   /// watchdog ends the process.
   void all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
                   const std::vector<int>& members, c10d::ReduceOp::RedOpType operation);
@@ -69,7 +69,7 @@ class StoreBarriers {
 
   [[nodiscard]] std::string next(const std::string& label);
   std::string await(const std::string& what, const std::string& key, int peer);
-  void finish(c10d::Work& work, const std::string& place, const std::string& call);
+  void finish(c10d::ProcessGroup& group, c10d::Work& work, const std::string& call);
   /// Whether the keys are there within `limit`. Throws CallMismatch as all() does.
   bool appear(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
   [[nodiscard]] std::vector<int> without_sign(const std::string& key,
