@@ -74,7 +74,7 @@ PYBIND11_MODULE(_smddp, module) {
              "Makes this rank's end of a group; collective.");
   module.def("missing_rank_variables", &smp::session::missing_rank_variables,
              pybind11::arg("variables"),
-             "What init_process_group() needs besides, under mpirun: no variable that is set.");
+             "What init_process_group() needs besides, under mpirun or srun; nothing that is set.");
   module.def(
       "leave",
       [](const c10::intrusive_ptr<c10d::Backend>& backend) {

@@ -8,6 +8,6 @@ def create_backend(
 ) -> Any: ...
 def leave(backend: object) -> None: ...
 def missing_rank_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE as Open MPI says them, and the place of the
-    rendezvous where all ranks are on this host, as far as they are unset; empty outside of
-    mpirun."""
+    """RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE as Open MPI, PMI or Slurm say them, and the
+    place of the rendezvous where all ranks are on this host or Slurm names the first one, as far as
+    they are unset; empty for a process that no launcher started."""

@@ -8,6 +8,8 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
+#include "smp_runtime/session/launch/cluster_job.h"
+#include "smp_runtime/session/launch/host_list.h"
 
 namespace smp::session {
 namespace {
@@ -20,6 +22,7 @@ struct Launcher {
   std::string_view local_size;
 };
 
+constexpr std::string_view kSlurm = "Slurm";
 constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Launcher kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
@@ -27,9 +30,7 @@ constexpr Launcher kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LO
 constexpr std::array kLaunchers{
     kOpenMpi, Launcher{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     // Variables of a step: a batch script has those of the allocation, but is one process.
-    Launcher{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-             "SLURM_NTASKS_PER_NODE"},
-    kTorchrun};
+    Launcher{kSlurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""}, kTorchrun};
 
 constexpr std::string_view kLoopback = "127.0.0.1";
 // Below the range from which Linux takes ports for outgoing connections.
@@ -49,6 +50,20 @@ std::optional<int> number_of(const Launcher& launcher, std::string_view name,
   return number;
 }
 
+/// Of the tasks of a step those on this node. SLURM_NTASKS_PER_NODE would be the batch script's.
+std::optional<int> slurm_local_size(const Variables& variables) {
+  constexpr std::string_view kTasks = "SLURM_STEP_TASKS_PER_NODE";
+  const auto tasks = variables.find(kTasks);
+  const auto node = number_of(kLaunchers[2], "SLURM_NODEID", variables);
+  if (tasks == variables.end() || !node) return std::nullopt;
+  const std::vector<int> counts = expand_counts(tasks->second, kTasks);
+  if (*node < 0 || *node >= static_cast<int>(counts.size())) {
+    throw ConfigError("Slurm says SLURM_NODEID={} and {}={}; expected a count for each node", *node,
+                      kTasks, tasks->second);
+  }
+  return counts[*node];
+}
+
 std::optional<LaunchRanks> ranks_of(const Launcher& launcher, const Variables& variables) {
   const auto rank = number_of(launcher, launcher.rank, variables);
   const auto size = number_of(launcher, launcher.size, variables);
@@ -60,7 +75,9 @@ std::optional<LaunchRanks> ranks_of(const Launcher& launcher, const Variables& v
   return LaunchRanks{.rank = *rank,
                      .size = *size,
                      .local_rank = number_of(launcher, launcher.local_rank, variables),
-                     .local_size = number_of(launcher, launcher.local_size, variables),
+                     .local_size = launcher.source == kSlurm
+                                       ? slurm_local_size(variables)
+                                       : number_of(launcher, launcher.local_size, variables),
                      .source = std::string(launcher.source)};
 }
 
@@ -77,12 +94,18 @@ LaunchRanks launch_ranks(const Variables& variables) {
 }
 
 std::string job_number(const Variables& variables) {
-  for (const std::string_view name :
-       {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"}) {
+  for (const std::string_view name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"}) {
     const auto entry = variables.find(name);
     if (entry != variables.end() && !entry->second.empty()) return entry->second;
   }
-  return {};
+  const auto job = variables.find("SLURM_JOB_ID");
+  if (job != variables.end() && !job->second.empty()) {
+    // Steps of a job may share a node.
+    const auto step = variables.find("SLURM_STEP_ID");
+    return step == variables.end() ? job->second : job->second + "." + step->second;
+  }
+  const auto other = variables.find("PMI_JOBID");
+  return other == variables.end() ? "" : other->second;
 }
 
 std::optional<int> derived_port(const Variables& variables, int number) {
@@ -92,26 +115,24 @@ std::optional<int> derived_port(const Variables& variables, int number) {
 }
 
 Variables rank_variables(const Variables& variables) {
-  Variables made;
-  for (const auto& [ours, theirs] : {std::pair{kTorchrun.rank, kOpenMpi.rank},
-                                     {kTorchrun.size, kOpenMpi.size},
-                                     {kTorchrun.local_rank, kOpenMpi.local_rank},
-                                     {kTorchrun.local_size, kOpenMpi.local_size}}) {
-    const auto entry = variables.find(theirs);
-    if (entry != variables.end() && !entry->second.empty()) made.emplace(ours, entry->second);
-  }
+  const LaunchRanks ranks = launch_ranks(variables);
+  if (!ranks.launched()) return {};
+  Variables made{{std::string(kTorchrun.rank), std::to_string(ranks.rank)},
+                 {std::string(kTorchrun.size), std::to_string(ranks.size)}};
+  if (ranks.local_rank) made.emplace(kTorchrun.local_rank, std::to_string(*ranks.local_rank));
+  if (ranks.local_size) made.emplace(kTorchrun.local_size, std::to_string(*ranks.local_size));
   return made;
 }
 
 Variables missing_rank_variables(const Variables& variables) {
+  const LaunchRanks ranks = launch_ranks(variables);
+  if (!ranks.launched()) return {};
   Variables made = rank_variables(variables);
-  if (made.size() != 4) return {};
-  if (made.find(kTorchrun.size)->second == made.find(kTorchrun.local_size)->second) {
-    made.emplace("MASTER_ADDR", kLoopback);
-    if (const auto port = derived_port(variables, 0)) {
-      made.emplace("MASTER_PORT", std::to_string(*port));
-    }
-  }
+  const std::string host =
+      ranks.local_size == ranks.size ? std::string(kLoopback) : first_host(variables);
+  if (!host.empty()) made.emplace("MASTER_ADDR", host);
+  const auto port = derived_port(variables, 0);
+  if (!host.empty() && port) made.emplace("MASTER_PORT", std::to_string(*port));
   std::erase_if(made, [&](const auto& entry) { return variables.contains(entry.first); });
   return made;
 }

@@ -33,12 +33,13 @@ std::string job_number(const Variables& variables);
 /// a job, whose earlier ports may be open yet. Nothing without a job number.
 std::optional<int> derived_port(const Variables& variables, int number);
 
-/// RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, which scripts read, as Open MPI says them;
-/// what it does not say is left out.
+/// RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, which scripts read, as launch_ranks() has
+/// them; of the local ones those that the launcher told. Empty for a process that no launcher
+/// started.
 Variables rank_variables(const Variables& variables);
 
-/// rank_variables() and the place of the rendezvous where all ranks are on one host, as far as they
-/// are unset: what `init_process_group()` without arguments needs. Empty outside of mpirun.
+/// rank_variables() and the place of the rendezvous, where all ranks are on one host or Slurm names
+/// the first one, as far as they are unset: what `init_process_group()` without arguments needs.
 Variables missing_rank_variables(const Variables& variables);
 
 }  // namespace smp::session

@@ -5,8 +5,10 @@
 #include <cctype>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/session/launch/cluster_job.h"
 
 namespace smp::session {
 namespace {
@@ -37,8 +39,11 @@ bool has_foreign_store(const Variables& variables) {
 }  // namespace
 
 bool is_told(const RendezvousRequest& request) {
-  return request.variables.contains(kAddress) &&
-         (request.port || request.variables.contains(kPort));
+  const Variables& variables = request.variables;
+  if (variables.contains(kAddress)) return request.port || variables.contains(kPort);
+  // A step's first node has rank 0. Asking MPI would end the process: started by srun without
+  // --mpi=pmix, Open MPI aborts.
+  return !variables.contains("OMPI_COMM_WORLD_RANK") && !first_host(variables).empty();
 }
 
 Rendezvous plan_rendezvous(const LaunchRanks& ranks, const RendezvousRequest& request) {
@@ -58,6 +63,7 @@ Rendezvous plan_rendezvous(const LaunchRanks& ranks, const RendezvousRequest& re
   if (ranks.local_size == ranks.size) return {"127.0.0.1", *port};
   if (request.have_mpi) return {"", *port};
   if (!request.hosts.empty()) return {request.hosts.front(), *port};
+  if (std::string host = first_host(variables); !host.empty()) return {std::move(host), *port};
   throw ConfigError(
       "{} started {} ranks on several hosts, but nothing says where rank 0 is; export {} and {}",
       ranks.source, ranks.size, kAddress, kPort);

@@ -28,13 +28,13 @@ struct RendezvousRequest {
   int number = 0;                  ///< how many sessions this process had before
 };
 
-/// MASTER_ADDR and MASTER_PORT count, `port` before the latter. Without an address: what rank 0
-/// tells over MPI, else the first of the hosts, else loopback when all ranks are on this host.
-/// Without a port: one that rank 0 picks, told over MPI; else derived_port(). Throws ConfigError
-/// where nothing says where rank 0 is. Pure.
+/// MASTER_ADDR and MASTER_PORT count, `port` before the latter. Without an address: loopback when
+/// all ranks are on this host, else what rank 0 tells over MPI, else the first of the hosts, else
+/// the first node of Slurm's step. Without a port: one that rank 0 picks, told over MPI; else
+/// derived_port(). Throws ConfigError where nothing says where rank 0 is. Pure.
 Rendezvous plan_rendezvous(const LaunchRanks& ranks, const RendezvousRequest& request);
 
-/// Whether the variables alone say address and port, so that MPI need not be asked.
+/// Whether the variables alone say where rank 0 is, so that MPI need not be asked.
 bool is_told(const RendezvousRequest& request);
 
 }  // namespace smp::session

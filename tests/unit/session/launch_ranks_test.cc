@@ -18,8 +18,16 @@ const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "5"},
                          {"OMPI_COMM_WORLD_SIZE", "8"},
                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
-const Variables kSlurm{
-    {"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_LOCALID", "0"}};
+const Variables kSlurm{{"SLURM_PROCID", "2"},
+                       {"SLURM_STEP_NUM_TASKS", "4"},
+                       {"SLURM_LOCALID", "0"},
+                       {"SLURM_NODEID", "1"},
+                       {"SLURM_STEP_TASKS_PER_NODE", "2,2"},
+                       {"SLURM_JOB_ID", "7"},
+                       {"SLURM_STEP_ID", "3"},
+                       {"SLURM_STEP_NODELIST", "n[5-6]"},
+                       {"SLURM_NTASKS_PER_NODE", "9"},
+                       {"SLURM_JOB_NODELIST", "n[1-9]"}};
 const Variables kPmi{
     {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
 const Variables kTorchrun{
@@ -34,7 +42,7 @@ Variables together(std::initializer_list<Variables> parts) {
 TEST(LaunchRanks, OfEachLauncher) {
   EXPECT_EQ(launch_ranks(kOpenMpi), (LaunchRanks{5, 8, 1, 4, "Open MPI"}));
   EXPECT_EQ(launch_ranks(kPmi), (LaunchRanks{1, 2, 1, 2, "PMI"}));
-  EXPECT_EQ(launch_ranks(kSlurm), (LaunchRanks{2, 4, 0, std::nullopt, "Slurm"}));
+  EXPECT_EQ(launch_ranks(kSlurm), (LaunchRanks{2, 4, 0, 2, "Slurm"}));
   EXPECT_EQ(launch_ranks(kTorchrun), (LaunchRanks{3, 4, 1, 2, "torchrun"}));
   EXPECT_EQ(launch_ranks({}), (LaunchRanks{0, 1, 0, 1, "no launcher"}));
 }
@@ -65,6 +73,30 @@ TEST(LaunchRanks, NumbersThatDoNotFitAreRefused) {
     variables[name] = text;
     EXPECT_THAT(refusal([&] { launch_ranks(variables); }), HasSubstr("torchrun"));
   }
+}
+
+TEST(LaunchRanks, OfAStepThatDoesNotSayHowManyANodeHas) {
+  Variables variables = kSlurm;
+  variables.erase("SLURM_STEP_TASKS_PER_NODE");
+
+  EXPECT_EQ(launch_ranks(variables), (LaunchRanks{2, 4, 0, std::nullopt, "Slurm"}));
+  EXPECT_FALSE(missing_rank_variables(variables).contains("LOCAL_WORLD_SIZE"));
+}
+
+TEST(LaunchRanks, ScriptsOfAStepFindItsFirstNode) {
+  const Variables missing = missing_rank_variables(kSlurm);
+
+  EXPECT_EQ(missing.at("RANK"), "2");
+  EXPECT_EQ(missing.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(missing.at("MASTER_ADDR"), "n5");
+  EXPECT_EQ(missing.at("MASTER_PORT"), std::to_string(*derived_port(kSlurm, 0)));
+}
+
+TEST(LaunchRanks, StepsOfAJobHavePortsOfTheirOwn) {
+  Variables other = kSlurm;
+  other["SLURM_STEP_ID"] = "4";
+
+  EXPECT_NE(derived_port(kSlurm, 0), derived_port(other, 0));
 }
 
 TEST(LaunchRanks, VariablesOfScriptsAreThoseOfOpenMpi) {

@@ -52,6 +52,17 @@ TEST(Rendezvous, WithoutMpiIsOnTheFirstHost) {
             "algo-1");
 }
 
+TEST(Rendezvous, OfAStepOfSlurmIsOnItsFirstNodeAndAsksNoMpi) {
+  const LaunchRanks ranks{2, 4, 0, 2, "Slurm"};
+  const Variables step{{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_NODELIST", "n[5-6]"}};
+  const Variables under_mpirun = with(step, "OMPI_COMM_WORLD_RANK", "2");
+
+  EXPECT_EQ(plan_rendezvous(ranks, {.variables = step}).host, "n5");
+  EXPECT_TRUE(is_told({.variables = step}));
+  EXPECT_FALSE(is_told({.variables = under_mpirun}));
+  EXPECT_EQ(plan_rendezvous(ranks, {.variables = under_mpirun, .have_mpi = true}).host, "");
+}
+
 TEST(Rendezvous, DerivedPortsAreEqualOnAllRanksAndDifferBetweenJobs) {
   std::set<int> ports;
   for (int job = 0; job < 50; ++job) {

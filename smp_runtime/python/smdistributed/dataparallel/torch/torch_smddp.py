@@ -4,8 +4,8 @@
     import smdistributed.dataparallel.torch.torch_smddp
     torch.distributed.init_process_group("smddp")
 
-Under a plain ``mpirun python`` it also sets the rank variables (``RANK``, ``LOCAL_RANK``, ...)
-that are not set yet.
+Under a plain ``mpirun python`` or ``srun python`` it also sets the rank variables (``RANK``,
+``LOCAL_RANK``, ...) that are not set yet.
 """
 
 from __future__ import annotations
