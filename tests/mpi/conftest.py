@@ -29,6 +29,7 @@ THOROUGH = {
     "test_hugging_face",
     "test_kills",
     "test_measuring",
+    "test_one_tensor_rank",
     "test_published",
     "test_ranks_and_objects",
     "test_real_models",

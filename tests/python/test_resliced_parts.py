@@ -7,6 +7,7 @@ import pytest
 import torch
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
     NAMES_KEY,
+    Slices,
     joined_optimizer,
     slices_from_json,
 )
@@ -69,7 +70,19 @@ def test_other_groups_of_parameters_are_an_error():
         _joined([_part(0), _part(1)], groups=((0,), (1,)))
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"axes": {"a": "0"}}', '{"axes": 3}'])
+@pytest.mark.parametrize("text", [
+    "", "[]", '{"axes": {"a": "0"}}', '{"axes": 3}', '{"format": 2, "axes": {}}',
+    '{"format": 2, "axes": {}, "replaced": {"a": 1}}',
+])  # fmt: skip
 def test_a_damaged_file_of_slices_is_an_error_with_its_name(text):
     with pytest.raises(SMPCheckpointError, match=r"slices\.json does not say"):
         slices_from_json(text, "slices.json")
+
+
+def test_a_file_of_slices_of_the_first_format_does_not_say_what_was_replaced():
+    assert slices_from_json('{"axes": {"a": 0}}', "slices.json") == Slices({"a": 0}, None)
+
+
+def test_a_file_of_slices_of_a_later_format_is_an_error_with_its_number():
+    with pytest.raises(SMPCheckpointError, match=r"slices\.json has format 3; .* formats 1 and 2"):
+        slices_from_json('{"format": 3, "axes": {}, "replaced": {}}', "slices.json")

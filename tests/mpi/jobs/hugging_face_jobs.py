@@ -130,9 +130,9 @@ def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=0.01, eps=1e-4)
 
 
-def wrapped(kind: str) -> tuple[Any, Any]:
+def wrapped(kind: str, annotated: bool = True) -> tuple[Any, Any]:
     module = made(kind)
-    smp.set_tensor_parallelism(module)
+    smp.set_tensor_parallelism(module, enabled=annotated)
     model = smp.DistributedModel(module)
     return model, smp.DistributedOptimizer(_optimizer(model))
 
@@ -161,18 +161,20 @@ def _trained(model: Any, optimizer: Any, steps: range) -> dict[str, Any]:
     }
 
 
-def train_and_save(kind: str, folder: str, partial: bool) -> dict[str, Any]:
+def train_and_save(kind: str, folder: str, partial: bool, annotated: bool = True) -> dict[str, Any]:
     """The first steps, and a checkpoint."""
-    model, optimizer = wrapped(kind)
+    model, optimizer = wrapped(kind, annotated)
     seen = _trained(model, optimizer, range(HALF))
     part = {key: seen[key] for key in ("losses", "gradients")}
     smp.save_checkpoint(folder, "half", partial=partial, user_content=part)
     return seen
 
 
-def resume_and_train(kind: str, folder: str, partial: bool) -> dict[str, Any]:
+def resume_and_train(
+    kind: str, folder: str, partial: bool, annotated: bool = True
+) -> dict[str, Any]:
     """The other steps, from that checkpoint; losses and gradients are those of both jobs."""
-    model, optimizer = wrapped(kind)
+    model, optimizer = wrapped(kind, annotated)
     # Nothing of what is made here may show.
     model.load_state_dict({n: torch.full_like(v, 9) for n, v in model.state_dict().items()})
     before = smp.resume_from_checkpoint(folder, partial=partial)
@@ -216,22 +218,38 @@ def optimizer_state(kind: str) -> dict[str, Any]:
     return {"same": same, "moments": {names[n]: s["exp_avg"] for n, s in whole["state"].items()}}
 
 
-def created() -> dict[str, torch.Tensor]:
-    """Values and types of a model made in the context that has no storage for it."""
+def created(kind: str = "bert") -> dict[str, torch.Tensor]:
+    """Values and types of a model made in the context that has no storage for it, after a step that
+    trains nothing. With several partitions it has none until then."""
     torch.manual_seed(7)
     with smp.model_creation(tensor_parallelism=True, dtype=torch.float64):
-        module = transformers.BertForMaskedLM(transformers.BertConfig(**_BERT))
+        module = _small(kind)
     assert any(p.is_meta for p in module.parameters())
     model = smp.DistributedModel(module)
+    assert any(p.is_meta for p in model.parameters()) == (smp.pp_size() > 1)
+    assert list(model.distributed_modules())
+    with torch.no_grad():
+        _outputs_step(model, *own_batch(*batch(0)))
     assert not any(p.is_meta for p in model.parameters())
     return model.plain_state_dict()
 
 
-def created_alone() -> dict[str, torch.Tensor]:
+@smp.step
+def _outputs_step(model, ids, mask, labels):
+    return model(input_ids=ids, attention_mask=mask, labels=labels)["loss"]
+
+
+def _small(kind: str) -> nn.Module:
+    if kind == "gpt2":
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**_GPT))
+    return transformers.BertForMaskedLM(transformers.BertConfig(**_BERT))
+
+
+def created_alone(kind: str = "bert") -> dict[str, torch.Tensor]:
     torch.manual_seed(7)
     torch.set_default_dtype(torch.float64)
     try:
-        return transformers.BertForMaskedLM(transformers.BertConfig(**_BERT)).state_dict()
+        return _small(kind).state_dict()
     finally:
         torch.set_default_dtype(torch.float32)
 

@@ -148,7 +148,8 @@ class DistributedModel(ModelStates):
             groups = state.require_initialized("smp.DistributedModel").groups
             groups.cpu_group("TP")
             groups.internal_group("TP")
-        module, self._replaced = replace_annotated(without_compilation(module))
+        replaced = replace_annotated(without_compilation(module))
+        module, self._replaced, self._known = replaced.root, replaced.made, replaced.known
         dtype = computing_type()
         if dtype is not None:
             self._fp16_module = module = FP16_Module(module, dtype)

@@ -42,6 +42,7 @@ class ModelStates(ModelViews):
     _assignment: _runtime.Assignment | None
     _early_loads: list[Mapping[str, Any]]
     _replaced: dict[str, Registration]
+    _known: dict[str, Registration]
     _part_warning: PartWarning
 
     def _module_entries(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -162,12 +163,24 @@ class ModelStates(ModelViews):
         return [(lambda entries: to_plain(entries, replaced),
                  lambda entries: from_plain(entries, own, replaced))]  # fmt: skip
 
-    def renamed(self, entries: Mapping[str, Any], degree: int) -> Mapping[str, Any]:
-        """Whole values of a job with ``degree`` tensor ranks, under the names of this model."""
-        module = self.get_module()
-        if degree > 1 and ranks.tp_size() == 1:
-            return to_plain(entries, registrations_with(module, degree))
-        return from_plain(entries, self._module_entries(), self._replaced)
+    def replaced(self) -> dict[str, str]:
+        """The class of the distributed module in the place of each that was replaced, by name."""
+        return {name: one.dist_module.__name__ for name, one in self._replaced.items()}
+
+    def renamed(
+        self, entries: Mapping[str, Any], replaced: Mapping[str, str] | None, degree: int
+    ) -> Mapping[str, Any]:
+        """Whole values of a job with ``degree`` tensor ranks, under the names of this model.
+        ``replaced`` is what that job's said; None: what annotations make of so many ranks."""
+        own = self.replaced()
+        if replaced is not None:
+            others = {name: self._known[name] for name, kind in replaced.items()
+                      if own.get(name) != kind and name in self._known}  # fmt: skip
+        elif degree > 1 and ranks.tp_size() == 1:
+            others = registrations_with(self.get_module(), degree)
+        else:
+            others = {}
+        return from_plain(to_plain(entries, others), self._module_entries(), self._replaced)
 
     def load_state_dict(
         self,

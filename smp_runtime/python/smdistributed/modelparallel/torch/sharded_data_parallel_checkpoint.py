@@ -46,9 +46,9 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
         tag = newest.read_text(encoding="utf-8").strip()
     folder = root / (tag.removesuffix("_partial") + "_partial")
     slices = folder / "slices.json"
-    if not slices.is_file():
+    if (folder / "model_0.pt").is_file() or not slices.is_file():
         return _of_tensor_rank(folder, "", dtype)
-    axes = slices_from_json(slices.read_text(encoding="utf-8"), str(slices))
+    axes = slices_from_json(slices.read_text(encoding="utf-8"), str(slices)).axes
     names = sorted(folder.glob("model_0_*.pt"), key=_number)
     return joined_entries(
         [_of_tensor_rank(folder, f"0_{_number(file)}_", dtype) for file in names], axes

@@ -6,7 +6,8 @@
         model_PP_TP.pt          entries of one partition, and ``_smp_is_partial``
         optimizer_PP_TP.pt      its optimizer state, and the names of the parameters
         partition.json          which module is on which partition
-        slices.json             with tensor parallelism: the axis along which entries are sliced
+        slices.json             with tensor parallelism: the axis along which entries are sliced,
+                                and which modules were replaced by distributed ones
         user_content.pt         what the script gave
         optimizer_PP_TP_I.pt    instead, where state is sharded or 16-bit: what rank I of a shard
                                 group owns. With sharded data parallelism model_PP_TP.pt holds
@@ -43,7 +44,7 @@ from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import (
 )
 from smdistributed.modelparallel.torch._checkpoint.optimizer_states import merged_states
 from smdistributed.modelparallel.torch._checkpoint.resliced_checkpoints import read_resliced_parts
-from smdistributed.modelparallel.torch._checkpoint.resliced_parts import slices_to_json
+from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_to_json
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     PARTIAL_KEY,
     PartialCheckpoint,
@@ -121,8 +122,8 @@ def resume_from_checkpoint(
     """Loads a checkpoint into the wrapped model and optimizer of the job. All ranks call it.
 
     With the pipeline degree of the job that saved it, a model without a partition takes over the
-    saved one. With another degree, another number of replicas, or layers split over another number
-    of tensor ranks, the parts are put together anew.
+    saved one. With another degree, another number of replicas, layers split over another number of
+    tensor ranks, or other modules replaced by distributed ones, the parts are put together anew.
 
     Args:
         path, tag: as given to ``save_checkpoint``; without ``tag`` the newest.
@@ -172,8 +173,9 @@ def _save_parts(
                 save.write(f"optimizer_{part}", optimizer.states.part_for_checkpoint())
         if save.publishes:
             save.write_text("partition.json", model.partition_json())
-            if ranks.tp_size() > 1:
-                save.write_text("slices.json", slices_to_json(axes_of(model.get_module())))
+            if ranks.tp_size() > 1 or model.replaced():
+                slices = Slices(axes_of(model.get_module()), model.replaced())
+                save.write_text("slices.json", slices_to_json(slices))
             if user_content is not None:
                 save.write("user_content.pt", user_content)
         save.publish_folder()
@@ -198,13 +200,19 @@ def _resume_parts(
         )
     with agreement("smp.resume_from_checkpoint"):
         saved = _open_parts(root, tag)
-        same_modules = (saved.tp > 1) == (ranks.tp_size() > 1)
+        slices = saved.slices()
+        same_modules = (
+            (saved.tp > 1) == (ranks.tp_size() > 1)
+            if slices is None or slices.replaced is None
+            else slices.replaced == model.replaced()
+        )
         same_split = same_modules and model.takes_partition(
             saved.partition_json(), f"{saved.folder}/partition.json"
         )
-        slices = saved.slices()
-        resliced = slices is not None and (
-            saved.tp != ranks.tp_size() or slices != axes_of(model.get_module())
+        resliced = slices is not None and not (
+            same_modules
+            and saved.tp == ranks.tp_size()
+            and slices.axes == axes_of(model.get_module())
         )
 
     def own(kind: str) -> str:

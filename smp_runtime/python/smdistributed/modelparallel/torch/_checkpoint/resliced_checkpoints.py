@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes on from the parts of all tensor ranks of a job whose layers were sliced otherwise."""
+"""Goes on from the parts of all tensor ranks of a job with other slices or modules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import FlatParts, put_values
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
+    Slices,
     joined_entries,
     joined_optimizer,
 )
@@ -25,7 +26,7 @@ from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 def read_resliced_parts(
     flat: FlatParts,
     saved: PartialCheckpoint,
-    slices: Mapping[str, int],
+    slices: Slices,
     model: DistributedModel,
     optimizer: DistributedOptimizer | None,
     strict: bool,
@@ -37,7 +38,7 @@ def read_resliced_parts(
     """
     of_ranks = [flat.plain(rank, optimizer is not None) for rank in range(saved.tp)]
     models = [entries for entries, _ in of_ranks]
-    entries = dict(model.renamed(joined_entries(models, slices), saved.tp))
+    entries = dict(model.renamed(joined_entries(models, slices.axes), slices.replaced, saved.tp))
     if flat.is_flat:
         put_values(model, entries, dict(entries))
     where = str(saved.folder)
@@ -50,9 +51,9 @@ def read_resliced_parts(
         check_kind(state_of_plain(state, own, where), own, where)
         whole = joined_optimizer(
             [state for _, state in of_ranks],
-            slices,
+            slices.axes,
             {name: value.shape for name, value in models[0].items()},
-            lambda values: model.renamed(values, saved.tp),
+            lambda values: model.renamed(values, slices.replaced, saved.tp),
             optimizer.states.parameter_names(),
             optimizer.states.groups_by_number(),
             lambda name, value: slice_of(value, own_axes.get(name)),

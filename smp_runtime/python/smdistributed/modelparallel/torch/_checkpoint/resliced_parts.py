@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints in parts that were saved with layers sliced otherwise than this job's are.
 
-``slices.json`` of a checkpoint says along which axis entries are sliced. The slices of all its
-tensor ranks are put together, renamed where this job has other modules in their place, and sliced
-anew. What decides is pure; reading is the caller's.
+``slices.json`` of a checkpoint says along which axis entries are sliced, and which modules had been
+replaced by distributed ones. The slices of all its tensor ranks are put together, renamed where
+this job has other modules in their place, and sliced anew. What decides is pure; reading is the
+caller's.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,21 +23,45 @@ Axes = Mapping[str, int]
 Rename = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-def slices_to_json(axes: Axes) -> str:
+_FORMAT = 2  # 1 said neither its number nor what was replaced
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How the layers of a job lie over its tensor ranks."""
+
+    axes: Axes
+    """The axis along which entries of the model are sliced; without whole ones."""
+    replaced: Mapping[str, str] | None
+    """The class of the distributed module in the place of each that was replaced, by name; None
+    where a file of format 1 does not say it."""
+
+
+def slices_to_json(slices: Slices) -> str:
     """What ``slices.json`` holds.
 
-    >>> slices_from_json(slices_to_json({"weight": 1}), "here")
-    {'weight': 1}
+    >>> text = slices_to_json(Slices({"a.weight": 1}, {"a": "DistributedLinear"}))
+    >>> slices_from_json(text, "here")
+    Slices(axes={'a.weight': 1}, replaced={'a': 'DistributedLinear'})
     """
-    return json.dumps({"axes": dict(axes)}, indent=1, sort_keys=True) + "\n"
+    content = {"format": _FORMAT, "axes": slices.axes, "replaced": slices.replaced}
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
-def slices_from_json(text: str, where: str) -> dict[str, int]:
-    """The axes by name. Raises SMPCheckpointError for what ``slices_to_json`` never makes."""
+def slices_from_json(text: str, where: str) -> Slices:
+    """Raises SMPCheckpointError for what ``slices_to_json`` of no version made."""
     try:
-        axes = json.loads(text)["axes"]
-        if all(isinstance(axis, int) for axis in axes.values()):
-            return dict(axes)
+        content = json.loads(text)
+        number, axes, replaced = content.get("format", 1), content["axes"], content.get("replaced")
+        if number not in (1, _FORMAT):
+            raise SMPCheckpointError(
+                f"{where} has format {number!r}; this version reads formats 1 and {_FORMAT}: go on "
+                "with the version of the library that saved it, or a later one"
+            )
+        if all(isinstance(axis, int) for axis in axes.values()) and (
+            number == 1 or all(isinstance(kind, str) for kind in replaced.values())
+        ):
+            return Slices(axes, replaced)
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise SMPCheckpointError(f"{where} does not say how parameters are sliced")

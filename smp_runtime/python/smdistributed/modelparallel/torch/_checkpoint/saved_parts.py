@@ -13,7 +13,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     read_marker_or_object,
     read_object,
 )
-from smdistributed.modelparallel.torch._checkpoint.resliced_parts import slices_from_json
+from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_from_json
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
@@ -41,9 +41,9 @@ class PartialCheckpoint:
             raise SMPCheckpointError(f"{folder} holds neither manifest.json nor model_0_0.pt")
         self.pp, self.tp = (1 + max(values) for values in zip(*numbers, strict=True))
 
-    def slices(self) -> dict[str, int] | None:
-        """The axis along which entries are sliced over tensor ranks, by name; others are whole.
-        None if nothing says so, and they are sliced as in any job of this degree.
+    def slices(self) -> Slices | None:
+        """How entries are sliced over tensor ranks. None if nothing says so, and they are sliced as
+        in any job of this degree.
 
         Raises SMPCheckpointError if nothing says so, and this job has another degree.
         """
@@ -52,7 +52,7 @@ class PartialCheckpoint:
             self._verify(path)
             return slices_from_json(path.read_text(encoding="utf-8"), str(path))
         if self.tp == 1:
-            return {}
+            return Slices({}, {})
         if self.tp != ranks.tp_size():
             raise SMPCheckpointError(
                 f"{self.folder} was saved with tensor_parallel_degree {self.tp} by a library that "

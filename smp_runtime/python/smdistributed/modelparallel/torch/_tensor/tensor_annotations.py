@@ -39,7 +39,9 @@ def tensor_parallelism(enabled: bool = True, **config: Any) -> Iterator[None]:
     When the model is wrapped, the outermost annotated module of each branch that the library or
     ``smp.tp_register`` knows is replaced by its distributed counterpart, made anew. One whose
     sizes do not divide, or that shares weights with others, stays as it is; the log says why.
-    Keywords override arguments of the distributed modules. Without effect on one tensor rank.
+    Keywords override arguments of the distributed modules. On one tensor rank modules are replaced,
+    too, so that scripts find the names of distributed ones whatever the degree; nothing is split
+    there, and values stay those of the modules that are replaced.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> with smp.tensor_parallelism(fused_bias_gelu=True):

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed, materialize
+from smdistributed.modelparallel.torch._partition.delayed_parameters import delayed, has_delayed
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.log import info, warning
 from smdistributed.modelparallel.torch._sharding.precision import begins_in_fp16
@@ -29,13 +31,24 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_a
 from smdistributed.modelparallel.torch.state_mod import state
 
 
-def replace_annotated(root: nn.Module) -> tuple[nn.Module, dict[str, Registration]]:
-    """The model with distributed modules where annotations ask for them, and what became of each
-    name.
+@dataclass(frozen=True)
+class Replaced:
+    """A model with distributed modules in it. Names are paths from the root, which is empty."""
 
-    The root itself may be replaced; its name is empty then. New parameters have values of their
-    own, or with ``_match_weights`` those of the modules that they replace. Not collective, but
-    all ranks do the same.
+    root: nn.Module
+    made: dict[str, Registration]
+    """What became of each module that was replaced."""
+    known: dict[str, Registration]
+    """What each module of a known class could have become, annotated or not."""
+
+
+def replace_annotated(root: nn.Module) -> Replaced:
+    """The model with distributed modules where annotations ask for them.
+
+    The root itself may be replaced. On several tensor ranks new parameters have values of their
+    own, or with ``_match_weights`` those of the modules that they replace. On one rank, where
+    nothing is split, they have the latter wherever the library knows which is which; parameters
+    whose values are delayed then stay so. Not collective, but all ranks do the same.
 
     Raises SMPTensorParallelError, naming modules and numbers, if there are annotated transformers
     and not one of them can be split for its sizes: next to nothing would be split then.
@@ -46,24 +59,19 @@ def replace_annotated(root: nn.Module) -> tuple[nn.Module, dict[str, Registratio
             "all 32 bits; leave fp16_params out"
         )
     degree = ranks.tp_size()
-    if degree == 1:
-        narrow_distributed(root)
-        return root, {}
+    known = _known(root)
     plan = plan_tensor_parallelism(root, _lookup, degree)
     for line in lines(plan):
         info(line)
     _refuse_heads(plan, degree)
-    match = bool(state.cfg._match_weights)
-    if match and has_delayed(root):
-        materialize(root, list(root.modules()))
-    made = {one.module: _made(one, match) for one in plan.replacements}
+    made = {one.module: _made(one, degree) for one in plan.replacements}
     for parent in list(root.modules()):
         for name, child in parent._modules.items():
             if child in made:
                 parent._modules[name] = made[child]
     root = made.get(root, root)
     narrow_distributed(root)
-    return root, _by_name(plan)
+    return Replaced(root, _by_name(plan), known)
 
 
 def narrow_distributed(root: nn.Module) -> None:
@@ -84,6 +92,11 @@ def _by_name(plan: TensorPlan) -> dict[str, Registration]:
     return {"" if one.name == "(root)" else one.name: one.registration for one in plan.replacements}
 
 
+def _known(root: nn.Module) -> dict[str, Registration]:
+    found = ((name, _lookup(module)) for name, module in root.named_modules())
+    return {name: registration for name, registration in found if registration is not None}
+
+
 def _lookup(module: nn.Module) -> Registration | None:
     own = registration_of(module)
     if own is not None or not state.cfg.predefined_hooks:
@@ -102,12 +115,16 @@ def _refuse_heads(plan: TensorPlan, degree: int) -> None:
     )
 
 
-def _made(one: Replacement, match: bool) -> nn.Module:
+def _made(one: Replacement, degree: int) -> nn.Module:
     registration, plain = one.registration, one.module
     target = registration.dist_module
+    match = bool(state.cfg._match_weights)
+    late = (match or degree == 1) and has_delayed(plain)
     try:
-        with _default_type(plain):
+        with _default_type(plain), delayed() if late else contextlib.nullcontext():
             module = target(*one.args, **one.kwargs)
+            if match or degree == 1:
+                _copy_weights(one, module, required=match)
     except SMPTensorParallelError as error:
         raise SMPTensorParallelError(f"module {one.name}: {error}") from error
     except Exception as error:
@@ -118,8 +135,6 @@ def _made(one: Replacement, match: bool) -> nn.Module:
     for attribute in ("_smp_partition", "config"):  # config: scripts read it off Hugging Face's
         if attribute in plain.__dict__:
             module.__dict__[attribute] = plain.__dict__[attribute]
-    if match:
-        _copy_weights(one, module)
     _freeze(one, module)
     if registration.forward_hook is not None:
         module.register_forward_pre_hook(
@@ -182,26 +197,52 @@ def _freeze(one: Replacement, module: nn.Module) -> None:
             parameter.requires_grad_(False)
 
 
-def _copy_weights(one: Replacement, module: nn.Module) -> None:
-    """``_match_weights``: this rank's slices of the values of the module that is replaced."""
+def _copy_weights(one: Replacement, module: nn.Module, *, required: bool) -> None:
+    """This rank's slices of the values of the module that is replaced. Where they do not fit,
+    raises SMPTensorParallelError if they are ``required`` by ``_match_weights``, and else says so.
+    """
     plain: Mapping[str, Any] = one.module.state_dict()
     if one.registration.from_plain is not None:
         plain = one.registration.from_plain(plain)
     entries = module.state_dict(keep_vars=True)
-    missing = sorted(entries.keys() - plain.keys())
-    if missing:
+    values = {
+        name: slice_of(plain[name], distribution_axis(entry))
+        for name, entry in entries.items()
+        if name in plain
+    }
+    misfit = _misfit(one, module, entries, plain, values)
+    if misfit is not None and required:
         raise SMPTensorParallelError(
-            f"module {one.name}: _match_weights finds no values for {', '.join(missing[:4])} "
-            f"({len(missing)} in all) of {type(module).__name__} in "
-            f"{type(one.module).__name__}; register the class without it"
+            f"_match_weights finds {misfit}; register the class without it"
         )
+    if misfit is not None:
+        warning(
+            f"tensor parallelism: module {one.name} begins with new values, for there are {misfit}"
+        )
+        return
     with torch.no_grad():
         for name, entry in entries.items():
-            value = slice_of(plain[name], distribution_axis(entry))
-            if value.shape != entry.shape:
-                raise SMPTensorParallelError(
-                    f"module {one.name}: _match_weights finds {name} of shape "
-                    f"{tuple(plain[name].shape)} in {type(one.module).__name__}, of which "
-                    f"{type(module).__name__} has {tuple(entry.shape)} here"
-                )
-            entry.copy_(value)
+            entry.copy_(values[name])
+
+
+def _misfit(
+    one: Replacement,
+    module: nn.Module,
+    entries: Mapping[str, torch.Tensor],
+    plain: Mapping[str, torch.Tensor],
+    values: Mapping[str, torch.Tensor],
+) -> str | None:
+    """Why ``values``, of ``plain``, are not those of ``module``."""
+    before, after = type(one.module).__name__, type(module).__name__
+    missing = sorted(entries.keys() - values.keys())
+    if missing:
+        return (
+            f"no values for {', '.join(missing[:4])} ({len(missing)} in all) of {after} in {before}"
+        )
+    for name, entry in entries.items():
+        if values[name].shape != entry.shape:
+            return (
+                f"values of shape {tuple(plain[name].shape)} for {name} in {before}, of which "
+                f"{after} has {tuple(entry.shape)} here"
+            )
+    return None

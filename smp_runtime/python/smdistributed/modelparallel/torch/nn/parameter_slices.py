@@ -43,8 +43,10 @@ def spread_of(parameter: torch.Tensor) -> Spread:
 
 
 def distribution_axis(parameter: torch.Tensor) -> int | None:
-    """The axis along which this rank holds a slice; None: it holds the whole."""
-    return spread_of(parameter).axis
+    """The axis along which this rank holds a slice; None: it holds the whole, as on one tensor
+    rank."""
+    axis = spread_of(parameter).axis
+    return None if axis is None or tp_size() == 1 else axis
 
 
 def is_scaled_batch(parameter: torch.Tensor) -> bool:
