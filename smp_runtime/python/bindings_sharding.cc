@@ -129,6 +129,11 @@ void bind_sharding(py::module_& module) {
       .def_readonly("arena", &sharding::OwnedPiece::arena)
       .def_readonly("offset", &sharding::OwnedPiece::offset);
 
+  py::class_<sharding::EvenShare>(module, "EvenShare", "A rank's part of one parameter by itself.")
+      .def_readonly("start", &sharding::EvenShare::start)
+      .def_readonly("elements", &sharding::EvenShare::elements)
+      .def_readonly("length", &sharding::EvenShare::length);
+
   py::class_<sharding::ReplicationGroupNames>(
       module, "ReplicationGroupNames", "Ranks that hold parameters alike: names of c10d groups.")
       .def(
@@ -188,6 +193,9 @@ void bind_sharding(py::module_& module) {
       .def("publish", &ParameterStore::publish, no_gil())
       .def("accept_writes", &ParameterStore::accept_writes)
       .def("whole_unit", &ParameterStore::whole_unit, py::arg("unit"), no_gil())
+      .def("even_shares", &ParameterStore::even_shares, py::arg("parameters"))
+      .def("copy_even_shares", &ParameterStore::copy_even_shares, py::arg("parameters"),
+           py::arg("targets"), no_gil())
       .def("assign", &ParameterStore::assign, py::arg("parameter"), py::arg("value"), no_gil())
       .def("use", &use_of)
       .def("traffic", &traffic_of)

@@ -2,6 +2,7 @@
 #include "smp_runtime/sharding/parameter_store.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -176,14 +177,8 @@ class ParameterStore::Core {
 
   std::vector<at::Tensor> whole_unit(int number) {
     const at::NoGradGuard no_grad;
-    ShardedUnit& unit = at(number);
-    at::Tensor whole = unit.master;
-    if (unit.layout.degree > 1) {
-      whole = at::empty({unit.layout.padded}, unit.master.options());
-      ShardExchange& exchange = *unit.group.exchange;
-      auto pending = exchange.start_gather(number, whole, unit.master.contiguous());
-      exchange.wait(pending);
-    }
+    const ShardedUnit& unit = at(number);
+    const at::Tensor whole = gathered_masters(number);
     std::vector<at::Tensor> values;
     for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
       const PlacedParameter& placed = unit.layout.parameters[index];
@@ -193,6 +188,38 @@ class ParameterStore::Core {
                            .clone());
     }
     return values;
+  }
+
+  [[nodiscard]] EvenShare share_of(int parameter) const {
+    const auto index = static_cast<std::size_t>(parameter);
+    const ShardedUnit& unit = units_[static_cast<std::size_t>(unit_of_.at(index))];
+    return even_share(parameters_[index].tensor.numel(), unit.layout.degree, unit.group.index);
+  }
+
+  void copy_even_shares(const std::vector<int>& parameters,
+                        const std::vector<at::Tensor>& targets) {
+    const at::NoGradGuard no_grad;
+    std::map<int, at::Tensor> wanted;  // by parameter
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      wanted.emplace(parameters[i], targets.at(i));
+    for (std::size_t number = 0; number < units_.size(); ++number) {
+      const std::vector<PlacedParameter>& all = units_[number].layout.parameters;
+      const auto is_wanted = [&](const PlacedParameter& placed) {
+        return wanted.contains(placed.parameter);
+      };
+      if (std::ranges::none_of(all, is_wanted)) continue;
+      const at::Tensor whole = gathered_masters(static_cast<int>(number));
+      for (const PlacedParameter& placed : all) {
+        if (!is_wanted(placed)) continue;
+        const EvenShare share = share_of(placed.parameter);
+        const at::Tensor& target = wanted.at(placed.parameter);
+        SMP_CHECK(target.numel() == share.length, "a target of {} for a share of {}",
+                  target.numel(), share.length);
+        target.narrow(0, 0, share.elements)
+            .copy_(whole.narrow(0, placed.offset + share.start, share.elements));
+        target.narrow(0, share.elements, share.length - share.elements).zero_();
+      }
+    }
   }
 
   void assign(int parameter, const at::Tensor& value) {
@@ -247,6 +274,17 @@ class ParameterStore::Core {
 
  private:
   ShardedUnit& at(int number) { return units_.at(static_cast<std::size_t>(number)); }
+
+  /// [padded] on every rank of the shard group. Collective.
+  at::Tensor gathered_masters(int number) {
+    ShardedUnit& unit = at(number);
+    if (unit.layout.degree == 1) return unit.master;
+    at::Tensor whole = at::empty({unit.layout.padded}, unit.master.options());
+    ShardExchange& exchange = *unit.group.exchange;
+    auto pending = exchange.start_gather(number, whole, unit.master.contiguous());
+    exchange.wait(pending);
+    return whole;
+  }
 
   std::vector<ReplicationGroup> make_groups() {
     std::vector<ReplicationGroup> groups;
@@ -304,6 +342,15 @@ void ParameterStore::zero_gradients() { core_->accumulated().zero(); }
 void ParameterStore::publish() { core_->publish(); }
 void ParameterStore::accept_writes() { core_->accept_writes(); }
 std::vector<at::Tensor> ParameterStore::whole_unit(int unit) { return core_->whole_unit(unit); }
+std::vector<EvenShare> ParameterStore::even_shares(const std::vector<int>& parameters) const {
+  std::vector<EvenShare> shares;
+  for (const int parameter : parameters) shares.push_back(core_->share_of(parameter));
+  return shares;
+}
+void ParameterStore::copy_even_shares(const std::vector<int>& parameters,
+                                      const std::vector<at::Tensor>& targets) {
+  core_->copy_even_shares(parameters, targets);
+}
 void ParameterStore::assign(int parameter, const at::Tensor& value) {
   core_->assign(parameter, value);
 }

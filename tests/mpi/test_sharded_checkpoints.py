@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of sharded and 16-bit state: any job goes on from any other's, bit by bit."""
 
+import shutil
+
 import pytest
 import torch
 from jobs import sharding_jobs as jobs
@@ -180,6 +182,80 @@ def test_files_are_those_of_the_published_layout(saved):
     assert part["partition_count"] == 2
     assert part["fp32_flat_groups"][0].dim() == 1
     assert "module" in torch.load(folder / "saved_partial" / "model_0.pt")
+
+
+def read_as_published(folder):
+    """The whole model as published helper scripts put it together: of each parameter of each group,
+    one after the other, every file has ceil(elements / files) elements."""
+    files = sorted(folder.glob("optimizer_*.pt"), key=lambda file: int(file.stem.split("_")[1]))
+    parts = [torch.load(file) for file in files]
+    assert {part["partition_count"] for part in parts} == {len(files)}
+    flats = [torch.cat(part["fp32_flat_groups"]) for part in parts]
+    content = torch.load(folder / "user_content.pt")
+    module = torch.load(folder / "model_0.pt")["module"]
+    whole = {name: module[name] for name in content["buffer_names"]}
+    offset = 0
+    for name, shape in (one for group in content["param_shapes"] for one in group.items()):
+        length = -(-shape.numel() // len(files))
+        runs = torch.cat([flat.narrow(0, offset, length) for flat in flats])
+        assert not runs[shape.numel() :].any(), "padding is zero"
+        whole[name] = runs[: shape.numel()].view(shape)
+        offset += length
+    assert {flat.numel() for flat in flats} == {offset}, "elements that are no parameter's"
+    return whole
+
+
+@pytest.mark.parametrize(("ranks", "degree", "others"), [
+    (2, 2, {}), (4, 4, {}), (4, 2, {"sdp_param_persistence_threshold": 7}), (4, 4, {"bf16": True}),
+], ids=str)  # fmt: skip
+def test_published_helpers_read_the_flat_groups(pool, tmp_path, ranks, degree, others):
+    results = pool(ranks).run("saving_jobs:save_for_published_helpers",
+                              settings(degree, **others), str(tmp_path), 2)  # fmt: skip
+
+    found = read_as_published(tmp_path / "saved_partial")
+
+    whole, groups = results[0]
+    assert [len(group) for group in groups] == [13, 9], "of the script's order, frozen ones too"
+    aliases = {"last.weight"}  # the optimizer has it under its first name
+    assert found.keys() == whole.keys() - aliases
+    for name, value in found.items():
+        assert torch.equal(value.to(whole[name].dtype), whole[name]), name
+    again = get_full_state_dict_from_sharded_data_parallel_checkpoint(
+        str(tmp_path), dtype=torch.float64
+    )
+    assert all(torch.equal(again[name], value.double()) for name, value in found.items())
+
+
+@pytest.mark.parametrize("after", ["sharded", "plain", "optimizer", "pipeline"])
+@pytest.mark.parametrize("before", ["sharded", "optimizer"])
+def test_shards_of_the_first_format_go_on(pool, tmp_path, before, after):
+    ranks, config = WAYS[before]
+    wanted, wanted_state, *_ = pool(ranks).run(
+        "saving_jobs:save_in_the_first_format", config, str(tmp_path), "short", 2, 2
+    )[0]
+    part = torch.load(next((tmp_path / "saved_partial").glob("optimizer_*0.pt")))
+    assert "format" not in part
+    ranks, config = WAYS[after]
+
+    results = pool(ranks).run("saving_jobs:resume_after", config, str(tmp_path), "short", 2)
+
+    for state, optimizer_state in results:
+        assert_same(state, wanted)
+        assert_same_state(optimizer_state, wanted_state)
+
+
+def test_shards_of_a_later_format_are_refused_with_its_number(pool, saved, tmp_path):
+    shutil.copytree(saved("sharded", "short")[0], tmp_path, dirs_exist_ok=True)
+    folder = tmp_path / "saved_partial"
+    (folder / "manifest.json").unlink()  # it has checksums
+    part = torch.load(folder / "optimizer_1.pt")
+    torch.save({**part, "format": 3}, folder / "optimizer_1.pt")
+
+    errors = pool(2).run(
+        "saving_jobs:resume_after", settings(2), str(tmp_path), "short", 0, fails=True
+    )
+
+    assert all("has shards of format 3; this version reads formats 1 to 2" in e for e in errors)
 
 
 def test_shards_become_a_whole_model_without_a_job(saved, tmp_path):

@@ -113,4 +113,10 @@ std::vector<Piece> pieces_of(const UnitLayout& unit, int index) {
   return pieces;
 }
 
+EvenShare even_share(std::int64_t elements, int degree, int index) {
+  const std::int64_t length = (elements + degree - 1) / degree;
+  const std::int64_t start = std::min(index * length, elements);
+  return {.start = start, .elements = std::min(length, elements - start), .length = length};
+}
+
 }  // namespace smp::sharding

@@ -71,4 +71,17 @@ struct Piece {
 /// What rank `index` of the group owns of `unit`, in order.
 std::vector<Piece> pieces_of(const UnitLayout& unit, int index);
 
+/// What one rank has of a parameter that is divided by itself: every rank has equally many
+/// elements, the last ones padding. Files of sharded checkpoints are laid out so.
+struct EvenShare {
+  std::int64_t start = 0;     ///< first element within the parameter
+  std::int64_t elements = 0;  ///< that are there; 0 behind the parameter's end
+  std::int64_t length = 0;    ///< with padding; the same on all ranks
+
+  bool operator==(const EvenShare&) const = default;
+};
+
+/// That of rank `index` of `degree` in a parameter of `elements`.
+EvenShare even_share(std::int64_t elements, int degree, int index);
+
 }  // namespace smp::sharding

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 from jobs.sharding_jobs import (
@@ -13,6 +14,11 @@ from jobs.sharding_jobs import (
     make_optimizer,
     split_over_partitions,
     train_step,
+)
+from smdistributed.modelparallel.torch._checkpoint import optimizer_states, shard_states
+from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (
+    get_buffer_names,
+    get_param_shapes,
 )
 
 
@@ -43,6 +49,27 @@ def save_after(
     whole_model = {name: value.clone() for name, value in whole_model.items()}
     steps_from(model, optimizer, kind, steps, more)
     return model.state_dict(), optimizer.state_dict(), whole_model, whole_optimizer
+
+
+def save_in_the_first_format(folder: str, kind: str, steps: int, more: int):
+    """As versions did that saved masters as a rank holds them."""
+    with mock.patch.object(optimizer_states, "part_for_file", shard_states.part_of_rank):
+        return save_after(folder, kind, steps, more)
+
+
+def save_for_published_helpers(folder: str, steps: int):
+    """A model with all that is strange, stepped in two groups: shapes and names of buffers are in
+    the user content. Returns its values, and the names of its groups."""
+    model = smp.DistributedModel(KINDS["strange"]())
+    weights = [p for name, p in model.named_parameters() if name.endswith("weight")]
+    rest = [p for name, p in reversed(list(model.named_parameters())) if "weight" not in name]
+    inner = make_optimizer("sign", [{"params": rest}, {"params": weights, "lr": 2}])
+    optimizer = smp.DistributedOptimizer(inner)
+    steps_from(model, optimizer, "strange", 0, steps)
+    shapes = get_param_shapes(model, optimizer)
+    content = {"param_shapes": shapes, "buffer_names": get_buffer_names(model.get_module())}
+    smp.save_checkpoint(folder, "saved", user_content=content)
+    return model.state_dict(), [list(group) for group in shapes]
 
 
 def resume_after(

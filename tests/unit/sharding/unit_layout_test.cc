@@ -25,6 +25,15 @@ TEST(UnitLayout, LaysTheParametersOfABlockEndToEnd) {
   EXPECT_EQ(units[1].block, 1);
 }
 
+TEST(UnitLayout, DividesAParameterByItselfIntoSharesOfOneLength) {
+  EXPECT_EQ(even_share(8, 2, 1), (EvenShare{.start = 4, .elements = 4, .length = 4}));
+  EXPECT_EQ(even_share(5, 4, 1), (EvenShare{.start = 2, .elements = 2, .length = 2}));
+  EXPECT_EQ(even_share(5, 4, 2), (EvenShare{.start = 4, .elements = 1, .length = 2}));
+  EXPECT_EQ(even_share(5, 4, 3), (EvenShare{.start = 5, .elements = 0, .length = 2}));
+  EXPECT_EQ(even_share(0, 3, 1), (EvenShare{.start = 0, .elements = 0, .length = 0}));
+  EXPECT_EQ(even_share(7, 1, 0), (EvenShare{.start = 0, .elements = 7, .length = 7}));
+}
+
 TEST(UnitLayout, KeepsKindsApart) {
   const std::vector<ParameterSize> sizes{{5, 0, 0}, {4, 0, 1}};
 

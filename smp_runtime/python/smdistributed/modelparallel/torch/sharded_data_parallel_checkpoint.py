@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import nn
@@ -14,7 +14,10 @@ from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
     joined_entries,
     slices_from_json,
 )
-from smdistributed.modelparallel.torch._checkpoint.shard_states import SavedParts
+from smdistributed.modelparallel.torch._checkpoint.shard_states import (
+    SavedParts,
+    check_format,
+)
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 
@@ -67,6 +70,8 @@ def _of_tensor_rank(folder: Path, prefix: str, dtype: torch.dtype) -> dict[str, 
     wanted = parts[0]["partition_count"] if parts else "no"
     if not parts or len(parts) != wanted:
         raise SMPCheckpointError(f"{folder} holds {len(parts)} files of {wanted} shards")
+    for part in parts:
+        check_format(part, str(folder))
     saved = SavedParts(parts)
     whole: dict[str, Any] = dict(rest["module"])
     for name in saved.names:
@@ -76,13 +81,39 @@ def _of_tensor_rank(folder: Path, prefix: str, dtype: torch.dtype) -> dict[str, 
     return whole
 
 
-def get_param_shapes(model: nn.Module, optimizer: Any = None) -> dict[str, torch.Size]:
-    """Shapes by name, for ``user_content`` of a checkpoint.
+@overload
+def get_param_shapes(model: nn.Module) -> dict[str, torch.Size]: ...
 
-    >>> get_param_shapes(nn.Linear(2, 1))
+
+@overload
+def get_param_shapes(model: nn.Module, optimizer: Any) -> list[dict[str, torch.Size]]: ...
+
+
+def get_param_shapes(
+    model: nn.Module, optimizer: Any = None
+) -> dict[str, torch.Size] | list[dict[str, torch.Size]]:
+    """Shapes by name, for ``user_content`` of a checkpoint: of all parameters or, with an
+    optimizer, of those of each of its groups, in the order in which their masters are saved.
+
+    >>> model = nn.Linear(2, 1)
+    >>> get_param_shapes(model)
     {'weight': torch.Size([1, 2]), 'bias': torch.Size([1])}
+    >>> groups = [{"params": [model.bias]}, {"params": [model.weight]}]
+    >>> get_param_shapes(model, torch.optim.SGD(groups, lr=1.0))
+    [{'bias': torch.Size([1])}, {'weight': torch.Size([1, 2])}]
     """
-    return {name: parameter.shape for name, parameter in model.named_parameters()}
+    if optimizer is None:
+        return {name: _shape(parameter) for name, parameter in model.named_parameters()}
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    groups: Any = getattr(optimizer, "fp16_groups", None)  # those that masters stand for
+    if groups is None:
+        groups = [group["params"] for group in optimizer.param_groups]
+    return [{names[p]: _shape(p) for p in group if p in names} for group in groups]
+
+
+def _shape(parameter: Any) -> torch.Size:
+    shape: torch.Size = getattr(parameter, "ds_shape", parameter.shape)
+    return shape
 
 
 def get_buffer_names(model: nn.Module) -> list[str]:

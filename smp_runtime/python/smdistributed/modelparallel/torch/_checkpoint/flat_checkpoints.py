@@ -13,7 +13,8 @@ from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
 )
 from smdistributed.modelparallel.torch._checkpoint.shard_states import (
     Part,
-    part_of_rank,
+    check_format,
+    part_for_file,
     parts_of_tensor_rank,
     plain_of_parts,
     restore,
@@ -42,7 +43,8 @@ def write_flat_parts(
     model: DistributedModel,
     optimizer: DistributedOptimizer | None,
 ) -> None:
-    """The files of this rank: of the first shard group, since the others hold the same."""
+    """The files of this rank: of the first shard group, since the others hold the same. Collective
+    over the data-parallel ranks."""
     sharded = model.sharded
     assert sharded is not None
     on_demand = sharded.plan.on_demand
@@ -57,7 +59,11 @@ def write_flat_parts(
         write(f"model_{part}.pt", dict(entries))
     if ranks.rdp_rank() >= sharded.plan.degree:
         return
-    own = part_of_rank(sharded, None) if optimizer is None else optimizer.states.shard_part()
+    own = (
+        part_for_file(sharded, None)
+        if optimizer is None
+        else optimizer.states.shard_part_for_checkpoint()
+    )
     index = sharded.groups.index
     write(f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
 
@@ -83,6 +89,8 @@ class FlatParts:
             [saved.read(name, mmap=True) for name in saved.shards(rank)] for rank in range(saved.tp)
         ]
         self.is_flat = any(self._shards)
+        for part in (part for parts in self._shards for part in parts):
+            check_format(part, str(saved.folder))
         for rank, shards in enumerate(self._shards):
             self._check_complete(rank, shards)
 

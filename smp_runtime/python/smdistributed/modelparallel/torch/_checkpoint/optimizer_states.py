@@ -16,6 +16,7 @@ from smdistributed.modelparallel.torch._checkpoint.shard_states import (
     check_same_model,
     is_shared,
     only,
+    part_for_file,
     part_of_plain,
     part_of_rank,
     plain_of_parts,
@@ -143,7 +144,14 @@ class OptimizerStates:
     def shard_part(self) -> dict[str, Any]:
         """What this rank owns of masters and state; see shard_states."""
         assert state.model is not None and state.model.sharded is not None
-        part = part_of_rank(state.model.sharded, self._masters)
+        return self._named(part_of_rank(state.model.sharded, self._masters))
+
+    def shard_part_for_checkpoint(self) -> dict[str, Any]:
+        """The same, laid out as in files. Collective over the shard group."""
+        assert state.model is not None and state.model.sharded is not None
+        return self._named(part_for_file(state.model.sharded, self._masters))
+
+    def _named(self, part: dict[str, Any]) -> dict[str, Any]:
         scaler = list(self._precision.scaler.state())
         return {**part, "loss_scaler": scaler, "optimizer": self.kind}
 

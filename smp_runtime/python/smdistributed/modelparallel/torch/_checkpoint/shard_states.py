@@ -3,8 +3,13 @@
 
 A saved part says of each parameter which elements it holds. So parts of any number of ranks, of a
 job with other degrees or of none, make the shards of this one: each rank copies what overlaps with
-what it owns. Nothing but plain containers and tensors is in it, and ``fp32_flat_groups`` and the
-runs share their memory.
+what it owns. Nothing but plain containers and tensors is in it.
+
+In files masters lie as published helper scripts read them: ``fp32_flat_groups`` has of each group
+of the optimizer, parameter after parameter, the rank's ceil(elements / degree) elements, with zeros
+behind the last ones; ``parameters`` shares that memory. State of the optimizer lies as the rank
+holds it. That is format 2; in format 1, which did not say its number, and in state dicts of an
+optimizer masters lie as state does.
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedMod
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 Part = dict[str, Any]
+
+_FORMATS = (1, 2)
 
 
 def part_of_rank(sharded: ShardedModel, masters: MasterParameters | None) -> Part:
@@ -51,6 +58,34 @@ def part_of_rank(sharded: ShardedModel, masters: MasterParameters | None) -> Par
         "fp32_flat_groups": masters.flat_groups() if masters is not None else flats,
         "param_groups": masters.settings_of_groups() if masters is not None else [],
     }
+
+
+def part_for_file(sharded: ShardedModel, masters: MasterParameters | None) -> Part:
+    """What this rank saves. Collective over the shard group."""
+    part = part_of_rank(sharded, masters)
+    groups = [list(range(len(sharded.parameters)))] if masters is None else masters.numbers()
+    grouped = {number for group in groups for number in group}
+    rest = [n for n, p in enumerate(sharded.parameters) if p.requires_grad and n not in grouped]
+    flats, views = sharded.even_masters([*groups, rest])
+    for number, (start, view) in views.items():
+        if sharded.parameters[number].requires_grad:  # frozen ones are beside the model's buffers
+            entry = part["parameters"].setdefault(
+                sharded.names[number],
+                {"shape": sharded.shapes[number], "start": 0, "state": {}, "scalars": {}},
+            )
+            entry |= {"master": view, "master_start": start}
+    return {**part, "format": _FORMATS[-1], "fp32_flat_groups": flats[:-1]}
+
+
+def check_format(part: Mapping[str, Any], where: str) -> None:
+    """Raises SMPCheckpointError for a part that a later version saved."""
+    number = part.get("format", 1)
+    if number not in _FORMATS:
+        raise SMPCheckpointError(
+            f"{where} has shards of format {number!r}; this version reads formats "
+            f"{_FORMATS[0]} to {_FORMATS[-1]}: go on with the version of the library that saved "
+            "it, or a later one"
+        )
 
 
 def part_of_plain(
@@ -156,7 +191,10 @@ class SavedParts:
         return tuple(self._entries[name][0]["shape"])
 
     def scalars_of(self, name: str) -> dict[str, Any]:
-        return dict(self._entries[name][0]["scalars"])
+        """What the optimizer keeps beside tensors of the parameter's shape, alike on all ranks that
+        hold some of that."""
+        kept = (entry["scalars"] for entry in self._entries[name] if entry["scalars"])
+        return dict(next(kept, {}))
 
     def values_of(self, name: str, start: int, elements: int) -> dict[str, torch.Tensor]:
         """Each saved tensor of a parameter, from ``start`` on; ``master`` is one of them.
@@ -166,17 +204,17 @@ class SavedParts:
         values: dict[str, torch.Tensor] = {}
         filled: dict[str, int] = {}
         for entry in self._entries[name]:
-            runs = dict(entry["state"])
+            runs = {key: (entry["start"], run) for key, run in entry["state"].items()}
             if "master" in entry:
-                runs["master"] = entry["master"]
-            for key, run in runs.items():
-                first = max(start, entry["start"])
-                last = min(start + elements, entry["start"] + run.numel())
+                runs["master"] = entry.get("master_start", entry["start"]), entry["master"]
+            for key, (begin, run) in runs.items():
+                first = max(start, begin)
+                last = min(start + elements, begin + run.numel())
                 if key not in values:
                     values[key], filled[key] = torch.empty(elements, dtype=run.dtype), 0
                 if first >= last:
                     continue
-                part = run.narrow(0, first - entry["start"], last - first)
+                part = run.narrow(0, first - begin, last - first)
                 values[key].narrow(0, first - start, last - first).copy_(part)
                 filled[key] += last - first
         short = [key for key, count in filled.items() if count != elements]

@@ -164,6 +164,11 @@ class MasterParameters:
         """Of this partition of the model."""
         return len(self._sharded.parameters)
 
+    def numbers(self) -> list[list[int]]:
+        """Of the parameters of each group, in the script's order."""
+        known = self._sharded.number_of
+        return [[known[p] for p in group if p in known] for group in self.original_groups]
+
     def steps(self, number: int) -> bool:
         """Whether the parameter of that number is one of the optimizer's."""
         return number in self._group_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -241,6 +241,40 @@ class ShardedModel:
 
         deferred.make(take)
         self.store.publish()
+
+    def even_masters(
+        self, groups: Sequence[Sequence[int]]
+    ) -> tuple[list[torch.Tensor], dict[int, tuple[int, torch.Tensor]]]:
+        """This rank's even shares of masters on the CPU: of the parameters of each group one flat
+        tensor, one share behind the other, zeros behind the last elements of a parameter.
+        Collective over the shard group.
+
+        Returns the flat tensors and, by parameter, where its share begins in it, and a view of what
+        of the flat tensor is no padding.
+        """
+        flats: list[torch.Tensor] = []
+        targets: dict[int, torch.Tensor] = {}
+        views: dict[int, tuple[int, torch.Tensor]] = {}
+        for numbers in groups:
+            shares = self.store.even_shares(numbers)
+            flat = torch.zeros(sum(one.length for one in shares), dtype=self._saved_type(numbers))
+            offset = 0
+            for number, share in zip(numbers, shares, strict=True):
+                targets[number] = flat.narrow(0, offset, share.length)
+                views[number] = share.start, flat.narrow(0, offset, share.elements)
+                offset += share.length
+            flats.append(flat)
+        with self._waiting("the saving of shards"):
+            self.store.copy_even_shares(list(targets), list(targets.values()))
+        return flats, views
+
+    def _saved_type(self, numbers: Sequence[int]) -> torch.dtype:
+        """One that holds the masters of all these parameters."""
+        if computing_type() is not None or not numbers:
+            return torch.float32
+        return functools.reduce(
+            torch.promote_types, (self.parameters[number].dtype for number in numbers)
+        )
 
     def assign(self, values: Mapping[str, torch.Tensor]) -> None:
         """Takes whole values by name; those without one stay. Collective."""
