@@ -81,6 +81,13 @@ CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry
   }
   std::ranges::sort(result.entries);
   if (entry_point.empty()) return result;
+  if (const std::string module = module_of_entry_point(entry_point); !module.empty()) {
+    std::string path = module;
+    std::ranges::replace(path, '.', '/');
+    result.entry_point_exists = fs::is_regular_file(layout.code() / (path + ".py"), error) ||
+                                fs::is_regular_file(layout.code() / path / "__main__.py", error);
+    return result;
+  }
   const fs::path file = layout.code() / entry_point;
   result.entry_point_exists = fs::is_regular_file(file, error);
   result.entry_point_escapes = result.entry_point_exists && escapes(layout.code(), file);
@@ -90,6 +97,11 @@ CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry
     result.entry_point_in_package &= fs::exists(layout.code() / parent / "__init__.py", error);
   }
   return result;
+}
+
+std::string module_of_entry_point(const std::string& entry_point) {
+  constexpr std::string_view kSwitch = "-m ";
+  return entry_point.starts_with(kSwitch) ? entry_point.substr(kSwitch.size()) : "";
 }
 
 bool CodeFolder::has(std::string_view name) const {

@@ -40,7 +40,7 @@ struct Distribution {
 struct CodeFolder {
   std::vector<std::string> entries;     ///< names at the top level, sorted
   bool fetched = false;                 ///< this run has put them there
-  bool entry_point_exists = false;      ///< as a file, relative to the folder
+  bool entry_point_exists = false;      ///< as a file, relative to the folder, or a module there
   bool entry_point_escapes = false;     ///< its real path lies outside the folder
   bool entry_point_in_package = false;  ///< each folder on its path is a Python package
 
@@ -94,6 +94,9 @@ struct JobFiles {
 /// Pure, `code` aside. Throws ConfigError for values that make no job, naming the hyperparameter or
 /// variable; settings that look like slips become warnings.
 JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files, EnvironmentMap environment);
+
+/// The module of an entry point "-m MODULE"; empty for files.
+std::string module_of_entry_point(const std::string& entry_point);
 
 /// What lies in the code folder now; the entry point as JobConfig names it, or empty.
 CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point);

@@ -151,8 +151,12 @@ void resolve_distribution(JobConfig& job) {
   distribution.instance_type = parameters.text("sagemaker_instance_type");
   distribution.native_launcher = parameters.flag("sagemaker_toolkit_native_launcher_enabled");
 
-  const bool any = distribution.mpi || distribution.pytorch_ddp || distribution.torch_distributed ||
-                   distribution.data_parallel || distribution.pytorch_xla || tensorflow;
+  const RunnerWish wish = job.options.runner;
+  const bool any = wish == RunnerWish::kAuto
+                       ? distribution.mpi || distribution.pytorch_ddp ||
+                             distribution.torch_distributed || distribution.data_parallel ||
+                             distribution.pytorch_xla || tensorflow
+                       : wish != RunnerWish::kProcess;
   const std::string& current_group = job.resources.current_group_name;
   if (const auto named = parameters.texts("sagemaker_distribution_instance_groups")) {
     distribution.groups = *named;

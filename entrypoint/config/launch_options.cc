@@ -44,6 +44,18 @@ void parse(const Setting& setting, std::chrono::seconds& value) {
       setting.name, 0, kMostSeconds, fmt::format("whole seconds, 0 to {}", kMostSeconds)));
 }
 
+void parse(const Setting& setting, RunnerWish& value) {
+  constexpr std::array kWords = {
+      std::pair{"auto", RunnerWish::kAuto}, std::pair{"mpi", RunnerWish::kMpi},
+      std::pair{"smddp", RunnerWish::kSmddp}, std::pair{"torchrun", RunnerWish::kTorchrun},
+      std::pair{"process", RunnerWish::kProcess}};
+  const std::string word =
+      setting.set.choice(setting.name, {"auto", "mpi", "smddp", "torchrun", "process"});
+  for (const auto& [name, wish] : kWords) {
+    if (word == name) value = wish;
+  }
+}
+
 void parse(const Setting& setting, ArgumentStyle& value) {
   value = choose(setting, "python", ArgumentStyle::kPython, "json", ArgumentStyle::kJson);
 }

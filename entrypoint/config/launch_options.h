@@ -14,6 +14,9 @@
 #define ENTRYPOINT_OPTIONS(OPTION)                                                               \
   OPTION(std::string, python, "SM_LAUNCH_PYTHON", "",                                            \
          "interpreter of the user's script; default: the first of python3 and python on PATH")   \
+  OPTION(RunnerWish, runner, "SM_LAUNCH_RUNNER", "auto",                                         \
+         "what starts the script: mpi, smddp, torchrun, process (one on every host), whatever "  \
+         "the hyperparameters say; or auto: what they ask for")                                  \
   OPTION(ArgumentStyle, arguments, "SM_LAUNCH_ARGS", "python",                                   \
          "how values reach the script's arguments: python (True, [1, 'x']) or json (true, "      \
          "[1,\"x\"])")                                                                           \
@@ -48,6 +51,7 @@
 
 namespace entrypoint {
 
+enum class RunnerWish { kAuto, kMpi, kSmddp, kTorchrun, kProcess };
 enum class ArgumentStyle { kPython, kJson };
 enum class ArgumentOrder { kSorted, kFile };
 enum class CodePolicy { kKeep, kReplace };

@@ -21,6 +21,22 @@ std::string without_py(const std::string& name) {
   return name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;
 }
 
+/// Python names, joined by single dots.
+void check_module(const std::string& module) {
+  bool starts = true;  // a name begins here
+  bool good = !module.empty();
+  for (const char c : module) {
+    const auto byte = static_cast<unsigned char>(c);
+    good &= c == '.' ? !starts : c == '_' || (starts ? std::isalpha(byte) : std::isalnum(byte));
+    starts = c == '.';
+  }
+  if (good && !starts) return;
+  throw smp::ConfigError(
+      "entry point \"-m {}\": \"{}\" is no name of a Python module; set hyperparameter "
+      "sagemaker_program to -m and a dotted name, such as \"-m package.train\"",
+      module, module);
+}
+
 /// Segments of letters, digits and ._+-, joined by single slashes, none of them "." or "..", the
 /// first without a leading + or -.
 void check_name(const std::string& name) {
@@ -57,6 +73,7 @@ void check_name(const std::string& name) {
 
 EntryPointKind kind_of(const JobConfig& job) {
   const std::string& name = job.entry_point;
+  if (!module_of_entry_point(name).empty()) return EntryPointKind::kModule;
   if (name.ends_with(".sh")) return EntryPointKind::kCommand;
   if (job.code.has("setup.py")) {
     const bool nested = name.find('/') != std::string::npos;
@@ -70,7 +87,7 @@ EntryPointKind kind_of(const JobConfig& job) {
 void check_file(const JobConfig& job, EntryPointKind kind) {
   if (choose_code_source(job).is_fetched()) return;  // checked when it is here
   const std::string code = job.layout.code().string();
-  const bool may_be_installed = kind == EntryPointKind::kPackage;
+  const bool may_be_installed = kind == EntryPointKind::kPackage || kind == EntryPointKind::kModule;
   if (!job.code.entry_point_exists && !may_be_installed) {
     const std::string there = job.code.entries.empty()
                                   ? "the folder is empty"
@@ -102,7 +119,12 @@ EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path
         "set; name the script to run, relative to {}",
         job.layout.code().string());
   }
-  check_name(job.entry_point);
+  const std::string module = module_of_entry_point(job.entry_point);
+  if (module.empty()) {
+    check_name(job.entry_point);
+  } else {
+    check_module(module);
+  }
   EntryPoint entry{.kind = kind_of(job), .name = job.entry_point};
   check_file(job, entry.kind);
   const bool has_requirements = job.code.has("requirements.txt");
@@ -125,6 +147,7 @@ EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path
   if (has_setup) pip.push_back(".");
   if (has_requirements) append(pip, {"-r", "requirements.txt"});
   if (has_setup || has_requirements) entry.install.push_back(std::move(pip));
+  if (entry.kind == EntryPointKind::kModule) entry.module = module;
   if (entry.kind == EntryPointKind::kPackage) {
     entry.module = without_py(entry.name);
     std::ranges::replace(entry.module, '/', '.');
@@ -143,6 +166,7 @@ std::vector<std::string> process_command(const EntryPoint& entry,
       words = {python.string(), "--", entry.name};
       break;
     case EntryPointKind::kPackage:
+    case EntryPointKind::kModule:
       words = {python.string(), "-m", entry.module};
       break;
     case EntryPointKind::kCommand:
@@ -158,11 +182,7 @@ std::vector<std::string> rank_command(const EntryPoint& entry, const std::filesy
   if (entry.kind == EntryPointKind::kCommand) return process_command(entry, python, arguments);
   Words words{python.string()};
   if (has_mpi4py) append(words, {"-m", "mpi4py"});
-  if (entry.kind == EntryPointKind::kPackage) {
-    append(words, {"-m", entry.module});
-  } else {
-    words.push_back(entry.name);
-  }
+  append(words, entry.module.empty() ? Words{entry.name} : Words{"-m", entry.module});
   append(words, arguments);
   return words;
 }

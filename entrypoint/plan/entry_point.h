@@ -13,17 +13,18 @@ namespace entrypoint {
 
 struct EntryPoint {
   EntryPointKind kind = EntryPointKind::kProgram;
-  std::string name;    ///< file relative to the code folder
-  std::string module;  ///< kPackage: for `python -m`
+  std::string name;    ///< file relative to the code folder; kModule: "-m MODULE"
+  std::string module;  ///< kPackage, kModule: for `python -m`
 
   std::vector<std::vector<std::string>> install;  ///< commands to run before, on every host
   std::filesystem::path make_executable;          ///< kCommand
   std::vector<std::string> notes;
 };
 
-/// Pure. Decides by name and by what lies in the code folder: `.sh` is a command; with a setup.py
-/// anything else is a package; `.py` is a program; the rest are commands. Throws ConfigError when
-/// no entry point is set, its name is forbidden, or its file is not there or outside the folder.
+/// Pure. Decides by name and by what lies in the code folder: `-m MODULE` is a module, of the
+/// folder or installed; `.sh` is a command; with a setup.py anything else is a package; `.py` is a
+/// program; the rest are commands. Throws ConfigError when no entry point is set, its name is
+/// forbidden, or its file is not there or outside the folder.
 EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path& python);
 
 /// The command of a plain process: `python -- script args`, `python -m module args`, or

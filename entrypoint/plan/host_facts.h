@@ -2,7 +2,9 @@
 // What the plan has to know about the machine. Gathered once by launch/, given by tests.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,8 @@ struct HostFacts {
   std::string route_interface;        ///< leads to the first other host; empty when not known
   bool current_host_resolves = true;  ///< the host's own name has an address here
   EfaProbe efa;
+
+  std::optional<std::uint64_t> shared_memory_bytes;  ///< size of /dev/shm; nothing: not known
 
   std::filesystem::path hostname_shim;  ///< library to preload; empty: none is installed
   std::filesystem::path launcher;       ///< this binary, absolute

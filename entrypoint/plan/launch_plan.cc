@@ -314,10 +314,26 @@ class Planner {
 
   /// mpirun has to see the name that --host gives to this host, NCCL that hosts differ.
   void set_preload() {
+    warn_of_small_shared_memory();
     if (facts_.hostname_shim.empty()) return;
     const std::string own = value_or(job_.environment, "LD_PRELOAD");
     const std::string shim = facts_.hostname_shim.string();
     set_variable(plan_.environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
+  }
+
+  void warn_of_small_shared_memory() {
+    constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+    constexpr std::uint64_t kEnough = std::uint64_t{1} << 30;  // as shared_tensors.cc has it
+    if (facts_.shared_memory_bytes.value_or(kEnough) >= kEnough) return;
+    plan_.warnings.push_back(fmt::format(
+        "/dev/shm has {} MiB, which NCCL and data loaders use: {}; where you can, start the "
+        "container with --shm-size=2g",
+        *facts_.shared_memory_bytes / kMiB,
+        facts_.hostname_shim.empty()
+            ? "batches of DataLoader workers that do not fit end the script with a bus error"
+            : fmt::format("tensors that PyTorch shares between processes, such as batches of "
+                          "DataLoader workers, lie in {} instead",
+                          value_or(job_.environment, "TMPDIR", "/tmp"))));
   }
 
   void set_fabric() {

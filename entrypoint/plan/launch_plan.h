@@ -34,7 +34,7 @@ enum class Role {
 };
 
 /// What kind of thing the entry point names.
-enum class EntryPointKind { kProgram, kPackage, kCommand };
+enum class EntryPointKind { kProgram, kPackage, kModule, kCommand };
 
 /// One exported variable. Order matters: it is the order of mpirun's -x flags.
 struct Variable {

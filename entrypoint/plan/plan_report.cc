@@ -53,6 +53,8 @@ std::string_view name_of(std::optional<EntryPointKind> kind) {
   switch (*kind) {
     case EntryPointKind::kPackage:
       return "package";
+    case EntryPointKind::kModule:
+      return "module";
     case EntryPointKind::kCommand:
       return "command";
     case EntryPointKind::kProgram:

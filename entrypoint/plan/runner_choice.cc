@@ -27,6 +27,22 @@ constexpr std::array kCandidates = {
               Runner::kSmddp},
 };
 
+/// What the variable names; null for a plain process.
+const Candidate* wished(RunnerWish wish) {
+  switch (wish) {
+    case RunnerWish::kMpi:
+      return &kCandidates[0];
+    case RunnerWish::kTorchrun:
+      return &kCandidates[2];
+    case RunnerWish::kSmddp:
+      return &kCandidates[3];
+    case RunnerWish::kAuto:
+    case RunnerWish::kProcess:
+      break;
+  }
+  return nullptr;
+}
+
 const Candidate* first_wanted(const Distribution& distribution) {
   const auto* const found = std::ranges::find_if(
       kCandidates, [&](const Candidate& candidate) { return distribution.*candidate.wanted; });
@@ -65,6 +81,15 @@ void warn_of_unequal_hosts(const JobConfig& job, RunnerChoice& choice) {
   }
 }
 
+/// Of a job whose runner the variable names.
+void tell_what_is_overridden(const JobConfig& job, const Candidate* taken, RunnerChoice& choice) {
+  for (const Candidate& other : kCandidates) {
+    if (&other == taken || !(job.distribution.*other.wanted)) continue;
+    choice.notes.push_back(
+        fmt::format("{}=true has no effect beside SM_LAUNCH_RUNNER", other.flag));
+  }
+}
+
 void tell_what_has_no_effect(const JobConfig& job, const Candidate& taken, RunnerChoice& choice) {
   const bool unsupported_pair = job.is_model_parallel() && job.distribution.data_parallel;
   if (unsupported_pair) {
@@ -89,6 +114,10 @@ RunnerChoice call_module(const JobConfig& job) {
       "SAGEMAKER_TRAINING_MODULE={} is not one that this launcher stands in for: Python imports "
       "and calls it on every host",
       *job.framework_module);
+  if (job.options.runner != RunnerWish::kAuto) {
+    choice.warnings.push_back(
+        "SM_LAUNCH_RUNNER has no effect beside SAGEMAKER_TRAINING_MODULE; unset the latter");
+  }
   choice.notes.push_back(
       "the training module itself fetches the code, installs it and starts it, with one process "
       "or several");
@@ -118,6 +147,12 @@ RunnerChoice choose_runner(const JobConfig& job, const HostFacts& facts) {
 
   const Distribution& distribution = job.distribution;
   RunnerChoice choice{.hosts = job.hosts};
+  const RunnerWish wish = job.options.runner;
+  if (wish == RunnerWish::kProcess) {
+    choice.reason = "SM_LAUNCH_RUNNER=process: a plain process on every host";
+    tell_what_is_overridden(job, nullptr, choice);
+    return choice;
+  }
   if (!distribution.current_group_takes_part) {
     choice.reason = distribution.groups.empty()
                         ? "no distribution is asked for: a plain process on every host"
@@ -125,21 +160,29 @@ RunnerChoice choose_runner(const JobConfig& job, const HostFacts& facts) {
                                       job.resources.current_group_name);
     return choice;
   }
-  const Candidate* const taken = first_wanted(distribution);
+  const bool by_variable = wish != RunnerWish::kAuto;
+  const Candidate* const taken = by_variable ? wished(wish) : first_wanted(distribution);
   if (taken == nullptr) {
     if (distribution.pytorch_xla) refuse_xla();
     choice.reason = "the distribution asked for is not PyTorch's: a plain process on every host";
     return choice;
   }
   choice.runner = taken->runner;
-  choice.reason = fmt::format("{} is true: {}", taken->flag, title_of(taken->runner));
+  choice.reason = by_variable ? fmt::format("SM_LAUNCH_RUNNER={}: {}",
+                                            value_or(job.environment, "SM_LAUNCH_RUNNER"),
+                                            title_of(taken->runner))
+                              : fmt::format("{} is true: {}", taken->flag, title_of(taken->runner));
   choice.hosts = distribution.hosts;
   choice.processes_per_host = processes_per_host(job, facts);
   if (choice.runner != Runner::kTorchrun) {
     choice.role = job.is_master() ? Role::kMaster : Role::kWorker;
   }
   warn_of_unequal_hosts(job, choice);
-  tell_what_has_no_effect(job, *taken, choice);
+  if (by_variable) {
+    tell_what_is_overridden(job, taken, choice);
+  } else {
+    tell_what_has_no_effect(job, *taken, choice);
+  }
   if (distribution.native_launcher) {
     choice.notes.push_back(
         "sagemaker_toolkit_native_launcher_enabled has no effect: both streams are passed on as "

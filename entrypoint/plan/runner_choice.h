@@ -26,8 +26,9 @@ struct RunnerChoice {
   std::vector<std::string> warnings;  ///< combinations that cannot be meant
 };
 
-/// Pure. The first of MPI, native DDP, torchrun, SMDDP that the job asks for, in this order, on
-/// hosts of the distribution groups; a plain process elsewhere. A training module that is not ours
+/// Pure. What SM_LAUNCH_RUNNER names or, without it, the first of MPI, native DDP, torchrun, SMDDP
+/// that the job asks for, in this order, on hosts of the distribution groups; a plain process
+/// elsewhere. A training module that is not ours
 /// is called as it is, on every host. Throws ConfigError for PyTorch-XLA, which is not offered.
 RunnerChoice choose_runner(const JobConfig& job, const HostFacts& facts);
 

@@ -13,14 +13,14 @@ void check_entry_point(const EntryPoint& entry) {
   if (entry.kind == EntryPointKind::kPackage) {
     throw smp::ConfigError(
         "Python packages are not supported for torch_distributed. Please use a python script as "
-        "the entry-point: remove setup.py from the code folder, or name a script in a subfolder "
-        "that is no package; found entry point \"{}\"",
+        "the entry-point: remove setup.py from the code folder, name a script in a subfolder "
+        "that is no package, or set sagemaker_program to \"-m MODULE\"; found entry point \"{}\"",
         entry.name);
   }
-  if (entry.kind != EntryPointKind::kProgram) {
+  if (entry.kind == EntryPointKind::kCommand) {
     throw smp::ConfigError(
         "Unsupported entry point type for torch_distributed: \"{}\" is a command, expected a .py "
-        "script; set sagemaker_program to one",
+        "script or \"-m MODULE\"; set sagemaker_program to one",
         entry.name);
   }
 }
@@ -57,7 +57,8 @@ std::vector<std::string> make_torchrun_command(const TorchrunInput& input) {
     // On one host torchrun takes a port of its own, whatever the environment says.
     append(words, {"--master_port", input.master_port});
   }
-  words.push_back(input.entry.name);
+  append(words,
+         input.entry.module.empty() ? Words{input.entry.name} : Words{"-m", input.entry.module});
   append(words, input.arguments);
   return words;
 }

@@ -25,9 +25,10 @@ struct TorchrunInput {
 };
 
 /// Pure. `torchrun --nnodes N --nproc_per_node P` with the rendezvous where several hosts or the
-/// user ask for one, then script and arguments. An interpreter of the user's choice
+/// user ask for one, then script or `-m MODULE`, and arguments. An interpreter of the user's choice
 /// (SM_LAUNCH_PYTHON) runs the module instead of the program, which belongs to another one. Throws
-/// ConfigError for entry points that are no Python scripts, and where torchrun is missing.
+/// ConfigError for entry points that are no Python scripts or modules, and where torchrun is
+/// missing.
 std::vector<std::string> make_torchrun_command(const TorchrunInput& input);
 
 }  // namespace entrypoint

@@ -40,6 +40,7 @@ Value channel_folders(const JobConfig& job) {
 
 std::string module_name(const std::string& entry_point) {
   if (entry_point.empty()) return "None";
+  if (std::string module = module_of_entry_point(entry_point); !module.empty()) return module;
   return entry_point.ends_with(".py") ? entry_point.substr(0, entry_point.size() - 3) : entry_point;
 }
 

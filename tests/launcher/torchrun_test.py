@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,23 @@ def test_torchrun_workers_know_their_ranks_and_their_share_of_cpus(folder, run):
         assert one["MASTER_PORT"] == port
         assert one["OMP_NUM_THREADS"] == "3"
         assert one["host"] == "algo-1"
+
+
+@needs_torch
+@pytest.mark.parametrize("by", ["hyperparameter", "variable"])
+def test_torchrun_starts_a_module_by_its_name(folder, run, by):
+    chosen = TORCHRUN if by == "hyperparameter" else []
+    [tree] = make_trees(folder, "", hyperparameter=[processes(2), *chosen])
+    package = tree.base / "code" / "recipes"
+    package.mkdir()
+    (package / "tell.py").write_text(textwrap.dedent(TELL_RANK))
+    variables = {"SM_LAUNCH_RUNNER": "torchrun"} if by == "variable" else {}
+
+    result = run(tree, MASTER_PORT=free_port(), SAGEMAKER_PROGRAM="-m recipes.tell", **variables)
+
+    ranks = told(result)
+
+    assert [one["RANK"] for one in ranks] == ["0", "1"]
 
 
 @needs_torch

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include <nlohmann/json.hpp>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "entrypoint/fabric/name_lookup.h"
@@ -140,6 +141,9 @@ HostFacts probe_host(const JobConfig& job) {
   facts.efa = look_for_efa(job, facts.num_gpus, path);
   facts.launcher = launcher_path();
   facts.hostname_shim = find_hostname_shim(facts.launcher);
+  if (struct statvfs memory{}; statvfs("/dev/shm", &memory) == 0) {
+    facts.shared_memory_bytes = std::uint64_t{memory.f_blocks} * memory.f_frsize;
+  }
   if (several_hosts) {
     if (other != job.hosts.end()) facts.route_interface = lookup.route(kResolver);
   } else {

@@ -70,6 +70,38 @@ TEST(EntryPoint, APackagesNestedFileBecomesADottedModuleOrAProgram) {
             EntryPointKind::kProgram);
 }
 
+TEST(EntryPoint, AModuleIsNamedWithItsSwitch) {
+  const EntryPoint entry = resolve(a_job()
+                                       .with("sagemaker_program", "-m recipes.train")
+                                       .with_code(CodeFolder{.entries = {"requirements.txt"}}));
+
+  EXPECT_EQ(entry.kind, EntryPointKind::kModule);
+  EXPECT_THAT(entry.install,
+              ElementsAre(ElementsAre(kPython, "-m", "pip", "install", "-r", "requirements.txt")));
+  EXPECT_THAT(process_command(entry, kPython, {"--a", "1"}),
+              ElementsAre(kPython, "-m", "recipes.train", "--a", "1"));
+  EXPECT_THAT(rank_command(entry, kPython, true, {"--a", "1"}),
+              ElementsAre(kPython, "-m", "mpi4py", "-m", "recipes.train", "--a", "1"));
+  EXPECT_THAT(resolve(a_job()
+                          .with("sagemaker_program", "-m recipes.train")
+                          .with_code(CodeFolder{.entries = {"setup.py"}}))
+                  .install,
+              ElementsAre(ElementsAre(kPython, "-m", "pip", "install", ".")));
+}
+
+TEST(EntryPoint, NamesOfModulesAreChecked) {
+  for (const char* name : {"-m a", "-m _a.b_1.c"}) {
+    EXPECT_EQ(entry_point_error(a_job().with_entry_point(name)), "") << name;
+  }
+  for (const char* name :
+       {"-m a.py b", "-m .a", "-m a.", "-m a..b", "-m 1a", "-m a/b", "-m -c", "-m  a", "-m a;b"}) {
+    EXPECT_THAT(entry_point_error(a_job().with_entry_point(name)),
+                HasSubstr("is no name of a Python module"))
+        << name;
+  }
+  EXPECT_THAT(entry_point_error(a_job().with_entry_point("-m ")), HasSubstr("sagemaker_program"));
+}
+
 TEST(EntryPoint, ShellScriptsAreCommandsEvenInPackages) {
   const EntryPoint entry = resolve(
       a_job().with("sagemaker_program", "run.sh").with_code(folder_with({"run.sh", "setup.py"})));

@@ -15,12 +15,14 @@
 namespace entrypoint {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using testing_support::message_of;
 
 std::string plan_error(const JobConfig& job, const HostFacts& facts = a_machine()) {
@@ -203,6 +205,23 @@ TEST(LaunchPlan, TheHostnameShimStandsBeforeTheUsersPreload) {
 
   EXPECT_TRUE(has_sequence(plan.argv, {"-x", "LD_PRELOAD=/opt/smp/libhostname.so:/mine.so"}));
   EXPECT_EQ(value_of(plan.environment, "LD_PRELOAD"), "/opt/smp/libhostname.so:/mine.so");
+}
+
+TEST(LaunchPlan, ASmallSharedMemoryIsAWarningWithWhereTensorsLie) {
+  HostFacts facts = a_machine();
+  facts.shared_memory_bytes = std::uint64_t{64} << 20;
+  const std::string prefix = "/dev/shm has 64 MiB, which NCCL and data loaders use: ";
+
+  for (const JobBuilder& job : {a_job(), a_job().with_mpi(1), a_job().with_torchrun(1)}) {
+    EXPECT_THAT(plan_of(job, facts).warnings,
+                Contains(AllOf(StartsWith(prefix), HasSubstr("lie in /tmp instead"))));
+    EXPECT_THAT(plan_of(JobBuilder(job).with_variable("TMPDIR", "/scratch"), facts).warnings,
+                Contains(HasSubstr("lie in /scratch instead")));
+  }
+  facts.hostname_shim.clear();
+  EXPECT_THAT(plan_of(a_job(), facts).warnings, Contains(HasSubstr("a bus error")));
+  facts.shared_memory_bytes = std::uint64_t{1} << 30;
+  EXPECT_THAT(plan_of(a_job(), facts).warnings, Not(Contains(HasSubstr("/dev/shm"))));
 }
 
 TEST(LaunchPlan, CpusAreSharedAmongTheRanksOfAHost) {

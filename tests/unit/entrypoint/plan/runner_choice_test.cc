@@ -64,6 +64,41 @@ TEST(RunnerChoice, TheReasonNamesTheFlag) {
             "sagemaker_pytorch_ddp_enabled is true: SMDDP");
 }
 
+TEST(RunnerChoice, TheVariableNamesItWhateverTheHyperparametersSay) {
+  struct Row {
+    const char* value;
+    Runner runner;
+  };
+  const Row rows[] = {{"mpi", Runner::kMpi},
+                      {"smddp", Runner::kSmddp},
+                      {"torchrun", Runner::kTorchrun},
+                      {"process", Runner::kProcess}};
+  HostFacts facts = a_machine();
+  facts.num_gpus = 4;
+  for (const auto& [value, runner] : rows) {
+    const JobBuilder job =
+        a_job().with_hosts({"algo-1", "algo-2"}).with_variable("SM_LAUNCH_RUNNER", value);
+
+    const RunnerChoice choice = choice_of(job, facts);
+
+    EXPECT_EQ(choice.runner, runner) << value;
+    EXPECT_THAT(choice.hosts, ElementsAre("algo-1", "algo-2")) << value;
+    EXPECT_EQ(choice.processes_per_host, runner == Runner::kProcess ? 1 : 4) << value;
+    EXPECT_THAT(choice.reason, HasSubstr(std::string("SM_LAUNCH_RUNNER=") + value)) << value;
+    EXPECT_THAT(choice.notes, IsEmpty()) << value;
+    EXPECT_EQ(choice_of(JobBuilder(job).with(kTorchrun, true)).runner, runner) << value;
+  }
+  EXPECT_THAT(
+      choice_of(with_flags({kMpi, kTorchrun}).with_variable("SM_LAUNCH_RUNNER", "torchrun")).notes,
+      ElementsAre("sagemaker_mpi_enabled=true has no effect beside SM_LAUNCH_RUNNER"));
+  EXPECT_THAT(choice_of(with_flags({kMpi}).with_variable("SM_LAUNCH_RUNNER", "process")).notes,
+              ElementsAre("sagemaker_mpi_enabled=true has no effect beside SM_LAUNCH_RUNNER"));
+  EXPECT_EQ(choice_of(with_flags({kMpi}).with_variable("SM_LAUNCH_RUNNER", "auto")).runner,
+            Runner::kMpi);
+  EXPECT_THAT(message_of([] { JobConfig(a_job().with_variable("SM_LAUNCH_RUNNER", "mpirun")); }),
+              HasSubstr("SM_LAUNCH_RUNNER"));
+}
+
 TEST(RunnerChoice, WhatHasNoEffectBesideItIsSaid) {
   EXPECT_THAT(choice_of(with_flags({kMpi, kTorchrun})).notes,
               ElementsAre("sagemaker_torch_distributed_enabled=true has no effect beside "
@@ -159,6 +194,8 @@ TEST(RunnerChoice, AForeignTrainingModuleIsCalledOnEveryHost) {
   EXPECT_EQ(choice.runner, Runner::kModule);
   EXPECT_EQ(choice.role, Role::kAlone);
   EXPECT_THAT(choice.reason, HasSubstr("SAGEMAKER_TRAINING_MODULE=mine.training:main is not one"));
+  EXPECT_THAT(choice_of(JobBuilder(job).with_variable("SM_LAUNCH_RUNNER", "mpi")).warnings,
+              ElementsAre(HasSubstr("SM_LAUNCH_RUNNER has no effect")));
 }
 
 TEST(RunnerChoice, TheNativeLauncherSwitchIsAnsweredWithANote) {

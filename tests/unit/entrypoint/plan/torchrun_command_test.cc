@@ -81,6 +81,15 @@ TEST(TorchrunCommand, OnlyPythonScriptsCanBeStarted) {
               StartsWith("Unsupported entry point type for torch_distributed"));
 }
 
+TEST(TorchrunCommand, AModuleIsRunByItsName) {
+  EXPECT_THAT(
+      plan_of(
+          a_job().with_torchrun(2).with("sagemaker_program", "-m recipes.train").with("lr", "0.1"))
+          .argv,
+      ElementsAre("torchrun", "--nnodes", "1", "--nproc_per_node", "2", "-m", "recipes.train",
+                  "--lr", "0.1"));
+}
+
 TEST(TorchrunCommand, AnInterpreterOfTheUsersRunsTheModule) {
   EXPECT_TRUE(has_sequence(
       plan_of(a_job().with_torchrun(2).with_variable("SM_LAUNCH_PYTHON", "python3.12")).argv,
