@@ -71,7 +71,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/dataparallel",
     ),
     "opt_ml_layout": ("smp_runtime/core",),
-    "entrypoint/config": ("opt_ml_layout",),
+    "entrypoint/config": ("opt_ml_layout", "smp_runtime/session/launch"),
     "entrypoint/fabric": ("opt_ml_layout",),
     "entrypoint/fetch": ("entrypoint/config",),
     "entrypoint/sync": ("smp_runtime/core",),

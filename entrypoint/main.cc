@@ -6,6 +6,7 @@
 
 #include "entrypoint/config/command_line.h"
 #include "entrypoint/launch/doctor/host_probe.h"
+#include "entrypoint/launch/host_gathering.h"
 #include "entrypoint/plan/plan_report.h"
 #include "entrypoint/supervise/job_run.h"
 #include "entrypoint/supervise/report.h"
@@ -14,6 +15,14 @@
 namespace entrypoint {
 namespace {
 
+/// A plan asks nobody.
+FindHosts find_hosts(bool only_plans, supervise::Supervisor& supervisor) {
+  if (only_plans) return nullptr;
+  return [&supervisor](const ClusterJob& cluster, const LaunchOptions& options) {
+    return launch::gather_hosts(cluster, options, supervisor);
+  };
+}
+
 int train(const CommandLine& line) {
   const EnvironmentMap environment = smp::read_variables();
   const opt_ml::Layout layout = find_layout(environment);
@@ -21,7 +30,7 @@ int train(const CommandLine& line) {
   bool runs = false;
   try {
     supervise::Supervisor supervisor;  // first: it blocks the signals for all that follows
-    JobConfig job = read_job_config(layout, environment);
+    JobConfig job = read_job_config(layout, environment, find_hosts(only_plans, supervisor));
     supervise::speak_as_the_launcher(job.log_level);
     const HostFacts facts = launch::probe_host(job);
     const LaunchPlan plan = make_launch_plan(job, facts);

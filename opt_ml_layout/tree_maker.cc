@@ -123,6 +123,10 @@ void check(const TreeRequest& request) {
   if (request.hosts < 1 || request.hosts > kMostHosts) {
     throw smp::ConfigError("--hosts {}: expected 1 to {}", request.hosts, kMostHosts);
   }
+  if (request.for_cluster && request.hosts != 1) {
+    throw smp::ConfigError(
+        "--cluster and --hosts {} exclude each other; the cluster says the hosts", request.hosts);
+  }
   if (request.processes_per_host && *request.processes_per_host < 1) {
     throw smp::ConfigError("--processes {}: expected at least 1", *request.processes_per_host);
   }
@@ -149,7 +153,7 @@ void check(const TreeRequest& request) {
   }
 }
 
-bool is_job_tree(const fs::path& base) { return fs::exists(Layout(base).resource_config()); }
+bool is_job_tree(const fs::path& base) { return fs::exists(Layout(base).hyperparameters()); }
 
 /// Leaves an empty or absent folder; never removes anything but a job tree.
 void clear_directory(const TreeRequest& request) {
@@ -213,7 +217,7 @@ void write_base(const TreeRequest& request, const fs::path& base, const std::str
   fs::create_directories(layout.checkpoints());
   write_json(layout.hyperparameters(), hyperparameters(request));
   write_json(layout.input_data_config(), channel_config(request));
-  write_json(layout.resource_config(), resource_config(request, host));
+  if (!request.for_cluster) write_json(layout.resource_config(), resource_config(request, host));
   for (const auto& [name, folder] : request.channels) {
     place(folder, layout.channel(name), is_linked(request));
   }

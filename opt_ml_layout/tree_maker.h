@@ -15,7 +15,8 @@ namespace opt_ml {
 /// What the job is to look like. Only `directory` is required.
 struct TreeRequest {
   std::filesystem::path directory;
-  int hosts = 1;  ///< algo-1 … algo-N
+  int hosts = 1;             ///< algo-1 … algo-N
+  bool for_cluster = false;  ///< one tree for all hosts, which the cluster that runs it names
 
   /// Name and value. A value that is JSON text keeps its type; any other is text, as the SDK sends
   /// it: `epochs=3` is a number, `lr=abc` is text.

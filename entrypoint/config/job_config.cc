@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "entrypoint/config/aws_profile.h"
 #include "entrypoint/config/job_distribution.h"
@@ -14,6 +15,7 @@
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace entrypoint {
 namespace {
@@ -62,6 +64,71 @@ Value find_mp_parameters(const JobConfig& job) {
         found.kind_name());
   }
   return found;
+}
+
+/// What differs between the service and other clusters: ports, where machines are shared, and how
+/// long a stop may take.
+void follow_cluster(JobConfig& job) {
+  job.master_port = "7777";
+  if (!job.hosts_by_cluster) return;
+  LaunchOptions& options = job.options;
+  if (job.cluster->cluster == Cluster::kTorch) {
+    job.master_port = value_or(job.environment, "PET_MASTER_PORT", job.master_port);
+  }
+  if (job.shares_hosts()) {
+    job.master_port = std::to_string(smp::session::derived_port(job.environment, 0).value());
+    if (options.ssh_port == 0) {
+      options.ssh_port = smp::session::derived_port(job.environment, 1).value();
+    }
+  }
+  // Slurm (KillWait), Kubernetes and AWS Batch kill 30 s after their SIGTERM unless told otherwise.
+  constexpr std::chrono::seconds kBeforeTheKill{25};
+  if (value_or(job.environment, "SM_LAUNCH_STOP_SECONDS").empty()) {
+    options.stop_after = kBeforeTheKill;
+  }
+}
+
+std::string machine_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
+}
+
+std::vector<std::string> standing_for_hosts(const ClusterJob& cluster) {
+  std::vector<std::string> hosts = {cluster.main_host.empty() ? "main-node" : cluster.main_host};
+  for (int i = 1; i < cluster.host_count; ++i) hosts.push_back(fmt::format("node-{}", i));
+  return hosts;
+}
+
+/// Of a tree that names its hosts, only a contradiction to the cluster matters.
+void read_hosts(const opt_ml::Layout& layout, const EnvironmentMap& environment,
+                const FindHosts& find_hosts, JobFiles& files) {
+  const LaunchOptions options = read_options(environment);
+  const fs::path file = layout.resource_config();
+  std::error_code ignored;
+  if (fs::exists(file, ignored)) {
+    files.resources = opt_ml::read_resource_config(layout);
+    try {
+      if (options.cluster) files.cluster = find_cluster(environment);
+    } catch (const smp::ConfigError&) {
+      return;  // what is left of a cluster's variables says nothing about this job
+    }
+    if (files.cluster) check_agreement(*files.cluster, files.resources, file);
+    return;
+  }
+  if (options.cluster) files.cluster = find_cluster(environment);
+  if (!files.cluster) {
+    files.resources = opt_ml::read_resource_config(layout);  // says that there is none
+    return;
+  }
+  if (files.cluster->hosts.empty()) {
+    files.cluster->hosts =
+        find_hosts ? find_hosts(*files.cluster, options) : standing_for_hosts(*files.cluster);
+  }
+  files.resources = make_resources(*files.cluster, machine_name());
+  files.hosts_by_cluster = true;
+  if (files.cluster->cluster == Cluster::kHostfile) {
+    files.mounted_key = find_mounted_key(options.ssh_key, environment);
+  }
 }
 
 bool escapes(const fs::path& code, const fs::path& file) {
@@ -131,11 +198,15 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
   JobConfig job;
   job.layout = layout;
   job.resources = std::move(files.resources);
+  job.cluster = std::move(files.cluster);
+  job.hosts_by_cluster = files.hosts_by_cluster;
   job.channels = std::move(files.channels);
   job.hyperparameters = std::move(files.hyperparameters);
   job.environment = std::move(environment);
   job.options = read_options(job.environment);
   job.warnings = describe_unknown_options(job.environment);
+  if (!files.mounted_key.empty()) job.options.ssh_key = files.mounted_key;
+  follow_cluster(job);
 
   job.entry_point = relative_to_code(first_of(value_or(job.environment, "SAGEMAKER_PROGRAM"),
                                               reserved_text(job, "sagemaker_program")),
@@ -163,9 +234,11 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
   return job;
 }
 
-JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment) {
-  JobFiles files{.resources = opt_ml::read_resource_config(layout),
-                 .channels = opt_ml::read_data_channels(layout)};
+JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment,
+                          const FindHosts& find_hosts) {
+  JobFiles files;
+  read_hosts(layout, environment, find_hosts, files);
+  files.channels = opt_ml::read_data_channels(layout);
   files.hyperparameters = opt_ml::read_hyperparameters(layout, files.channels);
   const ProfileSettings profile = read_profile(environment);
   if (const auto region = profile.find("region"); region != profile.end()) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "entrypoint/config/cluster_resources.h"
 #include "entrypoint/config/launch_options.h"
 #include "entrypoint/config/process_environment.h"
 #include "opt_ml_layout/data_channels.h"
@@ -50,6 +52,8 @@ struct CodeFolder {
 struct JobConfig {
   opt_ml::Layout layout;
   opt_ml::ResourceConfig resources;
+  std::optional<ClusterJob> cluster;  ///< whose engine started the job
+  bool hosts_by_cluster = false;      ///< its engine says the hosts, for the tree does not
   opt_ml::DataChannels channels;
   opt_ml::Hyperparameters hyperparameters;
   EnvironmentMap environment;  ///< this process's, as read
@@ -68,12 +72,28 @@ struct JobConfig {
   Distribution distribution;
   std::vector<std::string> hosts;  ///< all hosts, file order or sorted as the option says
   std::string master;              ///< first distribution host, else first host
+  std::string master_port;         ///< of the rendezvous
   opt_ml::Value mp_parameters;     ///< object; null when the job has none
 
   std::vector<std::string> warnings;
 
   [[nodiscard]] const std::string& current_host() const { return resources.current_host; }
-  [[nodiscard]] bool is_master() const { return resources.current_host == master; }
+  [[nodiscard]] bool is_master() const {
+    return engine_serves_hosts() || resources.current_host == master;
+  }
+  /// No `train` runs on the other hosts but an sshd of the engine's, as on the workers of an
+  /// MPIJob: this one starts the ranks of all.
+  [[nodiscard]] bool engine_serves_hosts() const {
+    return hosts_by_cluster && cluster->cluster == Cluster::kHostfile;
+  }
+  /// And this host has no ranks itself, as most launchers.
+  [[nodiscard]] bool launches_from_outside() const {
+    return hosts_by_cluster && !cluster->host_number;
+  }
+  /// The machine may run other jobs beside this one, in the same network: no port is ours alone.
+  [[nodiscard]] bool shares_hosts() const {
+    return hosts_by_cluster && cluster->cluster == Cluster::kSlurm;
+  }
   /// The code is to be taken from its folder as it is, not fetched from elsewhere.
   [[nodiscard]] bool names_code_folder() const;
   /// mp_parameters is there and not empty.
@@ -86,6 +106,9 @@ opt_ml::Layout find_layout(const EnvironmentMap& environment);
 /// The files of a tree, as read: what turns into a JobConfig without touching the disk again.
 struct JobFiles {
   opt_ml::ResourceConfig resources;
+  std::optional<ClusterJob> cluster;  ///< if an engine started the job
+  bool hosts_by_cluster = false;      ///< `resources` are what it says
+  std::filesystem::path mounted_key;  ///< of a launcher of MPI; empty elsewhere
   opt_ml::DataChannels channels;
   opt_ml::Hyperparameters hyperparameters;
   std::string profile_region;  ///< of the AWS profile in use; empty when it names none
@@ -101,8 +124,13 @@ std::string module_of_entry_point(const std::string& entry_point);
 /// What lies in the code folder now; the entry point as JobConfig names it, or empty.
 CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point);
 
-/// Reads the tree and looks into its code folder; changes nothing. Throws ConfigError, and
-/// HostError when a file cannot be read.
-JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment);
+/// Asks the nodes of a cluster for the hosts, where its engine tells each the main one's alone.
+using FindHosts = std::function<std::vector<std::string>(const ClusterJob&, const LaunchOptions&)>;
+
+/// Reads the tree and looks into its code folder; changes nothing. Without `find_hosts` the hosts
+/// that only it would find have names that stand for them. Throws ConfigError, HostError when a
+/// file cannot be read, and what `find_hosts` throws.
+JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment,
+                          const FindHosts& find_hosts = nullptr);
 
 }  // namespace entrypoint

@@ -131,6 +131,23 @@ void check_groups_exist(const JobConfig& job, const Texts& groups) {
   }
 }
 
+/// What the engine's kind of job asks for, unless the job's hyperparameters ask for something: the
+/// launcher of a hostfile runs MPI, the pods of torch run torchrun.
+void follow_engine(const ClusterJob& cluster, Distribution& distribution) {
+  const bool chosen = distribution.mpi || distribution.pytorch_ddp ||
+                      distribution.torch_distributed || distribution.data_parallel;
+  const bool mpi = cluster.cluster == Cluster::kHostfile;
+  const bool torch = cluster.cluster == Cluster::kTorch;
+  if (!chosen) {
+    distribution.mpi = mpi;
+    distribution.torch_distributed = torch;
+  }
+  if (mpi || torch) {
+    if (!distribution.processes_per_host)
+      distribution.processes_per_host = cluster.tasks_per_host();
+  }
+}
+
 }  // namespace
 
 void resolve_distribution(JobConfig& job) {
@@ -151,6 +168,7 @@ void resolve_distribution(JobConfig& job) {
   distribution.instance_type = parameters.text("sagemaker_instance_type");
   distribution.native_launcher = parameters.flag("sagemaker_toolkit_native_launcher_enabled");
 
+  if (job.hosts_by_cluster) follow_engine(*job.cluster, distribution);
   const RunnerWish wish = job.options.runner;
   const bool any = wish == RunnerWish::kAuto
                        ? distribution.mpi || distribution.pytorch_ddp ||
@@ -166,7 +184,7 @@ void resolve_distribution(JobConfig& job) {
   }
   distribution.current_group_takes_part = contains(distribution.groups, current_group);
   distribution.hosts = hosts_of_groups(job, distribution.groups);
-  if (distribution.current_group_takes_part &&
+  if (distribution.current_group_takes_part && !job.launches_from_outside() &&
       !contains(distribution.hosts, job.resources.current_host)) {
     throw smp::ConfigError(
         "resourceconfig.json: current_host \"{}\" is not among the hosts [\"{}\"] of its group "

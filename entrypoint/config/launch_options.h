@@ -35,15 +35,19 @@
          "0: a script that gloo::EnforceNotMet aborts (status 134) has failed; 1: it counts as " \
          "ended, as PyTorch's images have it")                                                   \
   OPTION(std::chrono::seconds, stop_after, "SM_LAUNCH_STOP_SECONDS", "110",                      \
-         "time between the stop signal and the kill, in seconds")                                \
+         "time between the stop signal and the kill, in seconds; 25 on Slurm, Kubernetes and "   \
+         "AWS Batch")                                                                            \
   OPTION(std::chrono::seconds, grace, "SM_LAUNCH_GRACE_SECONDS", "0",                            \
          "wait after the job's end before hosts leave, in seconds")                              \
   OPTION(std::chrono::seconds, worker_timeout, "SM_LAUNCH_WORKER_TIMEOUT", "900",                \
          "longest wait for the other hosts at start, in seconds")                                \
   OPTION(int, ssh_port, "SM_LAUNCH_SSH_PORT", "0",                                               \
-         "port of the job's sshd, equal on all hosts; 0: 22, or 2222 for users who may not")     \
+         "port of the job's sshd, equal on all hosts; 0: 22, or 2222 for users who may not; on " \
+         "Slurm one of the job")                                                                 \
   OPTION(std::string, ssh_key, "SM_LAUNCH_SSH_KEY", "",                                          \
          "private key file mounted on every host; default: keys are made and exchanged")         \
+  OPTION(bool, cluster, "SM_LAUNCH_CLUSTER", "on",                                               \
+         "off: what Slurm, Kubernetes or AWS Batch say of the job is not looked at")             \
   OPTION(std::string, extra_ca, "SMP_EXTRA_CA_FILE", "",                                         \
          "PEM file of certificate authorities to trust besides the machine's")                   \
   OPTION(bool, dry_run, "SM_LAUNCH_DRY_RUN", "0",                                                \

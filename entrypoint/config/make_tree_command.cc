@@ -29,6 +29,7 @@ options::options_description tree_options() {
   result.add_options()                                                                  //
       ("make-tree", text("DIR"), "where; several hosts get DIR/algo-1, DIR/algo-2, …")  //
       ("hosts", number("N"), "hosts of the job (1)")                                    //
+      ("cluster", "name no hosts: Slurm, Kubernetes or AWS Batch will")                 //
       ("code", text("DIR"), "folder with the script")                                   //
       ("program", text("FILE"), "the script, relative to that folder")                  //
       ("channel", texts("NAME=DIR"), "input data; may be repeated")                     //
@@ -59,6 +60,7 @@ opt_ml::TreeRequest parse_make_tree(std::span<const std::string> arguments) {
   opt_ml::TreeRequest request;
   request.directory = values.get<std::string>("make-tree").value_or("");
   request.hosts = values.get<int>("hosts").value_or(request.hosts);
+  request.for_cluster = values.has("cluster");
   if (const auto code = values.get<std::string>("code")) request.code = *code;
   request.program = values.get<std::string>("program");
   request.processes_per_host = values.get<int>("processes");
@@ -101,6 +103,10 @@ void run_make_tree(const opt_ml::TreeRequest& request, std::ostream& out) {
   }
   if (bases.size() > 1) {
     out << "Each is the /opt/ml of one host: mount it there in a container of that name.\n";
+    return;
+  }
+  if (request.for_cluster) {
+    out << "All hosts use it: name it by SAGEMAKER_BASE_DIR, or mount it as /opt/ml.\n";
     return;
   }
   out << "Run it with: SAGEMAKER_BASE_DIR=" << std::filesystem::absolute(bases.front()).string()

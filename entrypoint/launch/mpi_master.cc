@@ -40,8 +40,9 @@ Outcome MpiMaster::run() {
   keys_.authorize(keys_.job_key(), {});
   save_rank_environment(keys_.folder().path(), plan_,
                         planned_environment(plan_, settings_.inherited));
-  // Workers look at this port to see that their master lives.
-  const ChildId sshd = start_sshd(runner_, keys_.folder(), settings_);
+  // Workers look at this port to see that their master lives; those of an engine ask for nothing.
+  std::optional<ChildId> sshd;
+  if (!plan_.engine_serves_hosts) sshd = start_sshd(runner_, keys_.folder(), settings_);
   if (const auto outcome = wait_for_workers(sshd)) return *outcome;
   return run_ranks(sshd);
 }
@@ -49,7 +50,7 @@ Outcome MpiMaster::run() {
 PeerRequest MpiMaster::peer(const std::string& host) const {
   return {.host = host,
           .port = settings_.ssh_port,
-          .job = job_digest(plan_.hosts, settings_.job_name),
+          .job = job_digest(plan_.hosts, settings_.digested_name()),
           .job_key = keys_.is_mounted() ? "" : keys_.job_key(),
           .folder = keys_.folder().path(),
           .ssh_config = keys_.ssh_config(),
@@ -57,7 +58,7 @@ PeerRequest MpiMaster::peer(const std::string& host) const {
 }
 
 // None: all are there. A value: a stop came first, or a worker failed and said how.
-std::optional<Outcome> MpiMaster::wait_for_workers(ChildId sshd) {
+std::optional<Outcome> MpiMaster::wait_for_workers(std::optional<ChildId> sshd) {
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   std::map<std::string, ChildId> helpers;
   for (const std::string& host : workers_) {
@@ -67,6 +68,7 @@ std::optional<Outcome> MpiMaster::wait_for_workers(ChildId sshd) {
                         return failed ? job_status_text(*failed) : std::string{};
                       }});
   }
+  const auto sshd_ended = [&] { return sshd && runner_.ended(*sshd); };
   const auto answered = [&](ChildId helper) {
     const auto ended = runner_.ended(helper);
     return ended && ended->ok();
@@ -78,7 +80,7 @@ std::optional<Outcome> MpiMaster::wait_for_workers(ChildId sshd) {
     return std::ranges::any_of(helpers,
                                [&](const auto& item) { return !runner_.ended(item.second); });
   };
-  while (pending() && runner_.stop_signal() == 0 && !runner_.ended(sshd) &&
+  while (pending() && runner_.stop_signal() == 0 && !sshd_ended() &&
          std::ranges::none_of(helpers, failed)) {
     if (runner_.wait(deadline + kPeerMargin) == Wake::kDeadline) break;
   }
@@ -106,8 +108,8 @@ std::optional<Outcome> MpiMaster::wait_for_workers(ChildId sshd) {
     return Outcome{.status = {.code = status.exit_code, .signal = 0}, .followed = status};
   }
   waiting_.clear();  // who did not answer until now is not told either
-  if (runner_.ended(sshd)) {
-    throw smp::HostError("sshd ended at its start: {}", runner_.collected(sshd));
+  if (sshd_ended()) {
+    throw smp::HostError("sshd ended at its start: {}", runner_.collected(*sshd));
   }
   if (!unreachable.empty()) {
     throw smp::HostError(
@@ -135,7 +137,7 @@ std::vector<std::string> MpiMaster::mpirun_environment() const {
   return environment;
 }
 
-Outcome MpiMaster::run_ranks(ChildId sshd) {
+Outcome MpiMaster::run_ranks(std::optional<ChildId> sshd) {
   const ChildId mpirun = runner_.start(planned_command(plan_, settings_, mpirun_environment()));
   const WatchRequest watched{.hosts = workers_, .port = settings_.ssh_port};
   const ChildId watch = runner_.start(
@@ -145,7 +147,7 @@ Outcome MpiMaster::run_ranks(ChildId sshd) {
   while (!runner_.ended(mpirun) && loss.empty()) {
     runner_.wait(kNever);
     if (runner_.ended(watch)) loss = runner_.collected(watch);
-    if (runner_.ended(sshd)) SMP_LOG(debug, "sshd ended: {}", runner_.collected(sshd));
+    if (sshd && runner_.ended(*sshd)) SMP_LOG(debug, "sshd ended: {}", runner_.collected(*sshd));
   }
   runner_.send(watch, SIGKILL);
   if (loss.empty()) return {.status = *runner_.ended(mpirun), .command = plan_.argv};
@@ -161,8 +163,11 @@ Outcome MpiMaster::run_ranks(ChildId sshd) {
 }
 
 void MpiMaster::announce(const JobStatus& status) {
-  const StatusDelivery delivery{
-      .ssh_config = keys_.ssh_config(), .master = plan_.master, .environment = settings_.inherited};
+  if (plan_.engine_serves_hosts) return;  // nobody there reads it, and the engine ends them
+  const StatusDelivery delivery{.ssh_config = keys_.ssh_config(),
+                                .master = plan_.master,
+                                .cluster_job = settings_.cluster_job,
+                                .environment = settings_.inherited};
   std::map<std::string, ChildId> helpers;
   for (const std::string& host : ready_) {
     helpers[host] =

@@ -21,8 +21,8 @@ class MpiMaster final : public Job {
 
  private:
   PeerRequest peer(const std::string& host) const;
-  std::optional<Outcome> wait_for_workers(ChildId sshd);
-  Outcome run_ranks(ChildId sshd);
+  std::optional<Outcome> wait_for_workers(std::optional<ChildId> sshd);
+  Outcome run_ranks(std::optional<ChildId> sshd);
   std::vector<std::string> mpirun_environment() const;
 
   const LaunchPlan& plan_;

@@ -44,7 +44,7 @@ Outcome MpiWorker::run() {
   ran_ = true;
   // Of an earlier run in this container; it would end this one at once.
   std::error_code ignored;
-  std::filesystem::remove(job_status_path(plan_.master), ignored);
+  std::filesystem::remove(job_status_path(plan_.master, settings_.cluster_job), ignored);
   save_rank_environment(keys_.folder().path(), plan_,
                         planned_environment(plan_, settings_.inherited));
   if (const auto outcome = take_master_key()) return *outcome;
@@ -69,7 +69,7 @@ Outcome MpiWorker::run() {
 ExchangeRequest MpiWorker::exchange() const {
   return {.host = plan_.current_host,
           .master = plan_.master,
-          .job = job_digest(plan_.hosts, settings_.job_name),
+          .job = job_digest(plan_.hosts, settings_.digested_name()),
           .host_key = keys_.host_key(),
           .master_addresses = [master = plan_.master, port = settings_.ssh_port] {
             return resolve(master, port);
@@ -148,7 +148,7 @@ void MpiWorker::announce(const JobStatus& status) {
 }
 
 Outcome MpiWorker::follow_master(ChildId sshd, ChildId watch) {
-  const std::filesystem::path path = job_status_path(plan_.master);
+  const std::filesystem::path path = job_status_path(plan_.master, settings_.cluster_job);
   std::optional<Deadline> stop_deadline;
   // No deadline of its own: the job takes what it takes. A master that vanishes ends the watch.
   while (true) {

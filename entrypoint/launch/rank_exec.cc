@@ -14,6 +14,7 @@
 #include "entrypoint/launch/cluster/sshd.h"
 #include "entrypoint/launch/process/launch_folder.h"
 #include "entrypoint/launch/process/spawn.h"
+#include "opt_ml_layout/json_document.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
 
@@ -67,6 +68,19 @@ void set_rank_variables(std::vector<std::string>& environment) {
   }
 }
 
+void set_own_host(std::vector<std::string>& environment, std::string_view machine) {
+  const auto hosts = opt_ml::try_parse_json(std::string(value_of(environment, "SM_HOSTS")));
+  if (!hosts || hosts->list() == nullptr) return;
+  if (!value_of(environment, "SM_CURRENT_HOST").empty()) return;
+  const auto first_label = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  for (const opt_ml::Value& host : *hosts->list()) {
+    if (host.text() == nullptr || first_label(*host.text()) != first_label(machine)) continue;
+    set_variable(environment, "SM_CURRENT_HOST", *host.text());
+    set_variable(environment, "CURRENT_HOST", *host.text());
+    return;
+  }
+}
+
 int run_rank(const RankRequest& request) {
   sigset_t set;
   sigemptyset(&set);
@@ -80,6 +94,10 @@ int run_rank(const RankRequest& request) {
   const std::vector<std::string> current = current_environment();
   const std::string folder(value_of(current, kFolderVariable));
   std::vector<std::string> environment = rank_environment(folder, current);
+  if (folder.empty()) {
+    char machine[256] = {};
+    if (gethostname(machine, sizeof(machine) - 1) == 0) set_own_host(environment, machine);
+  }
   if (request.sets_rank_variables) set_rank_variables(environment);
   leave_out_sleeping_transport(environment);
   const pid_t rank = spawn({.argv = whole_command(request), .environment = std::move(environment)});

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace entrypoint::launch {
@@ -37,5 +38,9 @@ void leave_out_sleeping_transport(std::vector<std::string>& environment);
 /// RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE as Open MPI's variables say; those that it did
 /// not set stay as they are. Pure.
 void set_rank_variables(std::vector<std::string>& environment);
+
+/// SM_CURRENT_HOST on a host where no `train` runs to say it: the one of SM_HOSTS whose name starts
+/// as this machine's. Nothing is set where it is set, or where none does. Pure.
+void set_own_host(std::vector<std::string>& environment, std::string_view machine);
 
 }  // namespace entrypoint::launch

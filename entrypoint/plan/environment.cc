@@ -16,7 +16,6 @@ namespace {
 
 using opt_ml::Value;
 
-constexpr std::string_view kMasterPort = "7777";
 constexpr std::size_t kLongestStringBytes = 131072;  // "NAME=value" and its NUL; Linux' limit
 
 constexpr std::array<std::string_view, 14> kHostVariables = {
@@ -163,7 +162,7 @@ class EnvironmentMaker {
 
   void add_rendezvous() {
     add_unless_set("MASTER_ADDR", input_.master_address);
-    add_unless_set("MASTER_PORT", kMasterPort);
+    add_unless_set("MASTER_PORT", job_.master_port);
     add_unless_set("NCCL_SOCKET_IFNAME", input_.interface_name);
     // EFA is libfabric's, yet a user who reads "IB disabled" beside it is misled.
     add_unless_set("NCCL_IB_DISABLE", input_.efa ? "" : "1");

@@ -23,7 +23,8 @@ void choose_interfaces(const JobConfig& job, const HostFacts& facts, bool severa
                         .route = facts.route_interface,
                         .several_hosts = several_hosts});
   network.interface_name = choice.name;
-  if (!choice.warning.empty()) {
+  // An interface that no file names is as good as another one.
+  if (!choice.warning.empty() && !job.hosts_by_cluster) {
     (several_hosts ? network.warnings : network.notes).push_back(choice.warning);
   }
   network.gloo_interface = choice.name;
@@ -66,7 +67,7 @@ std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runn
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
                           const RunnerChoice& choice) {
   JobNetwork network;
-  const bool several_hosts = choice.hosts.size() > 1;
+  const bool several_hosts = choice.hosts.size() > 1 || job.engine_serves_hosts();
   choose_interfaces(job, facts, several_hosts, network);
 
   network.master_address = job.master;

@@ -23,6 +23,21 @@
 namespace entrypoint {
 namespace {
 
+/// "Slurm job 7, 2 nodes (SLURM_STEP_NODELIST)", or why something else says the hosts.
+std::string cluster_text(const JobConfig& job) {
+  if (!job.cluster) return "";
+  if (job.hosts_by_cluster)
+    return fmt::format("{} ({})", job.cluster->title(), job.cluster->reason);
+  return fmt::format("{}, whose hosts {} names", job.cluster->title(),
+                     job.layout.resource_config().string());
+}
+
+/// Those of a launcher around us: processes of another launcher inside would take themselves for
+/// its.
+bool speaks_of_outer_rank(std::string_view name) {
+  return name.starts_with("PMIX_") || name.starts_with("PMI_");
+}
+
 constexpr std::string_view kSmddpOptionsSource =
     "hyperparameter \"sagemaker_distributed_dataparallel_custom_mpi_options\"";
 
@@ -34,6 +49,8 @@ class Planner {
     plan_.warnings = job_.warnings;
     plan_.current_host = job_.current_host();
     plan_.master = job_.master;
+    plan_.cluster = cluster_text(job_);
+    plan_.engine_serves_hosts = job_.engine_serves_hosts();
     plan_.working_directory = job_.layout.code();
     RunnerChoice choice = choose_runner(job_, facts_);
     network_ = choose_network(job_, facts_, choice);
@@ -169,6 +186,27 @@ class Planner {
     return environment;
   }
 
+  /// mpirun and torchrun inside of what an engine started.
+  void leave_engine() {
+    const bool dotted = std::ranges::any_of(
+        plan_.hosts, [](const std::string& host) { return host.find('.') != std::string::npos; });
+    if (job_.hosts_by_cluster && dotted && plan_.runs_mpirun()) {
+      // Or mpirun would cut the names off at the dot, and ssh know no such host.
+      set_variable(plan_.environment, "OMPI_MCA_orte_keep_fqdn_hostnames", "true");
+    }
+    if (!job_.cluster || job_.cluster->cluster != Cluster::kSlurm) return;
+    for (const auto& [name, value] : job_.environment) {
+      if (speaks_of_outer_rank(name)) plan_.unset.push_back(name);
+    }
+    if (!plan_.runs_mpirun()) return;
+    // Open MPI would take the allocation's slots, which this step fills, and start its daemons by
+    // srun; by the environment, for the command line is as the documentation shows it.
+    for (const auto& [name, value] :
+         {std::pair{"OMPI_MCA_plm", "rsh"}, {"OMPI_MCA_ras", "^slurm"}}) {
+      if (value_or(job_.environment, name).empty()) set_variable(plan_.environment, name, value);
+    }
+  }
+
   void plan_process(const ParallelConfig& parallel) {
     plan_.total_processes = static_cast<int>(plan_.hosts.size());
     set_environment();
@@ -209,6 +247,7 @@ class Planner {
     }
 
     const JobEnvironment environment = set_environment();
+    leave_engine();
     set_thread_share();
     set_preload();
     for (const Variable& variable : plan_.environment) {
@@ -263,6 +302,7 @@ class Planner {
     plan_.total_processes = slots();
     place(parallel);
     set_environment();
+    leave_engine();
     set_thread_share();
     set_preload();
     set_fabric();

@@ -67,10 +67,14 @@ struct RankPlace {
 struct LaunchPlan {
   Runner runner = Runner::kProcess;
   Role role = Role::kAlone;
-  std::string reason;  ///< why this runner, one line
+  std::string reason;   ///< why this runner, one line
+  std::string cluster;  ///< whose engine started the job, and why it is taken for it; may be empty
   std::string current_host;
   std::string master;              ///< first distribution host
   std::vector<std::string> hosts;  ///< distribution hosts in rank order; all hosts for kProcess
+  /// No `train` runs on the other hosts but an sshd of the cluster's engine; this one may have no
+  /// ranks.
+  bool engine_serves_hosts = false;
   int processes_per_host = 1;
   int total_processes = 1;     ///< ranks of the job: mpirun's -np
   std::string interface_name;  ///< network interface of the job; empty on one host
@@ -130,7 +134,9 @@ struct LaunchPlan {
     return runner == Runner::kMpi || runner == Runner::kSmddp;
   }
   /// One host starts ranks on the others, so that they need keys and sshd.
-  [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1 && runs_mpirun(); }
+  [[nodiscard]] bool spans_hosts() const {
+    return runs_mpirun() && (hosts.size() > 1 || engine_serves_hosts);
+  }
 };
 
 /// Pure: the same job and facts give the same plan on every host of the job, roles and host

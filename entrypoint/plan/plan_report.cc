@@ -140,6 +140,7 @@ Value ranks_value(const LaunchPlan& plan) {
 std::string plan_text(const LaunchPlan& plan) {
   Text text;
   text.line("Runner:     {} ({})", name_of(plan.runner), plan.reason);
+  if (!plan.cluster.empty()) text.line("Cluster:    {}", plan.cluster);
   text.line("This host:  {}, {}", plan.current_host, name_of(plan.role));
   text.line("Hosts:      {} (master {})", fmt::join(plan.hosts, ", "), plan.master);
   text.line("Processes:  {} per host, {} in all", plan.processes_per_host, plan.total_processes);
@@ -190,6 +191,7 @@ std::string plan_json(const LaunchPlan& plan) {
   result.set("runner", name_of(plan.runner));
   result.set("role", name_of(plan.role));
   result.set("reason", plan.reason);
+  if (!plan.cluster.empty()) result.set("cluster", plan.cluster);
   result.set("current_host", plan.current_host);
   result.set("master", plan.master);
   result.set("hosts", Value::list_of(plan.hosts));

@@ -19,6 +19,7 @@
 #include "entrypoint/supervise/report.h"
 #include "opt_ml_layout/outputs.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace entrypoint::supervise {
 namespace {
@@ -42,6 +43,7 @@ launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
       .ssh_port = job.options.ssh_port != 0 ? job.options.ssh_port : launch::default_ssh_port(),
       .ssh_key = job.options.ssh_key,
       .job_name = job.training_job_name.value_or(""),
+      .cluster_job = job.shares_hosts() ? smp::session::job_number(job.environment) : "",
       .wait_for_names =
           !opt_ml::parse_switch(value_or(job.environment, "SM_STUDIO_LOCAL_MODE")).value_or(false),
       .inherited = launch::current_environment(),
@@ -70,6 +72,7 @@ void introduce(const JobConfig& job, const HostFacts& facts, const LaunchPlan& p
   if (job.framework_module && plan.runner != Runner::kModule) {
     SMP_LOG(info, "Invoking user training script.");
   }
+  if (!plan.cluster.empty()) SMP_LOG(info, "Cluster: {}", plan.cluster);
   SMP_LOG(info, "Runner: {}", plan.reason);
   for (const std::string& note : plan.notes) SMP_LOG(info, "{}", note);
   for (const std::string& warning : plan.warnings) SMP_LOG(warning, "{}", warning);

@@ -17,10 +17,14 @@ struct JobSettings {
   int ssh_port = 22;
   std::filesystem::path ssh_key;  ///< mounted private key; empty: keys are exchanged
   std::string job_name;           ///< tells two jobs with equal host names apart; may be empty
+  std::string cluster_job;        ///< of an engine whose jobs share hosts; empty elsewhere
   bool wait_for_names = true;     ///< false in Studio's local mode, where names do not resolve
   std::vector<std::string> listen_addresses;  ///< for sshd; empty: all
   std::vector<std::string> inherited;         ///< our own environment
   fetch::TransferSettings transfer;           ///< for what is fetched and uploaded
+
+  /// By which hosts of this job know each other.
+  [[nodiscard]] std::string digested_name() const { return job_name + cluster_job; }
 };
 
 }  // namespace entrypoint::launch

@@ -21,8 +21,8 @@ constexpr std::chrono::milliseconds kPause{250};
 
 }  // namespace
 
-std::filesystem::path job_status_path(std::string_view master) {
-  return fmt::format("/tmp/done.{}", master);
+std::filesystem::path job_status_path(std::string_view master, std::string_view cluster_job) {
+  return fmt::format("/tmp/done.{}{}{}", master, cluster_job.empty() ? "" : ".", cluster_job);
 }
 
 std::string job_status_text(const JobStatus& status) {
@@ -56,7 +56,7 @@ std::optional<JobStatus> read_job_status(const std::filesystem::path& path) {
 void deliver_job_status(const StatusDelivery& delivery, const std::string& host,
                         const JobStatus& status, std::chrono::milliseconds limit) {
   const Deadline deadline = Clock::now() + limit;
-  const std::string path = job_status_path(delivery.master).string();
+  const std::string path = job_status_path(delivery.master, delivery.cluster_job).string();
   // Renamed into place: a reader sees all of it or nothing. Names hold no blank or quote.
   const std::string command =
       fmt::format("umask 077 && cat > {0}.part && mv -f {0}.part {0}", path);

@@ -21,7 +21,8 @@ struct JobStatus {
   bool operator==(const JobStatus&) const = default;
 };
 
-std::filesystem::path job_status_path(std::string_view master);
+/// `cluster_job` is JobSettings': two jobs on one host have files of their own.
+std::filesystem::path job_status_path(std::string_view master, std::string_view cluster_job);
 
 /// Pure; the text is cut so that it fits a pipe.
 std::string job_status_text(const JobStatus& status);
@@ -33,6 +34,7 @@ std::optional<JobStatus> read_job_status(const std::filesystem::path& path);
 struct StatusDelivery {
   std::filesystem::path ssh_config;
   std::string master;
+  std::string cluster_job;
   std::vector<std::string> environment;
 };
 

@@ -154,6 +154,16 @@ void Connection::write(std::string_view bytes, Deadline deadline) {
   }
 }
 
+Address Connection::own() const {
+  Address address;
+  address.length = sizeof(address.storage);
+  if (getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length) !=
+      0) {
+    throw smp::HostError("getsockname: {}", std::strerror(errno));
+  }
+  return address;
+}
+
 Listener::Listener(const std::vector<std::string>& addresses, int port) : port_(port) {
   std::vector<Address> ends;
   for (const std::string& text : addresses) {

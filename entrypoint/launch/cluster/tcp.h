@@ -43,6 +43,8 @@ class Connection {
   void write(std::string_view bytes, Deadline deadline);
 
   [[nodiscard]] const Address& peer() const { return peer_; }
+  /// This side's.
+  [[nodiscard]] Address own() const;
 
  private:
   FileDescriptor socket_;

@@ -71,6 +71,7 @@ class Examination {
       : layout_(layout), environment_(environment), path_(value_or(environment, "PATH")) {}
 
   std::vector<Finding> run() {
+    look_at_cluster();
     look_at_config();
     look_at_python();
     look_at_programs();
@@ -88,9 +89,40 @@ class Examination {
 
   [[nodiscard]] bool has_several_hosts() const { return job_ && job_->hosts.size() > 1; }
 
+  /// The engine around this process, and what the job needs of it.
+  void look_at_cluster() {
+    constexpr const char* kSubject = "cluster";
+    try {
+      if (!read_options(environment_).cluster) return;
+      cluster_ = find_cluster(environment_);
+      if (!cluster_) return;
+      add(kSubject, Health::kGood, fmt::format("{} ({})", cluster_->title(), cluster_->reason));
+    } catch (const smp::ConfigError& error) {
+      add(kSubject, Health::kBad, error.what(),
+          "let all variables of the engine into the container, or set SM_LAUNCH_CLUSTER=off");
+      return;
+    }
+    if (cluster_->cluster == Cluster::kHostfile) {
+      try {
+        const fs::path key = find_mounted_key(read_options(environment_).ssh_key, environment_);
+        add("job's key", Health::kGood, key.string());
+      } catch (const smp::ConfigError& error) {
+        add("job's key", Health::kBad, error.what(), "correct sshAuthMountPath or runAsUser");
+      }
+    }
+    const std::string pmix = value_or(environment_, "PMIX_VERSION");
+    if (pmix.empty()) return;
+    // The client in the image's Open MPI (PMIx 4.2) serves these.
+    constexpr std::string_view kServed = "2345";
+    const bool served = kServed.find(pmix.front()) != std::string_view::npos;
+    add("PMIx", served ? Health::kGood : Health::kWarning,
+        "the engine's server has version " + pmix,
+        served ? "" : "start it without --mpi=pmix: the library asks Slurm for ranks, not MPI");
+  }
+
   void look_at_config() {
     std::error_code ignored;
-    if (value_or(environment_, "SAGEMAKER_BASE_DIR").empty() &&
+    if (!cluster_ && value_or(environment_, "SAGEMAKER_BASE_DIR").empty() &&
         !fs::exists(layout_.resource_config(), ignored)) {
       add("config", Health::kGood,
           fmt::format("no job in {}: the machine alone is looked at", layout_.base().string()));
@@ -228,6 +260,7 @@ class Examination {
   std::string path_;
   fs::path python_;
   std::vector<fs::path> packages_;
+  std::optional<ClusterJob> cluster_;
   std::optional<JobConfig> job_;
   std::optional<LaunchPlan> plan_;
   std::vector<Finding> findings_;

@@ -43,7 +43,10 @@ std::filesystem::path LaunchFolder::write(std::string_view name, std::string_vie
 }
 
 void write_private_file(const std::filesystem::path& path, std::string_view content) {
-  const std::string unfinished = path.string() + ".part";
+  // Hosts of a job may share the folder, and write it at the same time.
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  const std::string unfinished = fmt::format("{}.{}-{}.part", path.string(), host, getpid());
   const auto fail = [&](const char* step) {
     throw smp::HostError("{}: {}: {}; check free space and permissions", path.string(), step,
                          std::strerror(errno));

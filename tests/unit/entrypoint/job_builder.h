@@ -28,6 +28,13 @@ class JobBuilder {
     files_.resources.hosts = std::move(hosts);
     return *this;
   }
+  /// An engine says the hosts, in place of a file.
+  JobBuilder on_cluster(const ClusterJob& cluster) {
+    files_.resources = make_resources(cluster, "launcher");
+    files_.cluster = cluster;
+    files_.hosts_by_cluster = true;
+    return *this;
+  }
   JobBuilder on_host(std::string host) {
     files_.resources.current_host = std::move(host);
     return *this;

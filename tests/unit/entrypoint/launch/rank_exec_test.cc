@@ -56,5 +56,22 @@ TEST(RankVariables, StayAsTheyAreOutsideOfMpirun) {
   EXPECT_THAT(environment, UnorderedElementsAre("RANK=3"));
 }
 
+TEST(OwnHost, IsTheOneThatIsCalledAsThisMachine) {
+  const std::string hosts =
+      "SM_HOSTS=[\"digits-worker-0.digits.svc\",\"digits-worker-1.digits.svc\"]";
+  std::vector<std::string> environment = {hosts};
+  std::vector<std::string> known = {hosts, "SM_CURRENT_HOST=here"};
+  std::vector<std::string> elsewhere = {hosts};
+
+  set_own_host(environment, "digits-worker-1");
+  set_own_host(known, "digits-worker-1");
+  set_own_host(elsewhere, "digits-launcher");
+
+  EXPECT_THAT(environment, UnorderedElementsAre(hosts, "SM_CURRENT_HOST=digits-worker-1.digits.svc",
+                                                "CURRENT_HOST=digits-worker-1.digits.svc"));
+  EXPECT_THAT(known, UnorderedElementsAre(hosts, "SM_CURRENT_HOST=here"));
+  EXPECT_THAT(elsewhere, UnorderedElementsAre(hosts));
+}
+
 }  // namespace
 }  // namespace entrypoint::launch
