@@ -15,6 +15,11 @@ main() {
   mkdir --parents /opt/amazon/openmpi/bin
   ln --symbolic --force /usr/bin/{mpirun,mpiexec,orted,ompi_info} /opt/amazon/openmpi/bin/
   link "$(dirname "$(readlink --canonicalize /usr/lib/*/libmpi.so.40)")" /opt/amazon/openmpi/lib
+  # Pods of Kubernetes' TrainJob with MPI run as user 1000, and ssh works for no user without a name.
+  # Not by useradd, which writes down the day.
+  echo 'mpiuser:*:1000:1000::/home/mpiuser:/bin/bash' >>/etc/passwd
+  echo 'mpiuser:*:1000:' >>/etc/group
+  install --directory --owner 1000 --group 1000 /home/mpiuser
   # With EFA the loader's list changes (docker/efa/install.sh).
   if [[ -e /etc/ld.so.conf.d/000_efa.conf ]]; then
     ldconfig
