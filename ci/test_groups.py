@@ -216,6 +216,17 @@ def cluster(group: Group) -> Count:
     return group.pytest("tests/image", "-m", "cluster and not long")
 
 
+def slurm(group: Group) -> Count:
+    if os.geteuid() != 0:
+        raise Skipped("the nodes' namespaces and daemons need root")
+    group.require("ci/setup", "--slurm")
+    return group.pytest("tests/slurm", "-m", "not long")
+
+
+def pods(group: Group) -> Count:
+    return group.pytest("tests/pods", "-m", "not long")
+
+
 def images(group: Group) -> Count:
     use_engine(group)
     return group.pytest("tests/image", "-m", "long")
@@ -312,6 +323,8 @@ ALL = HERE | {
     "torch_suite": torch_suite,
 }
 EVERY = ALL | {
+    "slurm": slurm,
+    "pods": pods,
     "images": images,
     "grid": grid,
     "mistakes": mistakes,
