@@ -50,10 +50,15 @@ void bind_replicas(py::module_& module) {
           },
           "Buckets that were on their way before the end of the last step, and all.");
 
-  module.def("broadcast_tensors", &replicas::broadcast_tensors, py::arg("group_name"),
-             py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
-             py::call_guard<py::gil_scoped_release>(),
-             "Overwrites tensors with those of the group's rank `root`.");
+  module.def(
+      "broadcast_tensors",
+      [](const std::string& group_name, const std::vector<at::Tensor>& tensors, int root,
+         bool may_join, const std::shared_ptr<WaitWatchHandle>& watch) {
+        replicas::broadcast_tensors(group_name, tensors, root, may_join, watch_of(watch).get());
+      },
+      py::arg("group_name"), py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
+      py::arg("watch") = nullptr, py::call_guard<py::gil_scoped_release>(),
+      "Overwrites tensors with those of the group's rank `root`.");
 }
 
 }  // namespace smp::python

@@ -7,11 +7,16 @@
 
 #include <ATen/core/Tensor.h>
 
+namespace smp::session {
+class WaitWatch;
+}
+
 namespace smp::replicas {
 
 /// Overwrites `tensors` with those of rank `root` of the group, in buckets. All ranks call it.
-/// `may_join` as in GradientReducer. Throws HostError, naming ranks, when one is lost.
+/// `may_join` and `watch`, which may be null, as in GradientReducer. Throws HostError, naming
+/// ranks, when one is lost, and CallMismatch.
 void broadcast_tensors(const std::string& group_name, const std::vector<at::Tensor>& tensors,
-                       int root, bool may_join);
+                       int root, bool may_join, session::WaitWatch* watch);
 
 }  // namespace smp::replicas

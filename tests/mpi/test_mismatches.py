@@ -50,7 +50,7 @@ def test_both_calls_are_named_with_their_lines(pool, settings, calls):
     ("settings", "calls"),
     [
         (SHARDED, ("barrier", "step")),
-        pytest.param({"ddp": True}, ("barrier", "step"), marks=pytest.mark.long),
+        ({"ddp": True}, ("barrier", "step")),  # replicas begin it by sending buffers
         pytest.param(SHARDED, ("barrier", "state_dict"), marks=pytest.mark.long),
     ],
 )

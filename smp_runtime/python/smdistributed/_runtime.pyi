@@ -496,7 +496,11 @@ class GradientReducer:
     def progress(self) -> tuple[int, int]: ...
 
 def broadcast_tensors(
-    group_name: str, tensors: Sequence[torch.Tensor], root: int, may_join: bool = True
+    group_name: str,
+    tensors: Sequence[torch.Tensor],
+    root: int,
+    may_join: bool = True,
+    watch: WaitWatch | None = None,
 ) -> None: ...
 
 # --- bindings_checkpoint.cc

@@ -14,7 +14,7 @@ from torch import nn
 
 def different_calls(first: str, second: str) -> None:
     """After a step that both make, rank 0 makes the call ``first`` and rank 1 ``second``."""
-    layers = [nn.Linear(8, 8) for _ in range(4)]
+    layers = [nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.BatchNorm1d(8)]
     model = smp.DistributedModel(nn.Sequential(*layers))
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
 

@@ -176,13 +176,6 @@ def uneven(batches: list[int], **options):
     return model.get_module().state_dict(), steps
 
 
-def too_few(batches: list[int]):
-    """Replicas of different lengths without join()."""
-    model = smp.DistributedModel(Chain())
-    for step in range(batches[smp.dp_rank()]):
-        train_step(model, batch(step, smp.dp_rank(), smp.state.cfg.microbatches), 1, True)
-
-
 def uneven_alone(batches: list[int], microbatches: int, by_all: bool):
     module = Chain()
     optimizer = torch.optim.SGD(module.parameters(), lr=2.0**-10)

@@ -163,8 +163,15 @@ class Replicas:
 
 
 def _send(group: str, tensors: list[torch.Tensor], root: int = 0) -> None:
-    if group == "DP" or ranks.tp_size() > 1:
-        _runtime.broadcast_tensors(state.internal_group_name(group), tensors, root, _may_join())
+    if not tensors or (group != "DP" and ranks.tp_size() == 1):
+        return
+    what = "a broadcast of parameters and buffers"
+    session = state.require_initialized(what)
+    barriers = session.barriers
+    with barriers.waiting(what, f"broadcast/{group}", session.groups.ranks(group)):
+        _runtime.broadcast_tensors(
+            state.internal_group_name(group), tensors, root, _may_join(), barriers.watch
+        )
 
 
 def _flags_group_name(group: str, parameters: Sequence[nn.Parameter]) -> str:
