@@ -135,6 +135,7 @@ void bind_groups(py::module_& module) {
   py::class_<session::GroupRequest>(module, "GroupRequest", "What a c10d group is to be.")
       .def_readonly("ranks", &session::GroupRequest::ranks)
       .def_readonly("backend", &session::GroupRequest::backend)
+      .def_readonly("name", &session::GroupRequest::name)
       .def_readonly("description", &session::GroupRequest::description)
       .def_readonly("timeout", &session::GroupRequest::timeout);
   py::class_<Groups>(module, "Groups", "The groups of one rank.")

@@ -2,6 +2,7 @@
 #include "smp_runtime/session/groups.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,9 +24,9 @@ std::string described(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Groups::Groups(const topology::Mesh& mesh, StoreBarriers& barriers, GroupBackends backends,
-               MakeGroup make)
-    : barriers_(barriers), backends_(std::move(backends)), make_(std::move(make)) {
+Groups::Groups(const topology::Mesh& mesh, StoreBarriers& barriers, int number,
+               GroupBackends backends, MakeGroup make)
+    : barriers_(barriers), number_(number), backends_(std::move(backends)), make_(std::move(make)) {
   for (const topology::Group kind : topology::kGroups) {
     ranks_.emplace(kind, mesh.group(kind, barriers.rank()));
   }
@@ -60,7 +61,7 @@ GroupPtr Groups::cpu_group_of(const std::string& label, const std::vector<int>& 
 }
 
 GroupPtr Groups::new_cpu_group(topology::Group kind, std::chrono::milliseconds timeout) {
-  return make(ranks(kind), backends_.cpu, timeout);
+  return make("own", ranks(kind), backends_.cpu, timeout);
 }
 
 const std::vector<int>& Groups::members(const c10d::ProcessGroup& group) const {
@@ -74,18 +75,20 @@ GroupPtr Groups::made_for(const std::string& label, const std::vector<int>& rank
   std::pair key(label, ranks);
   const auto found = made_.find(key);
   if (found != made_.end()) return found->second;
-  GroupPtr group = make(ranks, backend, barriers_.timeout());
+  GroupPtr group = make(label, ranks, backend, barriers_.timeout());
   made_.emplace(std::move(key), group);
   return group;
 }
 
-GroupPtr Groups::make(const std::vector<int>& ranks, const std::string& backend,
-                      std::chrono::milliseconds timeout) {
+GroupPtr Groups::make(const std::string& label, const std::vector<int>& ranks,
+                      const std::string& backend, std::chrono::milliseconds timeout) {
+  const std::uint64_t members = fnv1a(fmt::format("{}", ranks));
   // Torch waits for the members, too, but knows none by name.
   const std::string description = described(ranks);
-  barriers_.all("a first call over " + description,
-                fmt::format("group/{}", fnv1a(fmt::format("{}", ranks))), ranks);
-  GroupPtr group = make_({ranks, backend, description, timeout});
+  barriers_.all("a first call over " + description, fmt::format("group/{}", members), ranks);
+  std::string name = fmt::format("smp{}:{}:{:x}", number_, label, members);
+  if (const int earlier = names_[name]++; earlier > 0) name += fmt::format(":{}", earlier);
+  GroupPtr group = make_({ranks, backend, std::move(name), description, timeout});
   leave_job_rank(*group, barriers_.rank());
   members_.emplace(group->getGroupName(), ranks);
   return group;

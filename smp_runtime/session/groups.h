@@ -29,6 +29,7 @@ struct GroupBackends {
 struct GroupRequest {
   std::vector<int> ranks;  ///< of the job, ascending; this one among them
   std::string backend;
+  std::string name;         ///< the same on its ranks, of no other group of the job
   std::string description;  ///< "ranks 0, 2, 4", for errors
   std::chrono::milliseconds timeout;
 };
@@ -40,7 +41,8 @@ using MakeGroup = std::function<GroupPtr(const GroupRequest&)>;
 /// it. One thread at a time.
 class Groups {
  public:
-  Groups(const topology::Mesh& mesh, StoreBarriers& barriers, GroupBackends backends,
+  /// `number`: of the session in this process; its groups' names differ from those of others.
+  Groups(const topology::Mesh& mesh, StoreBarriers& barriers, int number, GroupBackends backends,
          MakeGroup make);
 
   /// Global ranks of this rank's group, ascending.
@@ -68,15 +70,17 @@ class Groups {
  private:
   GroupPtr made_for(const std::string& label, const std::vector<int>& ranks,
                     const std::string& backend);
-  GroupPtr make(const std::vector<int>& ranks, const std::string& backend,
+  GroupPtr make(const std::string& label, const std::vector<int>& ranks, const std::string& backend,
                 std::chrono::milliseconds timeout);
 
   StoreBarriers& barriers_;
+  const int number_;
   const GroupBackends backends_;
   const MakeGroup make_;
   std::map<topology::Group, std::vector<int>> ranks_;
   std::map<std::pair<std::string, std::vector<int>>, GroupPtr> made_;  ///< by label and ranks
   std::map<std::string, std::vector<int>> members_;                    ///< by the c10d group's name
+  std::map<std::string, int> names_;  ///< how many groups have asked for one
 };
 
 }  // namespace smp::session

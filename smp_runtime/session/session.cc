@@ -114,7 +114,8 @@ void Session::begin_timeline() {
 }
 
 void Session::open_groups(GroupBackends backends, MakeGroup make) {
-  groups_ = std::make_unique<Groups>(*mesh_, *barriers_, std::move(backends), std::move(make));
+  groups_ =
+      std::make_unique<Groups>(*mesh_, *barriers_, number_, std::move(backends), std::move(make));
   objects_ = std::make_unique<ObjectExchange>(*barriers_, *groups_);
   groups_->cpu_group(topology::Group::kWorld);
   if (!config_.ddp) return;

@@ -45,6 +45,14 @@ def test_ranks_groups_and_objects(
     pool(processes).run("ranks_and_objects:check", settings, settings)
 
 
+def test_stages_may_have_made_different_groups_before_one_they_share(
+    pool: Callable[[int], RankPool],
+) -> None:
+    sums = pool(4).run("ranks_and_objects:sum_after_a_group_of_one_stage", layout(2, 1, "cluster"))
+
+    assert sums == [1, 1, 5, 5]
+
+
 def check_all_ranks_are_done(outcome: Outcome, processes: int) -> None:
     assert outcome.code == 0, outcome.output
     assert outcome.output.count("checked on one rank") == processes, outcome.output

@@ -10,6 +10,7 @@ from collections import OrderedDict
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.distributed as dist
+from smdistributed.modelparallel.torch.state_mod import state
 
 KINDS = {
     smp.WORLD: smp.RankType.WORLD_RANK,
@@ -23,6 +24,16 @@ KINDS = {
 
 class Tagged(OrderedDict):  # type: ignore[type-arg]
     """A dict of a type of its own."""
+
+
+def sum_after_a_group_of_one_stage() -> int:
+    """Of the ranks of this pipeline, of which one stage alone has made another group."""
+    if smp.pp_rank() == 0:
+        dist.new_group(smp.get_dp_group(), use_local_synchronization=True)
+    group = state.require_initialized("a test").groups.cpu_group("PP")
+    total = torch.tensor([smp.rank()])
+    dist.all_reduce(total, group=group)
+    return int(total)
 
 
 def coordinates(rank: int, size: int, layout: dict[str, object]) -> dict[str, int]:

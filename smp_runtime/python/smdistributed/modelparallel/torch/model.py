@@ -142,12 +142,6 @@ class DistributedModel(ModelStates):
         self.checks = TrainingChecks(self)
         """Of the script's training loop, for the library's own modules."""
         check_built_alike(module)
-        if ranks.tp_size() > 1:
-            # Some partitions alone may use them. Torch names a group by how many its maker has
-            # made, so all ranks make the same ones.
-            groups = state.require_initialized("smp.DistributedModel").groups
-            groups.cpu_group("TP")
-            groups.internal_group("TP")
         replaced = replace_annotated(without_compilation(module))
         module, self._replaced, self._known = replaced.root, replaced.made, replaced.known
         dtype = computing_type()

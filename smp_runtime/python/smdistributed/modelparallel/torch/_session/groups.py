@@ -8,6 +8,7 @@ from enum import Enum
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
@@ -66,15 +67,25 @@ def backend_by_host(requested: str) -> str:
 
 
 def make_group(request: _runtime.GroupRequest) -> dist.ProcessGroup:
-    """A group that torch.distributed knows. Collective over its ranks."""
+    """A group that torch.distributed knows. Collective over its ranks.
+
+    Not by ``dist.new_group``: it names a group that its members alone make by how many groups this
+    rank has, and the members of a pipeline group have different ones.
+    """
     register(request.backend)
-    group = dist.new_group(
+    world = c10d._get_default_group()
+    group, _ = c10d._new_process_group_helper(
+        len(request.ranks),
+        request.ranks.index(world.rank()),
         request.ranks,
+        dist.Backend(request.backend),
+        c10d._get_default_store(),
+        c10d.GroupName(request.name),
         timeout=request.timeout,
-        backend=request.backend,
-        use_local_synchronization=True,
+        device_id=world.bound_device_id,
         group_desc=request.description,
     )
+    c10d._world.pg_group_ranks[group] = {rank: index for index, rank in enumerate(request.ranks)}
     assert isinstance(group, dist.ProcessGroup)  # this rank is a member
     return group
 
