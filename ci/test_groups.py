@@ -1,121 +1,20 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The test groups behind ci/test: what each runs, needs and counts."""
+"""The test groups behind ci/test: what each runs and needs."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from xml.etree import ElementTree
 
 import tomllib
+from test_run import LOGS, ROOT, Count, Group, Skipped, closing_line, run_group
 
-ROOT = Path(__file__).resolve().parent.parent
-LOGS = ROOT / "build" / "test"
-BEAT = 5  # [s] without a word
 CPUS = len(os.sched_getaffinity(0))
-
-
-class Skipped(Exception):
-    """A group cannot run here; the text says what it lacks."""
-
-
-class Failed(Exception):
-    """A command before the tests themselves failed."""
-
-
-@dataclass
-class Count:
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-
-    def __add__(self, other: Count) -> Count:
-        return Count(
-            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
-        )
-
-
-@dataclass
-class Group:
-    """One test group while it runs: its commands write to one log."""
-
-    name: str
-    environment: dict[str, str] = field(default_factory=dict)
-    start: float = field(default_factory=time.monotonic)
-
-    @property
-    def log(self) -> Path:
-        return LOGS / f"{self.name}.log"
-
-    def run(self, *command: str | Path) -> int:
-        words = [str(word) for word in command]
-        with self.log.open("a") as log:
-            print("$", shlex.join(words), file=log, flush=True)
-            process = subprocess.Popen(
-                words,
-                cwd=ROOT,
-                env=os.environ | self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            while True:
-                try:
-                    return process.wait(BEAT)
-                except subprocess.TimeoutExpired:
-                    self.tell_progress()
-                except BaseException:
-                    process.terminate()
-                    process.wait()
-                    raise
-
-    def tell_progress(self) -> None:
-        """One line on stderr: for how long the group runs, and what its log said last."""
-        took = time.monotonic() - self.start
-        last = tail(self.log, 1).rpartition("\r")[2].strip()
-        print(f"  {self.name}: {took:.0f} s, {last[-90:]}", file=sys.stderr, flush=True)
-
-    def require(self, *command: str | Path) -> None:
-        if self.run(*command) != 0:
-            raise Failed(shlex.join(str(word) for word in command))
-
-    def counted(self, *command: str | Path, report: Path) -> Count:
-        """Runs a test program that writes a JUnit report; counts what it says."""
-        report.unlink(missing_ok=True)
-        code = self.run(*command)
-        count = read_report(report) if report.exists() else Count()
-        # A runner that dies, or fails outside of any test, has failed all the same.
-        if code != 0 and count.failed == 0:
-            count.failed = 1
-        return count
-
-    def ctest(self, preset: str, *options: str) -> Count:
-        report = LOGS / f"{self.name}.xml"
-        selection = ["--preset", preset, "--output-junit", str(report), *options]
-        return self.counted("ctest", *selection, report=report)
-
-    def pytest(self, *options: str) -> Count:
-        report = LOGS / f"{self.name}.xml"
-        program = [".venv/bin/python", "-m", "pytest", "-ra", "--color=no", f"--junit-xml={report}"]
-        return self.counted(*program, *options, report=report)
-
-
-def read_report(path: Path) -> Count:
-    count = Count()
-    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
-        number = {key: int(suite.get(key) or 0) for key in ("tests", "failures", "errors")}
-        skipped = int(suite.get("skipped") or 0) + int(suite.get("disabled") or 0)
-        failed = number["failures"] + number["errors"]
-        count += Count(number["tests"] - failed - skipped, failed, skipped)
-    return count
 
 
 def listed_tests(preset: str, *options: str) -> list[str]:
@@ -335,37 +234,6 @@ EVERY = ALL | {
     "figures": one_test("ci/figures", "--measure"),
 }
 SETS = {"": HERE, "--all": ALL, "--long": EVERY}
-
-
-def tail(path: Path, lines: int) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
-
-
-def run_group(name: str, body: Callable[[Group], Count], budget: int) -> Count:
-    group = Group(name)
-    group.log.write_text("")
-    print(f"{name:<12} ...", end="", flush=True)
-    start = time.monotonic()
-    try:
-        count = body(group)
-        text = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped"
-    except Skipped as reason:
-        count, text = Count(skipped=1), f"skipped: {reason}"
-    except Failed as command:
-        count, text = Count(failed=1), f"failed: {command}"
-    took = time.monotonic() - start
-    over = ", over its budget" if took > budget else ""
-    print(f"\r{name:<12} {text} ({took:.0f} s of {budget} s{over})", flush=True)
-    if count.failed:
-        print(f"--- the end of {group.log.relative_to(ROOT)}:\n{tail(group.log, 60)}\n---")
-    return count
-
-
-def closing_line(total: Count) -> str:
-    """ctest's own last line, over all groups: what tools that watch test runs look for."""
-    ran = total.passed + total.failed
-    percent = 100 * total.passed // max(ran, 1)
-    return f"{percent}% tests passed, {total.failed} tests failed out of {ran}"
 
 
 def chosen_groups(arguments: list[str]) -> dict[str, Callable[[Group], Count]]:

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -14,12 +13,8 @@ from tests.documents.named_tests import ROOT
 
 
 def test_help_of_ci_test_names_every_group_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    specification = importlib.util.spec_from_file_location("groups", ROOT / "ci" / "test_groups.py")
-    assert specification is not None
-    assert specification.loader is not None
-    groups = importlib.util.module_from_spec(specification)
-    monkeypatch.setitem(sys.modules, "groups", groups)  # dataclasses look there
-    specification.loader.exec_module(groups)
+    monkeypatch.syspath_prepend(ROOT / "ci")
+    groups = importlib.import_module("test_groups")
     said = subprocess.run(
         [ROOT / "ci" / "test", "--help"], capture_output=True, text=True, check=True
     ).stdout
