@@ -10,7 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # rank_pool.py, launching.py: however pytest imports
 
+import warm
 from rank_pool import RankPool
+
+from tests.warm.interpreter import warm_python
 
 HERE = str(Path(__file__).parent)
 os.environ["PYTHONPATH"] = os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]).rstrip(":")
@@ -54,6 +57,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem in THOROUGH:
             item.add_marker(pytest.mark.thorough)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with warm_python(tmp_path_factory.mktemp("warm") / "bin") as python:
+        warm.python = str(python)
+        yield
+        warm.python = None
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 
+import warm
+
 HERE = Path(__file__).parent
 START_SECONDS = 300
 JOB_SECONDS = 180
@@ -34,7 +36,7 @@ class Outcome:
 
 class RankPool:
     def __init__(
-        self, size: int, environment: dict[str, str] | None = None, python: str = sys.executable
+        self, size: int, environment: dict[str, str] | None = None, python: str | None = None
     ) -> None:
         self.size = size
         self._folder = tempfile.TemporaryDirectory()
@@ -43,7 +45,7 @@ class RankPool:
         command += [
             "-np",
             str(size),
-            python,
+            python or warm.python or sys.executable,
             str(HERE / "rank_worker.py"),
             listener.address,
         ]

@@ -116,6 +116,6 @@ except Script as asked:
 
 # Outside of any handler, so that the script's end is the interpreter's own.
 exec(
-    compile(Path(sys.argv[0]).read_bytes(), sys.argv[0], "exec"),
+    compile(Path(sys.argv[0]).read_bytes(), sys.argv[0], "exec", dont_inherit=True),
     prepare(Path(sys.argv[0])).__dict__,
 )
