@@ -156,15 +156,17 @@ Wait WaitWatch::described(const Call& call) const {
 }
 
 void WaitWatch::check() {
+  bool first = false;
   {
     const std::lock_guard lock(mutex_);
     if (mismatch_.empty()) {
       if (verdict_.empty()) return;
       mismatch_ = verdict_;
       calls_.back().told = false;  // end() does not take back what is written now
+      first = true;
     }
   }
-  write_final(false);
+  if (first) write_final(false);
   throw CallMismatch("{}", mismatch_);
 }
 
