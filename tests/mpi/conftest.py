@@ -10,7 +10,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # rank_pool.py, launching.py: however pytest imports
 
-import warm
 from rank_pool import RankPool
 
 from tests.warm.interpreter import warm_python
@@ -61,10 +60,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What ranks run in, unless a test says otherwise: torch is imported already."""
     with warm_python(tmp_path_factory.mktemp("warm") / "bin") as python:
-        warm.python = str(python)
+        os.environ["WARM_PYTHON"] = str(python)
         yield
-        warm.python = None
+        del os.environ["WARM_PYTHON"]
 
 
 @pytest.fixture(scope="session")

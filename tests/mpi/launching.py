@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import warm
-
 Result = TypeVar("Result")
 JOBS = Path(__file__).resolve().parent / "jobs"
 _LIMIT_SECONDS = 600
@@ -32,7 +30,7 @@ def run_mpi(processes: int, job: str, *args: str, **variables: str) -> Outcome:
             *("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"),
             *("--mca", "btl", "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none"),
             *("-np", str(processes)),
-            *(warm.python or sys.executable, str(JOBS / job), *args),
+            *(os.environ.get("WARM_PYTHON", sys.executable), str(JOBS / job), *args),
         ],
         variables,
     )

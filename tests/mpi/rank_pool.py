@@ -19,8 +19,6 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 
-import warm
-
 HERE = Path(__file__).parent
 START_SECONDS = 300
 JOB_SECONDS = 180
@@ -45,7 +43,7 @@ class RankPool:
         command += [
             "-np",
             str(size),
-            python or warm.python or sys.executable,
+            python or os.environ.get("WARM_PYTHON", sys.executable),
             str(HERE / "rank_worker.py"),
             listener.address,
         ]
