@@ -61,7 +61,9 @@ def test_what_gloo_passes_smddp_passes(
         f"--- {name}: {said[0]}\n{said[1][-3000:]}" for name, said in surprises.items()
     )
     assert not surprises, text
-    assert not INTENDED.keys() - missed.keys(), "these pass now; take them off intended.toml"
+    # Not by what gloo passes: under load and DETAIL it ends by signal 11 in some of them itself.
+    passes = [name for name in INTENDED if smddp[name][0] == "passed"]
+    assert not passes, f"take off intended.toml what passes now: {passes}"
 
 
 def count(outcomes: Outcomes, outcome: str) -> int:
