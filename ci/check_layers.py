@@ -33,7 +33,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/transport/nccl",
     ),
     "smp_runtime/session/launch": ("smp_runtime/core",),
-    "smp_runtime/session/waits": ("smp_runtime/core",),
+    "smp_runtime/session/waits": ("smp_runtime/transport",),
     "smp_runtime/session": (
         "smp_runtime/session/launch",
         "smp_runtime/session/waits",
@@ -44,8 +44,7 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/collectives": ("smp_runtime/topology", "smp_runtime/transport/fabric"),
     "smp_runtime/dataparallel": (
         "smp_runtime/collectives",
-        "smp_runtime/session/launch",
-        "smp_runtime/transport/nccl",
+        "smp_runtime/session",
     ),
     "smp_runtime/pipeline": ("smp_runtime/transport", "smp_runtime/partition"),
     "smp_runtime/pipeline/engine": ("smp_runtime/pipeline", "smp_runtime/transport/channel"),

@@ -8,6 +8,7 @@
 #include "smp_runtime/collectives/call_check.h"
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/rendezvous.h"
 #include "smp_runtime/transport/shared_memory.h"
 
 namespace smp::collectives {
@@ -41,12 +42,8 @@ transport::SegmentShape shape_of(const topology::GroupLayout& layout, const Tuni
 
 topology::GroupLayout layout_of(transport::KeyValueStore& store, int rank, int size,
                                 const std::string& host, const transport::WaitLimit& limit) {
-  store.set(fmt::format("host/{}", rank), host);
-  std::vector<std::string> hosts;
-  for (int peer = 0; peer < size; ++peer) {
-    hosts.push_back(store.get(fmt::format("host/{}", peer), limit));
-  }
-  return topology::GroupLayout::from(hosts, rank);
+  const transport::Rendezvous all{.store = store, .rank = rank, .size = size, .limit = limit};
+  return topology::GroupLayout::from(all.gather("host", host), rank);
 }
 
 std::unique_ptr<SharedSegment> segment_of(transport::KeyValueStore& store,

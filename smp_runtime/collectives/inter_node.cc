@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <deque>
 #include <thread>
+#include <utility>
 
 #include "smp_runtime/collectives/hierarchical_schedule.h"
 #include "smp_runtime/collectives/message_tag.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/fabric/fabric_peers.h"
 
 namespace smp::collectives {
 namespace {
@@ -62,31 +64,17 @@ InterNodeCollectives::InterNodeCollectives(const topology::GroupLayout& layout,
 
 void InterNodeCollectives::connect_all(std::span<const int> names, transport::KeyValueStore& store,
                                        const WaitLimit& limit) {
-  // Address of the detector, a line end, address of the link, which may hold any bytes.
-  store.set(fmt::format("peer/{}", layout_.rank),
-            fmt::format("{}\n{}\n", detector_ ? detector_->address() : "", link_.provider()) +
-                link_.address());
+  transport::publish_fabric(store, layout_.rank, link_, detector_.get());
+  const auto name = [&](int rank) {
+    return fmt::format("rank {}", names[static_cast<size_t>(rank)]);
+  };
   std::vector<transport::FailureDetector::Peer> rail;
   for (int peer = 0; peer < layout_.size(); ++peer) {
     if (layout_.host(peer) == layout_.my_host()) continue;
-    const std::string told = store.get(fmt::format("peer/{}", peer), limit);
-    const size_t first = told.find('\n');
-    const size_t second = told.find('\n', first + 1);
-    const std::string detector = told.substr(0, first);
-    const std::string provider = told.substr(first + 1, second - first - 1);
-    const std::string name = fmt::format("rank {}", names[static_cast<size_t>(peer)]);
-    if (provider != link_.provider()) {
-      throw ConfigError(
-          "{} has libfabric's provider {}, {} has {}; set SMDDP_FABRIC_PROVIDER alike on all hosts",
-          fmt::format("rank {}", names[static_cast<size_t>(layout_.rank)]), link_.provider(), name,
-          provider);
-    }
-    link_.connect(peer, name, told.substr(second + 1));
+    auto connected =
+        transport::connect_peer(store, link_, name(layout_.rank), peer, name(peer), limit);
     if (detector_ && layout_.local(peer) == layout_.my_local()) {
-      rail.push_back(
-          {.rank = peer,
-           .name = fmt::format("{} (at {})", name, detector.substr(0, detector.find(' '))),
-           .address = detector});
+      rail.push_back(std::move(connected));
     }
   }
   if (detector_) detector_->connect(rail, limit);

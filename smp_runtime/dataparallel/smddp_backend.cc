@@ -291,7 +291,7 @@ std::unique_ptr<GpuGroup> SmddpBackend::make_gpu_group(const c10::Device& gpu,
   const auto make_rail = [&](const std::vector<int>& ranks, int me) {
     std::vector<int> names;
     for (const int rank : ranks) names.push_back(communicator_->name(rank));
-    C10dStore keys(
+    session::C10dStore keys(
         c10::make_intrusive<c10d::PrefixStore>(fmt::format("rail/{}", ranks.front()), store_));
     return std::make_unique<Communicator>(keys, me, std::move(names), member.host, options_.tuning,
                                           options_.network, limit);
@@ -324,7 +324,7 @@ PointToPoint& SmddpBackend::pairs() {
       link = std::make_unique<transport::FabricLink>(settings);
     }
     // A connection of its own: a TCPStore that waits for one thread keeps the others waiting.
-    pair_keys_ = std::make_unique<C10dStore>(store_->clone());
+    pair_keys_ = std::make_unique<session::C10dStore>(store_->clone());
     pairs_ = std::make_unique<PointToPoint>(
         *pair_keys_, std::move(link),
         PointToPoint::Group{.rank = rank_,

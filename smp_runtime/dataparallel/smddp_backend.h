@@ -23,13 +23,13 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "smp_runtime/collectives/communicator.h"
-#include "smp_runtime/dataparallel/c10d_store.h"
 #include "smp_runtime/dataparallel/callback_threads.h"
 #include "smp_runtime/dataparallel/device_scope.h"
 #include "smp_runtime/dataparallel/gpu_group.h"
 #include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/dataparallel/point_to_point.h"
 #include "smp_runtime/dataparallel/smddp_options.h"
+#include "smp_runtime/session/c10d_store.h"
 
 namespace smp::dataparallel {
 
@@ -162,7 +162,7 @@ class SmddpBackend : public c10d::Backend {
   c10::weak_intrusive_ptr<c10d::Backend> split_group_{c10::intrusive_ptr<c10d::Backend>()};
 
   c10::intrusive_ptr<c10d::Store> store_;
-  C10dStore keys_;
+  session::C10dStore keys_;
   SmddpOptions options_;
   CallbackThreads callbacks_;
   StagingStreams streams_;
@@ -176,7 +176,7 @@ class SmddpBackend : public c10d::Backend {
   std::deque<Task> queue_;
   uint64_t calls_ = 0;
   std::unique_ptr<GpuGroup> gpus_;                 // from the first call with a GPU's tensors on
-  std::unique_ptr<C10dStore> pair_keys_;           // from the first send or recv on
+  std::unique_ptr<session::C10dStore> pair_keys_;  // from the first send or recv on
   std::unique_ptr<PointToPoint> pairs_;            // likewise
   std::optional<std::vector<WorkPtr>> coalesced_;  // between start and end
   bool busy_ = false;  // somebody runs a collective: the thread, or a caller

@@ -17,6 +17,8 @@
 #include "smp_runtime/pipeline/engine/engine.h"
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/session/c10d_store.h"
+#include "smp_runtime/session/job_store.h"
 #include "smp_runtime/transport/channel/process_transport.h"
 #include "smp_runtime/transport/loopback.h"
 
@@ -111,9 +113,9 @@ pipeline::RemoteTensorMaker remote_tensor_maker(py::object make) {
 
 class PyEngine {
  public:
-  PyEngine(const std::string& group_name, int cuda_device, const std::string& schedule,
-           int64_t active_microbatches, bool deterministic, bool shared_order,
-           double timeout_seconds, std::string name, py::object run_module,
+  PyEngine(const session::StorePtr& store, int pp_rank, int pp_size, int cuda_device,
+           const std::string& schedule, int64_t active_microbatches, bool deterministic,
+           bool shared_order, double timeout_seconds, std::string name, py::object run_module,
            std::vector<std::string> module_names, py::object after_backward_outside,
            std::string timeline_file, int rank, int driver, py::object remote_tensor,
            py::object memory_in_use, std::shared_ptr<WaitWatchHandle> watch) {
@@ -168,14 +170,16 @@ class PyEngine {
         .direct = {.make_remote_tensor = remote_tensor_maker(std::move(remote_tensor))}};
     const py::gil_scoped_release no_gil;
     std::unique_ptr<transport::Transport> transport;
-    if (group_name.empty()) {
+    if (pp_size == 1) {
       alone_ = std::make_unique<transport::LoopbackNetwork>(1);
       transport = alone_->endpoint(0);
     } else {
+      session::C10dStore rendezvous(store->clone());  // while one thread waits, others wait with it
       transport = std::make_unique<transport::ProcessTransport>(
-          group_name, transport::ProcessTransport::Options{.cuda_device = cuda_device,
-                                                           .network = transport::read_network(),
-                                                           .timeout = options.server.timeout});
+          rendezvous, pp_rank, pp_size,
+          transport::ProcessTransport::Options{.cuda_device = cuda_device,
+                                               .network = transport::read_network(),
+                                               .timeout = options.server.timeout});
     }
     engine_ = std::make_unique<pipeline::Engine>(std::move(transport), std::move(options));
   }
@@ -288,16 +292,17 @@ void bind_pipeline(py::module_& module) {
   });
 
   py::class_<PyEngine>(module, "Engine",
-                       "The pipeline engine of this rank; an empty group name means one rank.")
-      .def(py::init<const std::string&, int, const std::string&, int64_t, bool, bool, double,
-                    std::string, py::object, std::vector<std::string>, py::object, std::string, int,
-                    int, py::object, py::object, std::shared_ptr<WaitWatchHandle>>(),
-           py::kw_only(), py::arg("group_name"), py::arg("cuda_device"), py::arg("schedule"),
-           py::arg("active_microbatches"), py::arg("deterministic"), py::arg("shared_order"),
-           py::arg("timeout_seconds"), py::arg("name"), py::arg("run_module"),
-           py::arg("module_names"), py::arg("after_backward_outside"), py::arg("timeline_file"),
-           py::arg("rank"), py::arg("driver"), py::arg("remote_tensor"), py::arg("memory_in_use"),
-           py::arg("watch"))
+                       "The pipeline engine of this rank; with one rank alone there is no store.")
+      .def(py::init<const session::StorePtr&, int, int, int, const std::string&, int64_t, bool,
+                    bool, double, std::string, py::object, std::vector<std::string>, py::object,
+                    std::string, int, int, py::object, py::object,
+                    std::shared_ptr<WaitWatchHandle>>(),
+           py::kw_only(), py::arg("store"), py::arg("pp_rank"), py::arg("pp_size"),
+           py::arg("cuda_device"), py::arg("schedule"), py::arg("active_microbatches"),
+           py::arg("deterministic"), py::arg("shared_order"), py::arg("timeout_seconds"),
+           py::arg("name"), py::arg("run_module"), py::arg("module_names"),
+           py::arg("after_backward_outside"), py::arg("timeline_file"), py::arg("rank"),
+           py::arg("driver"), py::arg("remote_tensor"), py::arg("memory_in_use"), py::arg("watch"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))

@@ -154,11 +154,11 @@ void bind_groups(py::module_& module) {
            without_gil)
       .def("cpu_group_of", &Groups::cpu_group_of, py::arg("label"), py::arg("ranks"), without_gil)
       .def(
-          "new_cpu_group",
-          [](Groups& self, const std::string& kind, milliseconds timeout) {
-            return self.new_cpu_group(parse_group(kind), timeout);
+          "new_store",
+          [](Groups& self, const std::string& kind, const std::string& label) {
+            return self.new_store(parse_group(kind), label);
           },
-          py::arg("kind"), py::arg("timeout"), without_gil)
+          py::arg("kind"), py::arg("label"), without_gil)
       .def_property_readonly("shares_by_host", &Groups::shares_by_host);
 }
 

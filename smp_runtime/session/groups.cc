@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
@@ -60,8 +61,8 @@ GroupPtr Groups::cpu_group_of(const std::string& label, const std::vector<int>& 
   return made_for(label, ranks, backends_.cpu);
 }
 
-GroupPtr Groups::new_cpu_group(topology::Group kind, std::chrono::milliseconds timeout) {
-  return make("own", ranks(kind), backends_.cpu, timeout);
+StorePtr Groups::new_store(topology::Group kind, const std::string& label) {
+  return c10::make_intrusive<c10d::PrefixStore>(await_members(label, ranks(kind)), barriers_.store());
 }
 
 const std::vector<int>& Groups::members(const c10d::ProcessGroup& group) const {
@@ -75,20 +76,24 @@ GroupPtr Groups::made_for(const std::string& label, const std::vector<int>& rank
   std::pair key(label, ranks);
   const auto found = made_.find(key);
   if (found != made_.end()) return found->second;
-  GroupPtr group = make(label, ranks, backend, barriers_.timeout());
+  GroupPtr group = make(label, ranks, backend);
   made_.emplace(std::move(key), group);
   return group;
 }
 
-GroupPtr Groups::make(const std::string& label, const std::vector<int>& ranks,
-                      const std::string& backend, std::chrono::milliseconds timeout) {
+std::string Groups::await_members(const std::string& label, const std::vector<int>& ranks) {
   const std::uint64_t members = fnv1a(fmt::format("{}", ranks));
-  // Torch waits for the members, too, but knows none by name.
-  const std::string description = described(ranks);
-  barriers_.all("a first call over " + description, fmt::format("group/{}", members), ranks);
+  // Whatever waits next knows no rank by name.
+  barriers_.all("a first call over " + described(ranks), fmt::format("group/{}", members), ranks);
   std::string name = fmt::format("smp{}:{}:{:x}", number_, label, members);
   if (const int earlier = names_[name]++; earlier > 0) name += fmt::format(":{}", earlier);
-  GroupPtr group = make_({ranks, backend, std::move(name), description, timeout});
+  return name;
+}
+
+GroupPtr Groups::make(const std::string& label, const std::vector<int>& ranks,
+                      const std::string& backend) {
+  std::string name = await_members(label, ranks);
+  GroupPtr group = make_({ranks, backend, std::move(name), described(ranks), barriers_.timeout()});
   leave_job_rank(*group, barriers_.rank());
   members_.emplace(group->getGroupName(), ranks);
   return group;

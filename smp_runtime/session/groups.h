@@ -59,8 +59,8 @@ class Groups {
   /// Of our own, of any ranks, for what `label` says; `by_host`: for shared state.
   GroupPtr group_of(const std::string& label, const std::vector<int>& ranks, bool by_host);
   GroupPtr cpu_group_of(const std::string& label, const std::vector<int>& ranks);
-  /// A fresh one on the CPU, of the caller's own.
-  GroupPtr new_cpu_group(topology::Group kind, std::chrono::milliseconds timeout);
+  /// A part of the job's store that its ranks alone use, and for one thing: `label`. All have come.
+  StorePtr new_store(topology::Group kind, const std::string& label);
   /// Whether groups for shared state cross between hosts once.
   [[nodiscard]] bool shares_by_host() const { return !backends_.by_host.empty(); }
 
@@ -70,8 +70,10 @@ class Groups {
  private:
   GroupPtr made_for(const std::string& label, const std::vector<int>& ranks,
                     const std::string& backend);
-  GroupPtr make(const std::string& label, const std::vector<int>& ranks, const std::string& backend,
-                std::chrono::milliseconds timeout);
+  GroupPtr make(const std::string& label, const std::vector<int>& ranks,
+                const std::string& backend);
+  /// Waits for `ranks`; a name that nothing else of theirs has.
+  std::string await_members(const std::string& label, const std::vector<int>& ranks);
 
   StoreBarriers& barriers_;
   const int number_;
@@ -80,7 +82,7 @@ class Groups {
   std::map<topology::Group, std::vector<int>> ranks_;
   std::map<std::pair<std::string, std::vector<int>>, GroupPtr> made_;  ///< by label and ranks
   std::map<std::string, std::vector<int>> members_;                    ///< by the c10d group's name
-  std::map<std::string, int> names_;  ///< how many groups have asked for one
+  std::map<std::string, int> names_;  ///< how often each was asked for
 };
 
 }  // namespace smp::session

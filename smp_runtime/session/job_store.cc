@@ -9,21 +9,6 @@
 namespace smp::session {
 namespace {
 
-class C10dWaitStore : public WaitStore {
- public:
-  explicit C10dWaitStore(const StorePtr& store) : store_(store->clone()) {
-    store_->setTimeout(std::chrono::seconds(10));
-  }
-  void set(const std::string& key, const std::string& text) override { store_->set(key, text); }
-  std::optional<std::string> get(const std::string& key) override {
-    if (!store_->check({key})) return std::nullopt;  // get() would wait for it
-    return store_->get_to_str(key);
-  }
-
- private:
-  StorePtr store_;
-};
-
 c10::intrusive_ptr<c10d::TCPStore> connect(const Address& address, int rank, bool serves,
                                            std::chrono::milliseconds timeout) {
   const auto& [host, port] = address;
@@ -80,10 +65,6 @@ StorePtr open_store(const LaunchRanks& ranks, RendezvousRequest request, const F
                  [&] { check_job(*store, ranks.rank, job_number(request.variables), address); });
   }
   return store;
-}
-
-std::unique_ptr<WaitStore> make_wait_store(const StorePtr& store) {
-  return std::make_unique<C10dWaitStore>(store);
 }
 
 }  // namespace smp::session

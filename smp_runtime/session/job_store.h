@@ -16,7 +16,6 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
 #include "smp_runtime/session/launch/rendezvous.h"
-#include "smp_runtime/session/waits/wait_watch.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::session {
@@ -46,9 +45,5 @@ decltype(auto) asking_store(int rank, Call&& call) {
                     transport::first_line(error.what_without_backtrace()));
   }
 }
-
-/// The store as a WaitWatch writes to it: on a connection of its own, for another one may be taken
-/// by a call that waits.
-std::unique_ptr<WaitStore> make_wait_store(const StorePtr& store);
 
 }  // namespace smp::session

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/transport/host_identity.h"
 
 namespace smp::session {
@@ -53,7 +54,9 @@ Session::Session(SessionRequest request)
   mesh_ = topology::Mesh::make(config_, ranks_.size);
   std::shared_ptr<WaitWatch> watch;
   if (ranks_.size > 1) {
-    watch = std::make_shared<WaitWatch>(make_wait_store(store_), ranks_.rank,
+    const StorePtr own = store_->clone();  // while one thread waits, others wait with it
+    own->setTimeout(std::chrono::seconds(10));
+    watch = std::make_shared<WaitWatch>(std::make_shared<C10dStore>(own), ranks_.rank,
                                         std::move(request.script_line));
   }
   barriers_ =

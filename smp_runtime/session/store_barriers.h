@@ -34,6 +34,7 @@ class StoreBarriers {
   /// For calls that begin from now on.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] const StorePtr& store() const { return store_; }
 
   /// Returns when all `ranks` of the job, this one among them, have called it under this `label`.
   /// Throws WaitTimeout that begins with `what`, names the absent ranks and ends with `advice`.

@@ -240,7 +240,7 @@ class Groups:
     def cpu_group(self, kind: str) -> ProcessGroup: ...
     def group_of(self, label: str, ranks: Sequence[int], by_host: bool) -> ProcessGroup: ...
     def cpu_group_of(self, label: str, ranks: Sequence[int]) -> ProcessGroup: ...
-    def new_cpu_group(self, kind: str, timeout: timedelta) -> ProcessGroup: ...
+    def new_store(self, kind: str, label: str) -> Store: ...
     @property
     def shares_by_host(self) -> bool: ...
 
@@ -411,7 +411,9 @@ class Engine:
     def __init__(
         self,
         *,
-        group_name: str,
+        store: Store | None,
+        pp_rank: int,
+        pp_size: int,
         cuda_device: int,
         schedule: str,
         active_microbatches: int,

@@ -16,6 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostLookedAt = 64;  // ranks at one look
 constexpr int kManyLooks = 8;              // after these most looks are left out
+constexpr std::chrono::seconds kStoreTime{10};
 
 std::string key_of(int rank) { return fmt::format("waits/{}", rank); }
 
@@ -25,8 +26,8 @@ bool is_due(int looks) { return looks < kManyLooks || looks % kManyLooks == 0; }
 
 }  // namespace
 
-WaitWatch::WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line,
-                     Timing timing)
+WaitWatch::WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
+                     std::function<std::string()> line, Timing timing)
     : rank_(rank), line_(std::move(line)), timing_(timing), store_(std::move(store)) {
   thread_ = std::thread([this] { watch(); });
 }
@@ -184,9 +185,9 @@ std::map<int, Wait> WaitWatch::waits_around(const Call& call) {
     next.pop_back();
     if (waits.contains(rank)) continue;
     ++looked_at;
-    const auto text = store_->get(key_of(rank));
-    if (!text) continue;
-    if (const auto wait = decode(*text)) {
+    if (!store_->has(key_of(rank))) continue;
+    const auto limit = transport::WaitLimit::after(kStoreTime, "looking at a wait");
+    if (const auto wait = decode(store_->get(key_of(rank), limit))) {
       next.insert(next.end(), wait->needs.begin(), wait->needs.end());
       waits[rank] = *wait;
     }

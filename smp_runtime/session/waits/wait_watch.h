@@ -13,24 +13,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "smp_runtime/session/waits/wait_graph.h"
+#include "smp_runtime/transport/key_value_store.h"
 
 namespace smp::session {
-
-/// Texts by key that all ranks of a job share. Called by one thread at a time. May throw where it
-/// is lost; then nobody is judged any more.
-class WaitStore {
- public:
-  virtual ~WaitStore() = default;
-  virtual void set(const std::string& key, const std::string& text) = 0;
-  virtual std::optional<std::string> get(const std::string& key) = 0;
-};
 
 class WaitWatch {
  public:
@@ -41,10 +32,12 @@ class WaitWatch {
     int sightings = 3;                      ///< looks that find the same
   };
 
-  /// `line` says where the script is; it is called on the watch's own thread.
-  WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line,
-            Timing timing);
-  WaitWatch(std::unique_ptr<WaitStore> store, int rank, std::function<std::string()> line)
+  /// `store` is all ranks'; one thread at a time calls it here. Where it is lost, nobody is judged
+  /// any more. `line` says where the script is; it is called on the watch's own thread.
+  WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
+            std::function<std::string()> line, Timing timing);
+  WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
+            std::function<std::string()> line)
       : WaitWatch(std::move(store), rank, std::move(line), Timing{}) {}
   ~WaitWatch();
   WaitWatch(const WaitWatch&) = delete;
@@ -103,7 +96,7 @@ class WaitWatch {
   const Timing timing_;
 
   std::mutex store_mutex_;  ///< taken before mutex_
-  std::unique_ptr<WaitStore> store_;
+  std::shared_ptr<transport::KeyValueStore> store_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

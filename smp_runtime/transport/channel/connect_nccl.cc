@@ -2,6 +2,7 @@
 #include "smp_runtime/transport/channel/connect_nccl.h"
 
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/transport/channel/nccl_channel.h"
-#include "smp_runtime/transport/channel/peer_info.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "smp_runtime/transport/nccl/nccl_communicator.h"
 #include "smp_runtime/transport/nccl/nccl_pairs.h"
@@ -19,13 +19,12 @@
 namespace smp::transport {
 namespace {
 
-std::vector<GpuInfo> gather_gpus(c10d::Backend& group, int cuda_device,
-                                 std::chrono::milliseconds timeout) {
+std::vector<GpuInfo> gather_gpus(const Rendezvous& group, int cuda_device) {
   GpuInfo mine{.host = host_identity(), .gpu = {}, .library = nccl_version()};
   if (cuda_device >= 0) mine.gpu = mine.library == 0 ? "unknown" : gpu_identity(cuda_device);
   const PackedGpuInfo info = packed(mine);
   std::vector<GpuInfo> infos;
-  for (const PackedGpuInfo& one : gather_peer_info(group, &info, 1, timeout)) {
+  for (const PackedGpuInfo& one : group.gather_values("gpu", std::span(&info, 1))) {
     infos.push_back(one.unpacked());
   }
   return infos;
@@ -56,24 +55,24 @@ void use_once(NcclCommunicator& communicator, const c10::Device& device, const W
 
 }  // namespace
 
-NcclEnds connect_nccl(c10d::Backend& group, std::vector<std::unique_ptr<MessageChannel>> channels,
-                      int cuda_device, std::chrono::milliseconds timeout) {
-  const auto rank = static_cast<size_t>(group.getRank());
-  const auto size = static_cast<size_t>(group.getSize());
-  const std::vector<GpuInfo> infos = gather_gpus(group, cuda_device, timeout);
+NcclEnds connect_nccl(const Rendezvous& group,
+                      std::vector<std::unique_ptr<MessageChannel>> channels, int cuda_device) {
+  const auto rank = static_cast<size_t>(group.rank);
+  const auto size = static_cast<size_t>(group.size);
+  const std::vector<GpuInfo> infos = gather_gpus(group, cuda_device);
   tell_of_detours(infos, rank);
   NcclEnds ends{.library = nullptr, .channels = std::move(channels)};
   const std::vector<Direction> directions = nccl_directions(infos);
   if (directions.empty()) return ends;
 
-  const auto touches = [&](int one) { return one == group.getRank(); };
+  const auto touches = [&](int one) { return one == group.rank; };
   std::vector<NcclId> ids(size);
   for (const Direction& way : directions) {
     if (!touches(way.from)) continue;
     if (!ends.library) ends.library = nccl_library(cuda_device);
     ids[static_cast<size_t>(way.to)] = ends.library->new_id();
   }
-  const std::vector<NcclId> all_ids = gather_peer_info(group, ids.data(), size, timeout);
+  const std::vector<NcclId> all_ids = group.gather_values("nccl", std::span<const NcclId>(ids));
 
   std::map<int, NcclChannel::CommunicatorPointer> outward;
   std::map<int, NcclChannel::CommunicatorPointer> inward;
@@ -85,7 +84,7 @@ NcclEnds connect_nccl(c10d::Backend& group, std::vector<std::unique_ptr<MessageC
     auto communicator = std::make_unique<NcclCommunicator>(
         *ends.library, all_ids[static_cast<size_t>(way.from) * size + static_cast<size_t>(way.to)],
         NcclCommunicator::Place{.rank = sends ? 0 : 1, .size = 2, .name = name});
-    const auto limit = WaitLimit::after(timeout, "connecting");
+    const auto limit = WaitLimit::after(group.limit.timeout, "connecting");
     communicator->connect(limit);
     use_once(*communicator, device, limit);
     (sends ? outward : inward)[sends ? way.to : way.from] = std::move(communicator);
@@ -94,7 +93,7 @@ NcclEnds connect_nccl(c10d::Backend& group, std::vector<std::unique_ptr<MessageC
     std::unique_ptr<MessageChannel>& channel = ends.channels[static_cast<size_t>(peer)];
     channel = std::make_unique<NcclChannel>(
         std::move(channel), std::move(communicator), std::move(inward.at(peer)),
-        NcclChannel::Settings{.device = device, .timeout = timeout});
+        NcclChannel::Settings{.device = device, .timeout = group.limit.timeout});
   }
   SMP_LOG(debug, "tensors between GPUs go by NCCL {} to {} of {} ranks", nccl_version(),
           outward.size(), size - 1);

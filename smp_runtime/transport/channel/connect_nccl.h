@@ -2,14 +2,12 @@
 // How the members of a group find those whose GPUs theirs can reach, and come to NCCL's channels.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "smp_runtime/transport/channel/message_channel.h"
 #include "smp_runtime/transport/nccl/nccl_library.h"
+#include "smp_runtime/transport/rendezvous.h"
 
 namespace smp::transport {
 
@@ -19,11 +17,11 @@ struct NcclEnds {
   std::vector<std::unique_ptr<MessageChannel>> channels;
 };
 
-/// `channels` by rank of `group`, null for this rank; those of pairs with a GPU on both sides
+/// `channels` by rank, null for this rank; those of pairs with a GPU on both sides
 /// become NcclChannel. `cuda_device` is -1 without one. Collective, whatever the devices are;
-/// throws HostError, or what the backend throws, if a member does not come in time.
-[[nodiscard]] NcclEnds connect_nccl(c10d::Backend& group,
+/// throws HostError if a member does not come in time.
+[[nodiscard]] NcclEnds connect_nccl(const Rendezvous& group,
                                     std::vector<std::unique_ptr<MessageChannel>> channels,
-                                    int cuda_device, std::chrono::milliseconds timeout);
+                                    int cuda_device);
 
 }  // namespace smp::transport

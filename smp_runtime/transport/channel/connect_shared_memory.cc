@@ -2,7 +2,7 @@
 #include "smp_runtime/transport/channel/connect_shared_memory.h"
 
 #include <array>
-#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -11,7 +11,6 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fixed_text.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/transport/channel/peer_info.h"
 #include "smp_runtime/transport/channel/shared_memory_channel.h"
 #include "smp_runtime/transport/host_identity.h"
 
@@ -29,24 +28,24 @@ std::shared_ptr<SharedMemory> open_quietly(const PeerInfo& info, size_t bytes) {
   try {
     return std::make_shared<SharedMemory>(SharedMemory::open(info.address.data(), bytes));
   } catch (const HostError& error) {
-    SMP_LOG(warning, "messages to and from process {} of this host go over TCP: {}", info.process,
-            error.what());
+    SMP_LOG(warning, "messages to and from process {} of this host go over the network: {}",
+            info.process, error.what());
     return nullptr;
   }
 }
 
 }  // namespace
 
-std::vector<std::unique_ptr<MessageChannel>> connect_shared_memory(
-    c10d::Backend& group, std::chrono::milliseconds timeout) {
-  const auto rank = static_cast<size_t>(group.getRank());
-  const auto size = static_cast<size_t>(group.getSize());
+std::vector<std::unique_ptr<MessageChannel>> connect_shared_memory(const Rendezvous& group) {
+  const auto rank = static_cast<size_t>(group.rank);
+  const auto size = static_cast<size_t>(group.size);
   const size_t bytes = size * SharedRing::size_bytes();
   const auto memory = std::make_shared<SharedMemory>(SharedMemory::create(bytes));
   PeerInfo mine{.process = getpid()};
   put(mine.host, host_identity());
   put(mine.address, memory->address());
-  const std::vector<PeerInfo> infos = gather_peer_info(group, &mine, 1, timeout);
+  const std::vector<PeerInfo> infos =
+      group.gather_values("memory", std::span<const PeerInfo>(&mine, 1));
 
   std::vector<std::shared_ptr<SharedMemory>> theirs(size);
   std::vector<uint8_t> opened(size, 0);
@@ -56,7 +55,8 @@ std::vector<std::unique_ptr<MessageChannel>> connect_shared_memory(
     opened[peer] = theirs[peer] ? 1 : 0;
   }
   // A pair uses its rings only when both can.
-  const std::vector<uint8_t> matrix = gather_peer_info(group, opened.data(), size, timeout);
+  const std::vector<uint8_t> matrix =
+      group.gather_values("opened", std::span<const uint8_t>(opened));
   memory->close_address();
 
   std::vector<std::unique_ptr<MessageChannel>> channels(size);

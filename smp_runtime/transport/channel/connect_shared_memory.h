@@ -2,20 +2,18 @@
 // How the members of a group find those of their host and come to rings with them.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "smp_runtime/transport/channel/message_channel.h"
+#include "smp_runtime/transport/rendezvous.h"
 
 namespace smp::transport {
 
-/// By rank of `group`: a channel of shared memory, null where there is none: this rank, ranks of
+/// By rank: a channel of shared memory, null where there is none: this rank, ranks of
 /// other hosts, and those of this host whose memory one of the two may not open. Collective; throws
-/// HostError, or what the backend throws, if a member does not come in time.
+/// HostError if a member does not come in time.
 [[nodiscard]] std::vector<std::unique_ptr<MessageChannel>> connect_shared_memory(
-    c10d::Backend& group, std::chrono::milliseconds timeout);
+    const Rendezvous& group);
 
 }  // namespace smp::transport

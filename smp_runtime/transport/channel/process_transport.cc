@@ -4,9 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
-
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/channel/connect_fabric.h"
 #include "smp_runtime/transport/channel/connect_nccl.h"
@@ -18,19 +15,17 @@ namespace smp::transport {
 
 class ProcessTransport::Impl {
  public:
-  Impl(c10::intrusive_ptr<c10d::Backend> group, const Options& options)
-      : backend(std::move(group)) {
-    std::vector<std::unique_ptr<MessageChannel>> channels =
-        connect_shared_memory(*backend, options.timeout);
-    fabric = connect_fabric(*backend, options.network, channels, options.timeout);
-    gpus = connect_nccl(*backend, std::move(channels), options.cuda_device, options.timeout);
-    for (int peer = 0; peer < backend->getSize(); ++peer) {
+  Impl(const Rendezvous& group, const Options& options) : rank(group.rank), size(group.size) {
+    std::vector<std::unique_ptr<MessageChannel>> channels = connect_shared_memory(group);
+    fabric = connect_fabric(group, options.network, channels);
+    gpus = connect_nccl(group, std::move(channels), options.cuda_device);
+    for (int peer = 0; peer < size; ++peer) {
       std::unique_ptr<MessageChannel>& channel = gpus.channels[static_cast<size_t>(peer)];
       if (!channel) {
         queues.emplace_back();
         continue;
       }
-      const PeerQueue::Ends ends{.rank = backend->getRank(),
+      const PeerQueue::Ends ends{.rank = rank,
                                  .peer = peer,
                                  .cuda_device = options.cuda_device,
                                  .timeout = options.timeout};
@@ -54,26 +49,26 @@ class ProcessTransport::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  c10::intrusive_ptr<c10d::Backend> backend;
+  const int rank;
+  const int size;
   Inbox inbox;
   FabricEnds fabric;  // as the next: its channels have gone to the queues, which end before it
   NcclEnds gpus;
   std::vector<std::unique_ptr<PeerQueue>> queues;  // null for this rank
 };
 
-ProcessTransport::ProcessTransport(const std::string& group_name, const Options& options) {
-  try {
-    impl_ = std::make_unique<Impl>(
-        c10d::resolve_process_group(group_name)->getBackend(c10::DeviceType::CPU), options);
-  } catch (const c10::Error& error) {
-    throw HostError("the group {}: {}", group_name, error.what_without_backtrace());
-  }
-}
+ProcessTransport::ProcessTransport(KeyValueStore& store, int rank, int size, const Options& options)
+    : impl_(std::make_unique<Impl>(
+          Rendezvous{.store = store,
+                     .rank = rank,
+                     .size = size,
+                     .limit = WaitLimit::after(options.timeout, "connecting a pipeline group")},
+          options)) {}
 
 ProcessTransport::~ProcessTransport() = default;
 
-int ProcessTransport::rank() const { return impl_->backend->getRank(); }
-int ProcessTransport::size() const { return impl_->backend->getSize(); }
+int ProcessTransport::rank() const { return impl_->rank; }
+int ProcessTransport::size() const { return impl_->size; }
 
 void ProcessTransport::send(int destination, Message message) {
   SMP_CHECK(destination >= 0 && destination < size() && destination != rank(),

@@ -5,9 +5,9 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
 
 #include "smp_runtime/transport/fabric/network.h"
+#include "smp_runtime/transport/key_value_store.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::transport {
@@ -22,10 +22,10 @@ class ProcessTransport : public Transport {
     std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   };
 
-  /// `group_name` is a registered c10d group with a backend for the CPU, by which the ranks find
-  /// each other. Collective over it. Throws HostError if there is no such group or a member does
-  /// not come, ConfigError if the hosts have no network in common.
-  ProcessTransport(const std::string& group_name, const Options& options);
+  /// Rank `rank` of `size`, which find each other by `store`, for this call alone. Collective.
+  /// Throws HostError if a member does not come, ConfigError if the hosts have no network in
+  /// common.
+  ProcessTransport(KeyValueStore& store, int rank, int size, const Options& options);
   /// Sends FIN to all peers and joins the threads: at most `kCloseTimeout`.
   ~ProcessTransport() override;
   ProcessTransport(const ProcessTransport&) = delete;

@@ -196,7 +196,7 @@ TEST(BetweenTwoHosts, AbortEndsWaitsEverywhereWithItsReason) {
 }
 
 TEST(BetweenTwoHosts, AProviderThatIsNotThereIsNamed) {
-  StoreOfThreads store;
+  transport::StoreOfThreads store;
   const transport::FabricSettings settings{.provider = "efa"};
 
   try {

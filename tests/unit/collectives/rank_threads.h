@@ -3,11 +3,8 @@
 #pragma once
 
 #include <cmath>
-#include <condition_variable>
 #include <exception>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <numeric>
 #include <random>
 #include <string>
@@ -16,7 +13,7 @@
 
 #include "smp_runtime/collectives/communicator.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/key_value_store.h"
+#include "tests/unit/transport/store_of_threads.h"
 
 namespace smp::collectives {
 
@@ -43,38 +40,13 @@ inline std::vector<float> values_of(int rank, size_t count) {
   return values;
 }
 
-class StoreOfThreads : public transport::KeyValueStore {
- public:
-  bool has(const std::string& key) override {
-    const std::lock_guard lock(mutex_);
-    return values_.contains(key);
-  }
-  void set(const std::string& key, const std::string& value) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = value;
-    changed_.notify_all();
-  }
-  std::string get(const std::string& key, const transport::WaitLimit& limit) override {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_until(lock, limit.deadline, [&] { return values_.contains(key); })) {
-      throw HostError("no {}", key);
-    }
-    return values_.at(key);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
 /// Runs `body` as one rank for each entry of `hosts`, which names its host. Messages between hosts
 /// go by a provider of libfabric within this machine. Returns what each threw, "" for nothing.
 inline std::vector<std::string> run_hosts(const std::vector<std::string>& hosts,
                                           const Tuning& tuning,
                                           const std::function<void(Communicator&)>& body,
                                           const std::string& provider = "tcp") {
-  StoreOfThreads store;
+  transport::StoreOfThreads store;
   std::vector<int> names(hosts.size());
   std::iota(names.begin(), names.end(), 0);
   std::vector<std::string> errors(names.size());

@@ -27,10 +27,10 @@ using collectives::a_limit;
 using collectives::Collective;
 using collectives::Communicator;
 using collectives::GpuRoute;
-using collectives::StoreOfThreads;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using transport::StoreOfThreads;
 using Hosts = std::vector<std::string>;
 
 const c10::Device kDevice(at::kCPU);

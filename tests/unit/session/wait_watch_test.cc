@@ -4,44 +4,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/transport/store_of_threads.h"
+
 namespace smp::session {
 namespace {
 
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-/// What a store is to the ranks of a job, here threads of one process.
-class Texts {
+class LostStore : public transport::KeyValueStore {
  public:
-  void set(const std::string& key, const std::string& text) {
-    const std::lock_guard lock(mutex_);
-    texts_[key] = text;
-  }
-  std::optional<std::string> get(const std::string& key) {
-    const std::lock_guard lock(mutex_);
-    const auto found = texts_.find(key);
-    return found == texts_.end() ? std::nullopt : std::optional(found->second);
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, std::string> texts_;
-};
-
-class SharedStore : public WaitStore {
- public:
-  explicit SharedStore(Texts& texts) : texts_(texts) {}
-  void set(const std::string& key, const std::string& text) override { texts_.set(key, text); }
-  std::optional<std::string> get(const std::string& key) override { return texts_.get(key); }
-
- private:
-  Texts& texts_;
-};
-
-class LostStore : public WaitStore {
- public:
+  bool has(const std::string&) override { throw std::runtime_error("lost"); }
   void set(const std::string&, const std::string&) override { throw std::runtime_error("lost"); }
-  std::optional<std::string> get(const std::string&) override { throw std::runtime_error("lost"); }
+  std::string get(const std::string&, const transport::WaitLimit&) override {
+    throw std::runtime_error("lost");
+  }
 };
 
 constexpr WaitWatch::Timing kQuick{
@@ -51,8 +28,7 @@ class Job : public testing::Test {
  protected:
   std::unique_ptr<WaitWatch> rank(int number) {
     return std::make_unique<WaitWatch>(
-        std::make_unique<SharedStore>(texts_), number,
-        [number] { return "train.py:" + std::to_string(10 + number); }, kQuick);
+        store_, number, [number] { return "train.py:" + std::to_string(10 + number); }, kQuick);
   }
 
   static std::string verdict_of(const WaitWatch& watch, milliseconds limit) {
@@ -63,15 +39,19 @@ class Job : public testing::Test {
     return watch.verdict();
   }
 
+  std::string text_at(const std::string& key) {
+    return store_->has(key) ? store_->get(key, transport::WaitLimit::after(kSoon, "a test")) : "";
+  }
+
   /// Until `watch` has written its call down and looked a few times.
   void await_looks(int number) {
     const std::string key = "waits/" + std::to_string(number);
-    while (texts_.get(key).value_or("").empty()) std::this_thread::sleep_for(milliseconds(1));
+    while (text_at(key).empty()) std::this_thread::sleep_for(milliseconds(1));
     std::this_thread::sleep_for(20 * kQuick.look);
   }
 
   static constexpr milliseconds kSoon{20000};
-  Texts texts_;
+  std::shared_ptr<transport::StoreOfThreads> store_ = std::make_shared<transport::StoreOfThreads>();
 };
 
 TEST_F(Job, NamesBothCallsOnBothRanks) {
@@ -107,7 +87,8 @@ TEST_F(Job, TakesBackWhatIsOver) {
 
   first->end();
 
-  EXPECT_EQ(texts_.get("waits/0"), "");
+  EXPECT_TRUE(store_->has("waits/0"));
+  EXPECT_EQ(text_at("waits/0"), "");
 }
 
 TEST_F(Job, TheInnermostCallCountsAndThenTheOneAroundIt) {
@@ -189,7 +170,7 @@ TEST_F(Job, ARankThatWasToldOfAMismatchHoldsUpNobody) {
 
 TEST_F(Job, ALostStoreJudgesNobody) {
   WaitWatch watch(
-      std::make_unique<LostStore>(), 0, [] { return std::string(); }, kQuick);
+      std::make_shared<LostStore>(), 0, [] { return std::string(); }, kQuick);
   watch.begin("smp.barrier", "barrier", {0, 1});
 
   EXPECT_EQ(verdict_of(watch, 20 * kQuick.look), "");

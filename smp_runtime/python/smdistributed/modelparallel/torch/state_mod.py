@@ -7,7 +7,6 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
     from smdistributed.modelparallel.torch._report.step_meter import StepMeter
     from smdistributed.modelparallel.torch.model import DistributedModel
-
-# The engine's receives are pending for as long as a rank is idle: longer than any job.
-_ENDLESS = timedelta(days=3650)
 
 
 class State:
@@ -161,11 +157,12 @@ class State:
             session.ranks.local_rank or 0,
             by_nccl=cfg.ddp and cfg.ddp_dist_backend in ("auto", "nccl"),
         )
-        group = None if alone else session.groups.new_cpu_group("PP", _ENDLESS)
         # The ranks of a tensor-parallel group exchange in one order, so they work in one.
         shared = cfg.tensor_parallel_degree > 1 and not alone
         self._engine = _runtime.Engine(
-            group_name="" if group is None else group.group_name,
+            store=None if alone else session.groups.new_store("PP", "pipeline"),
+            pp_rank=session.groups.index("PP"),
+            pp_size=len(session.groups.ranks("PP")),
             cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,
             schedule=cfg.pipeline,
             active_microbatches=cfg.active_microbatches,

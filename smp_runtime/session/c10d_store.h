@@ -10,7 +10,7 @@
 
 #include "smp_runtime/transport/key_value_store.h"
 
-namespace smp::dataparallel {
+namespace smp::session {
 
 class C10dStore : public transport::KeyValueStore {
  public:
@@ -24,4 +24,4 @@ class C10dStore : public transport::KeyValueStore {
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
-}  // namespace smp::dataparallel
+}  // namespace smp::session

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/dataparallel/c10d_store.h"
+#include "smp_runtime/session/c10d_store.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 
 #include "smp_runtime/core/error.h"
 
-namespace smp::dataparallel {
+namespace smp::session {
 namespace {
 
 /// What a call of the store returns; HostError in place of what c10d throws when it is lost.
@@ -49,4 +49,4 @@ std::string C10dStore::get(const std::string& key, const transport::WaitLimit& l
   }
 }
 
-}  // namespace smp::dataparallel
+}  // namespace smp::session

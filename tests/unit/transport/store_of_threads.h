@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store of ranks that are threads.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/key_value_store.h"
+
+namespace smp::transport {
+
+class StoreOfThreads : public KeyValueStore {
+ public:
+  bool has(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    return values_.contains(key);
+  }
+  void set(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+  }
+  std::string get(const std::string& key, const WaitLimit& limit) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, limit.deadline, [&] { return values_.contains(key); })) {
+      throw HostError("no {}", key);
+    }
+    return values_.at(key);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+}  // namespace smp::transport
