@@ -21,25 +21,39 @@ from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTabl
 Sizes = Callable[[Any], dict[str, Any]]
 
 
-def _gpt2(config: Any) -> dict[str, Any]:
+def _gpt(config: Any, inner: int | None, dropout: tuple[float, float, float]) -> dict[str, Any]:
+    """What the three models have in common, by the names that their configs share.
+
+    ``inner``: intermediate size, if the config has one. ``dropout``: of attention probabilities,
+    of hidden states, of embeddings.
+    """
+    attention, hidden, embedding = dropout
+    size = config.hidden_size
     return {
-        "num_layers": config.n_layer,
-        "num_attention_heads": config.n_head,
-        "attention_head_size": config.n_embd // config.n_head,
-        "hidden_size": config.n_embd,
-        "intermediate_size": config.n_inner or 4 * config.n_embd,
+        "num_layers": config.num_hidden_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "attention_head_size": size // config.num_attention_heads,
+        "hidden_size": size,
+        "intermediate_size": inner or 4 * size,
         "vocab_size": config.vocab_size,
-        "num_positions": config.n_positions,
-        "causal_mask_size": config.n_positions,
-        "attention_dropout_prob": config.attn_pdrop,
-        "hidden_dropout_prob": config.resid_pdrop,
-        "embedding_dropout_prob": config.embd_pdrop,
+        "num_positions": config.max_position_embeddings,
+        "causal_mask_size": config.max_position_embeddings,
+        "attention_dropout_prob": float(attention),
+        "hidden_dropout_prob": float(hidden),
+        "embedding_dropout_prob": float(embedding),
         "activation": config.activation_function,
         "layernorm_epsilon": config.layer_norm_epsilon,
         "initializer_range": config.initializer_range,
         "use_normal_initialization": True,
         "pre_layernorm": True,
         "post_layernorm": False,
+    }
+
+
+def _gpt2(config: Any) -> dict[str, Any]:
+    dropout = (config.attn_pdrop, config.resid_pdrop, config.embd_pdrop)
+    return {
+        **_gpt(config, config.n_inner, dropout),
         "add_cross_attention": config.add_cross_attention,
         "scale_attention_scores": config.scale_attn_weights,
         "scale_attn_by_layer_idx": config.scale_attn_by_inverse_layer_idx,
@@ -48,55 +62,26 @@ def _gpt2(config: Any) -> dict[str, Any]:
 
 
 def _gptj(config: Any) -> dict[str, Any]:
+    dropout = (config.attn_pdrop, config.resid_pdrop, config.embd_pdrop)
     return {
-        "num_layers": config.n_layer,
-        "num_attention_heads": config.n_head,
-        "attention_head_size": config.n_embd // config.n_head,
-        "hidden_size": config.n_embd,
-        "intermediate_size": config.n_inner or 4 * config.n_embd,
-        "vocab_size": config.vocab_size,
+        **_gpt(config, config.n_inner, dropout),
         "num_positions": 0,
-        "causal_mask_size": config.n_positions,
         "rotary_dim": config.rotary_dim,
         "parallel_attn_output": True,
         "use_qkv_bias": False,
         "use_attn_dense_bias": False,
-        "attention_dropout_prob": config.attn_pdrop,
-        "hidden_dropout_prob": config.resid_pdrop,
-        "embedding_dropout_prob": config.embd_pdrop,
-        "activation": config.activation_function,
-        "layernorm_epsilon": config.layer_norm_epsilon,
-        "initializer_range": config.initializer_range,
-        "use_normal_initialization": True,
-        "pre_layernorm": True,
-        "post_layernorm": False,
         "attention_in_fp32": True,
     }
 
 
 def _gptneo(config: Any) -> dict[str, Any]:
+    dropout = (config.attention_dropout, config.resid_dropout, config.embed_dropout)
     return {
-        "num_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "attention_head_size": config.hidden_size // config.num_heads,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size or 4 * config.hidden_size,
-        "vocab_size": config.vocab_size,
-        "num_positions": config.max_position_embeddings,
-        "causal_mask_size": config.max_position_embeddings,
+        **_gpt(config, config.intermediate_size, dropout),
         "attention_layers": tuple(config.attention_layers),
         "window_size": config.window_size,
         "scale_attention_scores": False,
         "use_qkv_bias": False,
-        "attention_dropout_prob": float(config.attention_dropout),
-        "hidden_dropout_prob": float(config.resid_dropout),
-        "embedding_dropout_prob": float(config.embed_dropout),
-        "activation": config.activation_function,
-        "layernorm_epsilon": config.layer_norm_epsilon,
-        "initializer_range": config.initializer_range,
-        "use_normal_initialization": True,
-        "pre_layernorm": True,
-        "post_layernorm": False,
         "attention_in_fp32": True,
     }
 
