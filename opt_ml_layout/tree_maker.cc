@@ -147,9 +147,14 @@ void check(const TreeRequest& request) {
     check_source("channel " + name, folder, request);
   }
   if (request.code) check_source("code", *request.code, request);
-  if (request.code && request.program && !fs::exists(*request.code / *request.program)) {
-    throw smp::ConfigError("--program {}: no such file in {}; the path is relative to that folder",
-                           *request.program, request.code->string());
+  const bool of_image = request.program && request.program->starts_with('/');
+  if (request.code && request.program && !of_image &&
+      !fs::exists(*request.code / *request.program)) {
+    throw smp::ConfigError(
+        "--program {}: no such file in {}; the path is relative to that folder, or an absolute one "
+        "of "
+        "the image",
+        *request.program, request.code->string());
   }
 }
 

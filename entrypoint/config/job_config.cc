@@ -139,7 +139,8 @@ bool escapes(const fs::path& code, const fs::path& file) {
 
 }  // namespace
 
-CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point) {
+CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point,
+                          const EnvironmentMap& environment) {
   CodeFolder result;
   std::error_code error;
   for (fs::directory_iterator entry(layout.code(), error), end; !error && entry != end;
@@ -155,7 +156,9 @@ CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry
                                 fs::is_regular_file(layout.code() / path / "__main__.py", error);
     return result;
   }
+  result.program = find_program_file(layout.code(), entry_point, value_or(environment, "PATH"));
   const fs::path file = layout.code() / entry_point;
+  if (entry_point.starts_with('/')) return result;
   result.entry_point_exists = fs::is_regular_file(file, error);
   result.entry_point_escapes = result.entry_point_exists && escapes(layout.code(), file);
   result.entry_point_in_package = true;
@@ -245,7 +248,7 @@ JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environme
     files.profile_region = region->second;
   }
   JobConfig job = make_job_config(layout, std::move(files), std::move(environment));
-  job.code = look_into_code(layout, job.entry_point);
+  job.code = look_into_code(layout, job.entry_point, job.environment);
   std::error_code ignored;
   job.intermediate_output_exists = fs::exists(layout.output_intermediate(), ignored);
   return job;

@@ -11,6 +11,7 @@
 #include "entrypoint/config/cluster_resources.h"
 #include "entrypoint/config/launch_options.h"
 #include "entrypoint/config/process_environment.h"
+#include "entrypoint/config/program_file.h"
 #include "opt_ml_layout/data_channels.h"
 #include "opt_ml_layout/hyperparameters.h"
 #include "opt_ml_layout/paths.h"
@@ -45,6 +46,7 @@ struct CodeFolder {
   bool entry_point_exists = false;      ///< as a file, relative to the folder, or a module there
   bool entry_point_escapes = false;     ///< its real path lies outside the folder
   bool entry_point_in_package = false;  ///< each folder on its path is a Python package
+  ProgramFile program;                  ///< the entry point, in the folder or in the image
 
   [[nodiscard]] bool has(std::string_view name) const;
 };
@@ -121,8 +123,10 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files, Environm
 /// The module of an entry point "-m MODULE"; empty for files.
 std::string module_of_entry_point(const std::string& entry_point);
 
-/// What lies in the code folder now; the entry point as JobConfig names it, or empty.
-CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point);
+/// What lies in the code folder now; the entry point as JobConfig names it, or empty. `environment`
+/// says where the image has programs.
+CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point,
+                          const EnvironmentMap& environment);
 
 /// Asks the nodes of a cluster for the hosts, where its engine tells each the main one's alone.
 using FindHosts = std::function<std::vector<std::string>(const ClusterJob&, const LaunchOptions&)>;

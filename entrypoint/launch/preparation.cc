@@ -8,6 +8,7 @@
 #include <map>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/cluster/peer.h"
@@ -37,10 +38,14 @@ void write_files(const LaunchPlan& plan) {
     write_private_file(file.path, file.content);
   }
   constexpr mode_t kForEverybody = 0777;
-  if (!plan.make_executable.empty() && chmod(plan.make_executable.c_str(), kForEverybody) != 0) {
-    throw smp::ConfigError("{}: cannot be made executable: {}", plan.make_executable.string(),
-                           std::strerror(errno));
-  }
+  const char* const program = plan.make_executable.c_str();
+  if (plan.make_executable.empty() || chmod(program, kForEverybody) == 0) return;
+  const int error = errno;
+  if (access(program, X_OK) == 0) return;  // another user's file, or a mount that cannot be written
+  throw smp::ConfigError(
+      "{}: has no execute permission and cannot be given it: {}; give it one where it comes from "
+      "(chmod +x)",
+      plan.make_executable.string(), std::strerror(error));
 }
 
 std::string install_error_class(const std::vector<std::string>& argv) {

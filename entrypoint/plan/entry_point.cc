@@ -54,11 +54,12 @@ void check_name(const std::string& name) {
     throw smp::ConfigError("entry point \"{}\": the characters \"{}\" are not allowed; {}", name,
                            offending, kAdvice);
   }
-  if (name.front() == '-' || name.front() == '+' || name.front() == '/') {
+  const bool of_image = name.front() == '/' && !name.ends_with(".py");
+  if (name.front() == '-' || name.front() == '+' || (name.front() == '/' && !of_image)) {
     throw smp::ConfigError("entry point \"{}\": must not start with '{}'; {}", name, name.front(),
                            kAdvice);
   }
-  std::size_t start = 0;
+  std::size_t start = of_image ? 1 : 0;
   while (start <= name.size()) {
     const std::size_t end = std::min(name.find('/', start), name.size());
     const std::string segment = name.substr(start, end - start);
@@ -74,17 +75,57 @@ void check_name(const std::string& name) {
 EntryPointKind kind_of(const JobConfig& job) {
   const std::string& name = job.entry_point;
   if (!module_of_entry_point(name).empty()) return EntryPointKind::kModule;
+  if (name.front() == '/') return EntryPointKind::kExecutable;
   if (name.ends_with(".sh")) return EntryPointKind::kCommand;
+  const ProgramFile& program = job.code.program;
+  if (program.is_binary && !program.in_image) return EntryPointKind::kExecutable;
   if (job.code.has("setup.py")) {
     const bool nested = name.find('/') != std::string::npos;
     const bool runs_as_file =
         nested && job.code.entry_point_exists && !job.code.entry_point_in_package;
     return runs_as_file ? EntryPointKind::kProgram : EntryPointKind::kPackage;
   }
-  return name.ends_with(".py") ? EntryPointKind::kProgram : EntryPointKind::kCommand;
+  if (name.ends_with(".py")) return EntryPointKind::kProgram;
+  // Code that is not here yet may have it, and comes first.
+  const bool of_image = program.in_image && !choose_code_source(job).is_fetched();
+  return of_image ? EntryPointKind::kExecutable : EntryPointKind::kCommand;
+}
+
+void check_program(const std::string& name, const ProgramFile& program) {
+  if (program.path.empty()) {
+    throw smp::ConfigError(
+        "entry point \"{}\": no such file in the image; set sagemaker_program to one that is "
+        "there, "
+        "or to a file of the code folder",
+        name);
+  }
+  const std::string path = program.path.string();
+  if (!program.is_file) {
+    throw smp::ConfigError(
+        "entry point \"{}\": {} is a folder; set sagemaker_program to the program in it", name,
+        path);
+  }
+  if (program.is_launcher) {
+    throw smp::ConfigError(
+        "entry point \"{}\": {} is this launcher; set sagemaker_program to what it is to start",
+        name, path);
+  }
+  if (!program.other_machine.empty()) {
+    throw smp::ConfigError(
+        "entry point \"{}\": {} was built for {}, which this host is not; build it for this host",
+        name, path, program.other_machine);
+  }
+  if (program.in_image && !program.is_executable) {
+    throw smp::ConfigError(
+        "entry point \"{}\": {} has no execute permission; give it one where the image is built "
+        "(RUN chmod +x {})",
+        name, path, path);
+  }
 }
 
 void check_file(const JobConfig& job, EntryPointKind kind) {
+  if (kind == EntryPointKind::kExecutable) check_program(job.entry_point, job.code.program);
+  if (kind == EntryPointKind::kExecutable && job.code.program.in_image) return;
   if (choose_code_source(job).is_fetched()) return;  // checked when it is here
   const std::string code = job.layout.code().string();
   const bool may_be_installed = kind == EntryPointKind::kPackage || kind == EntryPointKind::kModule;
@@ -99,10 +140,15 @@ void check_file(const JobConfig& job, EntryPointKind kind) {
                   "sagemaker_submit_directory {} is not fetched over code that is there: correct "
                   "sagemaker_program, empty the folder, or set SM_LAUNCH_CODE=replace",
                   job.module_dir);
-    throw smp::ConfigError("entry point \"{}\": no such file in {}; {}; {}", job.entry_point, code,
-                           there, advice);
+    const bool is_bare = job.entry_point.find('/') == std::string::npos;
+    throw smp::ConfigError(
+        "entry point \"{}\": no such file in {}{}; {}; {}", job.entry_point, code,
+        is_bare && kind == EntryPointKind::kCommand ? ", and no such program on PATH" : "", there,
+        advice);
   }
-  if (kind == EntryPointKind::kCommand && job.code.entry_point_escapes) {
+  const bool is_changed = kind == EntryPointKind::kCommand ||
+                          (kind == EntryPointKind::kExecutable && !job.code.program.is_executable);
+  if (is_changed && job.code.entry_point_escapes) {
     throw smp::ConfigError(
         "entry point \"{}\": is a link to a file outside {}; copy the file there", job.entry_point,
         code);
@@ -129,10 +175,19 @@ EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path
   check_file(job, entry.kind);
   const bool has_requirements = job.code.has("requirements.txt");
 
-  if (entry.kind == EntryPointKind::kCommand) {
-    entry.make_executable = job.layout.code() / entry.name;
+  if (!entry.is_python()) {
+    const ProgramFile& program = job.code.program;
+    if (entry.kind == EntryPointKind::kExecutable && program.in_image) {
+      entry.name = program.path.string();
+      entry.notes.push_back(
+          fmt::format("entry point {} is of the image: {}", job.entry_point, entry.name));
+    } else {
+      entry.make_executable = job.layout.code() / entry.name;
+    }
     if (has_requirements) {
-      entry.notes.push_back("requirements.txt is not installed, for the entry point is a command");
+      entry.notes.push_back(
+          fmt::format("requirements.txt is not installed, for the entry point is {}",
+                      entry.kind == EntryPointKind::kCommand ? "a command" : "an executable"));
     }
     return entry;
   }
@@ -172,6 +227,9 @@ std::vector<std::string> process_command(const EntryPoint& entry,
     case EntryPointKind::kCommand:
       // The blank stays without arguments, too: logs and failure texts compare equal.
       return {"/bin/sh", "-c", shell_quote("./" + entry.name) + " " + shell_join(arguments)};
+    case EntryPointKind::kExecutable:
+      words = {entry.name.front() == '/' ? entry.name : "./" + entry.name};
+      break;
   }
   append(words, arguments);
   return words;
@@ -179,7 +237,7 @@ std::vector<std::string> process_command(const EntryPoint& entry,
 
 std::vector<std::string> rank_command(const EntryPoint& entry, const std::filesystem::path& python,
                                       bool has_mpi4py, const std::vector<std::string>& arguments) {
-  if (entry.kind == EntryPointKind::kCommand) return process_command(entry, python, arguments);
+  if (!entry.is_python()) return process_command(entry, python, arguments);
   Words words{python.string()};
   if (has_mpi4py) append(words, {"-m", "mpi4py"});
   append(words, entry.module.empty() ? Words{entry.name} : Words{"-m", entry.module});

@@ -13,22 +13,29 @@ namespace entrypoint {
 
 struct EntryPoint {
   EntryPointKind kind = EntryPointKind::kProgram;
-  std::string name;    ///< file relative to the code folder; kModule: "-m MODULE"
+  std::string
+      name;  ///< file relative to the code folder; kModule: "-m MODULE"; absolute: kExecutable
   std::string module;  ///< kPackage, kModule: for `python -m`
 
   std::vector<std::vector<std::string>> install;  ///< commands to run before, on every host
-  std::filesystem::path make_executable;          ///< kCommand
+  std::filesystem::path make_executable;          ///< kCommand, kExecutable
   std::vector<std::string> notes;
+
+  [[nodiscard]] bool is_python() const {
+    return kind != EntryPointKind::kCommand && kind != EntryPointKind::kExecutable;
+  }
 };
 
 /// Pure. Decides by name and by what lies in the code folder: `-m MODULE` is a module, of the
-/// folder or installed; `.sh` is a command; with a setup.py anything else is a package; `.py` is a
-/// program; the rest are commands. Throws ConfigError when no entry point is set, its name is
-/// forbidden, or its file is not there or outside the folder.
+/// folder or installed; a compiled file is an executable, as is a path of the image; `.sh` is a
+/// command; with a setup.py anything else is a package; `.py` is a program; a bare name that only
+/// the image's PATH knows is an executable; the rest are commands. Throws ConfigError when no entry
+/// point is set, its name is forbidden, its file is not there or outside the folder, or when it
+/// cannot be executed: a folder, a file of the image without permission, another machine's program.
 EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path& python);
 
-/// The command of a plain process: `python -- script args`, `python -m module args`, or
-/// `/bin/sh -c './script args'`.
+/// The command of a plain process: `python -- script args`, `python -m module args`,
+/// `/bin/sh -c './script args'`, `./program args` or `/path/program args`.
 std::vector<std::string> process_command(const EntryPoint& entry,
                                          const std::filesystem::path& python,
                                          const std::vector<std::string>& arguments);

@@ -255,7 +255,7 @@ class Planner {
     }
 
     plan_.user_command = rank_command(entry_, facts_.python, facts_.has_mpi4py, arguments_);
-    if (!facts_.has_mpi4py && entry_.kind != EntryPointKind::kCommand) {
+    if (!facts_.has_mpi4py && entry_.is_python()) {
       plan_.warnings.push_back(fmt::format(
           "{} has no mpi4py: an uncaught exception ends the other ranks only when its process ends",
           facts_.python.string()));

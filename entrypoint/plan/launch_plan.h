@@ -34,7 +34,13 @@ enum class Role {
 };
 
 /// What kind of thing the entry point names.
-enum class EntryPointKind { kProgram, kPackage, kModule, kCommand };
+enum class EntryPointKind {
+  kProgram,     ///< a Python script
+  kPackage,     ///< Python code with a setup.py
+  kModule,      ///< "-m MODULE"
+  kCommand,     ///< a script of another language, by the shell
+  kExecutable,  ///< a compiled program, or any program of the image: without a shell
+};
 
 /// One exported variable. Order matters: it is the order of mpirun's -x flags.
 struct Variable {

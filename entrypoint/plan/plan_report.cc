@@ -57,6 +57,8 @@ std::string_view name_of(std::optional<EntryPointKind> kind) {
       return "module";
     case EntryPointKind::kCommand:
       return "command";
+    case EntryPointKind::kExecutable:
+      return "executable";
     case EntryPointKind::kProgram:
       break;
   }

@@ -17,11 +17,12 @@ void check_entry_point(const EntryPoint& entry) {
         "that is no package, or set sagemaker_program to \"-m MODULE\"; found entry point \"{}\"",
         entry.name);
   }
-  if (entry.kind == EntryPointKind::kCommand) {
+  if (!entry.is_python()) {
     throw smp::ConfigError(
-        "Unsupported entry point type for torch_distributed: \"{}\" is a command, expected a .py "
-        "script or \"-m MODULE\"; set sagemaker_program to one",
-        entry.name);
+        "Unsupported entry point type for torch_distributed: \"{}\" is {}, expected a .py script "
+        "or \"-m MODULE\"; set sagemaker_program to one, or start ranks by MPI "
+        "(sagemaker_mpi_enabled)",
+        entry.name, entry.kind == EntryPointKind::kCommand ? "a command" : "an executable");
   }
 }
 

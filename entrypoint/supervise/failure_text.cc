@@ -120,13 +120,31 @@ std::string message_of_blamed(const OutputRecord& record,
       tail_of(record.last_words(record.blamed_rank()), kMessageBytes / 2));
 }
 
-std::string message_without_traceback(const OutputRecord& record) {
+// What only one rank says, as the terminate handler of C++ does: the rank once, in front.
+std::string told_by_rank(const std::vector<std::string>& lines,
+                         const std::function<std::string(int)>& host_of) {
+  const auto rank_of = [](const std::string& line) {
+    const auto tag = parse_rank_tag(line);
+    return tag ? tag->rank : OutputRecord::kNoRank;
+  };
+  const int rank = rank_of(lines.front());
+  const bool is_one =
+      std::ranges::all_of(lines, [&](const std::string& line) { return rank_of(line) == rank; });
+  if (!is_one || rank == OutputRecord::kNoRank) return tail_of(lines, kMessageBytes);
+  std::vector<std::string> words;
+  for (const std::string& line : lines) words.emplace_back(untagged(line));
+  return cut(fmt::format("{}: {}", speaker(rank, host_of), tail_of(words, kMessageBytes)),
+             kMessageBytes);
+}
+
+std::string message_without_traceback(const OutputRecord& record,
+                                      const std::function<std::string(int)>& host_of) {
   const auto& err = record.lines(StreamKind::kErr);
   const auto& out = record.lines(StreamKind::kOut);
   std::vector<std::string> causes;
   std::ranges::remove_copy_if(record.telling_lines(), std::back_inserter(causes),
                               OutputRecord::is_mpiruns);
-  if (!causes.empty()) return tail_of(causes, kMessageBytes);
+  if (!causes.empty()) return told_by_rank(causes, host_of);
   const auto error = std::find_if(err.rbegin(), err.rend(), [](const std::string& line) {
     return is_error_line(untagged(line));
   });
@@ -156,7 +174,7 @@ std::string message_of(const OutputRecord& record,
     return message_of_blamed(record, host_of);
   }
   if (!tracebacks.empty()) return message_of(tracebacks.front(), host_of);
-  const std::string message = message_without_traceback(record);
+  const std::string message = message_without_traceback(record, host_of);
   if (!has_words || !OutputRecord::is_mpiruns(message)) return message;
   std::vector<std::string> words;
   for (const std::string& line : record.last_words(blamed)) words.emplace_back(untagged(line));

@@ -93,7 +93,7 @@ bool is_tolerated(const JobConfig& job, const launch::Outcome& outcome,
 
 /// Entry point and installation depend on what the code folder holds.
 LaunchPlan plan_with_code(JobConfig& job, const HostFacts& facts) {
-  job.code = look_into_code(job.layout, job.entry_point);
+  job.code = look_into_code(job.layout, job.entry_point, job.environment);
   job.code.fetched = true;
   return make_launch_plan(job, facts);
 }

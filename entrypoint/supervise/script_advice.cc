@@ -29,6 +29,10 @@ constexpr std::array kKnown = {
         "Unknown c10d backend type SMDDP",
         "import smdistributed.dataparallel.torch.torch_smddp before init_process_group(\"smddp\")"},
     std::pair<std::string_view, std::string_view>{
+        "error while loading shared libraries:",
+        "The program's loader does not find that library: build it with the library's folder as "
+        "RPATH, or set LD_LIBRARY_PATH"},
+    std::pair<std::string_view, std::string_view>{
         "error: unrecognized arguments:",
         "Hyperparameters are arguments of the script: add them, or use "
         "parser.parse_known_args()"},

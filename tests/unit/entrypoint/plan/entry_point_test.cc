@@ -166,6 +166,96 @@ TEST(EntryPoint, IsTakenByItsNameWhileItsCodeIsNotHere) {
               HasSubstr("not allowed"));
 }
 
+CodeFolder folder_with_program(const ProgramFile& program) {
+  CodeFolder code = folder_with({"trainer", "requirements.txt", "setup.py"});
+  code.entry_point_exists = !program.in_image;
+  code.program = program;
+  return code;
+}
+
+ProgramFile a_binary(const std::string& path) {
+  return {.path = path, .is_file = true, .is_binary = true, .is_executable = true};
+}
+
+ProgramFile of_image(const std::string& path) {
+  ProgramFile program = a_binary(path);
+  program.in_image = true;
+  return program;
+}
+
+JobBuilder a_job_of(const std::string& name, const ProgramFile& program) {
+  return a_job().with("sagemaker_program", name).with_code(folder_with_program(program));
+}
+
+TEST(EntryPoint, ACompiledFileIsExecutedWithoutAShell) {
+  const EntryPoint entry = resolve(a_job_of("trainer", a_binary("/opt/ml/code/trainer")));
+
+  EXPECT_EQ(entry.kind, EntryPointKind::kExecutable);
+  EXPECT_EQ(entry.make_executable, "/opt/ml/code/trainer");
+  EXPECT_THAT(entry.install, IsEmpty());
+  EXPECT_THAT(entry.notes, ElementsAre(HasSubstr("requirements.txt is not installed")));
+  EXPECT_THAT(process_command(entry, "", {"--a", "b $c", ""}),
+              ElementsAre("./trainer", "--a", "b $c", ""));
+  EXPECT_THAT(rank_command(entry, "", true, {"--a", "1"}), ElementsAre("./trainer", "--a", "1"));
+}
+
+TEST(EntryPoint, AProgramOfTheImageIsNamedByItsPathOrFoundOnPath) {
+  CodeFolder code{.program = of_image("/usr/local/bin/trainer")};
+  const EntryPoint named = resolve(a_job_of("/opt/trainer", of_image("/opt/trainer")));
+  const EntryPoint found = resolve(a_job().with("sagemaker_program", "trainer").with_code(code));
+
+  for (const EntryPoint& entry : {named, found}) {
+    EXPECT_EQ(entry.kind, EntryPointKind::kExecutable);
+    EXPECT_TRUE(entry.make_executable.empty()) << "the image is not ours to change";
+  }
+  EXPECT_THAT(rank_command(named, "", false, {"-k", "v"}), ElementsAre("/opt/trainer", "-k", "v"));
+  EXPECT_THAT(process_command(found, "", {}), ElementsAre("/usr/local/bin/trainer"));
+  EXPECT_THAT(found.notes, ElementsAre(HasSubstr("is of the image: /usr/local/bin/trainer")));
+}
+
+TEST(EntryPoint, CodeThatIsNotHereYetComesBeforeTheImage) {
+  const JobBuilder job = a_job()
+                             .with("sagemaker_program", "trainer")
+                             .with("sagemaker_submit_directory", "s3://b/k")
+                             .with_code({.program = of_image("/usr/local/bin/trainer")});
+
+  EXPECT_EQ(resolve(job).kind, EntryPointKind::kCommand);
+}
+
+TEST(EntryPoint, WhatCannotBeExecutedIsNamed) {
+  ProgramFile folder = of_image("/opt/trainer");
+  folder.is_file = false;
+  ProgramFile forbidden = of_image("/opt/trainer");
+  forbidden.is_executable = false;
+  ProgramFile launcher = of_image("/opt/trainer");
+  launcher.is_launcher = true;
+  ProgramFile foreign = a_binary("/opt/ml/code/trainer");
+  foreign.other_machine = "AArch64";
+
+  const auto error = [](const char* name, const ProgramFile& program) {
+    return entry_point_error(a_job_of(name, program));
+  };
+  EXPECT_THAT(error("/opt/trainer", folder), HasSubstr("/opt/trainer is a folder"));
+  EXPECT_THAT(error("/opt/trainer", forbidden), HasSubstr("RUN chmod +x /opt/trainer"));
+  EXPECT_THAT(error("/opt/trainer", launcher), HasSubstr("is this launcher"));
+  EXPECT_THAT(error("trainer", foreign), HasSubstr("was built for AArch64"));
+  EXPECT_THAT(error("/opt/trainer", {}), HasSubstr("no such file in the image"));
+  EXPECT_THAT(
+      entry_point_error(
+          a_job().with("sagemaker_program", "trainer").with_code({.entries = {"notes.txt"}})),
+      HasSubstr("no such file in /opt/ml/code, and no such program on PATH; there are"));
+}
+
+TEST(EntryPoint, ALinkedProgramIsRefusedOnlyWhereItWouldBeChanged) {
+  CodeFolder code = folder_with_program(a_binary("/opt/ml/code/trainer"));
+  code.entry_point_escapes = true;
+  const JobBuilder job = a_job().with("sagemaker_program", "trainer");
+
+  EXPECT_EQ(entry_point_error(JobBuilder(job).with_code(code)), "");
+  code.program.is_executable = false;
+  EXPECT_THAT(entry_point_error(JobBuilder(job).with_code(code)), HasSubstr("outside"));
+}
+
 TEST(EntryPoint, ACommandOutsideTheFolderIsRefused) {
   CodeFolder code = folder_with({"run.sh"});
   code.entry_point_escapes = true;
