@@ -40,7 +40,10 @@ def test_one_process_gets_its_hyperparameters_as_arguments(trees, run):
     result = run(tree)
 
     assert result.code == 0, result.err
-    assert result.out == "rank - of - on algo-1 in code: [./trainer] [--text] [a b $c]\n"
+    assert result.out.splitlines() == [
+        "rank - of - on algo-1 in code: [./trainer] [--text] [a b $c]",
+        "job: text=a b $c",
+    ]
     assert tree.succeeded
 
 
@@ -54,6 +57,7 @@ def test_ranks_are_started_by_mpirun(trees, run):
     for rank in range(3):
         line = f"rank {rank} of 3 on algo-1 in code: [./trainer] [--text] [a b $c]"
         assert f"[1,mpirank:{rank},algo-1]<stdout>:{line}\n" in result.out
+        assert f"[1,mpirank:{rank},algo-1]<stdout>:job: text=a b $c\n" in result.out
     assert tree.succeeded
 
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training program that is no Python, for tests of how the launcher starts one: it says which
-// rank it is and what it was called with, and ends as its arguments want it.
+// rank it is, what it was called with and what its job has, and ends as its hyperparameters want
+// it.
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <stdexcept>
 #include <string>
+
+#include "smp/job.h"
 
 namespace {
 
@@ -23,10 +26,12 @@ int main(int argc, char** argv) {
                      std::filesystem::current_path().filename().string() + ":";
   for (int i = 0; i < argc; ++i) line += std::string(" [") + argv[i] + "]";
   std::cout << line << std::endl;
-  for (int i = 1; i + 1 < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--exit") return std::atoi(argv[i + 1]);
-    if (name == "--throw" && (rank == "-" || rank == "1")) throw std::runtime_error(argv[i + 1]);
+  const smp::Job job = smp::Job::from_environment();
+  for (const std::string& name : job.hyperparameters()) {
+    std::cout << "job: " << name << '=' << job.text(name) << std::endl;
   }
-  return 0;
+  if (job.has("throw") && (rank == "-" || rank == "1")) {
+    throw std::runtime_error(job.text("throw"));
+  }
+  return static_cast<int>(job.integer("exit", 0));
 }
