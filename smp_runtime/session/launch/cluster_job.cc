@@ -2,6 +2,7 @@
 #include "smp_runtime/session/launch/cluster_job.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <iterator>
 #include <sstream>
@@ -95,6 +96,7 @@ ClusterJob read_slurm(const Variables& variables) {
   job.main_host = job.hosts.front();
   job.restarts = reader.number("SLURM_RESTART_COUNT").value_or(0);
   job.whole = step || job.host_count == 1;
+  if (step) check_pmix(variables);
   const auto number = reader.number("SLURM_NODEID");
   if (!step && !number) return job;  // the shell of `salloc` may be on no node
   job.host_number = number ? *number : reader.required_number("SLURM_NODEID");
@@ -274,6 +276,22 @@ std::optional<ClusterJob> read_cluster(const Variables& variables,
   if (has(variables, "PET_NNODES")) return read_torch(variables);
   if (has(variables, "SLURM_JOB_ID")) return read_slurm(variables);
   return std::nullopt;
+}
+
+void check_pmix(const Variables& variables) {
+  if (!has(variables, "PMIX_NAMESPACE")) return;
+  // Addresses that the client asks for, one a version of the protocol; servers publish all that
+  // they serve, so that containers may have an older or a newer client.
+  constexpr std::array kAddresses = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
+                                     "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"};
+  const auto is_served = [&](const char* address) { return has(variables, address); };
+  if (std::ranges::any_of(kAddresses, is_served)) return;
+  const auto version = variables.find("PMIX_VERSION");
+  throw ConfigError(
+      "Slurm started this process with PMIx {}, which serves none of the versions 2 to 4 that Open "
+      "MPI speaks here; use another plugin (srun --mpi=list), or srun --mpi=none unless the script "
+      "itself uses MPI: ranks come from Slurm",
+      version == variables.end() ? "of an unnamed version" : version->second);
 }
 
 std::string first_host(const Variables& variables) {

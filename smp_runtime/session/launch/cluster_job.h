@@ -48,6 +48,10 @@ std::string hostfile_path(const Variables& variables);
 std::optional<ClusterJob> read_cluster(const Variables& variables,
                                        const std::optional<std::string>& hostfile);
 
+/// Throws ConfigError for a step of Slurm whose PMIx (srun --mpi=pmix) Open MPI could not talk to:
+/// its first call would end the process with a screen of text. Pure.
+void check_pmix(const Variables& variables);
+
 /// The host of rank 0 as Slurm's variables say; empty elsewhere. Pure.
 std::string first_host(const Variables& variables);
 

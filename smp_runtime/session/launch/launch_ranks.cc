@@ -72,6 +72,7 @@ std::optional<LaunchRanks> ranks_of(const Launcher& launcher, const Variables& v
     throw ConfigError("{} says {}={} and {}={}; expected a rank below the size", launcher.source,
                       launcher.rank, *rank, launcher.size, *size);
   }
+  if (launcher.source == kSlurm) check_pmix(variables);
   return LaunchRanks{.rank = *rank,
                      .size = *size,
                      .local_rank = number_of(launcher, launcher.local_rank, variables),

@@ -118,6 +118,19 @@ TEST(ClusterJob, OfSlurmRefusesWhatDoesNotFitTogether) {
   }
 }
 
+TEST(ClusterJob, OfSlurmRefusesAPmixThatOpenMpiCannotTalkTo) {
+  Variables step = having(kStep, "PMIX_NAMESPACE", "slurm.pmix.7.0");
+  step = having(step, "PMIX_VERSION", "7.1.0");
+  step = having(step, "PMIX_SERVER_URI7", "pmix-server.26;tcp4://127.0.0.1:49181");
+
+  EXPECT_THAT(
+      refusal([&] { read_cluster(step, std::nullopt); }),
+      AllOf(HasSubstr("PMIx 7.1.0"), HasSubstr("versions 2 to 4"), HasSubstr("--mpi=none")));
+  EXPECT_THAT(refusal([&] { read_cluster(lacking(step, "PMIX_VERSION"), std::nullopt); }),
+              HasSubstr("of an unnamed version"));
+  EXPECT_TRUE(read_cluster(having(step, "PMIX_SERVER_URI4", "x"), std::nullopt));
+}
+
 TEST(ClusterJob, OfAnMpiJobIsItsHostfile) {
   const auto job = read_cluster(kLauncher,
                                 "# made by the controller\n"

@@ -75,6 +75,14 @@ TEST(LaunchRanks, NumbersThatDoNotFitAreRefused) {
   }
 }
 
+TEST(LaunchRanks, OfAStepWhosePmixOpenMpiCannotTalkToAreRefused) {
+  const Variables newer = {{"PMIX_NAMESPACE", "slurm.pmix.7.3"}, {"PMIX_VERSION", "7.1.0"}};
+
+  EXPECT_THAT(refusal([&] { launch_ranks(together({kSlurm, newer})); }), HasSubstr("PMIx 7.1.0"));
+  // Ranks of mpirun inside a step have mpirun's own server.
+  EXPECT_EQ(launch_ranks(together({kOpenMpi, kSlurm, newer})).source, "Open MPI");
+}
+
 TEST(LaunchRanks, OfAStepThatDoesNotSayHowManyANodeHas) {
   Variables variables = kSlurm;
   variables.erase("SLURM_STEP_TASKS_PER_NODE");
