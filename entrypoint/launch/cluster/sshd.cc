@@ -13,6 +13,27 @@
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::launch {
+namespace {
+
+/// What sshd needs to serve as root: other users to change to, and an empty folder.
+void prepare_root() {
+  long inside = 0, outside = 0, count = 0;
+  std::ifstream users("/proc/self/uid_map");
+  if (users >> inside >> outside >> count && count == 1 && !(users >> inside)) {
+    throw smp::ConfigError(
+        "root is user id {} of this machine here, and alone in its user namespace, where sshd "
+        "cannot serve as root; start the container as that user (pyxis: srun "
+        "--no-container-remap-root)",
+        outside);
+  }
+  // Only a boot would make it.
+  if (mkdir("/run/sshd", 0755) != 0 && errno != EEXIST) {
+    throw smp::HostError("/run/sshd: {}; sshd needs this folder, mount a tmpfs on /run",
+                         std::strerror(errno));
+  }
+}
+
+}  // namespace
 
 std::string sshd_config_text(const SshdSettings& settings) {
   std::string text = fmt::format("Port {}\n", settings.port);
@@ -102,11 +123,7 @@ ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobS
     throw smp::ConfigError(
         "no sshd in /usr/sbin or on PATH; a job on several hosts needs it: install openssh-server");
   }
-  // Its privilege separation wants an empty folder, which only a boot would make.
-  if (geteuid() == 0 && mkdir("/run/sshd", 0755) != 0 && errno != EEXIST) {
-    throw smp::HostError("/run/sshd: {}; sshd needs this folder, mount a tmpfs on /run",
-                         std::strerror(errno));
-  }
+  if (geteuid() == 0) prepare_root();
   const SshdSettings settings{.folder = folder.path(),
                               .port = job.ssh_port,
                               .user = current_user(),

@@ -48,7 +48,7 @@ std::string current_user();
 std::filesystem::path find_sshd(std::string_view path);
 
 /// Writes this job's configuration into the folder and starts sshd. Throws ConfigError when there
-/// is none.
+/// is none, and for a root who is the only user of its namespace.
 ChildId start_sshd(ProcessRunner& runner, const LaunchFolder& folder, const JobSettings& job);
 
 }  // namespace entrypoint::launch
