@@ -12,9 +12,12 @@ from typing import Any
 
 from benchmark import ROOT
 
+sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests" / "mpi"))
 from launching import peers_python
-from net_hosts import NetHosts, lacks
+
+from tests.host_network import lacks
+from tests.mpi.net_hosts import NetHosts
 
 RATE_MBIT = 100
 BYTES_PER_SECOND = RATE_MBIT * 1e6 / 8
@@ -52,7 +55,7 @@ def run_on(layout: Layout, command: list[str], python: Path | None = None, **var
     """Output of rank 0; by the interpreter `python`, or that of the development environment."""
     if problem := lacks():
         raise SystemExit(f"ci/bench: hosts of namespaces: {problem}")
-    with NetHosts(layout.hosts, RATE_MBIT, layout.credit_kb) as hosts:
+    with NetHosts(layout.hosts, rate_mbit=RATE_MBIT, credit_kb=layout.credit_kb) as hosts:
         outcomes = hosts.run(
             [str(python or ROOT / ".venv/bin/python"), *command],
             layout.ranks_each,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmark import ROOT, Result
 
+sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests" / "launcher"))
 import cluster
 from jobs import Tree, make_trees, train_binary

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import time
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs import (
     LIMIT,
+    ROOT,
     Result,
     Running,
     Tree,
@@ -23,26 +23,16 @@ from jobs import (
     train_binary,
 )
 
+from tests import host_network
+from tests.host_network import ISOLATED, MOUNTS, Network
+
 
 def lacks() -> str:
     """Why this machine cannot hold such hosts; empty when it can."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    for program in ("ip", "unshare", "mpirun", "ssh"):
-        if subprocess.run(["which", program], capture_output=True, check=False).returncode != 0:
-            return f"no {program} here"
-    if Path("/tmp") in train_binary().resolve().parents:
+    binary = train_binary().resolve()
+    if Path("/tmp") in binary.parents and ROOT not in binary.parents:
         return "the binary lies below /tmp, where the hosts have folders of their own"
-    if not Path("/usr/sbin/sshd").exists():
-        return "no sshd here"
-    probe = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False
-    )
-    return "" if probe.returncode == 0 else f"unshare: {probe.stderr.decode().strip()}"
-
-
-def sh(*command: object, check: bool = True) -> None:
-    subprocess.run([str(word) for word in command], check=check, capture_output=True, timeout=LIMIT)
+    return host_network.lacks("mpirun", "ssh", "sshd")
 
 
 @dataclass
@@ -63,23 +53,16 @@ class Cluster:
     folder: Path
     trees: list[Tree]
     outsiders: int = 0  # further hosts on the network that the job does not know
-    bridge: str = field(default_factory=lambda: f"smp{uuid.uuid4().hex[:8]}")
     hosts: dict[str, Host] = field(default_factory=dict)
     prologue: str = "true"  # shell words that run on each host before `train`, with its mounts
 
     def __enter__(self) -> Cluster:
-        """A bridge with one interface, named eth0, for each host. Addresses belong to it alone."""
         self.names = [f"algo-{i + 1}" for i in range(len(self.trees))]
-        sh("ip", "netns", "add", self.bridge)
-        sh("ip", "-n", self.bridge, "link", "add", "br0", "type", "bridge")
-        sh("ip", "-n", self.bridge, "link", "set", "br0", "up")
-        for index, name in enumerate(self.names):
-            self.add_namespace(name, f"10.77.0.{index + 1}")
-        self.strangers = [f"other-{i + 1}" for i in range(self.outsiders)]
-        for index, name in enumerate(self.strangers):
-            self.add_namespace(name, f"10.77.0.{index + 100}")
-        lines = [f"10.77.0.{i + 1} {name}\n" for i, name in enumerate(self.names)]
-        (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
+        strangers = [f"other-{i + 1}" for i in range(self.outsiders)]
+        self.network = Network("10.77.0", self.names + strangers)
+        self.network.__enter__()
+        (self.folder / "hosts").write_text("127.0.0.1 localhost\n")
+        self.network.write_names(self.folder / "hosts", names=self.names)
         self.base.mkdir()
         return self
 
@@ -88,27 +71,12 @@ class Cluster:
             if host.process.poll() is None:
                 host.process.kill()
                 host.process.wait()
-        for name in self.names + self.strangers:
-            sh("ip", "netns", "del", self.namespace(name), check=False)
-        sh("ip", "netns", "del", self.bridge, check=False)
+        self.network.__exit__()
 
     @property
     def base(self) -> Path:
         """Where every host sees its own tree, as /opt/ml in a container."""
         return self.folder / "opt_ml"
-
-    def namespace(self, name: str) -> str:
-        return f"{self.bridge}-{name}"
-
-    def add_namespace(self, name: str, address: str) -> None:
-        namespace = self.namespace(name)
-        sh("ip", "netns", "add", namespace)
-        sh("ip", "-n", self.bridge, "link", "add", name, "type", "veth", "peer", "eth0", "netns",
-           namespace)  # fmt: skip
-        sh("ip", "-n", self.bridge, "link", "set", name, "master", "br0", "up")
-        sh("ip", "-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
-        sh("ip", "-n", namespace, "link", "set", "eth0", "up")
-        sh("ip", "-n", namespace, "link", "set", "lo", "up")
 
     def command(
         self, name: str, *command: object, text: str | None = None
@@ -117,7 +85,7 @@ class Cluster:
         names = self.folder / "hosts"
         script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
         return subprocess.run(
-            ["ip", "netns", "exec", self.namespace(name), "unshare", "--mount", "bash", "-c",
+            [*self.network.enter(name), "unshare", "--mount", "bash", "-c",
              script, "command", names, *map(str, command)],
             input=text, capture_output=True, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
@@ -135,17 +103,14 @@ class Cluster:
         tree = self.trees[self.names.index(name)]
         tmp = self.folder / f"tmp-{name}"
         tmp.mkdir(exist_ok=True)
-        tmp.chmod(0o1777)
         script = (
-            'mount --bind "$1" "$2" && mount --bind "$3" /etc/hosts && mount --bind "$4" /tmp && '
+            f'{MOUNTS} mount --bind "$1" "$2" && mount --bind "$3" /etc/hosts && own_tmp "$4" && '
             'hostname "container-$RANDOM" && shift 4 && '
             f'{self.prologue} && exec "$@"'
         )
         process = subprocess.Popen(
-            ["ip", "netns", "exec", self.namespace(name),
-             "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
-             "bash", "-c", script, "host", tree.base, self.base, self.folder / "hosts", tmp,
-             train_binary()],
+            [*self.network.enter(name), *ISOLATED, "bash", "-c", script, "host", tree.base,
+             self.base, self.folder / "hosts", tmp, train_binary()],
             env=job_environment(SAGEMAKER_BASE_DIR=str(self.base), **environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

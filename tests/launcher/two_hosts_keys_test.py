@@ -71,7 +71,7 @@ def test_a_host_outside_the_job_gets_nothing_and_disturbs_nothing(folder):
     assert answer.startswith("SMP-KEYS/1 hello algo-2 ")
     assert heard in ("", "reset\n")
     assert [result.code for result in results] == [0, 0], results[0].err + results[1].err
-    assert "10.77.0.100 connected, which is no address of algo-1" in results[1].err
+    assert "10.77.0.3 connected, which is no address of algo-1" in results[1].err
 
 
 def test_a_second_offer_is_refused_and_the_job_says_so(folder):

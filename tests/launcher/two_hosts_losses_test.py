@@ -95,7 +95,7 @@ def test_a_host_whose_network_is_cut_is_noticed_within_thirty_seconds(folder, lo
         master.wait_for_line("up", times=4)
         other = worker if lost == "algo-1" else master
 
-        cluster.sh("ip", "-n", hosts.bridge, "link", "set", lost, "down")
+        hosts.network.unplug(lost)
         cut = time.monotonic()
 
         result = other.finish()

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.mpi.net_hosts import JOBS, NetHosts, lacks
+from tests.host_network import lacks
+from tests.mpi.net_hosts import JOBS, NetHosts
 
 LACKS = lacks()
 

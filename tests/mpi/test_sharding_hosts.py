@@ -9,7 +9,8 @@ import pytest
 import torch
 from jobs import sharding_jobs
 
-from tests.mpi.net_hosts import JOBS, NetHosts, lacks
+from tests.host_network import lacks
+from tests.mpi.net_hosts import JOBS, NetHosts
 
 LACKS = lacks()
 

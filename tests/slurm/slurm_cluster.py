@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -16,30 +17,32 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 120  # [s] for what takes a few seconds
+from tests import host_network
+from tests.host_network import (
+    BOUND,
+    ISOLATED,
+    LIMIT,
+    MOUNTS,
+    ROOT,
+    SYSTEM_PATH,
+    Network,
+    sh,
+    write_etc,
+)
+
 USER = "trainer"  # who runs the jobs that are not root's
 FREEZER = Path("/sys/fs/cgroup/freezer")  # what Slurm tracks a job's processes by, if it is there
 CPUS = 8  # that a node says it has: several jobs fit
 
-HOST = """
-set -e
-folder=$1 name=$2 root=$3
-mount --make-rprivate /
-# /tmp and /dev/shm are each host's own, or PMIx of two nodes meets; what is tested may lie in /tmp.
-mkdir -p "$folder/$name/tmp"
-mount -t tmpfs -o mode=1777 tmpfs "$folder/$name/tmp"
-case $root in /tmp/*)
-  mkdir -p "$folder/$name/tmp/${root#/tmp/}"
-  mount --rbind "$root" "$folder/$name/tmp/${root#/tmp/}" ;;
-esac
-mount --move "$folder/$name/tmp" /tmp
-mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-mount -t tmpfs -o mode=755 tmpfs /run
-mkdir -p /run/munge /run/sshd
-for file in hosts passwd group; do mount --bind "$folder/$file" "/etc/$file"; done
+# /tmp and /dev/shm must be each host's own, or PMIx of two nodes meets.
+HOST = (
+    MOUNTS
+    + """
+folder=$1 name=$2
+own_folders "$folder/$name"
+own_names "$folder" "$name"
 mount --bind "$folder/etc" /etc/slurm
-hostname "$name"
+mkdir /run/munge
 munged --foreground --force --key-file "$folder/munge.key" --socket /run/munge/munge.socket.2 \
   --pid-file /run/munge/pid --seed-file /run/munge/seed --log-file "$folder/$name/munged.log" \
   --num-threads 2 2>"$folder/$name/munged.err" &
@@ -50,6 +53,7 @@ case $name in
 esac
 wait $!  # as the first process of its namespace the shell takes in what daemons leave
 """
+)
 
 CONFIGURATION = """\
 ClusterName=smp
@@ -81,24 +85,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
 
 def lacks() -> str:
     """Why this machine cannot hold such a cluster; empty when it can."""
-    if os.geteuid() != 0:
-        return "namespaces and slurmd need root"
-    for program in ("ip", "nsenter", "unshare", "munged", "slurmctld", "slurmd", "srun"):
-        if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
-            return f"no {program} here; ci/setup --slurm installs it"
-    probe = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False
-    )
-    return "" if probe.returncode == 0 else f"unshare: {probe.stderr.decode().strip()}"
-
-
-def sh(*command: object, check: bool = True) -> str:
-    done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    if check and done.returncode != 0:
-        raise RuntimeError(f"{command}: {done.stdout}{done.stderr}")
-    return done.stdout
+    missing = host_network.lacks("nsenter", "munged", "slurmctld", "slurmd", "srun")
+    return f"{missing}; ci/setup --slurm installs Slurm" if missing.startswith("no ") else missing
 
 
 @dataclass
@@ -120,30 +108,29 @@ class SlurmCluster:
     hosts: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __enter__(self) -> SlurmCluster:
-        # Not below /tmp, which is each host's own.
-        self.folder = Path(tempfile.mkdtemp(prefix="smp-slurm-", dir="/var/tmp"))
-        self.folder.chmod(0o755)
-        try:
+        with contextlib.ExitStack() as undo:
+            # Not below /tmp, which is each host's own.
+            self.folder = Path(tempfile.mkdtemp(prefix="smp-slurm-", dir="/var/tmp"))
+            undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            self.folder.chmod(0o755)
+            self.network = undo.enter_context(Network("10.79.0", self.names))
+            undo.callback(self._stop)
             self._write_files()
-            self._make_network()
             for name in self.names:
                 self.start(name)
             self.wait_until_up()
-        except BaseException:
-            self.__exit__()
-            raise
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def _stop(self) -> None:
         for name in self.hosts:
             self.kill(name)
-        for name in self.names:
-            sh("ip", "netns", "del", self._space(name), check=False)
-        sh("ip", "netns", "del", self.mark, check=False)
         for group in sorted(FREEZER.glob(f"slurm_{self.mark}-*/**/"), reverse=True):
             with contextlib.suppress(OSError):
                 group.rmdir()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def node(self, number: int) -> str:
         """The name of the first node for 1, and so on."""
@@ -163,13 +150,12 @@ class SlurmCluster:
         (self.folder / name / "spool").mkdir(parents=True, exist_ok=True)
         # nsenter, not `ip netns exec`, which hides the control groups.
         self.hosts[name] = subprocess.Popen(
-            ["nsenter", f"--net=/run/netns/{self._space(name)}",
-             "unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child",
-             "--mount-proc", "bash", "-c", HOST, "host", self.folder, name, ROOT],
+            ["nsenter", f"--net=/run/netns/{self.network.namespace(name)}", *BOUND, *ISOLATED,
+             "bash", "-c", HOST, "host", self.folder, name],
             stdin=subprocess.DEVNULL,
             stdout=(self.folder / name / "out").open("ab"),
             stderr=subprocess.STDOUT,
-            env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", "LANG": "C.UTF-8"},
+            env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"},
         )  # fmt: skip
 
     def kill(self, name: str) -> None:
@@ -188,6 +174,7 @@ class SlurmCluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
 
     def run(
@@ -197,7 +184,7 @@ class SlurmCluster:
         try:
             out, _ = process.communicate(timeout=LIMIT)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # nsenter's own end is not that of its child
             raise AssertionError(f"{command}: {process.communicate()[0]}{self.logs()}") from None
         return subprocess.CompletedProcess(command, process.returncode, out)
 
@@ -259,9 +246,6 @@ class SlurmCluster:
                 texts.append("\n".join([f"--- {file.relative_to(self.folder)}", *lines]))
         return "\n" + "\n".join(texts)
 
-    def _space(self, name: str) -> str:
-        return f"{self.mark}-{name}"
-
     def _enter(self, name: str, user: str) -> list[str]:
         parent = self.hosts[name].pid
         children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
@@ -271,7 +255,7 @@ class SlurmCluster:
 
     def _environment(self, user: str) -> dict[str, str]:
         home = "/root" if user == "root" else str(self.folder / "home")
-        path = f"{ROOT}/.venv/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        path = f"{ROOT}/.venv/bin:{SYSTEM_PATH}"
         return {"PATH": path, "HOME": home, "USER": user, "LANG": "C.UTF-8"}
 
     def _write_files(self) -> None:
@@ -279,18 +263,8 @@ class SlurmCluster:
             (self.folder / name).mkdir()
         self.shared.chmod(0o1777)
         os.chown(self.folder / "home", 1000, 1000)
-        names = "".join(f"10.79.0.{i + 1} {name}\n" for i, name in enumerate(self.names))
-        (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + names)
-        for file, line in (
-            ("passwd", f"{USER}:x:1000:1000::{self.folder}/home:/bin/bash\n"),
-            ("group", f"{USER}:x:1000:\n"),
-        ):
-            kept = [
-                text
-                for text in Path("/etc", file).read_text().splitlines(keepends=True)
-                if text.split(":")[2] != "1000"
-            ]
-            (self.folder / file).write_text("".join(kept) + line)
+        write_etc(self.folder, USER, f"{self.folder}/home")
+        self.network.write_names(self.folder / "hosts")
         (self.folder / "munge.key").write_bytes(os.urandom(128))
         (self.folder / "munge.key").chmod(0o400)
         configuration = CONFIGURATION.format(
@@ -304,21 +278,6 @@ class SlurmCluster:
         (self.folder / "etc/cgroup.conf").write_text(
             "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n"
         )
-
-    def _make_network(self) -> None:
-        """A bridge with one interface, eth0, for each host."""
-        sh("ip", "netns", "add", self.mark)
-        sh("ip", "-n", self.mark, "link", "add", "br0", "type", "bridge")
-        sh("ip", "-n", self.mark, "link", "set", "br0", "up")
-        for index, name in enumerate(self.names):
-            space = self._space(name)
-            sh("ip", "netns", "add", space)
-            sh("ip", "-n", self.mark, "link", "add", name, "type", "veth",
-               "peer", "name", "eth0", "netns", space)  # fmt: skip
-            sh("ip", "-n", self.mark, "link", "set", name, "master", "br0", "up")
-            sh("ip", "-n", space, "address", "add", f"10.79.0.{index + 1}/24", "dev", "eth0")
-            sh("ip", "-n", space, "link", "set", "eth0", "up")
-            sh("ip", "-n", space, "link", "set", "lo", "up")
 
     def wait_until_up(self) -> None:
         deadline = time.monotonic() + LIMIT
