@@ -115,15 +115,25 @@ def cluster(group: Group) -> Count:
     return group.pytest("tests/image", "-m", "cluster and not long")
 
 
-def slurm(group: Group) -> Count:
+def prepare_slurm(group: Group) -> None:
     if os.geteuid() != 0:
         raise Skipped("the nodes' namespaces and daemons need root")
     group.require("ci/setup", "--slurm")
+
+
+def slurm(group: Group) -> Count:
+    prepare_slurm(group)
     return group.pytest("tests/slurm", "-m", "not long")
 
 
 def pods(group: Group) -> Count:
     return group.pytest("tests/pods", "-m", "not long")
+
+
+def engines(group: Group) -> Count:
+    """What slurm and pods leave out for its time."""
+    prepare_slurm(group)
+    return group.pytest("tests/slurm", "tests/pods", "-m", "long")
 
 
 def images(group: Group) -> Count:
@@ -224,6 +234,7 @@ ALL = HERE | {
 EVERY = ALL | {
     "slurm": slurm,
     "pods": pods,
+    "engines": engines,
     "images": images,
     "grid": grid,
     "mistakes": mistakes,

@@ -29,6 +29,12 @@ def cluster() -> Iterator[SlurmCluster]:
         yield cluster
 
 
+@pytest.fixture(autouse=True)
+def no_job_left(cluster: SlurmCluster) -> Iterator[None]:
+    yield
+    cluster.cancel_all()
+
+
 @pytest.fixture(scope="session")
 def data(cluster: SlurmCluster) -> Path:
     folder = cluster.shared / "digits"

@@ -221,6 +221,12 @@ class SlurmCluster:
             assert time.monotonic() < deadline, f"{shown}: {self.output(job)}{self.logs()}"
             time.sleep(0.1)
 
+    def cancel_all(self) -> None:
+        """Ends the jobs that a failed test has left."""
+        if self.run("squeue", "--noheader").stdout.strip():
+            self.run("scancel", "--partition=all")
+            self.wait_until_idle()
+
     def processes(self, name: str) -> list[str]:
         """Command lines of a node's processes but its daemons."""
         lines = sh(*self._enter(name, "root"), "ps", "-e", "-o", "args=").splitlines()
