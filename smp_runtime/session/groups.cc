@@ -62,7 +62,8 @@ GroupPtr Groups::cpu_group_of(const std::string& label, const std::vector<int>& 
 }
 
 StorePtr Groups::new_store(topology::Group kind, const std::string& label) {
-  return c10::make_intrusive<c10d::PrefixStore>(await_members(label, ranks(kind)), barriers_.store());
+  return c10::make_intrusive<c10d::PrefixStore>(await_members(label, ranks(kind)),
+                                                barriers_.store());
 }
 
 const std::vector<int>& Groups::members(const c10d::ProcessGroup& group) const {
