@@ -133,7 +133,6 @@ RUN --mount=type=bind,source=docker/build/python_install.sh,target=/build/python
 # Without the tests, whose edits would invalidate the build.
 FROM scratch AS source
 COPY CMakeLists.txt pyproject.toml LICENSE /
-COPY include /include
 COPY opt_ml_layout /opt_ml_layout
 COPY entrypoint /entrypoint
 COPY smp_runtime /smp_runtime
