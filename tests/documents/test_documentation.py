@@ -25,8 +25,8 @@ VARIABLE = re.compile(r"\b(?:SM_LAUNCH|SMDDP|SMP)_[A-Z][A-Z_]*[A-Z]\b")
 # Names of that form which are no variables of the environment.
 NO_VARIABLES = {
     # CMake's, the preprocessor's, and a variable that the launcher sets for its own children
-    "SMP_CHECK", "SMP_HAS_CUDA", "SMP_LAUNCH_FOLDER", "SMP_LOG", "SMP_ON_BOTH", "SMP_VERSION",
-    "SMP_WITH_CUDA",
+    "SMP_CHECK", "SMP_FORMATS_ERRORS", "SMP_HAS_CUDA", "SMP_LAUNCH_FOLDER", "SMP_LOG",
+    "SMP_ON_BOTH", "SMP_VERSION", "SMP_WITH_CUDA",
 }  # fmt: skip
 # What a user calls has a docstring; these are documented beside a table or are plain data.
 MODULES_WITH_PUBLIC_NAMES = (
