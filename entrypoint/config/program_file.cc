@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/config/program_file.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -12,6 +11,8 @@
 #include <elf.h>
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include "smp_runtime/core/search_path.h"
 
 namespace entrypoint {
 namespace {
@@ -67,9 +68,7 @@ ProgramFile look_at(const fs::path& path) {
 
 fs::path find_on(std::string_view search_path, const std::string& name) {
   std::error_code ignored;
-  while (!search_path.empty()) {
-    const std::string_view folder = search_path.substr(0, search_path.find(':'));
-    search_path.remove_prefix(std::min(folder.size() + 1, search_path.size()));
+  for (const std::string& folder : smp::folders_of(search_path)) {
     const fs::path file = fs::path(folder) / name;
     if (file.is_absolute() && fs::is_regular_file(file, ignored) && !is_launcher(file)) return file;
   }

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "smp_runtime/core/search_path.h"
+
 namespace entrypoint {
 namespace {
 
@@ -215,12 +217,8 @@ std::vector<std::string> listed_providers(std::string_view fi_info_output) {
 }
 
 fs::path find_nccl_plugin(std::string_view library_path) {
-  std::vector<std::string> folders;
-  while (!library_path.empty()) {
-    const std::string_view folder = library_path.substr(0, library_path.find(':'));
-    if (!folder.empty()) folders.emplace_back(folder);
-    library_path.remove_prefix(std::min(folder.size() + 1, library_path.size()));
-  }
+  std::vector<std::string> folders = smp::folders_of(library_path);
+  std::erase(folders, "");
   for (const char* folder : {"/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib",
                              "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
                              "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu"}) {

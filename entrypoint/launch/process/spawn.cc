@@ -14,6 +14,7 @@
 
 #include "entrypoint/launch/process/file_descriptor.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/search_path.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -79,17 +80,14 @@ std::vector<std::string> current_environment() {
 std::filesystem::path find_program(std::string_view name, std::string_view path) {
   if (name.find('/') != std::string_view::npos) return name;
   if (path.empty()) path = "/usr/local/bin:/usr/bin:/bin";
-  while (true) {
-    const std::size_t colon = path.find(':');
-    const std::string_view folder = path.substr(0, colon);
+  for (const std::string& folder : smp::folders_of(path)) {
     const std::filesystem::path file = std::filesystem::path(folder.empty() ? "." : folder) / name;
     std::error_code ignored;
     if (std::filesystem::is_regular_file(file, ignored) && access(file.c_str(), X_OK) == 0) {
       return file;
     }
-    if (colon == std::string_view::npos) return {};
-    path.remove_prefix(colon + 1);
   }
+  return {};
 }
 
 pid_t spawn(const SpawnRequest& request) {
