@@ -152,8 +152,7 @@ void check(const TreeRequest& request) {
       !fs::exists(*request.code / *request.program)) {
     throw smp::ConfigError(
         "--program {}: no such file in {}; the path is relative to that folder, or an absolute one "
-        "of "
-        "the image",
+        "of the image",
         *request.program, request.code->string());
   }
 }

@@ -95,8 +95,7 @@ void check_program(const std::string& name, const ProgramFile& program) {
   if (program.path.empty()) {
     throw smp::ConfigError(
         "entry point \"{}\": no such file in the image; set sagemaker_program to one that is "
-        "there, "
-        "or to a file of the code folder",
+        "there, or to a file of the code folder",
         name);
   }
   const std::string path = program.path.string();
@@ -185,9 +184,8 @@ EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path
       entry.make_executable = job.layout.code() / entry.name;
     }
     if (has_requirements) {
-      entry.notes.push_back(
-          fmt::format("requirements.txt is not installed, for the entry point is {}",
-                      entry.kind == EntryPointKind::kCommand ? "a command" : "an executable"));
+      entry.notes.push_back(fmt::format(
+          "requirements.txt is not installed, for the entry point is {}", entry.program_name()));
     }
     return entry;
   }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "entrypoint/config/job_config.h"
@@ -13,8 +14,7 @@ namespace entrypoint {
 
 struct EntryPoint {
   EntryPointKind kind = EntryPointKind::kProgram;
-  std::string
-      name;  ///< file relative to the code folder; kModule: "-m MODULE"; absolute: kExecutable
+  std::string name;    ///< file relative to the code folder, or of the image; kModule: "-m MODULE"
   std::string module;  ///< kPackage, kModule: for `python -m`
 
   std::vector<std::vector<std::string>> install;  ///< commands to run before, on every host
@@ -23,6 +23,10 @@ struct EntryPoint {
 
   [[nodiscard]] bool is_python() const {
     return kind != EntryPointKind::kCommand && kind != EntryPointKind::kExecutable;
+  }
+  /// What it is called in a sentence, where it is no Python.
+  [[nodiscard]] std::string_view program_name() const {
+    return kind == EntryPointKind::kCommand ? "a command" : "an executable";
   }
 };
 

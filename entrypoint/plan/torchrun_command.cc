@@ -22,7 +22,7 @@ void check_entry_point(const EntryPoint& entry) {
         "Unsupported entry point type for torch_distributed: \"{}\" is {}, expected a .py script "
         "or \"-m MODULE\"; set sagemaker_program to one, or start ranks by MPI "
         "(sagemaker_mpi_enabled)",
-        entry.name, entry.kind == EntryPointKind::kCommand ? "a command" : "an executable");
+        entry.name, entry.program_name());
   }
 }
 
