@@ -77,9 +77,6 @@ struct Job::Content {
   const opt_ml::Layout layout;
   const opt_ml::DataChannels channels;
   const Value hyperparameters;
-  const fs::path model = layout.model();
-  const fs::path checkpoints = layout.checkpoints();
-  const fs::path output = layout.output_data();
 };
 
 Job::Job(std::shared_ptr<const Content> content) : content_(std::move(content)) {}
@@ -136,8 +133,8 @@ fs::path Job::channel(std::string_view name) const {
                     advice(name, channels(), "channels"));
 }
 
-const fs::path& Job::model_folder() const { return content_->model; }
-const fs::path& Job::checkpoint_folder() const { return content_->checkpoints; }
-const fs::path& Job::output_folder() const { return content_->output; }
+fs::path Job::model_folder() const { return content_->layout.model(); }
+fs::path Job::checkpoint_folder() const { return content_->layout.checkpoints(); }
+fs::path Job::output_folder() const { return content_->layout.output_data(); }
 
 }  // namespace smp

@@ -47,11 +47,11 @@ class Job {
   [[nodiscard]] std::filesystem::path channel(std::string_view name) const;
 
   /// What the job delivers: the service uploads it when the job has ended well.
-  [[nodiscard]] const std::filesystem::path& model_folder() const;
+  [[nodiscard]] std::filesystem::path model_folder() const;
   /// Where checkpoints survive a restart of the job.
-  [[nodiscard]] const std::filesystem::path& checkpoint_folder() const;
+  [[nodiscard]] std::filesystem::path checkpoint_folder() const;
   /// Other results, uploaded however the job ends.
-  [[nodiscard]] const std::filesystem::path& output_folder() const;
+  [[nodiscard]] std::filesystem::path output_folder() const;
 
  private:
   struct Content;
