@@ -2,7 +2,6 @@
 // The store of a c10d group as the runtime's KeyValueStore.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include <c10/util/intrusive_ptr.h>

@@ -97,9 +97,8 @@ def show(kind: type[BaseException], error: BaseException, frames: TracebackType 
 def prepare(script: Path) -> types.ModuleType:
     """What an interpreter does before a script's first line."""
     sys.excepthook = show
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell ignores it in background jobs
+    # A shell ignores it in background jobs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=True)  # type: ignore[union-attr]
     sys.path[0] = str(script.resolve().parent)
