@@ -230,10 +230,10 @@ ALL = HERE | {
     "image": image,
     "cluster": cluster,
     "torch_suite": torch_suite,
-}
-EVERY = ALL | {
     "slurm": slurm,
     "pods": pods,
+}
+EVERY = ALL | {
     "engines": engines,
     "images": images,
     "grid": grid,

@@ -11,7 +11,6 @@ import pytest
 from tests.digits_job import DIGITS, EPOCHS, curve
 from tests.slurm.jobs import EXAMPLES, TELLS, MakeJob, with_pyxis
 from tests.slurm.slurm_cluster import USER, SlurmCluster
-from tests.slurm.start_and_end import END_LIMIT, START_LIMIT, measure
 
 
 @pytest.mark.parametrize("user", ["root", USER])
@@ -129,13 +128,3 @@ def test_two_jobs_share_the_nodes(
         told.append({line.split()[3] for line in lines})
     assert len(told[0]) == len(told[1]) == 1
     assert told[0] != told[1], "the jobs had one port"
-
-
-def test_the_start_and_the_end_take_little(
-    cluster: SlurmCluster, variables: dict[str, str], folder: Path
-) -> None:
-    """Thrice of each limit is let pass, for machines that are busy; `ci/bench slurm` has them."""
-    times = measure(cluster, variables, folder)
-
-    assert times.start_above_hostname < 3 * START_LIMIT, times
-    assert times.end < 3 * END_LIMIT, times
