@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
@@ -216,6 +217,8 @@ class GradientReducer::Core {
       if (!flags[parameter]) continue;  // on no rank: an optimizer takes zeros for a gradient
       at::Tensor& gradient = parameters_[parameter].mutable_grad();
       if (!hook_ && may_be_view(parameters_[parameter], gradient)) {
+        // No view to autograd: optimizers of torch::optim detach gradients in place.
+        const at::AutoDispatchBelowADInplaceOrView guard;
         gradient = part.view(parameters_[parameter].sizes());
         continue;
       }

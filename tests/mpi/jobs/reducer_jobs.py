@@ -102,6 +102,9 @@ def gradients(bucket_cap_mb: float, passes: int = 1, zero: bool = True, **option
                 for name, parameter in model.local_named_parameters()
             }
         )
+        for parameter in model.local_parameters():
+            if parameter.grad is not None:
+                parameter.grad.detach_()  # as torch::optim clears them; views refuse it
         early.append(model.replicas.reducers[0].progress)
     return seen, early
 
