@@ -6,7 +6,8 @@ Usage: check_layers.py [ROOT]
 
 The table below is the layering of the code base. A folder may use what it names and, through
 that, what those name. Besides, the launcher includes no Torch, CUDA or MPI, no more do the pure
-folders of the runtime, and the slow umbrella headers of Torch stay in the bindings.
+folders of the runtime, and the slow umbrella headers of Torch stay in the bindings. Headers for
+programs (smp_runtime/include, included as "smp/...") show nothing of the folders behind them.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/checkpoint",
         "smp_runtime/dataparallel",
     ),
+    "smp_runtime/library": ("smp_runtime/core",),
+    "smp_runtime/include": (),
     "opt_ml_layout": ("smp_runtime/core",),
     "entrypoint/config": ("opt_ml_layout", "smp_runtime/session/launch"),
     "entrypoint/fabric": ("opt_ml_layout",),

@@ -224,6 +224,7 @@ HERE = {
 ALL = HERE | {
     "thorough": thorough,
     "documents": documents,
+    "cpp": labelled("cpp"),
     "differential": labelled("differential"),
     "asan": sanitized("asan", "."),
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives|session)"),

@@ -18,7 +18,9 @@ if(NOT SMP_TORCH_DIR)
   message(FATAL_ERROR "${SMP_PYTHON} has no torch; run ci/setup, name another interpreter with "
                       "-DSMP_PYTHON=, or build the launcher alone with -DSMP_WITH_TORCH=OFF")
 endif()
-message(STATUS "LibTorch: ${SMP_TORCH_DIR}")
+file(STRINGS "${SMP_TORCH_DIR}/include/torch/headeronly/version.h" SMP_TORCH_VERSION REGEX "^  \"[0-9.]+\"$")
+string(REGEX MATCH "[0-9.]+" SMP_TORCH_VERSION "${SMP_TORCH_VERSION}")
+message(STATUS "LibTorch: ${SMP_TORCH_DIR}, ${SMP_TORCH_VERSION}")
 if(SMP_MODULE_PYTHON)
   execute_process(
     COMMAND "${SMP_MODULE_PYTHON}" -I -c

@@ -10,6 +10,7 @@ main() {
   # would be a sum over the names of nvcc's temporary files, too, which no two builds share.
   cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" -DCMAKE_MODULE_LINKER_FLAGS=-Wl,--build-id=none \
+    -DCMAKE_SHARED_LINKER_FLAGS=-Wl,--build-id=none \
     -DSMP_PYTHON="$venv/bin/python" -DSMP_WITH_CUDA=ON
   cmake --build "$build"
   DESTDIR=$out cmake --install "$build" --strip --component launcher --prefix "$venv"

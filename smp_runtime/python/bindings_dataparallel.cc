@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "smp/version.h"
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -65,6 +66,7 @@ void without_lock(const std::function<void()>& action) {
 
 PYBIND11_MODULE(_smddp, module) {
   module.doc() = "The C++ side of smdistributed.dataparallel; its names may change without notice.";
+  smp::check_torch();
   // Base types of the backend; without them its Python objects could not be made.
   pybind11::module_::import("torch.distributed");
   smp::dataparallel::set_interpreter_lock(

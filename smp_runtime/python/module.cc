@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module smdistributed._runtime: everything that Python calls in C++.
+#include "smp/version.h"
 #include <pybind11/pybind11.h>
 
 #include "smp_runtime/python/bindings.h"
 
 PYBIND11_MODULE(_runtime, module) {
   module.doc() = "The C++ side of smdistributed; its names may change without notice.";
+  smp::check_torch();
   smp::python::bind_errors(module);
   smp::python::bind_topology(module);
   smp::python::bind_session(module);
