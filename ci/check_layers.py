@@ -60,6 +60,12 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/partition",
         "smp_runtime/topology",
     ),
+    "smp_runtime/program": (
+        "smp_runtime/session",
+        "smp_runtime/pipeline/engine",
+        "smp_runtime/replicas",
+        "smp_runtime/dataparallel",
+    ),
     "smp_runtime/python": (
         "smp_runtime/session",
         "smp_runtime/pipeline/engine",

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/program/chain_placement.h"
+
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/partition/auto_partitioner.h"
+#include "smp_runtime/partition/manual_partitioner.h"
+#include "smp_runtime/pipeline/scheduler.h"
+#include "smp_runtime/pipeline/step_prediction.h"
+
+namespace smp::program {
+namespace {
+
+void check(const std::vector<Unit>& units, const std::map<std::string, int>& pins, int partitions) {
+  std::set<std::string> names;
+  for (const Unit& unit : units) {
+    if (unit.name.empty()) throw ConfigError("DistributedModel: a unit has no name; give it one");
+    if (!unit.forward) throw ConfigError("DistributedModel: unit \"{}\" has no forward", unit.name);
+    if (!names.insert(unit.name).second) {
+      throw ConfigError("DistributedModel: two units are named \"{}\"; names have to differ",
+                        unit.name);
+    }
+  }
+  if (static_cast<int>(units.size()) < partitions) {
+    throw ConfigError(
+        "DistributedModel: {} units for pipeline_parallel_degree={}; divide the model into more of "
+        "them, or lower the degree",
+        units.size(), partitions);
+  }
+  for (const auto& [name, place] : pins) {
+    if (!names.contains(name)) {
+      throw ConfigError("DistributedModel: no unit is named \"{}\"; there are {}", name,
+                        fmt::join(names, ", "));
+    }
+    if (place < 0 || place >= partitions) {
+      throw ConfigError("DistributedModel: partition {} of unit \"{}\" is not in [0, {})", place,
+                        name, partitions);
+    }
+  }
+}
+
+partition::ModuleTree tree_of(const std::vector<Unit>& units,
+                              const std::map<std::string, int>& pins) {
+  partition::ModuleTree tree;
+  const int root = tree.add_module({.name = "", .passes_on = true});
+  std::map<const void*, int> known;
+  for (const Unit& unit : units) {
+    partition::Module module{.name = unit.name};
+    for (const at::Tensor& parameter : unit.parameters) {
+      const auto [found, is_new] = known.emplace(parameter.unsafeGetTensorImpl(), 0);
+      if (is_new) {
+        found->second =
+            tree.add_parameter(fmt::format("{}.{}", unit.name, module.parameters.size()),
+                               static_cast<std::int64_t>(parameter.nbytes()));
+      }
+      module.parameters.push_back(found->second);
+    }
+    if (const auto pin = pins.find(unit.name); pin != pins.end()) module.pin = pin->second;
+    tree.add_module(std::move(module), root);
+  }
+  return tree;
+}
+
+}  // namespace
+
+partition::Assignment place_chain(const std::vector<Unit>& units,
+                                  const std::map<std::string, int>& pins,
+                                  const topology::ParallelConfig& config) {
+  const int partitions = static_cast<int>(config.pipeline_parallel_degree);
+  check(units, pins, partitions);
+  const partition::ModuleTree tree = tree_of(units, pins);
+  if (!pins.empty() || !config.auto_partition) {
+    partition::Assignment assignment =
+        partition::assign_manual(tree, partitions, static_cast<int>(config.default_partition));
+    partition::check_fits(assignment, tree, partitions);
+    return assignment;
+  }
+  const bool simple = pipeline::parse_schedule(config.pipeline) == pipeline::Schedule::kSimple;
+  return partition::assign_auto(
+             tree, partitions,
+             {.memory_weight = config.memory_weight,
+              .state_factor = 4,
+              .step = {.shape = {.microbatches = static_cast<int>(config.microbatches),
+                                 .active_microbatches =
+                                     static_cast<int>(config.active_microbatches),
+                                 .simple = simple}},
+              .predict = &pipeline::predict_step})
+      .assignment;
+}
+
+std::string chain_text(const std::vector<Unit>& units) {
+  std::ostringstream text;
+  for (const Unit& unit : units) {
+    text << '"' << unit.name << "\" with parameters of";
+    for (const at::Tensor& parameter : unit.parameters) {
+      text << ' ' << parameter.sizes() << ' ' << parameter.scalar_type();
+    }
+    text << '\n';
+  }
+  return text.str();
+}
+
+}  // namespace smp::program

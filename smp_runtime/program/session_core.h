@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a smp::Session holds.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "smp/session.h"
+
+#include "smp_runtime/session/session.h"
+
+namespace smp {
+
+/// Joins the job when it is made, leaves it when it ends. Models hold it, so that it ends last.
+class Session::Core {
+ public:
+  explicit Core(std::string_view mp_parameters);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  [[nodiscard]] session::Session& session() { return session_; }
+  [[nodiscard]] const topology::ParallelConfig& config() const { return session_.config(); }
+  [[nodiscard]] int index(topology::Group group) const {
+    return session_.mesh().rank_in(group, session_.ranks().rank);
+  }
+  [[nodiscard]] int count(topology::Group group) const { return session_.mesh().size(group); }
+  [[nodiscard]] bool replicates() const { return config().ddp; }
+  /// The number of a model that is made now; they are made in one order on all ranks.
+  int count_model() { return models_++; }
+
+ private:
+  int models_ = 0;
+  session::Session session_;
+};
+
+}  // namespace smp
