@@ -48,6 +48,22 @@ def lacks() -> str:
     return host_network.lacks("mpirun", "ssh", "sshd")
 
 
+def write_secret(secret: Path, mode: int) -> None:
+    """The job's pair as Kubernetes mounts a Secret: files in a folder of the day, reached by links;
+    a P-521 key in PEM, as both controllers make it."""
+    data = secret / "..2026_11_24"
+    data.mkdir(parents=True)
+    sh("ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-m", "PEM", "-N", "", "-C", "", "-f",
+       data / "id_rsa")  # fmt: skip
+    shutil.copy(data / "id_rsa.pub", data / "authorized_keys")
+    (data / "id_rsa").chmod(mode)
+    shutil.chown(data / "id_rsa", 0, 1000)
+    secret.chmod(0o1777)
+    (secret / "..data").symlink_to(data.name)
+    for file in ("id_rsa", "id_rsa.pub", "authorized_keys"):
+        (secret / file).symlink_to(f"..data/{file}")
+
+
 @dataclass
 class Pod:
     name: str
@@ -115,22 +131,8 @@ class Pods:
         """From now on the pods' names resolve; in place, for the pods have this very file."""
         self.network.write_names(self.folder / "hosts")
 
-    def make_secret(self, mode: int, *, kind: tuple[str, ...] = ("ecdsa", "521")) -> None:
-        """The job's pair as Kubernetes mounts a Secret: files in a folder of the day, reached by
-        links; a P-521 key in PEM, as both controllers make it."""
-        secret = self.folder / "secret"
-        data = secret / "..2026_11_24"
-        data.mkdir(parents=True)
-        name, bits = kind
-        sh("ssh-keygen", "-q", "-t", name, "-b", bits, "-m", "PEM", "-N", "", "-C", "", "-f",
-           data / "id_rsa")  # fmt: skip
-        shutil.copy(data / "id_rsa.pub", data / "authorized_keys")
-        (data / "id_rsa").chmod(mode)
-        shutil.chown(data / "id_rsa", 0, 1000)
-        secret.chmod(0o1777)
-        (secret / "..data").symlink_to(data.name)
-        for file in ("id_rsa", "id_rsa.pub", "authorized_keys"):
-            (secret / file).symlink_to(f"..data/{file}")
+    def make_secret(self, mode: int) -> None:
+        write_secret(self.folder / "secret", mode)
 
     def start(
         self,
