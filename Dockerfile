@@ -3,6 +3,7 @@
 #   os ─┬► system (os-0 or os-1) ────────────────────────────► runtime   (default target)
 #       ├► pip ─┬► wheels ─► python ─┬► pruned: nvidia, torch, rest ► ▲
 #       │       └► nvcc_wheels ──────┴► toolchain ─┬► build ────────► ┤
+#       │                                          ├► cpp: build, to compile programs in
 #       │                                          └► devtools ─► test, dev
 #       └► efa: AWS's network, when asked for ──────────────────────► ┘
 #   packages, wheelhouse: what a build without network needs (ci/vendor)
@@ -141,6 +142,15 @@ RUN --mount=type=bind,from=source,target=/src \
     --mount=type=bind,source=docker/build/compile.sh,target=/build/compile.sh \
     --mount=type=cache,id=smp-ccache,target=/root/.cache/ccache \
     /build/compile.sh /src /opt/venv /out
+
+# --- cpp: to build training programs in C++, which the image then runs ------------------------
+FROM toolchain AS cpp
+COPY --from=build /out/ /
+ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    LANG=C.UTF-8 \
+    CMAKE_PREFIX_PATH=/opt/venv/lib/python3.11/site-packages/smdistributed
+WORKDIR /src
+CMD ["/bin/bash"]
 
 # --- test: a build that fails where a test does -----------------------------------------------
 FROM toolchain AS devtools
