@@ -54,14 +54,13 @@ bool blames_another_rank(std::string_view exception) {
   constexpr std::string_view kNames[] = {"SMPConnectionError", "SMPCommTimeoutError",
                                          "DistNetworkError", "DistStoreError"};
   // What torch's backends say; the rank that is meant has failed in its own way.
-  constexpr std::string_view kTexts[] = {"Connection closed by peer",
-                                         "Connection reset by peer",
-                                         "Connection refused",
-                                         "Broken pipe",
-                                         "Socket closed",
-                                         "Timed out waiting",
-                                         "remote process exited or there was a network error",
-                                         "ncclRemoteError"};
+  constexpr std::string_view kTexts[] = {
+      "Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe",
+      "Socket closed", "Timed out waiting", "remote process exited or there was a network error",
+      "ncclRemoteError",
+      // smddp
+      "has left the group", "has ended; see its output",
+      "is gone: ", "make the same calls in the same order"};
   const std::string_view name = exception.substr(0, exception.find(':'));
   if (holds_one_of(name, kNames)) return true;
   const bool quotes_a_rank = name.ends_with("SMPStepError") &&

@@ -146,6 +146,14 @@ TEST(TracebackCollector, KnowsExceptionsThatBlameAnotherRank) {
         "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
         "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a "
         "network error",
+        "torch.distributed.DistBackendError: smddp: all_reduce: rank 1 has left the group; do all "
+        "ranks make the same calls before they end?",
+        "torch.distributed.DistBackendError: smddp: barrier: the process of rank 1 (pid 7 on this "
+        "host) has ended; see its output",
+        "torch.distributed.DistBackendError: smddp: rank 1 (at 10.0.0.2) is gone: its connection "
+        "ended (closed)",
+        "torch.distributed.DistBackendError: smddp: all_gather: rank 0 waited 50 ms for rank(s) 1, "
+        "which did not take part; do all ranks of the group make the same calls in the same order",
         "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]"}) {
     EXPECT_TRUE(blames_another_rank(consequence)) << consequence;
   }
@@ -153,6 +161,8 @@ TEST(TracebackCollector, KnowsExceptionsThatBlameAnotherRank) {
        {"ValueError: boom", "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
         "smdistributed.modelparallel.torch.exceptions.SMPStepError: a step was called inside a "
         "step",
+        "torch.distributed.DistBackendError: smddp: all_reduce: rank 0 gives 4 elements and rank 1 "
+        "8",
         "ConnectionRefusedError: [Errno 111] Connection refused", ""}) {
     EXPECT_FALSE(blames_another_rank(cause)) << cause;
   }
