@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "smp_runtime/core/search_path.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint {
 namespace {
@@ -68,7 +68,7 @@ ProgramFile look_at(const fs::path& path) {
 
 fs::path find_on(std::string_view search_path, const std::string& name) {
   std::error_code ignored;
-  for (const std::string& folder : smp::folders_of(search_path)) {
+  for (const std::string& folder : smp::split(search_path, ':')) {
     const fs::path file = fs::path(folder) / name;
     if (file.is_absolute() && fs::is_regular_file(file, ignored) && !is_launcher(file)) return file;
   }

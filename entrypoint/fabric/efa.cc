@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "smp_runtime/core/search_path.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint {
 namespace {
@@ -217,7 +217,7 @@ std::vector<std::string> listed_providers(std::string_view fi_info_output) {
 }
 
 fs::path find_nccl_plugin(std::string_view library_path) {
-  std::vector<std::string> folders = smp::folders_of(library_path);
+  std::vector<std::string> folders = smp::split(library_path, ':');
   std::erase(folders, "");
   for (const char* folder : {"/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib",
                              "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",

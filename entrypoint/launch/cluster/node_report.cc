@@ -12,6 +12,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -48,16 +49,6 @@ std::optional<int> number_of(std::string_view line, const std::string& job, int 
   return number;
 }
 
-std::vector<std::string> parse_hosts(std::string_view text) {
-  std::vector<std::string> hosts;
-  while (true) {
-    const std::size_t comma = text.find(',');
-    hosts.emplace_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) return hosts;
-    text.remove_prefix(comma + 1);
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> collect_reports(Listener& listener, const std::string& job, int count,
@@ -73,9 +64,8 @@ std::vector<std::string> collect_reports(Listener& listener, const std::string& 
       }
       throw smp::HostError(
           "{} of {} nodes have not reported to the main node (counted without it: {}); see the "
-          "logs "
-          "of their containers, and that the security group lets the nodes reach port {} of each "
-          "other",
+          "logs of their containers, and that the security group lets the nodes reach port {} of "
+          "each other",
           missing.size(), count, fmt::join(missing, ", "), listener.port());
     }
     try {
@@ -121,7 +111,8 @@ std::vector<std::string> report_to_main(const std::string& main, int port, const
       throw smp::HostError("the main node {} does not say where the others are: {}; see its log",
                            main, error.what());
     }
-    if (line.starts_with(kHosts)) return parse_hosts(std::string_view(line).substr(kHosts.size()));
+    if (line.starts_with(kHosts))
+      return smp::split(std::string_view(line).substr(kHosts.size()), ',');
     throw smp::HostError("the main node {} refuses this one: {}", main, line.substr(0, 200));
   }
 }

@@ -14,7 +14,7 @@
 
 #include "entrypoint/launch/process/file_descriptor.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/search_path.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -80,7 +80,7 @@ std::vector<std::string> current_environment() {
 std::filesystem::path find_program(std::string_view name, std::string_view path) {
   if (name.find('/') != std::string_view::npos) return name;
   if (path.empty()) path = "/usr/local/bin:/usr/bin:/bin";
-  for (const std::string& folder : smp::folders_of(path)) {
+  for (const std::string& folder : smp::split(path, ':')) {
     const std::filesystem::path file = std::filesystem::path(folder.empty() ? "." : folder) / name;
     std::error_code ignored;
     if (std::filesystem::is_regular_file(file, ignored) && access(file.c_str(), X_OK) == 0) {

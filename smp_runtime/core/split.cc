@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/core/split.h"
+
+namespace smp {
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (true) {
+    const std::size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace smp
