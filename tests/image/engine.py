@@ -29,13 +29,26 @@ def train_example(
     processes: int = 2,
 ) -> str:
     """What the job examples/EXAMPLE prints, trained in containers with these mp_parameters."""
+    code = ("--code", ROOT / "examples" / example, "--program", "train.py")
+    return train(image, tree, settings, hyperparameters, *code, hosts=hosts, processes=processes)
+
+
+def train(
+    image: str,
+    tree: Path,
+    settings: Mapping[str, object],
+    hyperparameters: Mapping[str, object],
+    *options: str | Path,
+    hosts: int,
+    processes: int,
+) -> str:
+    """What a job prints that docker/cluster runs with these options, and has to end well."""
     words = [f"--hyperparameter={name}={value}" for name, value in hyperparameters.items()]
     done = subprocess.run(
         [
             *(ROOT / "docker/cluster", "run", "--image", image, "--tree", tree),
             *("--hosts", str(hosts), "--processes", str(processes), "--timeout", "300"),
-            *("--code", ROOT / "examples" / example, "--program", "train.py"),
-            *("--mp-parameters", json.dumps(settings), *words),
+            *("--mp-parameters", json.dumps(settings), *options, *words),
         ],
         capture_output=True,
         text=True,

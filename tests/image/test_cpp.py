@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.digits_job import SETTINGS, copy_data
-from tests.image.engine import ROOT, Docker
+from tests.image.engine import ROOT, Docker, train
 
 PROGRAM = "/usr/local/bin/digits"
 
@@ -51,20 +51,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def losses(image: str, data: Path, tree: Path, hosts: int) -> list[str]:
-    settings = json.dumps(json.loads(SETTINGS) | {"deterministic_server": True})
-    done = subprocess.run(
-        [
-            *(ROOT / "docker/cluster", "run", "--image", image, "--tree", tree),
-            *("--hosts", str(hosts), "--processes", str(4 // hosts), "--timeout", "300"),
-            *("--program", PROGRAM, "--channel", f"train={data}"),
-            *("--mp-parameters", settings, "--hyperparameter", "epochs=2"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    settings = json.loads(SETTINGS) | {"deterministic_server": True}
+    options = ("--program", PROGRAM, "--channel", f"train={data}")
+    train(image, tree, settings, {"epochs": 2}, *options, hosts=hosts, processes=4 // hosts)
     return (tree / "tree/algo-1/output/data/curve.txt").read_text().split()
 
 
