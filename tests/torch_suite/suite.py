@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The suite by which PyTorch judges its own backends, over one of them:
 
-    python suite.py BACKEND RESULTS.json [--start fork|spawn] [--ranks N] [--cuda-names] [TEST...]
+    python suite.py BACKEND RESULTS.json [--start METHOD] [--ranks N] [--cuda-names] [TEST...]
 
 The suite comes with the torch wheel, so a new version brings its tests by itself. RESULTS gets
-{test: [outcome, text]}; outcomes are passed, failed and skipped.
+{test: [outcome, text]}; outcomes are passed, failed and skipped. METHOD is multiprocessing's: fork,
+spawn, or forkserver, where ranks have nothing of this process either, but torch is imported.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ import json
 import os
 import sys
 import unittest
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("backend")
 arguments.add_argument("results", type=Path)
-arguments.add_argument("--start", choices=("fork", "spawn"), default="fork")
+arguments.add_argument("--start", choices=("fork", "spawn", "forkserver"), default="fork")
 arguments.add_argument("--ranks", default="4")
 arguments.add_argument("--cuda-names", action="store_true", help="see cuda_names.py")
 arguments.add_argument("tests", nargs="*")
 
-# Spawned ranks import this module, too: the variables are what they have of the arguments.
+# Ranks that are not forked import this module, too: the variables are what they have of the
+# arguments.
 if __name__ == "__main__":
     given = arguments.parse_args()
     os.environ |= {"BACKEND": given.backend, "WORLD_SIZE": given.ranks, "SUITE_START": given.start}
@@ -53,11 +57,22 @@ if BACKEND == "smddp":
     distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.append("smddp")
 
 
+def run_in(environment: dict[str, str], run: Callable[..., None], *words: Any, **more: Any) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    run(*words, **more)
+
+
 class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
     def setUp(self) -> None:
         super().setUp()
         context = torch.multiprocessing.get_context(os.environ["SUITE_START"])
-        self._start_processes(context.Process)
+
+        def process(target: Callable[..., None], args: tuple[Any, ...], **more: Any) -> Any:
+            # A server's is that of its start.
+            return context.Process(target=run_in, args=(dict(os.environ), target, *args), **more)
+
+        self._start_processes(process)
 
 
 class Results(unittest.TestResult):
@@ -85,6 +100,7 @@ class Results(unittest.TestResult):
 
 
 def main() -> None:
+    torch.multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed"])
     names = given.tests or unittest.defaultTestLoader.getTestCaseNames(Suite)
     results = Results()
     unittest.TestSuite(Suite(name) for name in names).run(results)
