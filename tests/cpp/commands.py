@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BUILD = Path(os.environ.get("SMP_BUILD", HERE.parents[1] / "build" / "release"))
+BUILD = HERE.parents[1] / "build" / "release"
 LIMIT = 600  # [s] for one command; the compiler may share its cores
 
 
