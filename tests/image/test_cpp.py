@@ -54,7 +54,8 @@ def losses(image: str, data: Path, tree: Path, hosts: int) -> list[str]:
     settings = json.loads(SETTINGS) | {"deterministic_server": True}
     options = ("--program", PROGRAM, "--channel", f"train={data}")
     train(image, tree, settings, {"epochs": 2}, *options, hosts=hosts, processes=4 // hosts)
-    return (tree / "tree/algo-1/output/data/curve.txt").read_text().split()
+    host = tree / "tree" if hosts == 1 else tree / "tree/algo-1"
+    return (host / "output/data/curve.txt").read_text().split()
 
 
 @pytest.mark.cluster
