@@ -35,7 +35,7 @@ def run() -> list[Result]:
         folder = Path(name)
         commands = {
             "C++": [str(build_program(folder))],
-            "Python": [sys.executable, str(ROOT / "tests/cpp/digits.py")],
+            "Python": [str(ROOT / ".venv/bin/python"), str(ROOT / "tests/cpp/digits.py")],
         }
         prepare(folder)
         results = []
