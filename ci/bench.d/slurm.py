@@ -83,4 +83,6 @@ def measure(cluster: SlurmCluster, tree: Path) -> Times:
     if done.returncode != 0:
         raise RuntimeError(done.stdout)
     spoken = [float(line.split("now ")[1]) for line in done.stdout.splitlines() if "now " in line]
+    if len(spoken) != cluster.nodes:
+        raise RuntimeError(f"not one line of each node: {done.stdout}")
     return Times(hostname, min(spoken) - begin - hostname, end - max(spoken))
