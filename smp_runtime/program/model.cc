@@ -15,6 +15,7 @@
 #include "smp_runtime/replicas/broadcast.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/transport/channel/process_transport.h"
+#include "smp_runtime/transport/error_text.h"
 
 namespace smp {
 namespace {
@@ -26,10 +27,8 @@ constexpr const char* kWentBack = "backward";
 std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const c10::Error& exception) {
-    return exception.what_without_backtrace();
   } catch (const std::exception& exception) {
-    return exception.what();
+    return transport::error_text(exception);
   }
 }
 

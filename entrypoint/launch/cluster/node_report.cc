@@ -111,8 +111,9 @@ std::vector<std::string> report_to_main(const std::string& main, int port, const
       throw smp::HostError("the main node {} does not say where the others are: {}; see its log",
                            main, error.what());
     }
-    if (line.starts_with(kHosts))
+    if (line.starts_with(kHosts)) {
       return smp::split(std::string_view(line).substr(kHosts.size()), ',');
+    }
     throw smp::HostError("the main node {} refuses this one: {}", main, line.substr(0, 200));
   }
 }
