@@ -13,87 +13,13 @@ die() {
   exit 1
 }
 
-# --- before anything is changed ---------------------------------------------------------------
+# shellcheck source=ci/requirements.sh
+source "$(dirname "${BASH_SOURCE[0]}")/requirements.sh"
 
-# Ends the script unless the locked packages fit: Debian 12 on x86_64.
-require_debian_12() {
-  local -r release=${SMP_OS_RELEASE:-/etc/os-release} processor=$(uname --machine)
-  local id="" version=""
-  if [[ -r $release ]]; then
-    # shellcheck disable=SC1090  # a file of the machine
-    read -r id version < <(. "$release" && echo "${ID:-} ${VERSION_ID:-}")
-  fi
-  [[ $id == debian && $version == 12 ]] ||
-    die "this is ${id:-an unknown system} ${version:-without a version}, not Debian 12, whose packages are" \
-      "locked; with a Docker engine do it in a container: docker run --rm -it --volume" \
-      "\"\$PWD:/src\" --workdir /src debian:bookworm ci/${0##*/}"
-  [[ $processor == x86_64 ]] ||
-    die "this machine is $processor, and the locked wheels are made for x86_64; use such a machine"
-}
-
-# Ends the script unless this user may run commands as root; may ask for a password.
-require_root() {
-  [[ $(id --user) != 0 ]] || return 0
-  type -P sudo >/dev/null || die "root is needed to $1; run it as root or install sudo"
-  sudo --non-interactive true 2>/dev/null && return
-  # Where nobody can be asked, sudo would fail in the middle of things.
-  (: </dev/tty) 2>/dev/null && sudo --validate && return
-  die "root is needed to $1, and sudo does not let $(id --user --name) be it; run it as root"
-}
-
-# require_space WHAT FOLDER MB [FOLDER MB]...: ends the script unless the file systems where the
-# folders are, or will be, have so much free; folders that share one are added up.
-require_space() {
-  local -r what=$1
-  local folder free place
-  local -A share=()
-  shift
-  while (($# > 0)); do
-    folder=$1
-    until [[ -d $folder ]]; do folder=$(dirname "$folder"); done
-    place=$(df --output=target "$folder" | tail --lines=1)
-    share[$place]=$((${share[$place]:-0} + $2))
-    shift 2
-  done
-  for place in "${!share[@]}"; do
-    free=$(df --output=avail --block-size=MB "$place" | tail --lines=1 | tr --delete --complement 0-9)
-    ((free >= share[$place])) ||
-      die "$free MB are free in the file system $place, and $what takes ${share[$place]};" \
-        "free the difference or move what lies there to a larger disk"
-  done
-}
-
-# The folder where the engine that answers, or that ci/engine would start, keeps its data.
-engine_folder() {
-  local folder=""
-  folder=$(docker info --format '{{.DockerRootDir}}' 2>/dev/null) || true
-  [[ -d $folder ]] || folder=${SMP_ENGINE_ROOT:-/var/lib/smp-engine}
-  echo "$folder"
-}
-
-# require_writable FOLDER: ends the script unless this user can write there.
-require_writable() {
-  [[ -w $1 ]] ||
-    die "$(id --user --name) cannot write to $1; give that user the folder (chown) or clone it anew"
-}
-
-# Ends the script unless Debian's mirror answers: has apt, with its own proxy and certificates,
-# fetch one small file.
-require_mirror() {
-  local addresses=() scratch reason
-  # shellcheck disable=SC2016  # apt expands its own format
-  mapfile -t addresses < <(apt-get indextargets --no-release-info \
-    --format '$(REPO_URI)dists/$(RELEASE)/InRelease')
-  ((${#addresses[@]} > 0)) ||
-    die "apt knows no source of packages; name a mirror of Debian 12 in /etc/apt/sources.list"
-  scratch=$(mktemp --directory)
-  reason=$(timeout 20 /usr/lib/apt/apt-helper -o Acquire::Retries=0 -o Acquire::http::Timeout=10 \
-    -o Acquire::https::Timeout=10 download-file "${addresses[0]}" "$scratch/release" 2>&1) &&
-    reason="" || reason=${reason:-no answer within 20 s}
-  rm --recursive --force "$scratch"
-  [[ -z $reason ]] ||
-    die "Debian's mirror cannot be reached ($(sed --quiet 's/^ \+//p' <<<"$reason" | head --lines=1));" \
-      "check the network, or name another mirror or a proxy in /etc/apt"
+# Lets git read a clone of another user, as one is that was mounted into a container.
+trust_clone() {
+  local -r number=${GIT_CONFIG_COUNT:-0}
+  export GIT_CONFIG_COUNT=$((number + 1)) "GIT_CONFIG_KEY_$number=safe.directory" "GIT_CONFIG_VALUE_$number=$PWD"
 }
 
 # --- steps that take a while ------------------------------------------------------------------
@@ -160,13 +86,21 @@ as_root() {
   sudo -- env "${kept[@]}" "$@"
 }
 
-# apt_install NAME...: installs the Debian packages that are not there yet.
-apt_install() {
-  local missing=() noun=packages
+# require_packages NAME...: ends the script unless those that are missing can be installed.
+require_packages() {
+  local missing=()
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]} > 0)) || return 0
   require_root "install the Debian packages ${missing[*]}"
   require_mirror
+}
+
+# apt_install NAME...: installs the Debian packages that are not there yet.
+apt_install() {
+  local missing=() noun=packages
+  require_packages "$@"
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]} > 0)) || return 0
   quietly "apt-get update" "" as_root apt-get --quiet update
   # What another run left half done.
   [[ -z $(dpkg --audit) ]] || quietly "dpkg --configure" "" as_root dpkg --configure --pending || true
