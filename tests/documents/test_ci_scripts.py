@@ -72,6 +72,8 @@ class Machine:
             "SMP_ENGINE_ROOT": str(folder / "engine"),
             "SMP_ENGINE_RUN": str(folder / "run"),
             "APT_CONFIG": str(folder / "apt.conf"),
+            "PIP_CONFIG_FILE": "/dev/null",
+            "PIP_INDEX_URL": "http://127.0.0.1:9/",  # where nothing listens
         }
         # Whoever runs the test: root, on a machine that lacks every package.
         self.program("id", 'if [[ $* == --user ]]; then echo 0; else exec /usr/bin/id "$@"; fi')
@@ -80,7 +82,7 @@ class Machine:
         self.program("sudo", "exit 1")
         self.program("mmdebstrap", "exit 1")
         self.program("apt-get", '[[ $1 != indextargets ]] || exec /usr/bin/apt-get "$@"')
-        self.mirror("http://127.0.0.1:9/")  # where nothing listens
+        self.mirror("http://127.0.0.1:9/")
 
     def program(self, name: str, does: str) -> None:
         path = self.programs / name
@@ -109,6 +111,12 @@ class Machine:
             check=False,
             start_new_session=True,
         )
+
+    def holds(self, name: str) -> None:
+        """What an earlier command would have left in the clone."""
+        path = self.clone / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
 
     def state(self) -> dict[str, int]:
         """All files but the notes of calls, with the time of their last change."""
@@ -162,6 +170,20 @@ without_engine = pytest.mark.skipif(
 )
 
 
+def in_namespace(*lines: str) -> tuple[str, ...]:
+    """Words before a command that runs after these lines, where their mounts are its own."""
+    words = ("unshare", "--user", "--map-root-user", "--mount", "bash", "-ec")
+    prefix = (*words, f'{"; ".join(lines)}; exec "$@"', "bash")
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user may not mount in a namespace of its own")
+    return prefix
+
+
+def read_only(folder: Path) -> tuple[str, ...]:
+    """A prefix for a command that cannot write there, though root may everywhere else."""
+    return in_namespace(f"mount --bind {folder} {folder}", f"mount -o remount,bind,ro {folder}")
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_each_script_answers_help_from_another_folder(script: str) -> None:
     ended = subprocess.run(
@@ -177,6 +199,11 @@ REFUSING = [
     ("ci/setup",),
     ("ci/setup", "--tests", "--images"),
     ("ci/quickstart",),
+    ("ci/build",),
+    ("ci/test",),
+    ("ci/test", "--all"),
+    ("ci/docs",),
+    ("ci/docs", "--picture"),
     ("ci/peers",),
     ("ci/fuzz", "1"),
     pytest.param(("ci/engine", "start"), marks=without_engine),
@@ -194,7 +221,7 @@ def test_another_distribution_is_refused(machine: Machine, words: tuple[str, ...
         words_of_refusal = machine.refuses(*words)
 
     assert "ubuntu 24.04, not Debian 12" in words_of_refusal
-    assert "in a container" in words_of_refusal
+    assert "do it in a container" in words_of_refusal
 
 
 def test_another_release_of_debian_is_refused(machine: Machine) -> None:
@@ -203,7 +230,10 @@ def test_another_release_of_debian_is_refused(machine: Machine) -> None:
     assert "debian 13, not Debian 12" in machine.refuses("ci/setup")
 
 
-@pytest.mark.parametrize("script", ["ci/setup", "ci/quickstart", "ci/image"])
+PROCESSOR = ["ci/setup", "ci/quickstart", "ci/build", "ci/test", "ci/docs", "ci/image"]
+
+
+@pytest.mark.parametrize("script", PROCESSOR)
 def test_another_processor_is_refused(machine: Machine, script: str) -> None:
     machine.program("uname", "echo aarch64")
 
@@ -228,18 +258,43 @@ def test_a_machine_without_sources_is_refused(machine: Machine) -> None:
     assert "apt knows no source of packages" in machine.refuses("ci/setup")
 
 
-@pytest.mark.parametrize("script", ["ci/setup", "ci/quickstart", "ci/peers", "ci/vendor"])
+DISK = ["ci/setup", "ci/quickstart", "ci/build", "ci/test", "ci/docs", "ci/peers", "ci/vendor"]
+
+
+@pytest.mark.parametrize("script", DISK)
 def test_a_disk_that_is_too_small_is_refused(machine: Machine, script: str) -> None:
-    own = ("unshare", "--user", "--map-root-user", "--mount")
-    small = "mount -t tmpfs -o size=20m tmpfs /mnt && cp -r {0}/* /mnt && mount --bind /mnt {0}"
-    prefix = (*own, "bash", "-c", f'{small.format(machine.clone)} && exec "$@"', "bash")
-    able = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
-    if not able:
-        pytest.skip("this user may not mount in a namespace of its own")
+    prefix = in_namespace(
+        "mount -t tmpfs -o size=20m tmpfs /mnt",
+        f"cp -r {machine.clone}/* /mnt",
+        f"mount --bind /mnt {machine.clone}",
+    )
 
-    said = machine.refuses(script, prefix=prefix)
+    assert "MB are free in the file system" in machine.refuses(script, prefix=prefix)
 
-    assert "MB are free in the file system" in said
+
+@pytest.mark.parametrize("script", [*DISK, "ci/image", "ci/fuzz"])
+def test_a_folder_that_cannot_be_written_is_refused(machine: Machine, script: str) -> None:
+    said = machine.refuses(script, prefix=read_only(machine.clone))
+
+    folder = "docker/vendor" if script == "ci/vendor" else str(machine.clone)
+    assert f"cannot write to {folder}; give that user the folder" in said
+
+
+@pytest.mark.parametrize("program", ["cmake", "ninja", "g++"])
+def test_a_build_without_its_programs_names_ci_setup(machine: Machine, program: str) -> None:
+    machine.holds(".venv/locks.sha256")
+    others = machine.folder / "others"
+    others.mkdir()
+    for path in Path("/usr/bin").iterdir():
+        if path.name != program:
+            (others / path.name).symlink_to(path)
+    machine.environment["PATH"] = f"{machine.programs}:{others}"
+    for name in {"cmake", "ninja", "g++"} - {program}:
+        machine.program(name, "exit 1")
+
+    assert machine.refuses("ci/build") == (
+        f"ci/build: there is no {program}; run ci/setup, which installs it\n"
+    )
 
 
 class Packages(BaseHTTPRequestHandler):
@@ -263,6 +318,55 @@ def mirror() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
+
+
+PIP_WHEELS = list(Path("/usr/share/python-wheels").glob("pip-*.whl"))
+
+
+@pytest.mark.skipif(not PIP_WHEELS, reason="there is no wheel of pip, as python3.11-venv brings it")
+@pytest.mark.parametrize("script", ["ci/setup", "ci/docs", "ci/peers"])
+def test_an_index_that_does_not_answer_is_refused(
+    machine: Machine, mirror: str, script: str
+) -> None:
+    machine.mirror(mirror)
+    if script != "ci/setup":
+        machine.holds(".venv/locks.sha256")
+        machine.holds("build/peers/left")
+
+    said = machine.refuses(script)
+
+    assert "index of Python packages cannot be reached (http://127.0.0.1:9/filelock/: " in said
+    assert "Connection refused)" in said
+
+
+@pytest.fixture
+def engine(machine: Machine) -> Iterator[Machine]:
+    """A machine where an engine runs that has no image."""
+    if shutil.which("docker") is None:
+        pytest.skip("there is no docker; ci/setup --images installs it")
+    machine.program("dockerd", FAKE_ENGINE)
+    pid, host = machine.folder / "docker.pid", f"unix://{machine.folder}/docker.sock"
+    options = ("--pidfile", str(pid), "--host", host)
+    with subprocess.Popen([machine.programs / "dockerd", *options]) as running:
+        machine.environment["DOCKER_HOST"] = host
+        while not (machine.folder / "docker.sock").exists():
+            assert running.poll() is None
+        yield machine
+        running.kill()
+
+
+def test_an_image_from_nothing_takes_a_network(engine: Machine, mirror: str) -> None:
+    assert "Debian's mirror cannot be reached" in engine.refuses("ci/image")
+
+    engine.mirror(mirror)
+    if PIP_WHEELS:
+        assert "index of Python packages cannot be reached" in engine.refuses("ci/image")
+
+
+def test_an_image_takes_a_folder_for_its_documents(engine: Machine) -> None:
+    said = engine.refuses("ci/image", prefix=read_only(engine.clone))
+
+    assert f"cannot write to {engine.clone}" in said
 
 
 @without_engine
