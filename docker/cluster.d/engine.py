@@ -7,11 +7,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import FrameType
 
 NETWORK_SECONDS = 10
+BEAT = 5  # [s] without a word
 
 
 class Stopped(Exception):
@@ -52,6 +54,17 @@ def engine_environment() -> dict[str, str]:
     return environment | {name: value}
 
 
+def ended(process: subprocess.Popen[str], what: str) -> tuple[str, str]:
+    """What a command printed until its end; says every few seconds that it is still waited for."""
+    begin = time.monotonic()
+    while True:
+        try:
+            return process.communicate(timeout=BEAT)
+        except subprocess.TimeoutExpired:
+            took = time.monotonic() - begin
+            print(f"docker/cluster: {what}: {took:.0f} s", file=sys.stderr, flush=True)
+
+
 class Docker:
     """The docker client: the engine's own, /usr/bin/docker, before another one on PATH."""
 
@@ -72,11 +85,11 @@ class Docker:
             **options,
         )
 
-    def call(self, *words: str) -> str:
+    def call(self, *words: str, what: str = "") -> str:
         """Runs a command to its end and returns what it printed; a failed one ends the program."""
         process = self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            out, error = process.communicate()
+            out, error = ended(process, what or f"docker {words[0]}")
         except Stopped:
             process.wait()  # what it makes must be there before it is removed
             raise
@@ -87,7 +100,8 @@ class Docker:
     def try_call(self, *words: str) -> bool:
         """Whether a command succeeded; for questions, and for removing what may be gone."""
         process = self.start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return process.wait() == 0
+        ended(process, f"docker {words[0]}")
+        return process.returncode == 0
 
     def remove_network(self, name: str) -> None:
         """Also right after its last container, whose end the engine may still be busy with."""

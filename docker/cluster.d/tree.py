@@ -4,10 +4,26 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import shutil
 from pathlib import Path
 
 from engine import Docker
+
+OTHER_FOLDER = "give this user the folder (chown), or name another one with --tree"
+OTHER_DISK = (
+    "free some space, or name a folder on another disk (--tree; TMPDIR where it is not given)"
+)
+ADVICE = dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), OTHER_FOLDER)
+ADVICE |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), OTHER_DISK)
+
+
+def sentence(error: OSError) -> str:
+    """What is wrong with a folder, and what to do."""
+    # Python, where it finds no place for temporary files, names no file but a list of folders.
+    advice = ADVICE.get(error.errno or 0, "" if error.filename else OTHER_DISK)
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}" + (f"; {advice}" if advice else "")
 
 
 def make_trees(docker: Docker, options: argparse.Namespace, folder: Path) -> None:
@@ -36,7 +52,8 @@ def make_trees(docker: Docker, options: argparse.Namespace, folder: Path) -> Non
     for name in ("program", "processes", "mp_parameters"):
         if (value := getattr(options, name)) is not None:
             words += ["--" + name.replace("_", "-"), str(value)]
-    docker.call("run", "--rm", "--network", "none", *mounts, options.image, *words)
+    run = ("run", "--rm", "--network", "none")
+    docker.call(*run, *mounts, options.image, *words, what="making the job's trees")
 
 
 def host_folders(tree: Path, hosts: int) -> list[Path]:
