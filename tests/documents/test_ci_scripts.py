@@ -299,15 +299,3 @@ def test_folders_that_share_a_disk_are_added_up(machine: Machine) -> None:
     assert one.returncode == 0, one.stderr
     assert two.returncode == 1
     assert f"it takes {2 * half}" in two.stderr
-
-
-def test_fresh_runs_the_commands_in_the_order_of_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text()
-    tested = (ROOT / "ci" / "fresh").read_text()
-    commands = ["    ci/quickstart", "    ci/test", "    ci/image", "    docker/cluster run"]
-
-    places = [readme.index(command) for command in commands]
-    names = [tested.index(f'": "{command.strip()}') for command in commands]
-
-    assert places == sorted(places)
-    assert names == sorted(names)
