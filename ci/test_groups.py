@@ -12,7 +12,18 @@ import time
 from collections.abc import Callable
 
 import tomllib
-from test_run import LOGS, ROOT, Count, Group, Skipped, closing_line, run_group
+from test_run import (
+    LOGS,
+    ROOT,
+    Count,
+    Failed,
+    Group,
+    Skipped,
+    beside,
+    closing_line,
+    run_group,
+    tail,
+)
 
 CPUS = len(os.sched_getaffinity(0))
 
@@ -93,13 +104,11 @@ def sanitized(preset: str, pattern: str) -> Callable[[Group], Count]:
 
 def use_engine(group: Group) -> None:
     """Makes the group's commands use a Docker engine, started where none runs."""
-    found = subprocess.run(
-        ["ci/engine", "start"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if found.returncode != 0:
-        reason = (found.stderr.strip() or "no answer").splitlines()[-1]
+    code, found = group.announced("ci/engine", "start")
+    if code != 0:
+        reason = tail(group.log, 1)
         raise Skipped(f"no Docker engine runs or can be started: {reason}")
-    name, _, value = found.stdout.strip().splitlines()[-1].partition("=")
+    name, _, value = found.strip().splitlines()[-1].partition("=")
     group.environment[name] = value
 
 
@@ -115,10 +124,16 @@ def cluster(group: Group) -> Count:
     return group.pytest("tests/image", "-m", "cluster and not long")
 
 
+def set_up(group: Group, option: str) -> None:
+    command = ("ci/setup", option)
+    if group.announced(*command)[0] != 0:
+        raise Failed(" ".join(command))
+
+
 def prepare_slurm(group: Group) -> None:
     if os.geteuid() != 0:
         raise Skipped("the nodes' namespaces and daemons need root")
-    group.require("ci/setup", "--slurm")
+    set_up(group, "--slurm")
 
 
 def slurm(group: Group) -> Count:
@@ -199,17 +214,20 @@ def documents(group: Group) -> Count:
     return labelled("documents")(group)
 
 
-def prepared(*command: str) -> Callable[[Group], Count]:
-    """A step that no test can do without; it counts only when it fails."""
-
-    def run(group: Group) -> Count:
-        group.require(*command)
-        return Count()
-
-    return run
+# What no test can do without; it counts only when it fails.
 
 
-PREPARE = {"setup": prepared("ci/setup", "--tests"), "build": prepared("ci/build", "--tests")}
+def setup(group: Group) -> Count:
+    set_up(group, "--tests")
+    return Count()
+
+
+def build(group: Group) -> Count:
+    group.require("ci/build", "--tests")
+    return Count()
+
+
+PREPARE = {"setup": setup, "build": build}
 # What shows that this machine runs the product.
 HERE = {
     "lint": one_test("ci/check"),
@@ -263,17 +281,19 @@ def chosen_groups(arguments: list[str]) -> dict[str, Callable[[Group], Count]]:
 
 def main() -> int:
     groups = chosen_groups(sys.argv[1:])
-    budgets = tomllib.loads((ROOT / "ci" / "budgets.toml").read_text())["seconds"]
+    budgets = tomllib.loads((ROOT / "ci" / "budgets.toml").read_text())
+    whole = budgets["whole"].get(" ".join(["ci/test", *sys.argv[1:]]))
     LOGS.mkdir(parents=True, exist_ok=True)
     # Torch looks up the name of each peer that it connects to: a lost answer costs a second, not 5.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")
     start = time.monotonic()
     total = Count()
     for name, body in (PREPARE | groups).items():
-        total += run_group(name, body, budgets[name])
+        total += run_group(name, body, budgets["seconds"][name])
         if name in PREPARE and total.failed:
             break
-    print(f"\ntests took {time.monotonic() - start:.0f} s; logs are in {LOGS.relative_to(ROOT)}")
+    took = beside(time.monotonic() - start, whole)
+    print(f"\ntests took {took}; logs are in {LOGS.relative_to(ROOT)}")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     print(closing_line(total))
     return 1 if total.failed or not total.passed else 0

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -78,6 +79,33 @@ class Group:
         last = tail(self.log, 1).rpartition("\r")[2].strip()
         print(f"  {self.name}: {took:.0f} s, {last[-90:]}", file=sys.stderr, flush=True)
 
+    def announced(self, *command: str | Path) -> tuple[int, str]:
+        """Exit code and stdout of a command that installs or starts something. What it says on
+        stderr, how far it is among it, reaches the user as well as the log."""
+        words = [str(word) for word in command]
+        with (
+            self.log.open("a") as log,
+            tempfile.TemporaryFile("w+") as results,
+            subprocess.Popen(
+                words,
+                cwd=ROOT,
+                env=os.environ | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=results,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            ) as process,
+        ):
+            print("$", shlex.join(words), file=log, flush=True)
+            assert process.stderr is not None
+            for line in process.stderr:
+                for place in (log, sys.stderr):
+                    print(line, end="", file=place, flush=True)
+            code = process.wait()
+            results.seek(0)
+            return code, results.read()
+
     def require(self, *command: str | Path) -> None:
         if self.run(*command) != 0:
             raise Failed(shlex.join(str(word) for word in command))
@@ -117,6 +145,13 @@ def tail(path: Path, lines: int) -> str:
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
+def beside(took: float, budget: int | None) -> str:
+    """A time beside its budget, if it has one."""
+    if budget is None:
+        return f"{took:.0f} s"
+    return f"{took:.0f} s of {budget} s" + (", over its budget" if took > budget else "")
+
+
 def run_group(name: str, body: Callable[[Group], Count], budget: int) -> Count:
     group = Group(name)
     group.log.write_text("")
@@ -130,8 +165,7 @@ def run_group(name: str, body: Callable[[Group], Count], budget: int) -> Count:
     except Failed as command:
         count, text = Count(failed=1), f"failed: {command}"
     took = time.monotonic() - start
-    over = ", over its budget" if took > budget else ""
-    print(f"\r{name:<12} {text} ({took:.0f} s of {budget} s{over})", flush=True)
+    print(f"\r{name:<12} {text} ({beside(took, budget)})", flush=True)
     if count.failed:
         print(f"--- the end of {group.log.relative_to(ROOT)}:\n{tail(group.log, 60)}\n---")
     return count

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ci/test shows while it runs: what is installed, and times beside their budgets."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import tomllib
+
+from tests.documents.named_tests import ROOT
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "ci")
+    module = importlib.import_module("test_run")
+    monkeypatch.setattr(module, "LOGS", tmp_path)
+    return module
+
+
+def test_what_is_installed_is_said_to_the_user_too(
+    runs: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    group = runs.Group("setup")
+
+    code, result = group.announced("sh", "-c", "echo a result; echo installing one >&2; exit 3")
+
+    assert (code, result) == (3, "a result\n")
+    assert capfd.readouterr().err == "installing one\n"
+    assert group.log.read_text().endswith("\ninstalling one\n")
+
+
+def test_a_time_over_its_budget_is_named(runs: ModuleType) -> None:
+    assert runs.beside(719.6, 720) == "720 s of 720 s"
+    assert runs.beside(721, 720) == "721 s of 720 s, over its budget"
+    assert runs.beside(5, None) == "5 s"
+
+
+def test_every_group_and_both_commands_have_a_budget(runs: ModuleType) -> None:
+    assert runs is sys.modules["test_run"]
+    groups = importlib.import_module("test_groups")
+    budgets = tomllib.loads((ROOT / "ci" / "budgets.toml").read_text())
+
+    assert set(budgets["seconds"]) == set(groups.PREPARE | groups.EVERY)
+    assert set(budgets["whole"]) == {"ci/test", "ci/test --all"}
