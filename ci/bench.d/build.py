@@ -145,10 +145,10 @@ def run() -> list[Result]:
     rows += [warm.row("with tests, full cache")]
     rows.append((f"one of {len(edits)} sources, mean", f"{mean:.1f}", ""))
     rows += [(f"  {source}, really", f"{seconds:.1f}", "") for source, seconds in real.items()]
-    rows.append(("the ten most expensive units", "", ""))
-    for unit in sorted(objects, key=lambda unit: -costs[unit])[:10]:
-        name = f"  {objects[unit][0]} and {len(objects[unit]) - 1} more"
-        rows.append((name, f"{costs[unit]:.1f}", ""))
+    rows.append(("the ten most expensive units, and the sources in each", "", ""))
+    for number, unit in enumerate(sorted(objects, key=lambda unit: -costs[unit])[:10], start=1):
+        rows.append((f"  {number}: {len(objects[unit])} sources", f"{costs[unit]:.1f}", ""))
+        rows += [(f"    {source}", "", "") for source in objects[unit]]
     return [
         Result("build", cold.processor, BUILD_SECONDS, 1, GOAL, rows),
         Result("build with tests", everything.processor, TESTS_SECONDS, 1, GOAL),
