@@ -89,6 +89,20 @@ def test_lines_of_a_page_match_what_differs_in_numbers_only() -> None:
     assert not re.search(pattern_of("epoch 1: loss 0.5"), "epoch 1: loss nan")
 
 
+def test_what_extends_the_image_is_pinned_as_it_is_locked() -> None:
+    lock = (ROOT / "docker/locks/examples.lock").read_text()
+    locked = re.findall(r"^(scikit-learn==\S+)", lock, re.MULTILINE)
+    files = ("extend_image.md", "extend_image/run.sh", "extend_image/Dockerfile")
+
+    assert len(locked) == 1
+    for file in files:
+        named = re.findall(
+            r"(?:pip install|pip download|--find-links).*?(scikit-learn\S*?)[`\s]",
+            (TUTORIALS / file).read_text(),
+        )
+        assert named == locked, file
+
+
 # --- Their commands ---
 
 

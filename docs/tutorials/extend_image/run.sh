@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../../.."
 # [context]
 mkdir -p build/extend_image
 cp docs/tutorials/extend_image/Dockerfile docs/tutorials/first_job/train.py build/extend_image
-python -m pip download --quiet --dest build/extend_image/wheels scikit-learn
+python -m pip download --quiet --dest build/extend_image/wheels scikit-learn==1.9.1
 # [end context]
 
 # [build]

@@ -8,10 +8,9 @@ python docs/tutorials/first_job/train.py
 # [end alone]
 
 # [mpirun]
-export SM_HP_MP_PARAMETERS='{"pipeline_parallel_degree": 2, "microbatches": 4, "ddp": true}'
-mpirun --allow-run-as-root --oversubscribe -np 4 python docs/tutorials/first_job/train.py
+SM_HP_MP_PARAMETERS='{"pipeline_parallel_degree": 2, "microbatches": 4, "ddp": true}' \
+  mpirun --allow-run-as-root --oversubscribe -np 4 python docs/tutorials/first_job/train.py
 # [end mpirun]
-unset SM_HP_MP_PARAMETERS
 
 # [tree]
 train --make-tree build/first_job --replace --code docs/tutorials/first_job --program train.py \

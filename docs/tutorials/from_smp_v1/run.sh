@@ -17,8 +17,7 @@ train --make-tree build/from_v1 --replace --code docs/tutorials/from_smp_v1 --pr
 # [end tree]
 
 # [train]
-export SAGEMAKER_BASE_DIR=$PWD/build/from_v1
-train
+SAGEMAKER_BASE_DIR=$PWD/build/from_v1 train
 # [end train]
 
 # [parts]

@@ -10,16 +10,16 @@ SM_HP_MP_PARAMETERS='{"ddp": true}' \
 # [end replicated]
 
 # [sharded]
-export SM_HP_MP_PARAMETERS='{"ddp": true, "sharded_data_parallel_degree": 4,
-                              "sdp_param_persistence_threshold": 2000, "sdp_gradient_clipping": 0}'
-mpirun --allow-run-as-root --oversubscribe -np 4 \
+SM_HP_MP_PARAMETERS='{"ddp": true, "sharded_data_parallel_degree": 4,
+                       "sdp_param_persistence_threshold": 2000, "sdp_gradient_clipping": 0}' \
+  mpirun --allow-run-as-root --oversubscribe -np 4 \
   python docs/tutorials/sharded_training/train.py --save build/sharded
 # [end sharded]
 
 # [groups]
-export SM_HP_MP_PARAMETERS='{"ddp": true, "sharded_data_parallel_degree": 2,
-                              "sdp_param_persistence_threshold": 2000, "sdp_gradient_clipping": 0}'
-mpirun --allow-run-as-root --oversubscribe -np 4 \
+SM_HP_MP_PARAMETERS='{"ddp": true, "sharded_data_parallel_degree": 2,
+                       "sdp_param_persistence_threshold": 2000, "sdp_gradient_clipping": 0}' \
+  mpirun --allow-run-as-root --oversubscribe -np 4 \
   python docs/tutorials/sharded_training/train.py --resume build/sharded --save build/sharded
 # [end groups]
 
