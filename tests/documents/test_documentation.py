@@ -166,12 +166,16 @@ def test_every_option_of_the_binary_is_in_the_reference() -> None:
 
 @cache
 def texts_of_the_program() -> str:
-    """All sources, with the pieces of a string literal put together and blanks made one."""
+    """All sources, with the pieces of a string literal put together and blanks made one; also the
+    scripts that set up and build."""
     parts = []
     for path in sources("smp_runtime", "entrypoint", "opt_ml_layout"):
         text = path.read_text()
         text = re.sub(r'"\s*\n\s*(?:f|R)?"', "", text)
         parts.append(text.replace('\\"', '"'))
+    for path in sorted((ROOT / "ci").iterdir()):
+        if path.is_file() and "machine.sh" in (text := path.read_text()):
+            parts.append(re.sub(r'" \\\n\s*"', " ", text).replace('\\"', '"'))
     return " ".join(" ".join(parts).split())
 
 
