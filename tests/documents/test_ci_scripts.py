@@ -263,6 +263,15 @@ def source(machine: Machine, line: str) -> subprocess.CompletedProcess[str]:
     return machine.run("ci/line")
 
 
+def test_git_reads_a_clone_of_another_user(machine: Machine) -> None:
+    subprocess.run(["git", "init", "--quiet", machine.clone], check=True)
+    machine.environment["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    listed = 'cd "$(dirname "$0")/.."; git ls-files --others ci/line'
+
+    assert "dubious ownership" in source(machine, listed).stderr
+    assert source(machine, listed.replace(";", "; trust_clone;")).stdout == "ci/line\n"
+
+
 def test_a_quiet_step_says_every_few_seconds_how_far_it_is(machine: Machine) -> None:
     ended = source(machine, "step() { echo half done; sleep 7; }; quietly 'a step' /etc step")
 
