@@ -109,14 +109,15 @@ require_index() {
   [[ -z ${index_answered:-} ]] || return 0
   mapfile -t pip < <(pip_words)
   ((${#pip[@]} > 0)) || return 0
-  if said=$(timeout 15 "${pip[@]}" index versions -vv --disable-pip-version-check --no-cache-dir \
+  # The network has 10 s; pip itself takes long to start on a busy machine.
+  if said=$(timeout 30 "${pip[@]}" index versions -vv --disable-pip-version-check --no-cache-dir \
     --no-input --retries 0 --timeout 10 filelock 2>&1); then
     index_answered=1
     return
   fi
   reason=$(sed --quiet "s/^Could not fetch URL \([^ ]*\) .*: \([^:]*\) - skipping$/\1 \2/p" <<<"$said" |
     head --lines=1 | tr --delete "')")
-  die "the index of Python packages cannot be reached (${reason:-no answer within 15 s}); check the" \
+  die "the index of Python packages cannot be reached (${reason:-no answer within 30 s}); check the" \
     "network, or name another index or a proxy in pip's configuration"
 }
 

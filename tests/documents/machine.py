@@ -97,7 +97,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=120,
             check=False,
             start_new_session=True,
         )
