@@ -180,8 +180,10 @@ def environment_for(bundle: Path, *, rehearse: bool) -> dict[str, str]:
         "SMDDP_INTERFACE": "lo",
         "SMP_PROGRESS": "off",
     }
+    # Only a rehearsal may do without a GPU: elsewhere what ran on the CPU would show nothing.
+    environment.pop("SMP_GPU_REHEARSAL", None)
     if rehearse:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        environment |= {"SMP_GPU_REHEARSAL": "1", "CUDA_VISIBLE_DEVICES": ""}
     return environment
 
 

@@ -7,6 +7,7 @@ Their arguments: the file to write, the bundle, the seconds they may take.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,8 +16,23 @@ from typing import Any
 
 import torch
 
-#: On a machine without a GPU these programs are rehearsed: small, on the CPU.
-GPU = torch.cuda.is_available()
+
+def sees_gpu() -> bool:
+    """Whether torch does. Without a GPU these programs are only rehearsed: small, on the CPU.
+    Raises SystemExit with torch's reason if this is no rehearsal, for nothing would be shown."""
+    if torch.cuda.is_available():
+        return True
+    if os.environ.get("SMP_GPU_REHEARSAL") == "1":
+        return False
+    try:
+        torch.cuda.init()
+        reason = "torch.cuda.is_available() is false"
+    except (AssertionError, RuntimeError) as error:  # the first: a torch built without CUDA
+        reason = str(error).strip().splitlines()[0]
+    raise SystemExit(f"torch {torch.__version__} sees no GPU: {reason}")
+
+
+GPU = sees_gpu()
 DEVICE = torch.device("cuda" if GPU else "cpu")
 
 

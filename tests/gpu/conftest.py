@@ -43,6 +43,12 @@ def require_gpu() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
+def fail_if_torch_misses_the_gpu() -> None:
+    """For tests that take the CPU where no GPU is: they would pass and show nothing."""
+    if gpus_of_the_machine() > 0 and (reason := why_no_gpu()):
+        pytest.fail(f"this machine has a GPU, and {reason}")
+
+
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> torch.device:
     return require_gpu() if request.param == "cuda" else torch.device("cpu")

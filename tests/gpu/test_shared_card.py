@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import torch
 
+from tests.gpu.conftest import fail_if_torch_misses_the_gpu
 from tests.gpu.parallel_job import CASES, train_alone
 from tests.mpi.launching import Outcome, run_torchrun
 
@@ -29,6 +30,7 @@ AT_A_TIME = max(1, len(os.sched_getaffinity(0)) // 4)
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Outcome]]]:
+    fail_if_torch_misses_the_gpu()
     with ThreadPoolExecutor(AT_A_TIME) as threads:
         started = {}
         for name in CHOSEN:

@@ -36,6 +36,24 @@ def test_a_skipped_test_has_failed_where_a_gpu_is(
     assert ("this machine has a GPU" in str(report.longrepr)) == (outcome != expected)
 
 
+@pytest.mark.parametrize(("gpus", "reason"), [(0, "no CUDA device here"), (1, "")])
+def test_the_cpu_may_be_taken_where_no_gpu_is_missed(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, reason: str
+) -> None:
+    monkeypatch.setattr(conftest, "gpus_of_the_machine", lambda: gpus)
+    monkeypatch.setattr(conftest, "why_no_gpu", lambda: reason)
+
+    conftest.fail_if_torch_misses_the_gpu()
+
+
+def test_the_cpu_is_not_taken_for_a_gpu_that_torch_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conftest, "gpus_of_the_machine", lambda: 1)
+    monkeypatch.setattr(conftest, "why_no_gpu", lambda: "no CUDA device here")
+
+    with pytest.raises(pytest.fail.Exception, match="has a GPU, and no CUDA device here"):
+        conftest.fail_if_torch_misses_the_gpu()
+
+
 @pytest.mark.parametrize("hidden", ["", "-1"])
 def test_a_hidden_gpu_is_none(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)

@@ -134,6 +134,35 @@ def test_without_a_gpu_nothing_is_taken_for_a_result(
         run.remote([str(bundle), str(tmp_path / "out"), "100"])
 
 
+@pytest.mark.parametrize("rehearse", [False, True])
+def test_only_a_rehearsal_may_do_without_a_gpu(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, rehearse: bool
+) -> None:
+    """Whatever the variable says where ``ci/gpu remote`` is started."""
+    monkeypatch.setenv("SMP_GPU_REHEARSAL", "1")
+
+    environment = run.environment_for(bundle, rehearse=rehearse)
+
+    assert environment.get("SMP_GPU_REHEARSAL") == ("1" if rehearse else None)
+
+
+@pytest.mark.parametrize("name", ["machine", "ceilings", "kernels", "training", "two_hosts"])
+def test_a_stage_whose_torch_sees_no_gpu_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where the driver shows one and torch does not, it would run on the CPU, and pass."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("SMP_GPU_REHEARSAL", raising=False)
+    stage = next(one for one in run.TABLE if one.name == name)
+    command = run.command_of(stage, tmp_path, "cpu")
+
+    with (tmp_path / "log.txt").open("ab") as log:
+        result = run.run_stage(stage, command, dict(os.environ), log)
+
+    assert result.state == "failed"
+    assert "sees no GPU" in result.reason
+
+
 def test_a_stage_of_another_name_is_refused(tmp_path: Path, bundle: Path) -> None:
     with pytest.raises(SystemExit, match="no stage is named kernel;"):
         run.remote([str(bundle), str(tmp_path / "out"), "100", "--only", "kernel"])
