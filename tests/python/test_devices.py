@@ -20,6 +20,10 @@ from smdistributed.modelparallel.torch._session.devices import (
     computing_device,
     tell_of_missing_gpu_code,
 )
+from smdistributed.modelparallel.torch._sharding.master_parameters import (
+    MasterNorms,
+    _sum_of_powers,
+)
 from smdistributed.modelparallel.torch._sharding.whole_norms import WholeNorms
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 from torch import nn
@@ -28,16 +32,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Watch(TorchDispatchMode):
-    """Copies from a GPU to the CPU: for each whether the host goes on before it has ended."""
+    """Copies from a GPU to the CPU: for each whether the host goes on before it has ended. Copies
+    the other way are counted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.without_waiting: list[bool] = []
+        self.to_gpu = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func is torch.ops.aten._to_copy.default and args[0].is_cuda and result.is_cpu:
             self.without_waiting.append(bool((kwargs or {}).get("non_blocking", False)))
+        if func is torch.ops.aten._to_copy.default and args[0].is_cpu and result.is_cuda:
+            self.to_gpu += 1
         return result
 
 
@@ -116,6 +124,54 @@ def test_the_norm_of_many_gradients_waits_for_the_gpu_once(
         # A fake tensor has no value to take the root of.
         monkeypatch.setattr(torch.Tensor, "item", lambda self: 0.0)
         WholeNorms().of_gradients(parameters)
+
+    assert watch.without_waiting == [False]
+
+
+def test_norms_of_many_masters_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a parameter would be a wait for the GPU each, there and back."""
+    numbers: dict[torch.Tensor, int] = {}
+    masters: Any = SimpleNamespace(
+        parameter_count=300,
+        number_of_run=numbers.__getitem__,
+        norms_by_number=lambda powers, _norm_type: powers,
+    )
+    with fake_gpus(monkeypatch) as watch:
+        runs = [torch.ones(3, device="cuda:0") for _ in range(300)]
+        numbers.update({run: number for number, run in enumerate(runs)})
+        norms = MasterNorms(masters).of(runs, runs)
+
+    assert watch.without_waiting == [False]
+    assert watch.to_gpu == 1
+    assert {norm.device.type for norm in norms} == {"cuda"}
+
+
+def test_each_master_gets_its_own_norm() -> None:
+    runs = [torch.full((count,), 2.0, dtype=kind) for count, kind in
+            ((1, torch.float32), (4, torch.float64), (9, torch.float32))]  # fmt: skip
+    order = dict(zip(runs, (2, 0, 1), strict=True))
+    masters: Any = SimpleNamespace(
+        parameter_count=3,
+        number_of_run=order.__getitem__,
+        norms_by_number=lambda powers, norm_type: powers ** (1 / norm_type),
+    )
+
+    norms = MasterNorms(masters).of(runs, runs)
+
+    assert [(norm.item(), norm.dtype) for norm in norms] == [
+        (2, torch.float32), (4, torch.float64), (6, torch.float32)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 3.0, float("inf")])
+def test_other_norms_of_many_gradients_wait_for_the_gpu_once(
+    monkeypatch: pytest.MonkeyPatch, norm_type: float
+) -> None:
+    with fake_gpus(monkeypatch) as watch:
+        grads = [torch.ones(3, device="cuda:0") for _ in range(300)]
+        # A fake tensor has no value.
+        monkeypatch.setattr(torch.Tensor, "__float__", lambda self: 0.0)
+        _sum_of_powers(grads, norm_type)
 
     assert watch.without_waiting == [False]
 

@@ -322,8 +322,11 @@ class MasterNorms(WholeNorms):
         if values:
             norms = torch.stack([n.double() for n in torch._foreach_norm(values, norm_type)]).cpu()
             powers[numbers] = norms if math.isinf(norm_type) else norms**norm_type
-        whole = self._masters.norms_by_number(powers, norm_type)
-        return [whole[n].to(value) for n, value in zip(numbers, values, strict=True)]
+        whole = self._masters.norms_by_number(powers, norm_type)[numbers]
+        # The host waits for each copy to a GPU.
+        kinds = {(value.device, value.dtype) for value in values}
+        copies = {kind: whole.to(*kind).unbind() for kind in kinds}
+        return [copies[value.device, value.dtype][n] for n, value in enumerate(values)]
 
     def of_gradients(self, parameters: Tensors) -> float:
         return self._masters.norm(2)
@@ -337,11 +340,11 @@ def _sum_of_powers(grads: list[torch.Tensor], norm_type: float) -> float:
             by_type.setdefault(grad.dtype, []).append(grad)
         return sum(_runtime.sum_of_squares(alike) for alike in by_type.values())
     norms = [
-        torch.linalg.vector_norm(part, norm_type, dtype=torch.float64).cpu()
+        torch.linalg.vector_norm(part, norm_type, dtype=torch.float64)
         for grad in grads
         for part in torch.split(grad.reshape(-1), _MEASURED_AT_ONCE)
     ]
-    parts = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64)
+    parts = torch.stack(norms).cpu() if norms else torch.zeros(1, dtype=torch.float64)
     return float(parts.max() if math.isinf(norm_type) else parts.pow(norm_type).sum())
 
 
