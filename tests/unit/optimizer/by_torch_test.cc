@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "smp_runtime/optimizer/adam.h"
@@ -13,6 +14,8 @@
 
 namespace smp::optimizer {
 namespace {
+
+using ::testing::Throws;
 
 at::Tensor waves(double pace, at::ScalarType type) {
   return at::arange(5000, at::kDouble).mul_(pace).sin_().to(type);
@@ -60,6 +63,14 @@ TEST(WithoutKernels, AdamTakesAnyDevice) {
   const auto made = [] { return at::empty({3}, at::TensorOptions(at::kMeta)); };
 
   EXPECT_NO_THROW(adam_step({made()}, {made()}, {made()}, {made()}, {}));
+}
+
+TEST(WithoutKernels, SquaresTakeAnyDevice) {
+  const std::vector<at::Tensor> tensors(3, at::empty({3}, at::TensorOptions(at::kMeta)));
+
+  EXPECT_EQ(squares_by_torch(tensors).numel(), 3);
+  // Only their sum is missing, which no tensor of this device has.
+  EXPECT_THAT([&] { sum_of_squares(tensors); }, Throws<c10::NotImplementedError>());
 }
 
 TEST(WithoutKernels, SquaresAreAddedUpAsOurs) {
