@@ -66,6 +66,23 @@ GpuGroupShape shape_of(const GroupLayout& layout, const std::vector<transport::G
   return shape;
 }
 
+/// A script that sets no device has all its ranks on the first GPU: right, slow, and easily
+/// overlooked.
+void warn_of_shared_gpu(const Communicator& group, const std::vector<transport::GpuInfo>& infos) {
+  for (int one = 0; one < group.size(); ++one) {
+    for (int other = one + 1; other < group.size(); ++other) {
+      const transport::GpuInfo& info = infos[static_cast<size_t>(one)];
+      if (!transport::share_gpu(info, infos[static_cast<size_t>(other)])) continue;
+      SMP_LOG(warning,
+              "ranks {} and {} both compute on the GPU {}: what they exchange goes through the "
+              "memory of the host; call torch.cuda.set_device in each rank before its tensors are "
+              "made, and start one rank for each GPU. SMDDP_GPU_ROUTE=host says that it is meant",
+              group.name(one), group.name(other), info.gpu);
+      return;
+    }
+  }
+}
+
 bool knows(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -105,6 +122,7 @@ GpuGroup::GpuGroup(Communicator& group, std::unique_ptr<transport::NcclLibrary> 
   if (group.rank() == 0) {
     SMP_LOG(debug, "sums of GPU tensors over {} ranks on {} hosts go by {}", group.size(),
             layout.hosts(), routes_->text());
+    if (!settings.only) warn_of_shared_gpu(group, infos);
   }
   if (shape.no_nccl.empty()) connect(layout, make_rail, limit);
 }

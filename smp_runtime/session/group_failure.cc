@@ -93,6 +93,10 @@ std::vector<int> silent_ranks(c10d::ProcessGroup& group) {
 
 HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text,
                         Uneven advice) {
+  // Where NCCL's words and ours behind them say what it is, it is no lack of batches.
+  if (const auto cure = transport::nccl_advice(text); !cure.empty()) {
+    return HostError("{} over {} of the job failed: {}{}", what, group.getGroupDesc(), text, cure);
+  }
   std::vector<int> silent;
   if (text.find("smddp: ") != std::string_view::npos) {
     silent = rank_that_left(text);
@@ -108,9 +112,8 @@ HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::s
   }
   return HostError(
       "{} over {} of the job failed: {} ended or not answered; if one said why, that is the cause; "
-      "where ranks have fewer batches than others, {} ({}){}",
-      what, group.getGroupDesc(), named(silent), advice_on(advice), text,
-      transport::nccl_advice(text));
+      "where ranks have fewer batches than others, {} ({})",
+      what, group.getGroupDesc(), named(silent), advice_on(advice), text);
 }
 
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,

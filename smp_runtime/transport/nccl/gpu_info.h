@@ -17,6 +17,11 @@ struct GpuInfo {
   int library = 0;  ///< NCCL's version; 0 in a build without it
 };
 
+/// NCCL takes one rank on each GPU.
+inline bool share_gpu(const GpuInfo& one, const GpuInfo& other) {
+  return !one.gpu.empty() && one.gpu == other.gpu && one.host == other.host;
+}
+
 /// A GpuInfo on its way.
 struct PackedGpuInfo {
   std::array<char, 128> host{};

@@ -2,15 +2,21 @@
 // What users can do about errors that NCCL does not explain.
 #pragma once
 
-#include <initializer_list>
 #include <string_view>
 
 namespace smp::transport {
 
 /// To be put behind NCCL's own words; empty if they say enough.
 inline std::string_view nccl_advice(std::string_view text) {
-  for (const std::string_view unexplained : {"unhandled system error", "unhandled cuda error"}) {
-    if (text.find(unexplained) == std::string_view::npos) continue;
+  const auto says = [text](std::string_view words) {
+    return text.find(words) != std::string_view::npos;
+  };
+  if (says("Duplicate GPU")) {
+    return "; NCCL takes one rank on each GPU: call torch.cuda.set_device in each rank before its "
+           "tensors are made, and start one rank for each GPU, or have ranks share one by the "
+           "backend smddp";
+  }
+  if (says("unhandled system error") || says("unhandled cuda error")) {
     return "; mostly memory has run out: of the GPU (nvidia-smi; take smaller batches or split the "
            "model further) or under /dev/shm (df /dev/shm; start containers with a larger "
            "--shm-size)";

@@ -14,7 +14,7 @@ std::string why_not_nccl(const GpuInfo& one, const GpuInfo& other) {
     return fmt::format("they have NCCL {} and {}; install one version of torch", one.library,
                        other.library);
   }
-  if (one.host == other.host && one.gpu == other.gpu) {
+  if (share_gpu(one, other)) {
     return fmt::format("they share the GPU {}, and NCCL takes one rank on each", one.gpu);
   }
   return {};

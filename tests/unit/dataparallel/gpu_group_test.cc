@@ -30,6 +30,7 @@ using collectives::GpuRoute;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using transport::StoreOfThreads;
 using Hosts = std::vector<std::string>;
 
@@ -182,6 +183,30 @@ TEST(GpuGroup, RanksThatShareAGpuDoWithoutNccl) {
   World other;
   EXPECT_THAT(run(other, {"a", "a"}, GpuRoute::kNccl, body, true),
               Each(HasSubstr("ranks 0 and 1: they share the GPU the one")));
+}
+
+/// What ranks on these GPUs print.
+std::string said_on(bool one_gpu, std::optional<GpuRoute> only) {
+  World world;
+  testing::internal::CaptureStderr();
+  const auto errors = run(
+      world, {"a", "a", "a"}, only, [](Communicator&, GpuGroup&) {}, one_gpu);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(errors, Each(IsEmpty()));
+  return said;
+}
+
+TEST(GpuGroup, RanksThatShareAGpuAreToldSoOnce) {
+  const std::string said = said_on(true, std::nullopt);
+
+  EXPECT_THAT(said, HasSubstr("ranks 0 and 1 both compute on the GPU the one"));
+  EXPECT_THAT(said, HasSubstr("call torch.cuda.set_device in each rank"));
+  EXPECT_EQ(said.find("both compute"), said.rfind("both compute"));
+}
+
+TEST(GpuGroup, WhoAskedForTheHostOrHasAGpuOfHisOwnIsNotWarned) {
+  EXPECT_THAT(said_on(true, GpuRoute::kCpu), Not(HasSubstr("both compute")));
+  EXPECT_THAT(said_on(false, std::nullopt), Not(HasSubstr("both compute")));
 }
 
 TEST(GpuGroup, OtherSizesAreAnErrorBeforeNcclGetsThem) {

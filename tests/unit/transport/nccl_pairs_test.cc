@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "smp_runtime/transport/nccl/nccl_advice.h"
+
 namespace smp::transport {
 namespace {
 
@@ -34,6 +36,19 @@ TEST(NcclPairs, RanksWithoutAGpuAndThoseThatShareOneHaveNone) {
               ElementsAre(Direction{0, 3}, Direction{3, 0}, Direction{1, 3}, Direction{3, 1}));
   EXPECT_THAT(why_not_nccl(infos[0], infos[1]), HasSubstr("share the GPU 0"));
   EXPECT_THAT(why_not_nccl(infos[0], infos[2]), IsEmpty()) << "nothing of it is on a GPU";
+}
+
+TEST(NcclPairs, RanksOfDifferentHostsShareNoGpu) {
+  EXPECT_FALSE(share_gpu(gpu_info("a", "0"), gpu_info("b", "0")));
+  EXPECT_TRUE(share_gpu(gpu_info("a", "0"), gpu_info("a", "0")));
+  EXPECT_FALSE(share_gpu(gpu_info("a", ""), gpu_info("a", ""))) << "they have none";
+}
+
+TEST(NcclAdvice, IsOfWhatNcclSays) {
+  EXPECT_THAT(std::string(nccl_advice("Duplicate GPU detected : rank 1 and rank 0 both on 40000")),
+              HasSubstr("torch.cuda.set_device"));
+  EXPECT_THAT(std::string(nccl_advice("unhandled system error")), HasSubstr("--shm-size"));
+  EXPECT_THAT(std::string(nccl_advice("remote process exited")), IsEmpty());
 }
 
 TEST(NcclPairs, OneVersionIsNeeded) {
