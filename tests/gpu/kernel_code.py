@@ -48,7 +48,7 @@ KERNELS = (
     Kernel("vocabulary loss", "tensor_parallel", rf"loss_parts<8,{_BF16}>", 32, 2),
     Kernel("vocabulary loss's gradient", "tensor_parallel", rf"loss_slopes<8,{_BF16}>", 32, 4),
     Kernel("Adam, fp32", "optimizer", r"adam<float>", 4, 28),
-    Kernel("squares, fp32", "optimizer", r"squares<float>", 4, 4),
+    Kernel("squares, fp32", "optimizer", r"squares<float>", 16, 4),
     Kernel("flatten, bf16 to fp32", "sharding", rf"flatten<float,{_BF16}>", 16, 6),
 )
 
