@@ -57,5 +57,11 @@ def test_ranks_whose_first_module_or_gradients_are_elsewhere(device: torch.devic
 
 
 @pytest.mark.suspect
+def test_the_use_of_a_pipeline_is_that_of_its_devices(device: torch.device) -> None:
+    """Not of the hosts, which on a GPU have started all long before it is done."""
+    agree(2, pipeline_job(device, "interleaved", "busy"))
+
+
+@pytest.mark.suspect
 def test_ranks_that_share_a_gpu(gpu: torch.device) -> None:
     agree(2, *(pipeline_job(gpu, "interleaved", case) for case in ("elsewhere", "side")))
