@@ -26,13 +26,21 @@ labels = torch.tensor([0, 7, -100, 8], device="cuda")
 loss = _runtime.TensorExchange("", 1, 0).vocabulary_loss(scores, labels, -100)
 print("the loss is", loss.sum().item())
 """
-#: The first steps make what stays.
+#: The first steps make what stays. A hook has gradients averaged, alone as this rank is.
 WAITS = """
+import sys
 import smdistributed.modelparallel.torch as smp
 import torch
 from tests.gpu.engine_job import layers, train_step
-smp.init({"microbatches": 4})
+hooked = sys.argv[1] == "ddp"
+smp.init({"microbatches": 4, "ddp": hooked})
 model = smp.DistributedModel(layers())
+def hook(_state, bucket):
+    kept = torch.futures.Future()
+    kept.set_result(bucket.buffer())
+    return kept
+if hooked:
+    model.register_comm_hook(None, hook)
 optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), fused=True))
 batch = torch.randn(32, 256, device="cuda")
 for step in range(4):
@@ -71,9 +79,10 @@ def test_a_label_beyond_the_vocabulary_gives_no_loss(gpu: torch.device) -> None:
     assert "a label is none of 0 to 7" in done.stdout + done.stderr
 
 
-def test_the_host_does_not_wait_for_a_step(gpu: torch.device) -> None:
+@pytest.mark.parametrize("case", ["alone", "ddp"])
+def test_the_host_does_not_wait_for_a_step(gpu: torch.device, case: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WAITS],
+        [sys.executable, "-c", WAITS, case],
         env=os.environ | {"SMP_PROGRESS": "off"},
         check=False,
         capture_output=True,

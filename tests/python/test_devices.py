@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._pipeline.splitting import split_inputs
+from smdistributed.modelparallel.torch._replicas import replicas
 from smdistributed.modelparallel.torch._session.devices import (
     check_own_gpu,
     computing_device,
@@ -206,6 +207,23 @@ def test_labels_of_a_device_are_checked_there() -> None:
         )
 
     assert "aten._assert_async.msg" in asked.names
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", ""), ("cuda:0", "DP on the CPU")])
+def test_ranks_agree_on_the_cpu_who_has_gradients_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, device: str, expected: str
+) -> None:
+    """The host reads the answer: over the gradients' own group it would wait for the GPU."""
+    groups = SimpleNamespace(
+        cpu_group=lambda kind: SimpleNamespace(group_name=f"{kind} on the CPU")
+    )
+    monkeypatch.setattr(
+        replicas.state, "require_initialized", lambda _what: SimpleNamespace(groups=groups)
+    )
+    with fake_gpus(monkeypatch):
+        parameters = [nn.Parameter(torch.ones(2, device=device)) for _ in range(2)]
+
+        assert replicas._flags_group_name("DP", parameters) == expected
 
 
 # --- Two ranks on one GPU ---
