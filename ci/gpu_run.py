@@ -27,7 +27,7 @@ REHEARSAL_FACTOR = 4
 #: Of tests/gpu; the kernels' code is of a build, too, which is not there.
 NEEDS_NO_GPU = tuple(
     f"--ignore=tests/gpu/test_{name}.py"
-    for name in ("find_nvcc", "kernel_code", "skipping", "stages")
+    for name in ("bundle", "find_nvcc", "kernel_code", "skipping", "stages")
 )
 
 

@@ -72,7 +72,7 @@ def thorough(group: Group) -> Count:
     group.run("ci/peers")  # without it the tests beside DeepSpeed are skipped, and say so
     count = group.pytest(*PAGES, "-m", "thorough")
     group.environment |= PACKAGE
-    return count + group.pytest("tests/mpi", "-m", "thorough and not long")
+    return count + group.pytest("tests/mpi", "tests/gpu", "-m", "thorough and not long")
 
 
 def torch_suite(group: Group) -> Count:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import smdistributed
 
 CI = Path(__file__).resolve().parents[2] / "ci"
 
@@ -161,6 +163,31 @@ def test_a_stage_whose_torch_sees_no_gpu_has_failed(
 
     assert result.state == "failed"
     assert "sees no GPU" in result.reason
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("machine", "library"),
+        ("ceilings", "launch_seconds"),
+        ("kernels", "rows"),
+        ("training", "rows"),
+        ("two_hosts", "pipeline by the host"),
+    ],
+)
+def test_a_stage_can_be_rehearsed(tmp_path: Path, bundle: Path, name: str, found: str) -> None:
+    (bundle / "site").symlink_to(Path(smdistributed.__file__).parents[1])
+    stage = next(one for one in run.TABLE if one.name == name)
+    stage = dataclasses.replace(stage, seconds=run.REHEARSAL_FACTOR * stage.seconds)
+    environment = run.environment_for(bundle, rehearse=True)
+
+    with (tmp_path / "log.txt").open("ab") as log:
+        command = run.command_of(stage, bundle, "cuda")
+        result = run.run_stage(stage, command, environment, log)
+
+    assert result.state == "passed", (tmp_path / "log.txt").read_text()
+    assert result.found[found]
 
 
 def test_a_stage_of_another_name_is_refused(tmp_path: Path, bundle: Path) -> None:
