@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import gpu_bundle
 import tomllib
 from test_run import (
     LOGS,
@@ -190,6 +192,29 @@ def grid(group: Group) -> Count:
     return count + group.pytest("tests/mpi", "tests/torch_suite", *PAGES, "-m", "long")
 
 
+def rehearsal(group: Group) -> Count:
+    """What `ci/gpu` does on two machines, on this one and without a GPU; counts its stages."""
+    try:
+        python = gpu_bundle.interpreter("python3.12")
+    except SystemExit as reason:
+        raise Skipped(str(reason)) from None
+    group.require("ci/gpu", "prepare", "--python", python)
+    bundle, out = ROOT / "build" / "gpu", ROOT / "build" / "gpu-rehearsal"
+    results = out / "results.jsonl"
+    torch = json.loads((bundle / "manifest.json").read_text())["torch"].partition("+")[0]
+    # All that a machine with a GPU is known to have.
+    there = ROOT / "build" / "gpu-python"
+    group.require(python, "-m", "venv", there)
+    packages = (f"torch=={torch}", "numpy", "pybind11", "pytest")
+    group.require(there / "bin" / "pip", "install", "--disable-pip-version-check", *packages)
+    shutil.rmtree(out, ignore_errors=True)
+    remote = ("ci/gpu", "remote", bundle, out, "600", "--rehearse")
+    code = group.run(there / "bin" / "python", *remote)
+    lines = results.read_text().splitlines() if results.exists() else []
+    passed = sum(json.loads(line)["state"] == "passed" for line in lines)
+    return Count(passed, len(lines) - passed or int(code != 0))
+
+
 def mistakes(group: Group) -> Count:
     """What users do wrong, as jobs; writes docs/mistakes.md."""
     group.environment |= PACKAGE
@@ -256,6 +281,7 @@ EVERY = ALL | {
     "engines": engines,
     "images": images,
     "grid": grid,
+    "rehearsal": rehearsal,
     "mistakes": mistakes,
     "fuzz": one_test("ci/fuzz"),
     "soak": soak,
