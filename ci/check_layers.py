@@ -26,6 +26,7 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/cuda": ("smp_runtime/core",),
     "smp_runtime/topology": ("smp_runtime/core",),
     "smp_runtime/partition": ("smp_runtime/core",),
+    "smp_runtime/measure": ("smp_runtime/core",),
     "smp_runtime/transport": ("smp_runtime/core",),
     "smp_runtime/transport/fabric": ("smp_runtime/transport",),
     "smp_runtime/transport/nccl": ("smp_runtime/transport", "smp_runtime/cuda"),
@@ -34,7 +35,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/transport/nccl",
     ),
     "smp_runtime/session/launch": ("smp_runtime/core",),
-    "smp_runtime/session/waits": ("smp_runtime/transport",),
+    "smp_runtime/session/waits": ("smp_runtime/measure", "smp_runtime/transport"),
     "smp_runtime/session": (
         "smp_runtime/session/launch",
         "smp_runtime/session/waits",
@@ -47,7 +48,11 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/collectives",
         "smp_runtime/session",
     ),
-    "smp_runtime/pipeline": ("smp_runtime/transport", "smp_runtime/partition"),
+    "smp_runtime/pipeline": (
+        "smp_runtime/measure",
+        "smp_runtime/transport",
+        "smp_runtime/partition",
+    ),
     "smp_runtime/pipeline/engine": ("smp_runtime/pipeline", "smp_runtime/transport/channel"),
     "smp_runtime/replicas": ("smp_runtime/session",),
     "smp_runtime/sharding/plan": ("smp_runtime/core",),
@@ -96,7 +101,8 @@ USES: dict[str, tuple[str, ...]] = {
         "entrypoint/sync",
         "smp_runtime/session/launch",
     ),
-    "entrypoint/supervise": ("entrypoint/launch",),
+    "entrypoint/report": ("entrypoint/config", "smp_runtime/measure"),
+    "entrypoint/supervise": ("entrypoint/launch", "entrypoint/report"),
     "entrypoint": ("entrypoint/supervise",),
 }
 

@@ -64,6 +64,28 @@ CommandLine parse_rank_exec(std::span<const std::string> arguments) {
   return result;
 }
 
+/// Folders are words of their own here.
+CommandLine parse_report(std::span<const std::string> arguments) {
+  CommandLine result{.action = Action::kReport};
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--report") continue;
+    if (argument.starts_with("--output=")) {
+      result.page = argument.substr(argument.find('=') + 1);
+    } else if (argument == "--output" && i + 1 < arguments.size()) {
+      result.page = arguments[++i];
+    } else if (argument.starts_with('-')) {
+      throw smp::ConfigError(
+          "command line: {} does not go with --report; expected `train --report [FOLDER…] "
+          "[--output FILE]`",
+          argument);
+    } else {
+      result.folders.emplace_back(argument);
+    }
+  }
+  return result;
+}
+
 CommandLine parse_options(std::span<const std::string> arguments) {
   const auto word = std::ranges::find_if(
       arguments, [](const std::string& argument) { return !argument.starts_with('-'); });
@@ -99,6 +121,9 @@ Usage:
   train --plan [--json]          say what would be started, and stop
   train --doctor [--json]        check this machine and this job, with a remedy for each finding
   train --make-tree DIR …        make a mock job tree
+  train --report [FOLDER…] [--output FILE]
+                                 write the report of a job from its records: of this tree, or of
+                                 the folders of its hosts
   train PROGRAM ARG…             as an image's entry point: run another program
   train --rank-exec -- CMD…      run one rank; mpirun calls this
 
@@ -117,6 +142,8 @@ Examples:
     SAGEMAKER_BASE_DIR=$PWD/job/algo-2 train --plan
   Where only the environment can be changed, ask for the plan in the log:
     SM_LAUNCH_DRY_RUN=1 train
+  See what bounded a job, of which two hosts kept records:
+    train --report algo-1/output/data algo-2/output/data --output report.html
   A container that looks at itself, for Kubernetes' probes or by hand:
     train --doctor
   Values as JSON in place of Python's texts, in the order of the file:
@@ -126,7 +153,7 @@ Examples:
 
 constexpr std::string_view kExitStatus = R"(
 Exit status:
-  0    the job succeeded; --plan, --make-tree: done; --doctor: nothing is bad
+  0    the job succeeded; --plan, --make-tree, --report: done; --doctor: nothing is bad
   1    the script failed, the job cannot run, a host or device failed; --doctor: something is bad
   128+N  signal N asked for the stop and the script did not end with 0 (143: SIGTERM)
 The reason is in output/failure of the tree. SM_LAUNCH_EXIT=propagate passes the script's own on; a
@@ -146,6 +173,7 @@ CommandLine parse_command_line(std::span<const std::string> arguments) {
   if (std::ranges::any_of(arguments, makes_tree)) {
     return {.action = Action::kMakeTree, .tree = parse_make_tree(arguments)};
   }
+  if (std::ranges::find(arguments, "--report") != arguments.end()) return parse_report(arguments);
   return parse_options(arguments);
 }
 
@@ -158,6 +186,7 @@ std::string nearest_command(const std::string& word) {
   for (const auto& [name, action] : kActions) {
     if (word == name) return fmt::format("did you mean `train --{}`?", name);
   }
+  if (word == "report") return "did you mean `train --report`?";
   if (word == "make-tree") return "did you mean `train --make-tree DIR`?";
   if (word.ends_with(".py") || word.ends_with(".sh")) {
     return fmt::format(

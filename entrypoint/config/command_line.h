@@ -18,6 +18,7 @@ enum class Action {
   kDoctor,    ///< check the machine and say what is wrong with it
   kRankExec,  ///< be the parent of one rank: `--rank-exec [OPTION…] -- CMD…`
   kMakeTree,  ///< write a mock job tree
+  kReport,    ///< write the report of a job
   kHelp,
   kVersion,
   kExecOther,  ///< the first argument is another program: execute `command`
@@ -30,6 +31,8 @@ struct CommandLine {
   bool sets_rank_variables = false;    ///< kRankExec: RANK and its like for the command
   std::filesystem::path command_file;  ///< kRankExec: more words of it; not empty if it is empty
   opt_ml::TreeRequest tree;            ///< kMakeTree
+  std::vector<std::filesystem::path> folders;  ///< kReport: of jobs or records; empty: of the tree
+  std::filesystem::path page;                  ///< kReport: where to; empty: beside the records
 };
 
 /// Reads the arguments after the program's own name. A first argument `train` is dropped, so that

@@ -30,6 +30,11 @@ class Job {
   /// hosts cannot work together, ConfigError when something needed is missing.
   virtual Outcome run() = 0;
 
+  /// Copies what the other hosts recorded to where this one does, for the report. Call it once,
+  /// between run() and announce(). A master blocks for at most 20 s; hosts that do not answer are
+  /// logged.
+  virtual void collect_records() {}
+
   /// Tells the other hosts how the job ended. Call once after run(), also when it threw or when the
   /// job failed before it. A master blocks for at most 20 s, before its workers were reached for at
   /// most two minutes, a worker that failed before run() until its master comes or its timeout; a

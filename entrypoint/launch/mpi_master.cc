@@ -7,6 +7,7 @@
 
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/cluster/host_name.h"
+#include "entrypoint/launch/cluster/host_records.h"
 #include "entrypoint/launch/cluster/key_exchange.h"
 #include "entrypoint/launch/cluster/peer_watch.h"
 #include "entrypoint/launch/cluster/ssh_client.h"
@@ -22,6 +23,8 @@ namespace {
 constexpr std::chrono::seconds kPeerMargin{30};
 constexpr std::chrono::seconds kDelivery{15};
 constexpr std::chrono::seconds kMpirunEnd{5};
+constexpr std::chrono::seconds kRecords{18};
+constexpr std::chrono::seconds kRecordsMargin{2};
 // Hosts that prepare themselves need about as long as each other.
 constexpr std::chrono::milliseconds kPreparation{120'000};
 
@@ -160,6 +163,35 @@ Outcome MpiMaster::run_ranks(std::optional<ChildId> sshd) {
   }
   runner_.send(mpirun, SIGKILL);
   throw smp::HostError("{}; its container was stopped or its machine failed, see its log", loss);
+}
+
+void MpiMaster::collect_records() {
+  const RecordsRequest request{.ssh_config = keys_.ssh_config(),
+                               .folder = keys_.folder().path(),
+                               .into = records_folder(plan_),
+                               .environment = settings_.inherited};
+  if (request.into.empty() || plan_.engine_serves_hosts) return;
+  std::map<std::string, ChildId> helpers;
+  for (const std::string& host : ready_) {
+    helpers[host] =
+        runner_.start(HelperProcess{.name = "records of " + host, .work = [request, host] {
+                                      fetch_records(request, host, kRecords);
+                                      return std::string{};
+                                    }});
+  }
+  const Deadline deadline = Clock::now() + kRecords + kRecordsMargin;
+  const auto pending = [&] {
+    return std::ranges::any_of(helpers,
+                               [&](const auto& item) { return !runner_.ended(item.second); });
+  };
+  while (pending() && runner_.wait(deadline) != Wake::kDeadline) {
+  }
+  for (const auto& [host, helper] : helpers) {
+    const auto ended = runner_.ended(helper);
+    if (ended && ended->ok()) continue;
+    runner_.send(helper, SIGKILL);
+    SMP_LOG(warning, "The report is without {}: {}", host, runner_.collected(helper));
+  }
 }
 
 void MpiMaster::announce(const JobStatus& status) {

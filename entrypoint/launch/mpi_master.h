@@ -17,6 +17,7 @@ class MpiMaster final : public Job {
   MpiMaster(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner);
 
   Outcome run() override;
+  void collect_records() override;
   void announce(const JobStatus& status) override;
 
  private:

@@ -9,6 +9,7 @@
 
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/cluster/host_name.h"
+#include "entrypoint/launch/cluster/host_records.h"
 #include "entrypoint/launch/cluster/peer.h"
 #include "entrypoint/launch/cluster/peer_watch.h"
 #include "entrypoint/launch/cluster/sshd.h"
@@ -47,6 +48,7 @@ Outcome MpiWorker::run() {
   std::filesystem::remove(job_status_path(plan_.master, settings_.cluster_job), ignored);
   save_rank_environment(keys_.folder().path(), plan_,
                         planned_environment(plan_, settings_.inherited));
+  offer_records(keys_.folder().path(), plan_);
   if (const auto outcome = take_master_key()) return *outcome;
 
   const ChildId sshd = start_sshd(runner_, keys_.folder(), settings_);

@@ -2,6 +2,7 @@
 #include "entrypoint/supervise/job_run.h"
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 
 #include <fmt/ranges.h>
@@ -15,6 +16,8 @@
 #include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/runner_choice.h"
+#include "entrypoint/report/host_samples.h"
+#include "entrypoint/report/report_command.h"
 #include "entrypoint/supervise/memory_events.h"
 #include "entrypoint/supervise/report.h"
 #include "opt_ml_layout/outputs.h"
@@ -26,6 +29,9 @@ namespace {
 
 // What the job left behind gets this long to end by itself.
 constexpr std::chrono::milliseconds kSweepGrace{2000};
+
+// In the folder of output data: what the report is made of.
+constexpr const char* kRecords = "records";
 
 /// What we ourselves fetch with: as botocore, we read AWS_CA_BUNDLE.
 EnvironmentMap transfer_environment(const JobConfig& job, const LaunchPlan& plan) {
@@ -142,6 +148,37 @@ void announce(std::unique_ptr<launch::Job>& launched, const LaunchPlan& plan,
   }
 }
 
+/// What the host is busy with is recorded beside the ranks' records, until it is killed.
+std::optional<launch::ChildId> start_sampler(const JobConfig& job, Supervisor& supervisor) {
+  if (!job.options.report) return std::nullopt;
+  return supervisor.start(launch::HelperProcess{
+      .name = "sample host",
+      .work = [folder = job.layout.output_data() / kRecords, host = job.current_host()] {
+        report::sample_host_for_ever(folder, host);
+        return std::string();
+      }});
+}
+
+/// One host says what the job was like, from what all of them recorded. A report that cannot be
+/// written is not worth a job.
+void write_job_report(const JobConfig& job, const Report& ended, const Supervisor& supervisor) {
+  const std::filesystem::path records = job.layout.output_data() / kRecords;
+  report::JobEnd end{.exit_code = ended.exit_code, .failure = ended.failure_text};
+  if (end.exit_code != 0) {
+    const auto& lines = supervisor.record().lines(StreamKind::kErr);
+    end.last_lines.assign(lines.begin(), lines.end());
+  }
+  try {
+    const auto page = job.layout.output_data() / "report.html";
+    const std::string verdict =
+        report::write_report({.folders = {records}, .page = page, .end = std::move(end)});
+    SMP_LOG(info, "{}", verdict);
+    SMP_LOG(info, "The report of the job: {}", page.string());
+  } catch (const std::exception& error) {
+    SMP_LOG(warning, "There is no report of the job: {}", error.what());
+  }
+}
+
 /// Where the service uploads an empty model, which is found when it is deployed.
 void tell_of_empty_model(const JobConfig& job) {
   std::error_code unreadable;
@@ -164,18 +201,24 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
 
   launch::OutputSync output_sync(plan, job.layout, settings, supervisor);
   std::unique_ptr<launch::Job> launched;
-  Report report = run_planned(job, facts, plan, settings, launched, supervisor);
+  const std::optional<launch::ChildId> sampler = start_sampler(job, supervisor);
+  Report ended = run_planned(job, facts, plan, settings, launched, supervisor);
+  if (sampler) supervisor.send(*sampler, SIGKILL);
   // Our own marker first: where the first container to end stops all others, a worker that was
   // told ends at once.
-  report.exit_code = publish(job.layout, report);
-  if (report.exit_code == 0) tell_of_empty_model(job);
-  announce(launched, plan, settings, report, supervisor);
+  ended.exit_code = publish(job.layout, ended);
+  if (ended.exit_code == 0) tell_of_empty_model(job);
+  if (job.options.report && job.is_master()) {
+    if (launched && supervisor.stop_signal() == 0) launched->collect_records();
+    write_job_report(job, ended, supervisor);
+  }
+  announce(launched, plan, settings, ended, supervisor);
   output_sync.finish();
   const auto grace_end = launch::Clock::now() + job.options.grace;
   while (supervisor.stop_signal() == 0 && supervisor.wait(grace_end) != launch::Wake::kDeadline) {
   }
   supervisor.sweep(kSweepGrace);
-  return report.exit_code;
+  return ended.exit_code;
 }
 
 }  // namespace entrypoint::supervise

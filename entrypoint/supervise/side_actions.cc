@@ -3,14 +3,34 @@
 
 #include <iostream>
 
+#include <fmt/format.h>
+
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/config/make_tree_command.h"
 #include "entrypoint/launch/doctor/doctor.h"
 #include "entrypoint/launch/other_command.h"
 #include "entrypoint/launch/rank_exec.h"
+#include "entrypoint/report/report_command.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::supervise {
+
+namespace {
+
+/// Where the page went, and the verdict.
+std::string report_of(const CommandLine& line) {
+  report::ReportRequest request{.page = line.page};
+  for (const auto& folder : line.folders) request.folders.push_back(report::find_records(folder));
+  if (request.folders.empty()) {
+    request.folders.push_back(
+        report::find_records(find_layout(smp::read_variables()).output_data()));
+  }
+  if (request.page.empty()) request.page = request.folders.front().parent_path() / "report.html";
+  const std::string verdict = report::write_report(request);
+  return fmt::format("{}\n{}", request.page.string(), verdict);
+}
+
+}  // namespace
 
 int run_side_action(const CommandLine& line) {
   switch (line.action) {
@@ -26,6 +46,9 @@ int run_side_action(const CommandLine& line) {
                                .sets_rank_variables = line.sets_rank_variables});
     case Action::kMakeTree:
       run_make_tree(line.tree, std::cout);
+      return 0;
+    case Action::kReport:
+      std::cout << report_of(line) << "\n";
       return 0;
     case Action::kHelp:
       std::cout << help_text();

@@ -370,7 +370,7 @@ void Server::send(int destination, Envelope envelope) {
   envelope.drops = values_.take_drops(destination);
   try {
     bodies_.shorten(destination, envelope);
-    timeline_.sent(envelope);
+    timeline_.sent(destination, envelope);
     transport_.send(destination, encode(std::move(envelope)));
   } catch (const HostError&) {
     send_failed_ = true;

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank did when during a step: sums for the metrics, spans for a picture.
-//
-// The picture is a file in Chrome's Trace Event Format, which https://ui.perfetto.dev opens: an
-// array with one event a line, whose closing bracket the format lets us leave out. The ranks of a
-// host append to one file, a lane each; lines of several hosts may be put into one file.
+// What a rank of a pipeline did when during a step: sums for the schedule and the metrics, spans
+// and transfers for the session's recorder.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
+#include <vector>
 
+#include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/pipeline/device_clock.h"
 #include "smp_runtime/pipeline/envelope.h"
 
@@ -29,22 +27,20 @@ struct StepUse {
 };
 
 struct TimelineOptions {
-  std::string file;  ///< empty: sums only
-  int lane = 0;      ///< the rank in the world
-  int group = 0;     ///< tells the pipeline groups that share the file apart
+  std::shared_ptr<measure::Recorder> recorder;  ///< null: sums only
+  std::vector<int> ranks;  ///< of the pipeline group in the job; the first tells groups apart
   std::shared_ptr<DeviceClock> device_clock;  ///< of the device that computes; null: the host does
 };
 
 /// Belongs to the holder of the run token, as the scheduler does.
 class Timeline {
  public:
-  /// Clocks of several hosts are compared, so it is the system's.
-  using Clock = std::chrono::system_clock;
+  using Clock = measure::Clock;
 
   explicit Timeline(TimelineOptions options);
 
-  /// Whether there is a file; without one names are not asked for.
-  [[nodiscard]] bool draws() const { return !options_.file.empty(); }
+  /// Whether names of what runs are worth making.
+  [[nodiscard]] bool draws() const { return options_.recorder && options_.recorder->draws(); }
 
   void begin_step(int64_t step);
   /// What is next may be a run.
@@ -57,17 +53,14 @@ class Timeline {
   /// it has done. None before the first one.
   [[nodiscard]] std::optional<double> computed_share() const;
   void waited(Clock::time_point begin, Clock::time_point end);
-  void sent(const Envelope& envelope);
+  void sent(int destination, const Envelope& envelope);
   void received(const Envelope& envelope);
-  /// Appends the step's spans to the file, in one write. A file that cannot be written is named in
-  /// one warning, and nothing more is recorded: a picture is not worth a job.
   StepUse end_step();
 
  private:
-  void add_span(std::string_view category, std::string_view name, Clock::time_point begin,
-                Clock::time_point end, int64_t microbatch);
-  void add_transfer(char phase, const Envelope& envelope);
-  void append_to_file();
+  void add(measure::Activity activity, std::string_view name, Clock::time_point begin,
+           Clock::time_point end, int64_t microbatch);
+  void add_transfer(bool begins, const Envelope& envelope);
 
   TimelineOptions options_;
   int64_t step_ = 0;
@@ -75,7 +68,6 @@ class Timeline {
   Clock::time_point run_begun_;
   StepUse use_;
   std::optional<StepUse> last_;
-  std::string events_;  ///< lines that are not in the file yet
 };
 
 }  // namespace smp::pipeline

@@ -135,7 +135,8 @@ void DistributedModel::Core::align_replicas(const Options& options) {
           // A fixed order of work leaves no room for an order by readiness.
           .overlap = config.overlapping_allreduce && !config.deterministic_server,
           .may_join = false,
-          .watch = watch},
+          .watch = watch,
+          .ranks = session.groups().ranks(Group::kDp)},
       parameters_);
 }
 
@@ -158,9 +159,8 @@ void DistributedModel::Core::start_engine() {
                      [this](int64_t segment) {
                        return units_[segments_.at(static_cast<std::size_t>(segment)).first].name;
                      },
-                 .timeline = {.file = session.timeline_file(),
-                              .lane = rank,
-                              .group = session.groups().ranks(Group::kPp).front()}},
+                 .timeline = {.recorder = session.recorder(),
+                              .ranks = session.groups().ranks(Group::kPp)}},
       .run_module =
           [this](int64_t segment, pipeline::TensorTree arguments, bool /*passes_on*/) {
             at::Tensor result = run_segment(segments_.at(static_cast<std::size_t>(segment)),
@@ -277,6 +277,8 @@ StepOutput DistributedModel::Core::run(const Step::Body& body,
                                        "averaging", session.groups().ranks(Group::kDp));
     reducer_->average();
   }
+  session_->session().recorder()->describe_step(batch.empty() ? 0 : batch.front().size(0),
+                                                went_back);
   return output;
 }
 

@@ -117,8 +117,9 @@ class PyEngine {
            const std::string& schedule, int64_t active_microbatches, bool deterministic,
            bool shared_order, double timeout_seconds, std::string name, py::object run_module,
            std::vector<std::string> module_names, py::object after_backward_outside,
-           std::string timeline_file, int rank, int driver, py::object remote_tensor,
-           py::object memory_in_use, std::shared_ptr<WaitWatchHandle> watch) {
+           std::shared_ptr<measure::Recorder> recorder, std::vector<int> ranks,
+           py::object remote_tensor, py::object memory_in_use,
+           std::shared_ptr<WaitWatchHandle> watch) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
     const auto in_use = shared_object(std::move(memory_in_use));
@@ -145,7 +146,7 @@ class PyEngine {
                        [names = std::move(module_names)](int64_t module) {
                          return names.at(static_cast<size_t>(module));
                        },
-                   .timeline = {.file = std::move(timeline_file), .lane = rank, .group = driver}},
+                   .timeline = {.recorder = std::move(recorder), .ranks = std::move(ranks)}},
         .run_module =
             [runner](int64_t module, TensorTree arguments, bool passes_on) {
               const py::gil_scoped_acquire gil;
@@ -295,14 +296,14 @@ void bind_pipeline(py::module_& module) {
                        "The pipeline engine of this rank; with one rank alone there is no store.")
       .def(py::init<const session::StorePtr&, int, int, int, const std::string&, int64_t, bool,
                     bool, double, std::string, py::object, std::vector<std::string>, py::object,
-                    std::string, int, int, py::object, py::object,
+                    std::shared_ptr<measure::Recorder>, std::vector<int>, py::object, py::object,
                     std::shared_ptr<WaitWatchHandle>>(),
            py::kw_only(), py::arg("store"), py::arg("pp_rank"), py::arg("pp_size"),
            py::arg("cuda_device"), py::arg("schedule"), py::arg("active_microbatches"),
            py::arg("deterministic"), py::arg("shared_order"), py::arg("timeout_seconds"),
            py::arg("name"), py::arg("run_module"), py::arg("module_names"),
-           py::arg("after_backward_outside"), py::arg("timeline_file"), py::arg("rank"),
-           py::arg("driver"), py::arg("remote_tensor"), py::arg("memory_in_use"), py::arg("watch"))
+           py::arg("after_backward_outside"), py::arg("recorder"), py::arg("ranks"),
+           py::arg("remote_tensor"), py::arg("memory_in_use"), py::arg("watch"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))

@@ -230,8 +230,22 @@ void bind_barriers(py::module_& module) {
 
 }  // namespace
 
+void bind_recorder(py::module_& module) {
+  const auto without_gil = py::call_guard<py::gil_scoped_release>();
+  using measure::Recorder;
+  py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", "What this rank does when.")
+      .def("describe_step", &Recorder::describe_step, py::arg("samples"), py::arg("trained"))
+      .def("begin_optimizer", &Recorder::begin_optimizer)
+      .def("end_optimizer", &Recorder::end_optimizer)
+      .def("note", &Recorder::note, py::arg("key"), py::arg("json"), without_gil)
+      .def("close", &Recorder::close, without_gil)
+      .def_property_readonly("records", &Recorder::records)
+      .def_property_readonly("draws", &Recorder::draws);
+}
+
 void bind_session(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
+  bind_recorder(module);
   bind_launch(module);
   bind_groups(module);
   bind_barriers(module);
@@ -262,7 +276,7 @@ void bind_session(py::module_& module) {
       .def_property_readonly("store", &Session::store)
       .def_property_readonly("world_store", &Session::world_store)
       .def_property_readonly("advice", &Session::advice)
-      .def_property_readonly("timeline_file", &Session::timeline_file);
+      .def_property_readonly("recorder", &Session::recorder);
 }
 
 }  // namespace smp::python

@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/measure/waited.h"
 #include "smp_runtime/replicas/gradient_bucket.h"
 #include "smp_runtime/session/group_failure.h"
 
@@ -170,13 +171,25 @@ class GradientReducer::Core {
   void start(GradientBucket& bucket, std::size_t index, std::size_t count) {
     if (!hook_) {
       bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM, advice());
+      if (auto* const recorder = this->recorder()) {
+        // By ring arithmetic: each element leaves a rank twice, but for its share.
+        const auto bytes = static_cast<std::int64_t>(bucket.flat.nbytes());
+        recorder->sent(options_.ranks, 2 * bytes / group_->getSize());
+      }
       return;
     }
     c10d::GradBucket given = hook_argument(bucket, parameters_, index, count);
     bucket.hooked = hook_->runHook(given);
   }
 
+  /// The session's; may be null.
+  [[nodiscard]] measure::Recorder* recorder() const {
+    return options_.watch ? options_.watch->recorder() : nullptr;
+  }
+
   void await(c10d::Work& work) {
+    const measure::Waited waited(recorder(), measure::Activity::kReduce,
+                                 [] { return std::string("averaging gradients"); });
     session::await(*group_, kAveraging, work, parameters_[0].device().type(), advice(),
                    options_.watch.get());
   }
@@ -256,6 +269,8 @@ class GradientReducer::Core {
   at::Tensor agreed(c10d::ProcessGroup& group, const at::Tensor& numbers) {
     if (group.getSize() == 1) return numbers;
     const auto work = start_all_reduce(group, numbers, c10d::ReduceOp::MAX, advice());
+    const measure::Waited waited(recorder(), measure::Activity::kReduce,
+                                 [] { return std::string("which gradients there are"); });
     session::await(group, kAveraging, *work, numbers.device().type(), advice(),
                    options_.watch.get());
     return numbers;

@@ -2,6 +2,7 @@
 #include "smp_runtime/session/session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -49,7 +50,7 @@ Session::Session(SessionRequest request)
     complete_locality();
     compare_settings();
   });
-  begin_timeline();
+  open_recorder();
   advice_ = topology::validate_world(config_, ranks_.size, ranks_.local_size.value_or(1));
   mesh_ = topology::Mesh::make(config_, ranks_.size);
   std::shared_ptr<WaitWatch> watch;
@@ -57,7 +58,7 @@ Session::Session(SessionRequest request)
     const StorePtr own = store_->clone();  // while one thread waits, others wait with it
     own->setTimeout(std::chrono::seconds(10));
     watch = std::make_shared<WaitWatch>(std::make_shared<C10dStore>(own), ranks_.rank,
-                                        std::move(request.script_line));
+                                        std::move(request.script_line), recorder_);
   }
   barriers_ =
       std::make_unique<StoreBarriers>(store_, ranks_.rank, options_.timeout, std::move(watch));
@@ -101,19 +102,41 @@ void Session::compare_settings() {
                     fmt::join(different, ", "));
 }
 
-/// The file of this host, made anew by its first rank.
-void Session::begin_timeline() {
-  if (options_.trace_folder.empty()) return;
-  const std::filesystem::path folder(options_.trace_folder);
-  const auto file = folder / fmt::format("trace-{}.json", transport::host_name());
-  timeline_file_ = file.string();
-  if (ranks_.local_rank != 0) return;
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (!failed) std::filesystem::remove(file, failed);
-  if (failed) {
-    throw ConfigError("SMP_TRACE: {} cannot be written: {}", timeline_file_, failed.message());
+/// A text that is this job's alone, the same on all ranks.
+std::string Session::job_of_all() {
+  return asking_store(ranks_.rank, [&] {
+    if (ranks_.rank == 0) {
+      const auto now = std::chrono::system_clock::now().time_since_epoch();
+      store_->set("job", fmt::format("{}-{}", transport::host_name(), now.count()));
+    }
+    return store_->get_to_str("job");
+  });
+}
+
+void Session::open_recorder() {
+  const std::string host = transport::host_name();
+  measure::RecorderOptions files{
+      .rank = ranks_.rank, .first_rank = ranks_.rank - ranks_.local_rank.value_or(0), .host = host};
+  if (!options_.record_folder.empty()) {
+    files.job = job_of_all();
+    files.record_file =
+        (std::filesystem::path(options_.record_folder) / fmt::format("rank-{}.jsonl", ranks_.rank))
+            .string();
   }
+  if (!options_.trace_folder.empty()) {
+    const std::filesystem::path folder(options_.trace_folder);
+    const auto file = folder / fmt::format("trace-{}.json", host);
+    files.timeline_file = file.string();
+    if (ranks_.local_rank == 0) {  // made anew by the host's first rank
+      std::error_code failed;
+      std::filesystem::create_directories(folder, failed);
+      if (!failed) std::filesystem::remove(file, failed);
+      if (failed) {
+        throw ConfigError("SMP_TRACE: {} cannot be written: {}", file.string(), failed.message());
+      }
+    }
+  }
+  recorder_ = std::make_shared<measure::Recorder>(std::move(files));
 }
 
 void Session::open_groups(GroupBackends backends, MakeGroup make) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/session/groups.h"
 #include "smp_runtime/session/job_store.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
@@ -54,8 +55,8 @@ class Session {
   [[nodiscard]] topology::GroupLayout layout_of(const std::vector<int>& ranks) const;
   /// Advice on settings that fit, but may not be meant; one line each.
   [[nodiscard]] const std::vector<std::string>& advice() const { return advice_; }
-  /// Where the ranks of this host write what they did when; empty for nowhere.
-  [[nodiscard]] const std::string& timeline_file() const { return timeline_file_; }
+  /// Of what this rank does when; writes files if the environment wants them.
+  [[nodiscard]] const std::shared_ptr<measure::Recorder>& recorder() const { return recorder_; }
 
   /// Lets groups be made; before it groups() and objects() must not be used. Collective.
   void open_groups(GroupBackends backends, MakeGroup make);
@@ -75,7 +76,8 @@ class Session {
  private:
   void complete_locality();
   void compare_settings();
-  void begin_timeline();
+  [[nodiscard]] std::string job_of_all();
+  void open_recorder();
 
   const topology::ParallelConfig config_;
   const RuntimeOptions options_;
@@ -85,7 +87,7 @@ class Session {
   StorePtr store_;
   std::optional<topology::Mesh> mesh_;
   std::vector<std::string> advice_;
-  std::string timeline_file_;
+  std::shared_ptr<measure::Recorder> recorder_;
   std::unique_ptr<StoreBarriers> barriers_;
   std::unique_ptr<Groups> groups_;
   std::unique_ptr<ObjectExchange> objects_;

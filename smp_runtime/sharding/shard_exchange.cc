@@ -16,6 +16,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
+#include "smp_runtime/measure/waited.h"
 #include "smp_runtime/session/group_failure.h"
 
 namespace smp::sharding {
@@ -76,6 +77,10 @@ ShardExchange::ShardExchange(ExchangeOptions options)
 }
 ShardExchange::~ShardExchange() = default;
 ShardExchange::ShardExchange(ShardExchange&&) noexcept = default;
+
+measure::Recorder* ShardExchange::recorder() const {
+  return options_.watch ? options_.watch->recorder() : nullptr;
+}
 
 int ShardExchange::degree() const { return shards_ ? shards_->getSize() : 1; }
 int ShardExchange::replicas() const { return replicas_ ? replicas_->getSize() : 1; }
@@ -148,6 +153,7 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   pending.output_ = full;
   pending.input_ = shard;
   traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
+  if (auto* const recorder = this->recorder()) recorder->sent(options_.ranks, bytes_of(shard));
   if (!across_) {
     // Of gloo, a gather into memory that it also reads is nothing to rely on.
     const bool apart =
@@ -170,6 +176,9 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   pending.input_ = contributions;
   pending.sum_type_ = sum_type;
   traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
+  if (auto* const recorder = this->recorder()) {
+    recorder->sent(options_.ranks, bytes_of(contributions) / degree());
+  }
   const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4;
   if (wide && !session::is_gloo(*shards_, contributions.device().type())) {
     pending.output_ = at::empty({contributions.size(1)}, contributions.options());
@@ -188,6 +197,11 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
 }
 
 at::Tensor ShardExchange::wait(Pending& pending) {
+  const measure::Waited waited(
+      recorder(),
+      pending.kind_ == ExchangeKind::kGather ? measure::Activity::kGather
+                                             : measure::Activity::kReduce,
+      [&] { return describe(pending.kind_, pending.units_, pending.units_.size()); });
   if (pending.header_work_) await_headers(pending);
   const c10::DeviceType device = pending.input_.device().type();
   await(pending, across_ && pending.staged_.defined() ? *across_ : *shards_, *pending.work_,
@@ -264,6 +278,8 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
 }
 
 void ShardExchange::wait(Sum& sum) {
+  const measure::Waited waited(recorder(), measure::Activity::kReduce,
+                               [] { return std::string("summing over replicas"); });
   for (const auto& work : sum.works_) {
     session::await(*replicas_, kReplicas, *work, sum.device_, kUneven, options_.watch.get());
   }

@@ -22,6 +22,9 @@ class ProcessGroup;
 class Work;
 }  // namespace c10d
 
+namespace smp::measure {
+class Recorder;
+}
 namespace smp::session {
 class WaitWatch;
 }  // namespace smp::session
@@ -122,6 +125,8 @@ class ShardExchange {
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 
  private:
+  /// The session's; may be null.
+  [[nodiscard]] measure::Recorder* recorder() const;
   Pending announce(std::span<const int> units, ExchangeKind kind);
   void check_headers(const Pending& pending) const;
   /// What `act` returns, a part of an exchange over `group`; naming_group() and `pending`'s units

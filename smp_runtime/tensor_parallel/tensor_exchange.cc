@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/measure/waited.h"
 #include "smp_runtime/session/group_failure.h"
 
 namespace smp::tensor_parallel {
@@ -45,12 +46,13 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
 }  // namespace
 
 TensorExchange::TensorExchange(std::string group_name, int size, int rank, int under_way,
-                               std::shared_ptr<session::WaitWatch> watch)
+                               std::shared_ptr<session::WaitWatch> watch, std::vector<int> ranks)
     : group_name_(std::move(group_name)),
       size_(size),
       rank_(rank),
       throttle_(under_way),
-      watch_(std::move(watch)) {
+      watch_(std::move(watch)),
+      ranks_(std::move(ranks)) {
   SMP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
 }
 TensorExchange::~TensorExchange() = default;
@@ -65,8 +67,12 @@ at::Tensor TensorExchange::move(const Redistribution& redistribution, const at::
     return tensor.narrow(redistribution.dim, rank_ * part, part).contiguous();
   }
   if (!group_name_.empty() && !group_) group_ = c10d::resolve_process_group(group_name_);
-  bytes_sent_ += tensor_parallel::bytes_sent(redistribution,
-                                             static_cast<std::int64_t>(tensor.nbytes()), size_);
+  const std::int64_t bytes = tensor_parallel::bytes_sent(
+      redistribution, static_cast<std::int64_t>(tensor.nbytes()), size_);
+  bytes_sent_ += bytes;
+  if (size_ > 1 && watch_ && watch_->recorder()) {
+    watch_->recorder()->sent(ranks_, bytes / (size_ - 1));
+  }
   switch (redistribution.kind) {
     case RedistributionKind::kGather: {
       const at::Tensor all = gather_rows(tensor.contiguous());  // [t, ...]
@@ -107,6 +113,8 @@ void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
   const auto work = session::naming_group(*group_, kWhat, start, kUneven);
+  const measure::Waited waited(watch_ ? watch_->recorder() : nullptr, measure::Activity::kExchange,
+                               [] { return std::string("tensor exchange"); });
   session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
   if (!throttled) return;
   const at::Device device = tensor.device();

@@ -113,7 +113,7 @@ class Case:
             "SAGEMAKER_BASE_DIR": str(folder / "opt_ml"),
             "SM_STUDIO_LOCAL_MODE": "true",  # no wait for names of hosts that are not there
             "SMP_RECORDER": str(STUBS / "record.py"),
-            "SMP_RECORDS": str(folder / "records"),
+            "SMP_STUB_RECORDS": str(folder / "records"),
             "SMP_SCRIPT": self.script,
         }
         if self.module is not None:

@@ -10,6 +10,9 @@ import pytest
 from launching import run_mpi
 
 
+TRACKS = 16  # that a rank of the timeline has for itself
+
+
 def test_metrics_and_timeline_of_a_pipeline(tmp_path: Path) -> None:
     metrics, folder = tmp_path / "metrics.jsonl", tmp_path / "trace"
 
@@ -28,12 +31,13 @@ def test_metrics_and_timeline_of_a_pipeline(tmp_path: Path) -> None:
     assert "step 1: loss " in outcome.output
 
     (file,) = folder.iterdir()
-    text = file.read_text()
-    events = json.loads(text[: text.rindex(",")] + "]")
-    lanes = {event["tid"] for event in events if event["ph"] == "X"}
-    assert lanes == {0, 1}
+    events = json.loads(file.read_text())
+    ranks = {event["tid"] // TRACKS for event in events if event["ph"] == "X"}
+    assert ranks == {0, 1}
     kinds = {event["cat"] for event in events if event["ph"] == "X"}
-    assert kinds == {"forward", "backward", "wait"}
+    assert kinds >= {"forward", "backward", "wait", "data"}
+    (host,) = {e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+    assert file.name == f"trace-{host}.json"
     sent = Counter(event["id"] for event in events if event["ph"] == "b")
     assert sent == Counter(event["id"] for event in events if event["ph"] == "e")
     assert any("blocks" in event["name"] for event in events), "modules are named"
@@ -74,3 +78,56 @@ def test_no_rank_pays_for_what_the_first_does_not_report(tmp_path: Path) -> None
     assert outcome.code == 0, outcome.output
     assert outcome.output.count("exchanged 0") == 2, outcome.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("way", "kinds"),
+    [
+        ("sharded", {"gather", "reduce", "optimizer"}),
+        ("tensor", {"exchange", "optimizer"}),
+        ("replicas", {"reduce", "optimizer"}),
+    ],
+)
+def test_each_way_of_training_shows_what_it_waits_for(
+    tmp_path: Path, way: str, kinds: set[str]
+) -> None:
+    records, folder = tmp_path / "records", tmp_path / "trace"
+
+    outcome = run_mpi(2, "recorded.py", way, SMP_RECORDS=str(records), SMP_TRACE=str(folder))
+
+    assert outcome.code == 0, outcome.output
+    (file,) = folder.iterdir()
+    events = json.loads(file.read_text())
+    spans = [event for event in events if event["ph"] == "X"]
+    for rank in range(2):
+        own = {event["cat"] for event in spans if event["tid"] // TRACKS == rank}
+        assert own >= {"forward", "backward", "data", *kinds}
+        lines = [json.loads(line) for line in (records / f"rank-{rank}.jsonl").open()]
+        header = lines[0]
+        assert (header["rank"], header["format"]) == (rank, 1)
+        sums = [
+            dict(zip(header["columns"], row, strict=True)) for row in lines if type(row) is list
+        ]
+        assert sum(row["steps"] for row in sums) == 6
+        assert all(row["samples"] == 8 * row["steps"] for row in sums)
+        assert all(row["bytes"] > 0 for row in sums)
+        assert all(sum(row[f"{kind}_us"] for row in sums) > 0 for kind in kinds)
+        (last, *_) = [line["traffic"] for line in reversed(lines) if "traffic" in line]
+        assert [to for to, _, _ in last] == [1 - rank]
+        assert {line["spans"]["step"] for line in lines if "spans" in line} == {1, 2, 5}
+        assert any("job" in line for line in lines)
+        assert any("memory" in line for line in lines)
+
+
+def test_a_killed_rank_leaves_whole_files(tmp_path: Path) -> None:
+    records, folder = tmp_path / "records", tmp_path / "trace"
+
+    outcome = run_mpi(
+        2, "recorded.py", "replicas", "killed", SMP_RECORDS=str(records), SMP_TRACE=str(folder)
+    )
+
+    assert outcome.code != 0
+    (file,) = folder.iterdir()
+    assert json.loads(file.read_text())
+    rows = [json.loads(line) for line in (records / "rank-1.jsonl").read_text().splitlines()]
+    assert any(type(row) is list for row in rows)

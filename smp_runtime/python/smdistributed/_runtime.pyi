@@ -244,6 +244,26 @@ class Groups:
     @property
     def shares_by_host(self) -> bool: ...
 
+class Recorder:
+    """What this rank does when, for its record and the timeline; measure/recorder.h."""
+
+    def describe_step(self, samples: int, trained: bool) -> None:
+        """What the step that has ended was; ``samples``: of this rank's batch."""
+
+    def begin_optimizer(self) -> None: ...
+    def end_optimizer(self) -> None: ...
+    def note(self, key: str, json: str) -> None:
+        """Adds the line ``{"KEY": JSON}`` to the record, if there is one."""
+
+    def close(self) -> None:
+        """Writes what is left. Nothing is recorded afterwards."""
+
+    @property
+    def records(self) -> bool: ...
+    @property
+    def draws(self) -> bool:
+        """Whether the spans of this step are kept."""
+
 class WaitWatch:
     """Tells ranks that wait for each other in different calls; see session/waits/wait_watch.h."""
 
@@ -329,7 +349,7 @@ class Session:
     @property
     def advice(self) -> list[str]: ...
     @property
-    def timeline_file(self) -> str: ...
+    def recorder(self) -> Recorder: ...
 
 # --- bindings_partition.cc
 
@@ -424,9 +444,8 @@ class Engine:
         run_module: Callable[..., tuple[bytes, list[torch.Tensor]]],
         module_names: Sequence[str],
         after_backward_outside: Callable[[], None],
-        timeline_file: str,
-        rank: int,
-        driver: int,
+        recorder: Recorder | None,
+        ranks: Sequence[int],
         remote_tensor: Callable[..., torch.Tensor] | None,
         memory_in_use: Callable[[], int],
         watch: WaitWatch | None,
@@ -492,6 +511,7 @@ class GradientReducer:
         may_join: bool = True,
         watch: WaitWatch | None = None,
         flags_group_name: str = "",
+        ranks: Sequence[int] = (),
     ) -> None: ...
     def set_hook(self, state: Any, hook: Callable[..., Any]) -> None: ...
     def begin_step(self, due: bool) -> None: ...
@@ -711,6 +731,7 @@ class TensorExchange:
         rank: int,
         under_way: int = -1,
         watch: WaitWatch | None = None,
+        ranks: Sequence[int] = (),
     ) -> None: ...
     @property
     def size(self) -> int: ...

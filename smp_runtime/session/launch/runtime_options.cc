@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 23> kUnnamed = {
     "SMP_IMAGE",         "SMP_OS_RELEASE",     "SMP_SHM_SIZE",     "SMP_TREE",
     "SMP_FUZZ_ROUNDS",   "SMP_GPU_REHEARSAL",  "SMP_LONG_TESTS",   "SMP_MARK",
     "SMP_MISTAKE_LOAD",  "SMP_MISTAKE_ROUNDS", "SMP_PIP_EXIT",     "SMP_RECORDER",
-    "SMP_RECORDS",       "SMP_SCRIPT",         "SMP_TEST_FOLDER",  "SMP_TEST_IMAGE",
+    "SMP_STUB_RECORDS",  "SMP_SCRIPT",         "SMP_TEST_FOLDER",  "SMP_TEST_IMAGE",
     "SMP_TEST_MARK",     "SMP_TRAIN",          "SMP_UPDATE_GOLDEN"};
 
 std::vector<std::string> names_of(const VariableSet& set, std::string_view name) {
@@ -40,6 +40,13 @@ std::int64_t limit_of(const VariableSet& set, std::string_view name) {
   return limit;
 }
 
+std::string record_folder(const VariableSet& set) {
+  const std::string wanted = set.text("SMP_RECORDS");
+  if (wanted == "off") return "";
+  const std::string kept = set.text("SM_OUTPUT_DATA_DIR");
+  return wanted.empty() && !kept.empty() ? kept + "/records" : wanted;
+}
+
 }  // namespace
 
 RuntimeOptions make_runtime_options(const Variables& variables) {
@@ -54,6 +61,7 @@ RuntimeOptions make_runtime_options(const Variables& variables) {
           .progress = set.flag("SMP_PROGRESS"),
           .metrics_file = set.text("SMP_METRICS"),
           .trace_folder = set.text("SMP_TRACE"),
+          .record_folder = record_folder(set),
           .partitioner = set.choice("SMP_PARTITIONER", {"auto", "compat"}),
           .direct_exchange = set.flag("SMP_DIRECT_EXCHANGE"),
           .exchanges_under_way = limit_of(set, kThrottle),

@@ -24,6 +24,10 @@ inline constexpr std::array kRuntimeVariables = {
     VariableRow{"SMP_PROGRESS", "on", "the first rank prints a line about steps on stderr"},
     VariableRow{"SMP_METRICS", "", "file for one JSON object per step, from the first rank"},
     VariableRow{"SMP_TRACE", "", "folder for the timeline of all steps, one file per host"},
+    VariableRow{"SMP_RECORDS", "",
+                "folder for what train --report reads, one file per rank; default: records in "
+                "SM_OUTPUT_DATA_DIR, if that is set; off: none"},
+    VariableRow{"SM_OUTPUT_DATA_DIR", "", "folder that the job keeps, as train sets it"},
     VariableRow{"SMP_PARTITIONER", "auto",
                 "auto: the best of all methods; compat: the published algorithm"},
     VariableRow{"SMP_DIRECT_EXCHANGE", "on",
@@ -44,6 +48,7 @@ struct RuntimeOptions {
   bool progress = true;                      ///< SMP_PROGRESS
   std::string metrics_file;                  ///< SMP_METRICS
   std::string trace_folder;                  ///< SMP_TRACE
+  std::string record_folder;                 ///< SMP_RECORDS; empty: none
   std::string partitioner;                   ///< SMP_PARTITIONER: auto or compat
   bool direct_exchange = true;               ///< SMP_DIRECT_EXCHANGE
   std::int64_t exchanges_under_way = 0;      ///< SMP_NCCL_THROTTLE_LIMIT; -1: any number

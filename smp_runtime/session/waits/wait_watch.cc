@@ -27,8 +27,13 @@ bool is_due(int looks) { return looks < kManyLooks || looks % kManyLooks == 0; }
 }  // namespace
 
 WaitWatch::WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
-                     std::function<std::string()> line, Timing timing)
-    : rank_(rank), line_(std::move(line)), timing_(timing), store_(std::move(store)) {
+                     std::function<std::string()> line, Timing timing,
+                     std::shared_ptr<measure::Recorder> recorder)
+    : rank_(rank),
+      line_(std::move(line)),
+      timing_(timing),
+      recorder_(std::move(recorder)),
+      store_(std::move(store)) {
   thread_ = std::thread([this] { watch(); });
 }
 

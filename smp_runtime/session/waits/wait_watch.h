@@ -4,6 +4,9 @@
 // A rank that has waited for some seconds writes down what for where all ranks look, and looks what
 // those do that it needs. Where none of them can go on (wait_graph.h), and several looks find the
 // same, that is the verdict. A wait costs nothing but two short locks until then.
+//
+// Who waits for other ranks has the watch: from here they also get the session's recorder, to which
+// they say how long it took.
 #pragma once
 
 #include <chrono>
@@ -18,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/session/waits/wait_graph.h"
 #include "smp_runtime/transport/key_value_store.h"
 
@@ -35,10 +39,12 @@ class WaitWatch {
   /// `store` is all ranks'; one thread at a time calls it here. Where it is lost, nobody is judged
   /// any more. `line` says where the script is; it is called on the watch's own thread.
   WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
-            std::function<std::string()> line, Timing timing);
+            std::function<std::string()> line, Timing timing,
+            std::shared_ptr<measure::Recorder> recorder = nullptr);
   WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
-            std::function<std::string()> line)
-      : WaitWatch(std::move(store), rank, std::move(line), Timing{}) {}
+            std::function<std::string()> line,
+            std::shared_ptr<measure::Recorder> recorder = nullptr)
+      : WaitWatch(std::move(store), rank, std::move(line), Timing{}, std::move(recorder)) {}
   ~WaitWatch();
   WaitWatch(const WaitWatch&) = delete;
   WaitWatch& operator=(const WaitWatch&) = delete;
@@ -64,6 +70,9 @@ class WaitWatch {
   /// Throws CallMismatch with the verdict, if there is one; no call can be begun any more then,
   /// which those that still wait for this rank are told.
   void check();
+
+  /// May be null.
+  [[nodiscard]] measure::Recorder* recorder() const { return recorder_.get(); }
 
   /// This rank leaves the job: ends the watch, and tells those that still wait for it.
   void leave() noexcept;
@@ -94,6 +103,7 @@ class WaitWatch {
   const int rank_;
   const std::function<std::string()> line_;
   const Timing timing_;
+  const std::shared_ptr<measure::Recorder> recorder_;
 
   std::mutex store_mutex_;  ///< taken before mutex_
   std::shared_ptr<transport::KeyValueStore> store_;

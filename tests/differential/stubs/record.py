@@ -31,7 +31,7 @@ def record(name, argv):
         "environment": dict(word.partition("=")[::2] for word in words_of("/proc/self/environ")),
         "directory": os.getcwd(),
     }
-    path = os.path.join(os.environ["SMP_RECORDS"], f"{time.monotonic_ns():020}-{os.getpid()}")
+    path = os.path.join(os.environ["SMP_STUB_RECORDS"], f"{time.monotonic_ns():020}-{os.getpid()}")
     with open(path + ".json", "w", encoding="utf-8", errors="surrogateescape") as file:
         json.dump(entry, file)
 

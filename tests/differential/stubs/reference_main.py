@@ -11,7 +11,7 @@ from sagemaker_training import mpi, smdataparallel, trainer
 
 
 def record_worker_environment():
-    path = os.path.join(os.environ["SMP_RECORDS"], "worker.json")
+    path = os.path.join(os.environ["SMP_STUB_RECORDS"], "worker.json")
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         entry = {"program": "worker", "argv": [], "directory": os.getcwd()}
         json.dump(entry | {"environment": dict(os.environ)}, file)

@@ -23,6 +23,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotI
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
     from smdistributed.modelparallel.torch._report.step_meter import StepMeter
+    from smdistributed.modelparallel.torch._report.step_records import StepRecords
     from smdistributed.modelparallel.torch.model import DistributedModel
 
 
@@ -41,6 +42,7 @@ class State:
         self.model: DistributedModel | None = None
         self.optimizer: Any = None
         self.meter: StepMeter | None = None
+        self.records: StepRecords | None = None
         self.replica_loss: ReplicaLoss | None = None  # of ranks that take part in reports
         self.in_step = self.is_scaling = False
         # Of the thread that called the step: what modules that serve other ranks see.
@@ -58,9 +60,10 @@ class State:
         cfg: _runtime.ParallelConfig,
         meter: StepMeter | None,
         replica_loss: ReplicaLoss | None,
+        records: StepRecords,
     ) -> None:
         self._session, self._cfg = session, cfg
-        self.meter, self.replica_loss = meter, replica_loss
+        self.meter, self.replica_loss, self.records = meter, replica_loss, records
 
     @property
     def initialized(self) -> bool:
@@ -175,9 +178,8 @@ class State:
             run_module=run_module,
             module_names=module_names,
             after_backward_outside=after_backward_outside,
-            timeline_file=session.timeline_file,
-            rank=session.ranks.rank,
-            driver=session.groups.ranks("PP")[0],
+            recorder=session.recorder,
+            ranks=session.groups.ranks("PP"),
             remote_tensor=functools.partial(RemoteTensor, self._data_of)
             if session.options.direct_exchange
             else None,

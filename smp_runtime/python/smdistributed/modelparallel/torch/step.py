@@ -138,12 +138,16 @@ class StepFunction(Generic[P, R_co]):
             if model is not None:
                 model.steps.after(backward_ran, loss)
         collected = collect_outputs(outputs)
-        if meter is not None:
+        records = state.records
+        if meter is not None or (records is not None and records.wants_steps):
             samples = batch_size(
                 self._function, args, kwargs, self._non_split_inputs, self._input_split_axes
             )
             trains = torch.is_grad_enabled() and (backward_ran or model is None or model.training)
-            meter.step_ended(state.require_engine().last_step(), samples, loss, training=trains)
+            if records is not None:
+                records.step_ended(samples, trained=trains)
+            if meter is not None:
+                meter.step_ended(state.require_engine().last_step(), samples, loss, training=trains)
         return collected
 
     def _compare_lengths(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ every host is given back what its own ranks wrote.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,10 +105,13 @@ def save_checkpoint(
     kept = num_kept_partial_checkpoints
     if kept is not None and kept < 1:
         raise SMPValidationError(f"num_kept_partial_checkpoints is {kept}; it is at least 1")
+    begin = time.monotonic()
     if partial:
         _save_parts(Path(path), tag, target, optimizer or state.optimizer, user_content, kept)
     else:
         _save_whole(Path(path), tag, target, user_content, translate_if_full)
+    if state.records is not None:
+        state.records.event("checkpoint", f"{tag}, {time.monotonic() - begin:.1f} s")
 
 
 def resume_from_checkpoint(

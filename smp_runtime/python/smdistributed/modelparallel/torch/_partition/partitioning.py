@@ -39,6 +39,7 @@ _CPU_LINK = {"latency_ns": 100_000, "bytes_per_us": 2_000}
 _GPU_LINK = {"latency_ns": 20_000, "bytes_per_us": 50_000}
 #: Its heading is one of them.
 _LINES_OF_A_TREE = 30
+_LINES_OF_A_RECORD = 200
 #: The rest is for the CUDA context, communication buffers and fragmentation.
 _USABLE_SHARE = 0.9
 
@@ -111,6 +112,15 @@ def _decide_here(
     info(assignment.balance_line(tree))
     info(summary)
     info(_partition_tree(assignment, tree))
+    if state.records is not None:
+        state.records.note(
+            "partition",
+            {
+                "summary": summary,
+                "balance": assignment.balance_line(tree),
+                "tree": assignment.describe(tree, most_lines=_LINES_OF_A_RECORD),
+            },
+        )
     return assignment.to_json()
 
 

@@ -73,14 +73,16 @@ class Replicas:
     def _add_reducer(self, group: str, parameters: list[nn.Parameter]) -> None:
         # A fixed order of work leaves no room for an order by readiness.
         overlapping = self._how.overlapping and not state.cfg.deterministic_server
+        session = state.require_initialized("the averaging of gradients")
         reducer = _runtime.GradientReducer(
             state.internal_group_name(group),
             parameters,
             self._how.bucket_bytes,
             overlapping,
             _may_join(),
-            state.require_initialized("the averaging of gradients").barriers.watch,
+            session.barriers.watch,
             _flags_group_name(group, parameters),
+            session.groups.ranks(group),
         )
         if self._hook is not None:
             reducer.set_hook(*self._hook)

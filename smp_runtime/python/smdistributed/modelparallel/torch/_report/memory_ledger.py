@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import torch
 
 from smdistributed import _runtime
@@ -56,6 +58,13 @@ def memory_summary() -> dict[str, int]:
     if state.activation_store is not None:
         used["offloaded"] = state.activation_store.stats().slow_bytes
     return used
+
+
+def peak_memory_bytes() -> int:
+    """At most so far: of the GPU where there is one, else of the process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def memory_in_use() -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from smdistributed.modelparallel.torch._report.memory_ledger import peak_memory_bytes
 from smdistributed.modelparallel.torch._report.progress_line import (
     COLUMNS,
     evaluation_line,
@@ -166,7 +166,7 @@ class StepMeter:
             # A GPU is not done yet; the first step's is not known at its end.
             "pipeline_use": use.get("group_use"),
             "data_wait_share": max(0.0, self._begun - self._busy_until) / seconds,
-            "peak_memory_bytes": _peak_memory(),
+            "peak_memory_bytes": peak_memory_bytes(),
             "messages_sent": int(use["messages_sent"]),
             "bytes_sent": int(use["bytes_sent"]),
         }
@@ -174,6 +174,10 @@ class StepMeter:
         shows = self._progress and self._line_is_due(now)
         if self._metrics or (shows and training):
             report["loss"], report["loss_ranks"] = self._loss(loss)  # on a GPU this waits for it
+            if state.records is not None:
+                state.records.note(
+                    "loss", [self._steps, report["loss"], training, report["time"], samples]
+                )
             report["memory_bytes"] = dict(self._ledger())
         if shows and training:
             self._show_step(report)
@@ -273,10 +277,3 @@ def _columns() -> int:
     except (OSError, ValueError):
         width = 0
     return min(COLUMNS, width - 1) if width > 1 else COLUMNS
-
-
-def _peak_memory() -> int:
-    """Bytes: of the GPU where there is one, else of the process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

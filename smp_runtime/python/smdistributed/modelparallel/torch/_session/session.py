@@ -18,6 +18,7 @@ from smdistributed._fabric_defaults import set_fabric_defaults
 from smdistributed.modelparallel.torch._report.memory_ledger import memory_summary
 from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
 from smdistributed.modelparallel.torch._report.step_meter import StepMeter
+from smdistributed.modelparallel.torch._report.step_records import StepRecords, job_facts
 from smdistributed.modelparallel.torch._session import cuda_on_cpu, log, mpi_world
 from smdistributed.modelparallel.torch._session.groups import (
     backend_by_host,
@@ -80,7 +81,9 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if options.cuda_on_cpu:
         cuda_on_cpu.install()
     replica_loss = _replica_loss(session, parallel)
-    state.begin(session, parallel, _meter(session, parallel, replica_loss), replica_loss)
+    records = StepRecords(session.recorder, memory_summary)
+    records.note("job", job_facts(session))
+    state.begin(session, parallel, _meter(session, parallel, replica_loss), replica_loss, records)
     for line in (*options.warnings, *parallel.warnings):
         log.warning(line)
 
@@ -122,6 +125,8 @@ def shutdown() -> None:
         state.model.checks.close()
     if state.meter is not None:
         state.meter.close()
+    if state.records is not None:
+        state.records.close()
     _leave(session)
     state.clear()
     if _owner.owns_torch and dist.is_initialized():

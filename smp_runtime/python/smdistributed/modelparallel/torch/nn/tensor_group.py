@@ -31,8 +31,10 @@ def exchange() -> _runtime.TensorExchange:
     if state.tensor_exchange is None:
         name = state.internal_group_name("TP") if tp_size() > 1 else ""
         limit = _exchanges_under_way() if name else -1
-        watch = state.require_initialized("a distributed module").barriers.watch
-        state.tensor_exchange = _runtime.TensorExchange(name, tp_size(), tp_rank(), limit, watch)
+        session = state.require_initialized("a distributed module")
+        state.tensor_exchange = _runtime.TensorExchange(
+            name, tp_size(), tp_rank(), limit, session.barriers.watch, session.groups.ranks("TP")
+        )
     return state.tensor_exchange
 
 

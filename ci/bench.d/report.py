@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`train --report` of 64 ranks that made 100,000 steps each: time, memory, size of the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from benchmark import ROOT, Result
+
+RANKS, STEPS = 64, 100_000
+SECONDS, MEGABYTES, PAGE_MEGABYTES = 10.0, 300.0, 2.0
+GOAL = (
+    f"the report of {RANKS} ranks x {STEPS:,} steps in at most {SECONDS:g} s and "
+    f"{MEGABYTES:g} MB, a page of at most {PAGE_MEGABYTES:g} MB"
+)
+#: As a recorder writes them: one line a step at first, then one of two, of four, ….
+LINES_BEFORE_DOUBLING = 1 << 14
+COLUMNS = [
+    *("step", "steps", "trained", "samples", "begin_us", "total_us", "longest_us", "step_us"),
+    *("messages", "bytes", "forward_us", "backward_us", "wait_us", "gather_us", "reduce_us"),
+    *("exchange_us", "optimizer_us", "data_us"),
+]
+SHARES = (300, 550, 60, 0, 30, 0, 30, 20)  # of the kinds, in thousandths
+
+
+def run() -> list[Result]:
+    with tempfile.TemporaryDirectory(prefix="smp-bench-") as folder:
+        records, page = Path(folder) / "records", Path(folder) / "report.html"
+        records.mkdir()
+        for rank in range(RANKS):
+            write_record(records / f"rank-{rank}.jsonl", rank)
+        size = sum(file.stat().st_size for file in records.iterdir())
+        seconds, megabytes = measure(records, page)
+        page_megabytes = page.stat().st_size / 1e6
+    rows = [
+        (f"{RANKS} x {STEPS:,} steps, {size / 1e6:.0f} MB of records", "", "limit"),
+        ("seconds", f"{seconds:.1f}", f"{SECONDS:g}"),
+        ("peak memory, MB", f"{megabytes:.0f}", f"{MEGABYTES:g}"),
+        ("page, MB", f"{page_megabytes:.2f}", f"{PAGE_MEGABYTES:g}"),
+    ]
+    return [
+        Result("report-seconds", seconds, SECONDS, 1.0, GOAL, rows),
+        Result("report-memory", megabytes, MEGABYTES, 1.0, GOAL),
+        Result("report-page", page_megabytes, PAGE_MEGABYTES, 1.0, GOAL),
+    ]
+
+
+def write_record(file: Path, rank: int) -> None:
+    chance = random.Random(rank)
+    pipeline = [rank - rank % 8 + stage for stage in range(8)]
+    job = {"ranks": RANKS, "groups": {"PP": pipeline}, "settings": {"microbatches": 32}}
+    lines = [
+        json.dumps({"format": 1, "rank": rank, "first_rank": rank - rank % 8,
+                    "host": f"algo-{1 + rank // 8}", "job": "bench", "columns": COLUMNS}),
+        json.dumps({"job": job}),
+    ]  # fmt: skip
+    step, begin, steps_a_line = 1, 1_750_000_000_000_000, 1
+    while step <= STEPS:
+        steps = min(steps_a_line, STEPS + 1 - step)
+        total = steps * chance.randrange(48_000, 52_000)
+        spent = (total * share // 1000 for share in SHARES)
+        inside = total * 95 // 100
+        row = [step, steps, steps, 8 * steps, begin, total, total // steps, inside, 64 * steps,
+               4_000_000 * steps, *spent]  # fmt: skip
+        lines.append(json.dumps(row, separators=(",", ":")))
+        step, begin = step + steps, begin + total
+        if len(lines) % LINES_BEFORE_DOUBLING == 0:
+            steps_a_line *= 2
+    for chosen in (1, 2, 5, 10, 20, 50, 100):
+        spans = [[n % 3, 400 * n, 390, n // 2 % 32, f"layers.{rank % 8}"] for n in range(120)]
+        text = {"step": chosen, "begin_us": begin, "dropped": False, "rows": spans}
+        lines.append(json.dumps({"spans": text}))
+    others = [[other, 1000, 4_000_000_000] for other in pipeline if other != rank]
+    lines.append(json.dumps({"traffic": others}))
+    file.write_text("\n".join(lines) + "\n")
+
+
+def measure(records: Path, page: Path) -> tuple[float, float]:
+    """Seconds, and megabytes at most, of the program alone."""
+    command = [ROOT / ".venv" / "bin" / "train", "--report", records, "--output", page]
+    begin = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.monotonic() - begin
+    if status != 0:
+        raise SystemExit(f"ci/bench report: train --report ended with status {status}")
+    return seconds, usage.ru_maxrss / 1e3

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/launch/cluster/host_records.h"
+
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "entrypoint/launch/cluster/ssh_client.h"
+#include "entrypoint/launch/process/spawn.h"
+#include "entrypoint/plan/environment.h"
+#include "entrypoint/plan/shell_text.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLink = "records";
+
+}  // namespace
+
+fs::path records_folder(const LaunchPlan& plan) {
+  const std::string* data = find_variable(plan.environment, "SM_OUTPUT_DATA_DIR");
+  return data == nullptr ? fs::path() : fs::path(*data) / "records";
+}
+
+void offer_records(const fs::path& folder, const LaunchPlan& plan) {
+  const fs::path records = records_folder(plan);
+  if (records.empty()) return;
+  std::error_code failed;
+  fs::remove(folder / kLink, failed);
+  fs::create_directory_symlink(records, folder / kLink, failed);
+  if (failed) SMP_LOG(debug, "{}: {}", (folder / kLink).string(), failed.message());
+}
+
+void fetch_records(const RecordsRequest& request, const std::string& host,
+                   std::chrono::milliseconds limit) {
+  std::string ssh;
+  for (const std::string& word : ssh_command(request.ssh_config)) ssh += shell_quote(word) + " ";
+  const std::string there =
+      fmt::format("tar -C {} -czf - .", shell_quote((request.folder / kLink).string() + "/"));
+  const std::string line =
+      fmt::format("set -o pipefail; {}{} {} | tar -C {} -xzf - --no-same-owner", ssh, host,
+                  shell_quote(there), shell_quote(request.into.string()));
+  const Completed done =
+      run_command({.argv = {"/bin/bash", "-c", line}, .environment = request.environment}, limit);
+  if (done.status.ok()) return;
+  throw smp::HostError("the records of {} do not come: {}", host,
+                       done.timed_out ? "no answer" : done.output);
+}
+
+}  // namespace entrypoint::launch

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/report/job_numbers.h"
+
+#include <algorithm>
+#include <set>
+
+namespace entrypoint::report {
+namespace {
+
+using smp::measure::Activity;
+
+double share(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double milliseconds_a_step(std::int64_t micros, std::int64_t steps) {
+  return 1e-3 * share(micros, steps);
+}
+
+/// Place of a rank in its pipeline, as the job's facts have it.
+int stage_of(const RankRecord& record) {
+  if (!record.facts.is_object()) return 0;
+  const auto groups = record.facts.find("groups");
+  if (groups == record.facts.end() || !groups->contains("PP")) return 0;
+  const auto ranks = groups->at("PP").get<std::vector<int>>();
+  const auto own = std::ranges::find(ranks, record.rank);
+  return own == ranks.end() ? 0 : static_cast<int>(own - ranks.begin());
+}
+
+template <typename T>
+T fact(const JobRecord& job, const char* name, T otherwise) {
+  for (const RankRecord& rank : job.ranks) {
+    if (!rank.facts.is_object() || !rank.facts.contains("settings")) continue;
+    const auto& settings = rank.facts.at("settings");
+    if (settings.contains(name) && settings.at(name).is_number()) return settings.at(name);
+  }
+  return otherwise;
+}
+
+RankNumbers numbers_of_rank(const RankRecord& record) {
+  const StepLine& line = record.later;
+  const auto of = [&](Activity activity) { return share(line.spent_on(activity), line.total); };
+  RankNumbers numbers{.rank = record.rank,
+                      .host = record.host,
+                      .stage = stage_of(record),
+                      .computed = share(line.computed(), line.total),
+                      .waited = of(Activity::kWait),
+                      .gathered = of(Activity::kGather),
+                      .reduced = of(Activity::kReduce),
+                      .exchanged = of(Activity::kExchange),
+                      .optimizer = of(Activity::kOptimizer),
+                      .data = of(Activity::kData),
+                      .compute_ms = milliseconds_a_step(line.computed(), line.steps),
+                      .step_ms = milliseconds_a_step(line.total, line.steps),
+                      .bytes = line.steps == 0 ? 0 : line.bytes / line.steps};
+  numbers.other =
+      std::max(0.0, 1 - numbers.computed - numbers.waited - numbers.gathered - numbers.reduced -
+                        numbers.exchanged - numbers.optimizer - numbers.data);
+  return numbers;
+}
+
+/// How the memory of a rank went on growing once it trained: a leak grows through the whole job.
+std::optional<JobNumbers::Growth> growth_of(const RankRecord& record) {
+  constexpr std::size_t kFewReadings = 8;
+  const auto& readings = record.memory;
+  if (readings.size() < kFewReadings || record.all.steps == 0) return std::nullopt;
+  const auto at = [&](double part) {
+    return readings[static_cast<std::size_t>(part * static_cast<double>(readings.size() - 1))].peak;
+  };
+  // A peak that only grew at the begin, or in one jump, is no leak.
+  const std::int64_t second = at(0.5) - at(0.25);
+  const std::int64_t third = at(0.75) - at(0.5);
+  const std::int64_t last = at(1) - at(0.75);
+  const std::int64_t least = std::min({second, third, last});
+  if (least <= 0) return std::nullopt;
+  return JobNumbers::Growth{.rank = record.rank,
+                            .share = share(at(1) - at(0.25), at(0.25)),
+                            .bytes_a_step = 4 * (at(1) - at(0.25)) / 3 / record.all.steps};
+}
+
+}  // namespace
+
+double JobNumbers::mean(double RankNumbers::*what) const {
+  if (ranks.empty()) return 0;
+  double sum = 0;
+  for (const RankNumbers& rank : ranks) sum += rank.*what;
+  return sum / static_cast<double>(ranks.size());
+}
+
+JobNumbers numbers_of(const JobRecord& job) {
+  JobNumbers numbers{.microbatches = fact<std::int64_t>(job, "microbatches", 1)};
+  std::set<std::string> hosts;
+  std::int64_t samples = 0;
+  for (const RankRecord& record : job.ranks) {
+    hosts.insert(record.host);
+    if (record.all.steps == 0) continue;
+    numbers.ranks.push_back(numbers_of_rank(record));
+    const RankNumbers& rank = numbers.ranks.back();
+    numbers.stages = std::max(numbers.stages, rank.stage + 1);
+    if (rank.stage == 0) samples += record.later.samples;
+    if (const auto growth = growth_of(record)) {
+      if (!numbers.growth || growth->share > numbers.growth->share) numbers.growth = growth;
+    }
+    if (numbers.steps != 0) continue;
+    numbers.steps = record.all.steps;
+    numbers.p50_ms = 1e-3 * record.periods.quantile(0.5);
+    numbers.p95_ms = 1e-3 * record.periods.quantile(0.95);
+    const auto overflows = std::ranges::count(record.events, "overflow", &Event::kind);
+    numbers.overflow_share = share(overflows, record.all.trained);
+  }
+  if (!job.ranks.empty() && job.ranks.front().later.total > 0) {
+    // With tensor parallelism ranks of a group have one batch, or each its own: the settings tell.
+    numbers.samples_per_second = 1e6 * share(samples, job.ranks.front().later.total);
+  }
+  numbers.hosts = std::max<int>(1, static_cast<int>(hosts.size()));
+  for (const HostRecord& host : job.hosts) {
+    for (const HostSample& sample : host.samples) {
+      const double used = share(sample.memory, sample.memory_total);
+      if (used <= numbers.host_memory) continue;
+      numbers.host_memory = used;
+      numbers.fullest_host = host.name;
+    }
+  }
+  return numbers;
+}
+
+}  // namespace entrypoint::report

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/report/job_record.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "smp_runtime/core/error.h"
+
+namespace entrypoint::report {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kNamed = 8;  // ranks in a sentence
+
+bool has_form(const fs::path& file, std::string_view start) {
+  return file.filename().string().starts_with(start) && file.extension() == ".jsonl";
+}
+
+std::string named(const std::vector<int>& ranks) {
+  const std::vector<int> first(ranks.begin(),
+                               ranks.begin() + static_cast<long>(std::min(ranks.size(), kNamed)));
+  return fmt::format(
+      "{}{}", fmt::join(first, ", "),
+      ranks.size() > kNamed ? fmt::format(" and {} more", ranks.size() - kNamed) : "");
+}
+
+HostRecord read_host_record(const fs::path& file, std::vector<std::string>& problems) {
+  HostRecord host{.name = file.stem().string().substr(std::string_view("host-").size())};
+  std::ifstream stream(file);
+  std::string line;
+  int bad = 0;
+  while (std::getline(stream, line) && !stream.eof()) {
+    const json row = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (row.is_object()) continue;  // the header
+    try {
+      host.samples.push_back({.time = row.at(0),
+                              .cpu = row.at(1),
+                              .memory = row.at(2),
+                              .memory_total = row.at(3),
+                              .received = row.at(4),
+                              .sent = row.at(5)});
+    } catch (const json::exception&) {
+      ++bad;
+    }
+  }
+  if (bad > 0) problems.push_back(fmt::format("{}: {} lines cannot be read", file.string(), bad));
+  return host;
+}
+
+/// When the job of a record began, for telling old from new.
+std::int64_t begin_of(const RankRecord& record) { return record.all.begin; }
+
+/// Keeps the records of the newest job.
+void keep_one_job(JobRecord& job) {
+  std::set<std::string> jobs;
+  for (const RankRecord& rank : job.ranks) jobs.insert(rank.job);
+  if (jobs.size() < 2) return;
+  const auto newest = std::ranges::max_element(job.ranks, {}, begin_of);
+  const std::string kept = newest->job;
+  std::vector<int> dropped;
+  for (const RankRecord& rank : job.ranks) {
+    if (rank.job != kept) dropped.push_back(rank.rank);
+  }
+  std::erase_if(job.ranks, [&](const RankRecord& rank) { return rank.job != kept; });
+  job.problems.push_back(
+      fmt::format("the files are of {} jobs; shown is the newest, without those of ranks {}",
+                  jobs.size(), named(dropped)));
+}
+
+void tell_of_missing_ranks(JobRecord& job) {
+  std::vector<int> missing;
+  int size = 0;
+  for (const RankRecord& rank : job.ranks) {
+    if (rank.facts.is_object()) size = std::max(size, rank.facts.value("ranks", 0));
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    if (job.rank(rank) == nullptr) missing.push_back(rank);
+  }
+  if (missing.empty()) return;
+  job.problems.push_back(
+      fmt::format("of {} ranks the records of {} are missing: {}; they lie where their hosts keep "
+                  "SM_OUTPUT_DATA_DIR/records: give those folders, too",
+                  size, missing.size(), named(missing)));
+}
+
+}  // namespace
+
+const RankRecord* JobRecord::rank(int number) const {
+  const auto found = std::ranges::lower_bound(ranks, number, {}, &RankRecord::rank);
+  return found != ranks.end() && found->rank == number ? &*found : nullptr;
+}
+
+JobRecord read_job_record(std::span<const fs::path> folders) {
+  JobRecord job;
+  std::vector<std::string> searched;
+  for (const fs::path& folder : folders) {
+    searched.push_back(folder.string());
+    std::error_code unreadable;
+    for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
+      const fs::path& file = entry.path();
+      if (has_form(file, "rank-")) {
+        job.ranks.push_back(read_rank_record(file));
+      } else if (has_form(file, "host-")) {
+        job.hosts.push_back(read_host_record(file, job.problems));
+      }
+    }
+    if (unreadable) {
+      job.problems.push_back(fmt::format("{}: {}", folder.string(), unreadable.message()));
+    }
+  }
+  if (job.ranks.empty() && job.hosts.empty()) {
+    throw smp::ConfigError(
+        "no records of a job in {}; expected files rank-N.jsonl or host-NAME.jsonl, which a job "
+        "writes into SM_OUTPUT_DATA_DIR/records or the folder SMP_RECORDS",
+        fmt::join(searched, ", "));
+  }
+  std::ranges::sort(job.ranks, {}, &RankRecord::rank);
+  std::ranges::sort(job.hosts, {}, &HostRecord::name);
+  keep_one_job(job);
+  for (RankRecord& rank : job.ranks) {
+    job.problems.insert(job.problems.end(), rank.problems.begin(), rank.problems.end());
+  }
+  tell_of_missing_ranks(job);
+  return job;
+}
+
+}  // namespace entrypoint::report

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all ranks and hosts of a job recorded, from the files of one or several folders.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "entrypoint/report/rank_record.h"
+
+namespace entrypoint::report {
+
+/// How `train` saw the job end; only in the report that it writes itself.
+struct JobEnd {
+  int exit_code = 0;
+  std::string failure;                  ///< the text of the failure file; empty: it succeeded
+  std::vector<std::string> last_lines;  ///< of its output, where it failed
+};
+
+/// A reading of a host, as train takes it (host_samples.h).
+struct HostSample {
+  double time = 0;                ///< [s] since 1970
+  double cpu = 0;                 ///< share of all processors, 0 to 1
+  std::int64_t memory = 0;        ///< [bytes] in use
+  std::int64_t memory_total = 0;  ///< [bytes]
+  std::int64_t received = 0;      ///< [bytes] by the network so far
+  std::int64_t sent = 0;
+};
+
+struct HostRecord {
+  std::string name;
+  std::vector<HostSample> samples;
+};
+
+struct JobRecord {
+  std::vector<RankRecord> ranks;  ///< in their order
+  std::vector<HostRecord> hosts;
+  std::optional<JobEnd> end;
+  std::vector<std::string> problems;  ///< what is missing or cannot be read, as sentences
+
+  [[nodiscard]] const RankRecord* rank(int number) const;
+};
+
+/// Files of several jobs: the newest counts, the others are a problem. Throws ConfigError where no
+/// folder has a record at all.
+JobRecord read_job_record(std::span<const std::filesystem::path> folders);
+
+}  // namespace entrypoint::report

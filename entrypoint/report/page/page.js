@@ -1,0 +1,243 @@
+// The report of a job: its sections, in the order in which they answer questions.
+
+const job = JSON.parse(document.getElementById('job').textContent);
+const page = document.getElementById('page');
+page.replaceChildren();
+const PAINTS = ['compute', 'reduce', 'optimizer', 'exchange', 'gather', 'data', 'backward', 'other'];
+const paint = (number) => color(PAINTS[number % PAINTS.length]);
+
+function section(title, note, ...content) {
+  page.append(make('h2', {}, title));
+  if (note) page.append(make('p', { class: 'note' }, note));
+  page.append(...content);
+}
+
+function table(heads, rows) {
+  const isNumber = (text) => /^[\d.,–-]/.test(text);
+  return make('table', {},
+    make('tr', {}, ...heads.map((head) => make('th', {}, head))),
+    ...rows.map((row) => make('tr', {}, ...row.map((cell) =>
+      make('td', isNumber(String(cell)) ? { class: 'number' } : {}, String(cell))))));
+}
+
+// --- The verdict -------------------------------------------------------------------------------
+
+const facts = job.card.facts || {};
+const name = (facts.job_name || 'Training job');
+document.title = name;
+page.append(make('h1', {}, name));
+job.findings.forEach((finding, number) => {
+  const kind = finding.rule === 'failed' ? ' bad' : number > 0 ? ' minor' : '';
+  page.append(make('div', { class: `verdict${kind}` }, make('strong', {}, finding.text),
+    finding.advice || ''));
+});
+if (job.problems.length > 0) {
+  page.append(make('div', { class: 'verdict minor' }, make('strong', {}, 'What is missing here'),
+    ...job.problems.map((problem) => make('div', {}, problem))));
+}
+
+// --- The card ----------------------------------------------------------------------------------
+
+const settings = facts.settings || {};
+const told = Object.entries(settings).filter(([, value]) =>
+  value !== null && value !== false && value !== '');
+section('The job', null, table(['', ''], [
+  ['hosts', job.card.hosts.join(', ')],
+  ['ranks', `${job.card.ranks}${facts.ranks ? ` of ${facts.ranks}` : ''}`],
+  ['steps', digits(job.card.steps)],
+  ['time of a step', `${digits(job.card.p50_ms)} ms (median), ${digits(job.card.p95_ms)} ms (95th percentile)`],
+  ['samples', `${digits(job.card.samples_per_second)} in a second`],
+  ['device', facts.device || '–'],
+  ['versions', [facts.torch && `torch ${facts.torch}`, facts.smp && `smp ${facts.smp}`]
+    .filter(Boolean).join(', ') || '–'],
+  ['settings', told.map(([key, value]) => `${key}: ${value}`).join(', ') || '–'],
+  ...(facts.image ? [['image', facts.image]] : []),
+]));
+
+// --- Failure -----------------------------------------------------------------------------------
+
+if (job.end && job.end.exit_code !== 0) {
+  section('The failure', 'The first cause, and the last lines of the job.',
+    make('pre', {}, job.end.failure || `exit code ${job.end.exit_code}`),
+    make('pre', {}, job.end.last_lines.join('\n')));
+}
+
+// --- Over time ---------------------------------------------------------------------------------
+
+const marks = job.events.map(([time, rank, kind, text]) => [time, `${kind} ${text}`]);
+if (job.losses.length > 0) {
+  const of = (training) => job.losses.filter((point) => point[2] === training);
+  const lines = [['training', true], ['evaluation', false]]
+    .filter(([, training]) => of(training).length > 0)
+    .map(([title, training], number) => ({ name: title, paint: paint(number), points: of(training) }));
+  lines.forEach((line) => { line.points = line.points.map((point) => [point[0], point[1]]); });
+  section('Loss', 'As the first rank printed it.', legend(lines.map((l) => [l.name, l.paint])),
+    lineChart({ lines, xName: 'step', yName: 'loss', fromZero: false }));
+}
+if (job.series.length > 0) {
+  const lines = job.series.map((series, number) => ({ name: `rank ${series.rank}`,
+    paint: paint(number), points: series.points.map((p) => [p[1], p[2], p[3]]) }));
+  section('Time of a step', 'Mean and, as a band, the longest; drag to zoom, double click for all.',
+    legend(lines.map((line) => [line.name, line.paint])),
+    lineChart({ lines, marks, xName: 's since the begin', yName: 'ms' }));
+}
+
+// --- Shares ------------------------------------------------------------------------------------
+
+const SHARES = { compute: 'compute', wait: 'wait', gather: 'gather', reduce: 'reduce',
+  exchange: 'exchange', optimizer: 'optimizer', data: 'data', other: 'other' };
+const MEANING = { compute: 'running modules', wait: 'waiting for messages of the pipeline',
+  gather: 'waiting for parameters', reduce: 'waiting for sums of gradients',
+  exchange: 'waiting for tensor parallelism', optimizer: 'optimizer',
+  data: 'outside of steps: data, the script', other: 'in a step, nothing of these' };
+if (job.ranks.length > 0) {
+  section('Where the time of a step goes', 'Mean over all steps but the first two.',
+    legend(Object.entries(SHARES).map(([key, value]) => [MEANING[key], color(value)])),
+    shareBars(job.ranks.map((rank) => ({
+      name: `rank ${rank.rank}${job.card.stages > 1 ? `, partition ${rank.stage}` : ''}`,
+      parts: Object.entries(rank.shares).map(([key, share]) => [MEANING[key], color(SHARES[key]), share]),
+      text: `${digits(rank.step_ms)} ms` }))),
+    table(['rank', 'host', 'steps', 'median ms', '95th percentile ms', 'sent in a step', 'peak memory'],
+      job.ranks.map((rank) => [rank.rank, rank.host, digits(rank.steps), digits(rank.p50_ms),
+        digits(rank.p95_ms), bytes(rank.bytes_a_step), bytes(rank.peak_memory)])));
+}
+
+// --- The chart of a step -----------------------------------------------------------------------
+
+const ROW_PAINT = { forward: 'compute', backward: 'backward', wait: 'wait', gather: 'gather',
+  reduce: 'reduce', exchange: 'exchange', optimizer: 'optimizer', data: 'data' };
+const MODULES = ['forward', 'backward', 'wait'];
+
+function lanesOf(step) {
+  const lanes = new Map();
+  let end = 0;
+  for (const [rank, activity, begin, duration, microbatch, number] of step.rows) {
+    const kind = job.activities[activity];
+    const lane = MODULES.includes(kind) ? `rank ${rank}` : `rank ${rank}: ${kind}`;
+    if (!lanes.has(lane)) lanes.set(lane, { name: lane, rank, spans: [] });
+    const label = step.names[number] || kind;
+    lanes.get(lane).spans.push([begin / 1000, duration / 1000, color(ROW_PAINT[kind]),
+      `${kind} ${microbatch >= 0 ? `of microbatch ${microbatch}, ` : ''}${label}`]);
+    end = Math.max(end, (begin + duration) / 1000);
+  }
+  const rows = [...lanes.values()].sort((one, other) =>
+    one.rank - other.rank || one.name.length - other.name.length);
+  return [rows, end];
+}
+
+/** When equal partitions would work in the job's schedule, with the forwards and backwards measured. */
+function idealLanes(step, stages, microbatches) {
+  const mean = (kind) => {
+    const own = step.rows.filter((row) => job.activities[row[1]] === kind);
+    return own.reduce((sum, row) => sum + row[3], 0) / 1000 / (stages * microbatches) || 0;
+  };
+  const [forward, backward] = [mean('forward'), mean('backward')];
+  const done = { F: {}, B: {} };
+  const rows = [];
+  const order = (stage) => {
+    const warm = settings.pipeline === 'simple' ? microbatches : Math.min(microbatches, stages - stage);
+    const list = [];
+    for (let m = 0; m < warm; m += 1) list.push(['F', m]);
+    for (let m = 0; m < microbatches; m += 1) {
+      list.push(['B', m]);
+      if (warm + m < microbatches) list.push(['F', warm + m]);
+    }
+    return list;
+  };
+  const state = Array.from({ length: stages }, (_, stage) => ({ list: order(stage), time: 0, spans: [] }));
+  for (let moved = true; moved;) {
+    moved = false;
+    state.forEach((own, stage) => {
+      while (own.list.length > 0) {
+        const [kind, m] = own.list[0];
+        const before = kind === 'F' ? (stage === 0 ? 0 : done.F[`${stage - 1}.${m}`])
+          : (stage === stages - 1 ? done.F[`${stage}.${m}`] : done.B[`${stage + 1}.${m}`]);
+        if (before === undefined) break;
+        const begin = Math.max(own.time, before);
+        const length = kind === 'F' ? forward : backward;
+        own.time = begin + length;
+        done[kind][`${stage}.${m}`] = own.time;
+        own.spans.push([begin, length, color(kind === 'F' ? 'compute' : 'backward'),
+          `${kind === 'F' ? 'forward' : 'backward'} of microbatch ${m}`]);
+        own.list.shift();
+        moved = true;
+      }
+    });
+  }
+  state.forEach((own, stage) => rows.push({ name: `partition ${stage}`, spans: own.spans }));
+  return [rows, Math.max(...state.map((own) => own.time), 1e-3)];
+}
+
+if (job.chart.length > 0) {
+  const place = make('div');
+  const buttons = job.chart.map((step) => make('button', {}, `step ${step.step}`));
+  const show = (number) => {
+    buttons.forEach((button, n) => button.setAttribute('aria-pressed', String(n === number)));
+    const step = job.chart[number];
+    const [rows, end] = lanesOf(step);
+    place.replaceChildren(laneChart(rows, end, 'ms'));
+    const { stages, microbatches } = job.card;
+    if (stages < 2 || stages > 64 || microbatches > 256) return;
+    const [ideal, length] = idealLanes(step, stages, microbatches);
+    const bubble = (stages - 1) / (microbatches + stages - 1);
+    place.append(make('p', { class: 'note' }, `The same work, divided into equal partitions, without
+      any transfer: ${digits(length)} ms, of which each partition waits ${digits(100 * bubble)} %.`),
+    laneChart(ideal, length, 'ms'));
+  };
+  buttons.forEach((button, number) => { button.onclick = () => show(number); });
+  section('What ranks did in a step',
+    'The wheel zooms, dragging moves, a double click shows all; on GPUs these are times of launches.',
+    legend(Object.entries(ROW_PAINT).map(([key, value]) => [key, color(value)])),
+    make('div', {}, ...buttons), place);
+  show(job.chart.length - 1);
+}
+
+// --- Partition, memory, traffic, hosts ---------------------------------------------------------
+
+const partition = job.card.partition;
+if (partition) {
+  const stages = Array.from({ length: job.card.stages }, (_, stage) => {
+    const own = job.ranks.filter((rank) => rank.stage === stage);
+    const mean = (of) => own.reduce((sum, rank) => sum + of(rank), 0) / (own.length || 1);
+    return [stage, digits(mean((rank) => rank.shares.compute * rank.step_ms)),
+      bytes(mean((rank) => rank.memory_kinds.parameters || 0)), bytes(mean((rank) => rank.peak_memory))];
+  });
+  section('The partition', `${partition.summary}. ${partition.balance}`,
+    table(['partition', 'computes in a step, ms', 'parameters', 'peak memory'], stages),
+    make('pre', {}, partition.tree.trim()));
+}
+const KINDS = ['parameters', 'persistent', 'gradients', 'optimizer', 'activations', 'peak_live', 'offloaded'];
+const withMemory = job.ranks.filter((rank) => rank.peak_memory > 0);
+if (withMemory.length > 0) {
+  const most = Math.max(...withMemory.map((rank) => rank.peak_memory));
+  section('Memory', 'The most that each kind took, of the peak of the rank; the rest is the process.',
+    legend(KINDS.map((kind, number) => [kind.replace('_', ' '), paint(number)])),
+    shareBars(withMemory.map((rank) => ({ name: `rank ${rank.rank}`,
+      parts: KINDS.map((kind, number) => [kind, paint(number), (rank.memory_kinds[kind] || 0) / most]),
+      text: bytes(rank.peak_memory) }))));
+  const lines = job.memory.filter((own) => own.points.length > 1).map((own, number) =>
+    ({ name: `rank ${own.rank}`, paint: paint(number), points: own.points }));
+  if (lines.length > 0) {
+    page.append(lineChart({ lines, xName: 's since the begin', yName: 'peak memory', format: bytes }));
+  }
+}
+if (job.traffic.length > 0) {
+  const most = Math.max(...job.traffic.map((pair) => pair[2]));
+  const sorted = [...job.traffic].sort((one, other) => other[2] - one[2]).slice(0, 24);
+  section('Bytes between ranks', 'All that was sent, the most first.', shareBars(sorted.map((pair) => ({
+    name: `rank ${pair[0]} to ${pair[1]}`,
+    parts: [[`${digits(pair[3])} messages`, color(pair[4] ? 'compute' : 'reduce'), pair[2] / most]],
+    text: bytes(pair[2]) }))),
+  legend([['inside a host', color('compute')], ['between hosts', color('reduce')]]));
+}
+const hosts = job.hosts.filter((host) => host.points.length > 1);
+if (hosts.length > 0) {
+  const of = (place, factor) => hosts.map((host, number) => ({ name: host.host, paint: paint(number),
+    points: host.points.map((point) => [point[0], point[place] * factor]) }));
+  section('Hosts', null, legend(hosts.map((host, number) => [host.host, paint(number)])),
+    lineChart({ lines: of(1, 100), xName: 's since the begin', yName: 'processors in use, %' }),
+    lineChart({ lines: of(2, 1), xName: 's since the begin', yName: 'memory in use', format: bytes }),
+    lineChart({ lines: of(4, 1), xName: 's since the begin', yName: 'sent in a second', format: bytes }));
+}
+page.append(make('p', { class: 'note' },
+  'All data of this page is in the file, as JSON in the element "job".'));

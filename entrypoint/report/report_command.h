@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// `train --report`: from folders of records to the page.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "entrypoint/report/job_record.h"
+
+namespace entrypoint::report {
+
+struct ReportRequest {
+  std::vector<std::filesystem::path> folders;  ///< of records; of several hosts, too
+  std::filesystem::path page;                  ///< what is written
+  std::optional<JobEnd> end;                   ///< where the job's end is known
+};
+
+/// Writes the page, in one step. The verdict as text: the first finding and its advice. Throws
+/// ConfigError where there are no records or the page cannot be written.
+std::string write_report(const ReportRequest& request);
+
+/// Of a folder that somebody names: the records itself, or where a job keeps them below it.
+std::filesystem::path find_records(const std::filesystem::path& folder);
+
+}  // namespace entrypoint::report

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// One line of a rank's record: a step, or several that follow each other.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "smp_runtime/measure/activity.h"
+
+namespace entrypoint::report {
+
+/// All times in microseconds; `begin` since 1970.
+struct StepLine {
+  std::int64_t step = 0;  ///< the first one
+  std::int64_t steps = 0;
+  std::int64_t trained = 0;  ///< of these
+  std::int64_t samples = 0;  ///< of this rank's batches
+  std::int64_t begin = 0;
+  std::int64_t total = 0;    ///< from the begin of a step to that of the next
+  std::int64_t longest = 0;  ///< of one of the steps
+  std::int64_t inside = 0;   ///< of smp.step
+  std::int64_t messages = 0;
+  std::int64_t bytes = 0;
+  std::array<std::int64_t, smp::measure::kActivities> spent{};
+
+  [[nodiscard]] std::int64_t spent_on(smp::measure::Activity activity) const {
+    return spent[static_cast<std::size_t>(activity)];
+  }
+
+  /// Running modules, without waiting for what they need of other ranks.
+  [[nodiscard]] std::int64_t computed() const {
+    using enum smp::measure::Activity;
+    return std::max<std::int64_t>(
+        0, spent_on(kForward) + spent_on(kBackward) - spent_on(kGather) - spent_on(kExchange));
+  }
+
+  /// With the steps that follow. `longest` of what is empty is nothing.
+  void add(const StepLine& next) {
+    if (steps == 0) {
+      step = next.step;
+      begin = next.begin;
+    }
+    steps += next.steps;
+    trained += next.trained;
+    samples += next.samples;
+    total += next.total;
+    longest = std::max(longest, next.longest);
+    inside += next.inside;
+    messages += next.messages;
+    bytes += next.bytes;
+    for (std::size_t i = 0; i < spent.size(); ++i) spent[i] += next.spent[i];
+  }
+};
+
+}  // namespace entrypoint::report
