@@ -13,7 +13,8 @@ function section(title, note, ...content) {
 }
 
 function table(heads, rows) {
-  const isNumber = (text) => /^[\d.,–-]/.test(text);
+  // A column is one of numbers if all that it has are.
+  const isNumber = (text) => /^(–|[\d.,]+( [kMGT]?B)?)$/.test(text);
   return make('table', {},
     make('tr', {}, ...heads.map((head) => make('th', {}, head))),
     ...rows.map((row) => make('tr', {}, ...row.map((cell) =>
