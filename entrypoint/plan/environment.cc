@@ -158,6 +158,9 @@ class EnvironmentMaker {
     add_other("SAGEMAKER_JOB_NAME", job_.job_name);
     add_other("CURRENT_HOST", job_.current_host());
     add_other("SAGEMAKER_REGION", job_.region);
+    if (job_.options.report) {
+      add_unless_set("SMP_RECORDS", (job_.layout.output_data() / "records").string());
+    }
   }
 
   void add_rendezvous() {

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/launch/certificates.h"
+#include "entrypoint/launch/cluster/host_records.h"
 #include "entrypoint/launch/cluster/sshd.h"
 #include "entrypoint/launch/code_fetch.h"
 #include "entrypoint/launch/job.h"
@@ -29,9 +30,6 @@ namespace {
 
 // What the job left behind gets this long to end by itself.
 constexpr std::chrono::milliseconds kSweepGrace{2000};
-
-// In the folder of output data: what the report is made of.
-constexpr const char* kRecords = "records";
 
 /// What we ourselves fetch with: as botocore, we read AWS_CA_BUNDLE.
 EnvironmentMap transfer_environment(const JobConfig& job, const LaunchPlan& plan) {
@@ -149,11 +147,12 @@ void announce(std::unique_ptr<launch::Job>& launched, const LaunchPlan& plan,
 }
 
 /// What the host is busy with is recorded beside the ranks' records, until it is killed.
-std::optional<launch::ChildId> start_sampler(const JobConfig& job, Supervisor& supervisor) {
+std::optional<launch::ChildId> start_sampler(const JobConfig& job, const LaunchPlan& plan,
+                                             Supervisor& supervisor) {
   if (!job.options.report) return std::nullopt;
   return supervisor.start(launch::HelperProcess{
       .name = "sample host",
-      .work = [folder = job.layout.output_data() / kRecords, host = job.current_host()] {
+      .work = [folder = launch::records_folder(plan), host = job.current_host()] {
         report::sample_host_for_ever(folder, host);
         return std::string();
       }});
@@ -161,8 +160,8 @@ std::optional<launch::ChildId> start_sampler(const JobConfig& job, Supervisor& s
 
 /// One host says what the job was like, from what all of them recorded. A report that cannot be
 /// written is not worth a job.
-void write_job_report(const JobConfig& job, const Report& ended, const Supervisor& supervisor) {
-  const std::filesystem::path records = job.layout.output_data() / kRecords;
+void write_job_report(const JobConfig& job, const LaunchPlan& plan, const Report& ended,
+                      const Supervisor& supervisor) {
   report::JobEnd end{.exit_code = ended.exit_code, .failure = ended.failure_text};
   if (end.exit_code != 0) {
     const auto& lines = supervisor.record().lines(StreamKind::kErr);
@@ -170,8 +169,8 @@ void write_job_report(const JobConfig& job, const Report& ended, const Superviso
   }
   try {
     const auto page = job.layout.output_data() / "report.html";
-    const std::string verdict =
-        report::write_report({.folders = {records}, .page = page, .end = std::move(end)});
+    const std::string verdict = report::write_report(
+        {.folders = {launch::records_folder(plan)}, .page = page, .end = std::move(end)});
     SMP_LOG(info, "{}", verdict);
     SMP_LOG(info, "The report of the job: {}", page.string());
   } catch (const std::exception& error) {
@@ -201,7 +200,7 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
 
   launch::OutputSync output_sync(plan, job.layout, settings, supervisor);
   std::unique_ptr<launch::Job> launched;
-  const std::optional<launch::ChildId> sampler = start_sampler(job, supervisor);
+  const std::optional<launch::ChildId> sampler = start_sampler(job, plan, supervisor);
   Report ended = run_planned(job, facts, plan, settings, launched, supervisor);
   if (sampler) supervisor.send(*sampler, SIGKILL);
   // Our own marker first: where the first container to end stops all others, a worker that was
@@ -210,7 +209,7 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
   if (ended.exit_code == 0) tell_of_empty_model(job);
   if (job.options.report && job.is_master()) {
     if (launched && supervisor.stop_signal() == 0) launched->collect_records();
-    write_job_report(job, ended, supervisor);
+    write_job_report(job, plan, ended, supervisor);
   }
   announce(launched, plan, settings, ended, supervisor);
   output_sync.finish();

@@ -22,8 +22,8 @@ constexpr const char* kLink = "records";
 }  // namespace
 
 fs::path records_folder(const LaunchPlan& plan) {
-  const std::string* data = find_variable(plan.environment, "SM_OUTPUT_DATA_DIR");
-  return data == nullptr ? fs::path() : fs::path(*data) / "records";
+  const std::string* folder = find_variable(plan.environment, "SMP_RECORDS");
+  return folder == nullptr ? fs::path() : fs::path(*folder);
 }
 
 void offer_records(const fs::path& folder, const LaunchPlan& plan) {

@@ -13,7 +13,7 @@
 
 namespace entrypoint::launch {
 
-/// Where this host's ranks and its launcher record; empty where the job has no such folder.
+/// Where this host's ranks and its launcher record; empty where the job has no report.
 std::filesystem::path records_folder(const LaunchPlan& plan);
 
 /// Lets the master find the records of this host below the job's `folder`.

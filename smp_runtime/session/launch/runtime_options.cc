@@ -40,13 +40,6 @@ std::int64_t limit_of(const VariableSet& set, std::string_view name) {
   return limit;
 }
 
-std::string record_folder(const VariableSet& set) {
-  const std::string wanted = set.text("SMP_RECORDS");
-  if (wanted == "off") return "";
-  const std::string kept = set.text("SM_OUTPUT_DATA_DIR");
-  return wanted.empty() && !kept.empty() ? kept + "/records" : wanted;
-}
-
 }  // namespace
 
 RuntimeOptions make_runtime_options(const Variables& variables) {
@@ -61,7 +54,7 @@ RuntimeOptions make_runtime_options(const Variables& variables) {
           .progress = set.flag("SMP_PROGRESS"),
           .metrics_file = set.text("SMP_METRICS"),
           .trace_folder = set.text("SMP_TRACE"),
-          .record_folder = record_folder(set),
+          .record_folder = set.text("SMP_RECORDS"),
           .partitioner = set.choice("SMP_PARTITIONER", {"auto", "compat"}),
           .direct_exchange = set.flag("SMP_DIRECT_EXCHANGE"),
           .exchanges_under_way = limit_of(set, kThrottle),

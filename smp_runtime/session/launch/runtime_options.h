@@ -24,10 +24,7 @@ inline constexpr std::array kRuntimeVariables = {
     VariableRow{"SMP_PROGRESS", "on", "the first rank prints a line about steps on stderr"},
     VariableRow{"SMP_METRICS", "", "file for one JSON object per step, from the first rank"},
     VariableRow{"SMP_TRACE", "", "folder for the timeline of all steps, one file per host"},
-    VariableRow{"SMP_RECORDS", "",
-                "folder for what train --report reads, one file per rank; default: records in "
-                "SM_OUTPUT_DATA_DIR, if that is set; off: none"},
-    VariableRow{"SM_OUTPUT_DATA_DIR", "", "folder that the job keeps, as train sets it"},
+    VariableRow{"SMP_RECORDS", "", "folder for what train --report reads, one file per rank"},
     VariableRow{"SMP_PARTITIONER", "auto",
                 "auto: the best of all methods; compat: the published algorithm"},
     VariableRow{"SMP_DIRECT_EXCHANGE", "on",
