@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from launching import run_mpi
 
-
 TRACKS = 16  # that a rank of the timeline has for itself
 
 
