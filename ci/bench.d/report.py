@@ -23,7 +23,16 @@ GOAL = (
 LINES_BEFORE_DOUBLING = 1 << 14
 COLUMNS = [
     *("step", "steps", "trained", "samples", "begin_us", "total_us", "longest_us", "step_us"),
-    *("messages", "bytes", "forward_us", "backward_us", "wait_us", "gather_us", "reduce_us"),
+    *(
+        "nested_us",
+        "messages",
+        "bytes",
+        "forward_us",
+        "backward_us",
+        "wait_us",
+        "gather_us",
+        "reduce_us",
+    ),
     *("exchange_us", "optimizer_us", "data_us"),
 ]
 SHARES = (300, 550, 60, 0, 30, 0, 30, 20)  # of the kinds, in thousandths
@@ -66,7 +75,7 @@ def write_record(file: Path, rank: int) -> None:
         total = steps * chance.randrange(48_000, 52_000)
         spent = (total * share // 1000 for share in SHARES)
         inside = total * 95 // 100
-        row = [step, steps, steps, 8 * steps, begin, total, total // steps, inside, 64 * steps,
+        row = [step, steps, steps, 8 * steps, begin, total, total // steps, inside, 0, 64 * steps,
                4_000_000 * steps, *spent]  # fmt: skip
         lines.append(json.dumps(row, separators=(",", ":")))
         step, begin = step + steps, begin + total

@@ -78,6 +78,7 @@ class Reader {
     if (name == "total_us") return &StepLine::total;
     if (name == "longest_us") return &StepLine::longest;
     if (name == "step_us") return &StepLine::inside;
+    if (name == "nested_us") return &StepLine::nested;
     if (name == "messages") return &StepLine::messages;
     if (name == "bytes") return &StepLine::bytes;
     return nullptr;

@@ -20,6 +20,7 @@ struct StepLine {
   std::int64_t total = 0;    ///< from the begin of a step to that of the next
   std::int64_t longest = 0;  ///< of one of the steps
   std::int64_t inside = 0;   ///< of smp.step
+  std::int64_t nested = 0;   ///< waits for other ranks within what ran
   std::int64_t messages = 0;
   std::int64_t bytes = 0;
   std::array<std::int64_t, smp::measure::kActivities> spent{};
@@ -31,8 +32,7 @@ struct StepLine {
   /// Running modules, without waiting for what they need of other ranks.
   [[nodiscard]] std::int64_t computed() const {
     using enum smp::measure::Activity;
-    return std::max<std::int64_t>(
-        0, spent_on(kForward) + spent_on(kBackward) - spent_on(kGather) - spent_on(kExchange));
+    return std::max<std::int64_t>(0, spent_on(kForward) + spent_on(kBackward) - nested);
   }
 
   /// With the steps that follow. `longest` of what is empty is nothing.
@@ -47,6 +47,7 @@ struct StepLine {
     total += next.total;
     longest = std::max(longest, next.longest);
     inside += next.inside;
+    nested += next.nested;
     messages += next.messages;
     bytes += next.bytes;
     for (std::size_t i = 0; i < spent.size(); ++i) spent[i] += next.spent[i];

@@ -64,7 +64,7 @@ std::string describe_tracks(const RecorderOptions& options) {
 /// Names of what a line of a group holds, in its order.
 std::string columns() {
   std::string names =
-      R"(["step","steps","trained","samples","begin_us","total_us","longest_us","step_us","messages","bytes")";
+      R"(["step","steps","trained","samples","begin_us","total_us","longest_us","step_us","nested_us","messages","bytes")";
   for (std::size_t i = 0; i < kActivities; ++i) {
     fmt::format_to(std::back_inserter(names), R"(,"{}_us")", name_of(static_cast<Activity>(i)));
   }
@@ -139,6 +139,7 @@ void Recorder::describe_step(std::int64_t samples, bool trained) {
 void Recorder::add(Activity activity, std::string_view name, Clock::time_point begin,
                    Clock::time_point end, std::int64_t microbatch) {
   const std::lock_guard lock(mutex_);
+  if (in_step_ && lane_of(activity) != Lane::kModules) group_.nested += end - begin;
   draw(activity, name, begin, end, microbatch);
 }
 
@@ -231,11 +232,11 @@ void Recorder::write_events() {
 void Recorder::write_group(Clock::time_point now) {
   if (group_.steps == 0) return;
   if (record_.is_open()) {
-    std::string line =
-        fmt::format("[{},{},{},{},{},{},{},{},{},{}", group_.first, group_.steps, group_.trained,
-                    group_.samples, whole_micros(group_.begin.time_since_epoch()),
-                    whole_micros(now - group_.begin), whole_micros(group_.longest),
-                    whole_micros(group_.inside), group_.messages, group_.bytes);
+    std::string line = fmt::format(
+        "[{},{},{},{},{},{},{},{},{},{},{}", group_.first, group_.steps, group_.trained,
+        group_.samples, whole_micros(group_.begin.time_since_epoch()),
+        whole_micros(now - group_.begin), whole_micros(group_.longest), whole_micros(group_.inside),
+        whole_micros(group_.nested), group_.messages, group_.bytes);
     for (const Clock::duration spent : group_.spent) {
       fmt::format_to(std::back_inserter(line), ",{}", whole_micros(spent));
     }

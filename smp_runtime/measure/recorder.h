@@ -89,6 +89,7 @@ class Recorder {
     Clock::time_point begin;
     Clock::duration inside{0};   ///< of smp.step
     Clock::duration longest{0};  ///< from the begin of a step to that of the next
+    Clock::duration nested{0};   ///< waits for other ranks within what ran
     std::array<Clock::duration, kActivities> spent{};
   };
   struct Traffic {

@@ -135,6 +135,7 @@ TEST(Rules, ASlowLinkIsTheNetwork) {
       // What waits for gathers or exchanges does so inside of modules.
       if (activity == Activity::kGather || activity == Activity::kExchange) {
         spend(rank, Activity::kForward, 130);
+        rank.later.nested = kSteps * 1000 * 100;
       }
     }
     lengthen(job, 100);
