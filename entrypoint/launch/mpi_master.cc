@@ -167,7 +167,6 @@ Outcome MpiMaster::run_ranks(std::optional<ChildId> sshd) {
 
 void MpiMaster::collect_records() {
   const RecordsRequest request{.ssh_config = keys_.ssh_config(),
-                               .folder = keys_.folder().path(),
                                .into = records_folder(plan_),
                                .environment = settings_.inherited};
   if (request.into.empty() || plan_.engine_serves_hosts) return;

@@ -106,6 +106,7 @@ class Reader {
     const char* const end = text.data() + text.size();
     for (const Column& column : columns_) {
       std::int64_t number = 0;
+      while (at != end && *at == ' ') ++at;
       const auto [next, problem] = std::from_chars(at, end, number);
       if (problem != std::errc() || next == end) throw smp::ConfigError("it ends in the middle");
       if (column.plain != nullptr) line.*column.plain = number;

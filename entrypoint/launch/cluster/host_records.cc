@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "entrypoint/launch/cluster/ssh_client.h"
+#include "entrypoint/launch/cluster/sshd.h"
 #include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/shell_text.h"
@@ -39,8 +40,8 @@ void fetch_records(const RecordsRequest& request, const std::string& host,
                    std::chrono::milliseconds limit) {
   std::string ssh;
   for (const std::string& word : ssh_command(request.ssh_config)) ssh += shell_quote(word) + " ";
-  const std::string there =
-      fmt::format("tar -C {} -czf - .", shell_quote((request.folder / kLink).string() + "/"));
+  // The other host's sshd tells its sessions where the job's folder is there.
+  const std::string there = fmt::format("tar -C \"${{{}}}/{}/\" -czf - .", kFolderVariable, kLink);
   const std::string line =
       fmt::format("set -o pipefail; {}{} {} | tar -C {} -xzf - --no-same-owner", ssh, host,
                   shell_quote(there), shell_quote(request.into.string()));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the other hosts recorded of a job, for the report that one of them writes. Each host keeps
-// its records where its own tree is; a link in the job's folder, which has one path on all hosts,
-// leads there.
+// its records where its own tree is; a link in its folder of the job leads there.
 #pragma once
 
 #include <chrono>
@@ -21,7 +20,6 @@ void offer_records(const std::filesystem::path& folder, const LaunchPlan& plan);
 
 struct RecordsRequest {
   std::filesystem::path ssh_config;
-  std::filesystem::path folder;  ///< of the job, on the other host
   std::filesystem::path into;
   std::vector<std::string> environment;
 };

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report at a job's end: of a script without smp, of one that fails, of two hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import cluster
+import pytest
+from cluster import two_hosts
+from jobs import job_environment, make_trees, train_binary
+
+# What a rank of smp would record: 20 steps of 100 ms.
+RECORDING = """
+import json, os, pathlib
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+columns = ["step", "steps", "trained", "samples", "begin_us", "total_us", "forward_us"]
+header = {"format": 1, "rank": rank, "first_rank": rank // 2 * 2, "job": "one",
+          "host": os.environ["SM_CURRENT_HOST"], "columns": columns}
+lines = [header, {"job": {"ranks": 4}}]
+lines += [[step, 1, 1, 8, 1000, 100_000, 90_000] for step in range(1, 21)]
+folder = pathlib.Path(os.environ["SMP_RECORDS"])
+folder.mkdir(parents=True, exist_ok=True)
+text = "".join(json.dumps(line) + "\\n" for line in lines)
+(folder / f"rank-{rank}.jsonl").write_text(text)
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+"""
+
+
+def report_of(page: Path) -> dict[str, Any]:
+    found = re.search(r'id="job">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_a_script_without_smp_shows_its_host(folder, run):
+    [tree] = make_trees(folder, "import time\ntime.sleep(1.5)\n")
+
+    result = run(tree, SM_LAUNCH_REPORT="1")
+
+    assert result.code == 0, result.err
+    page = tree.base / "output" / "data" / "report.html"
+    assert f"The report of the job: {page}" in result.err
+    report = report_of(page)
+    assert "the script does not use smp" in report["findings"][0]["text"]
+    assert report["card"]["hosts"] == ["algo-1"]
+
+
+def test_without_a_wish_nothing_is_written(folder, run):
+    [tree] = make_trees(folder, "")
+
+    assert run(tree).code == 0
+    assert list((tree.base / "output" / "data").iterdir()) == []
+
+
+def test_of_a_job_that_failed_the_cause_comes_first(folder, run):
+    [tree] = make_trees(folder, "import time\ntime.sleep(1.2)\nraise ValueError('<b>late</b>')\n")
+
+    result = run(tree, SM_LAUNCH_REPORT="1")
+
+    assert result.code == 1
+    report = report_of(tree.base / "output" / "data" / "report.html")
+    assert report["findings"][0]["rule"] == "failed"
+    assert "ValueError: <b>late</b>" in report["end"]["failure"]
+    assert any("ValueError" in line for line in report["end"]["last_lines"])
+
+
+def train(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [train_binary(), *map(str, words)],
+        env=job_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command_writes_it_again(folder, run):
+    [tree] = make_trees(folder, "import time\ntime.sleep(1.2)\n")
+    assert run(tree, SM_LAUNCH_REPORT="1").code == 0
+    page = folder / "again.html"
+
+    done = train("--report", tree.base, "--output", page)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{page}\n")
+    assert report_of(page)["card"]["hosts"] == ["algo-1"]
+
+    nothing = train("--report", folder / "nowhere")
+    assert nothing.returncode == 1
+    assert "no records of a job in" in nothing.stderr
+
+
+@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+def test_two_hosts_are_in_one_report(folder):
+    with two_hosts(folder, RECORDING) as hosts:
+        results = hosts.run(SM_LAUNCH_REPORT="1")
+
+    assert [result.code for result in results] == [0, 0], results[0].err
+    report = report_of(results[0].tree.base / "output" / "data" / "report.html")
+    assert report["problems"] == [], results[0].err
+    assert report["card"]["hosts"] == ["algo-1", "algo-2"]
+    assert [rank["host"] for rank in report["ranks"]] == ["algo-1"] * 2 + ["algo-2"] * 2
+    assert not (results[1].tree.base / "output" / "data" / "report.html").exists()
