@@ -116,8 +116,8 @@ JobNumbers numbers_of(const JobRecord& job) {
   for (const HostRecord& host : job.hosts) {
     for (const HostSample& sample : host.samples) {
       const double used = share(sample.memory, sample.memory_total);
-      if (used <= numbers.host_memory) continue;
-      numbers.host_memory = used;
+      if (used <= numbers.fullest_share) continue;
+      numbers.fullest_share = used;
       numbers.fullest_host = host.name;
     }
   }

@@ -48,7 +48,7 @@ struct JobNumbers {
   };
   std::optional<Growth> growth;
   /// The largest share of a host's memory that was in use.
-  double host_memory = 0;
+  double fullest_share = 0;
   std::string fullest_host;
 
   /// Mean over ranks.

@@ -252,12 +252,12 @@ bool overflows(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& 
   return true;
 }
 
-bool host_memory(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rule,
-                 Finding& finding) {
-  if (numbers.host_memory < rule.threshold) return false;
+bool full_host(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rule,
+               Finding& finding) {
+  if (numbers.fullest_share < rule.threshold) return false;
   finding.cost = 0.05;
   finding.text = fmt::format("{} had {:.0f} % of its memory in use: a little more ends the job.",
-                             numbers.fullest_host, percent(numbers.host_memory));
+                             numbers.fullest_host, percent(numbers.fullest_share));
   finding.advice = "Use fewer workers of DataLoaders, smaller batches, or a larger instance.";
   return true;
 }
@@ -302,8 +302,8 @@ constexpr std::array kRules = {
          "one step of Adam reads and writes the "
          "state once; a forward and a backward of useful size take longer",
          optimizer},
-    Rule{"host memory", "share of a host's memory in use", 0.95, "the kernel kills at 100 %",
-         host_memory},
+    Rule{"full host", "share of its memory that a host had in use", 0.95,
+         "the kernel kills at 100 %", full_host},
     Rule{"uneven steps", "95th percentile of step times, over the median", 1.5,
          "one step of twenty half as long again costs 2.5 %", uneven_steps},
 };

@@ -68,14 +68,10 @@ def configured(folder: Path, with_cuda: str) -> tuple[int, str]:
         "cmake_minimum_required(VERSION 3.25)\nproject(trial NONE)\ninclude(cuda.cmake)\n"
         'message(STATUS "it has CUDA: ${SMP_HAS_CUDA}")\n'
     )
-    options = {
-        "SMP_WITH_CUDA": with_cuda,
-        "SMP_TORCH_DIR": folder / "torch",
-        "SMP_NVCC": make_nvcc(folder, "12.4"),
-    }
     done = subprocess.run(
-        ["cmake", "-S", folder, "-B", folder / "build",
-         *(f"-D{name}={value}" for name, value in options.items())],
+        ["cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build",
+         f"-DSMP_WITH_CUDA={with_cuda}", f"-DSMP_TORCH_DIR={folder / 'torch'}",
+         f"-DSMP_NVCC={make_nvcc(folder, '12.4')}"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     return done.returncode, " ".join((done.stdout + done.stderr).split())

@@ -11,7 +11,7 @@ inline std::string_view nccl_advice(std::string_view text) {
   const auto says = [text](std::string_view words) {
     return text.find(words) != std::string_view::npos;
   };
-  if (says("Duplicate GPU")) {
+  if (says("Duplicate GPU detected")) {
     return "; NCCL takes one rank on each GPU: call torch.cuda.set_device in each rank before its "
            "tensors are made, and start one rank for each GPU, or have ranks share one by the "
            "backend smddp";
