@@ -17,7 +17,6 @@ class TimelineFile {
   explicit TimelineFile(std::string name) : name_(std::move(name)) {}
 
   [[nodiscard]] bool is_open() const { return !name_.empty(); }
-  [[nodiscard]] const std::string& name() const { return name_; }
 
   /// Adds events, each of which ends in ",\n". Waits while another rank writes. Where the file
   /// cannot be written one warning says so, and it is not open any more: a picture is not worth a

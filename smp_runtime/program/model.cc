@@ -277,8 +277,9 @@ StepOutput DistributedModel::Core::run(const Step::Body& body,
                                        "averaging", session.groups().ranks(Group::kDp));
     reducer_->average();
   }
-  session_->session().recorder()->describe_step(batch.empty() ? 0 : batch.front().size(0),
-                                                went_back);
+  if (const auto& recorder = session_->session().recorder()) {
+    recorder->describe_step(batch.empty() ? 0 : batch.front().size(0), went_back);
+  }
   return output;
 }
 

@@ -239,8 +239,7 @@ void bind_recorder(py::module_& module) {
       .def("end_optimizer", &Recorder::end_optimizer)
       .def("note", &Recorder::note, py::arg("key"), py::arg("json"), without_gil)
       .def("close", &Recorder::close, without_gil)
-      .def_property_readonly("records", &Recorder::records)
-      .def_property_readonly("draws", &Recorder::draws);
+      .def_property_readonly("records", &Recorder::records);
 }
 
 void bind_session(py::module_& module) {

@@ -114,6 +114,7 @@ std::string Session::job_of_all() {
 }
 
 void Session::open_recorder() {
+  if (options_.record_folder.empty() && options_.trace_folder.empty()) return;
   const std::string host = transport::host_name();
   measure::RecorderOptions files{
       .rank = ranks_.rank, .first_rank = ranks_.rank - ranks_.local_rank.value_or(0), .host = host};

@@ -55,7 +55,7 @@ class Session {
   [[nodiscard]] topology::GroupLayout layout_of(const std::vector<int>& ranks) const;
   /// Advice on settings that fit, but may not be meant; one line each.
   [[nodiscard]] const std::vector<std::string>& advice() const { return advice_; }
-  /// Of what this rank does when; writes files if the environment wants them.
+  /// Of what this rank does when; null where the environment wants no file of it.
   [[nodiscard]] const std::shared_ptr<measure::Recorder>& recorder() const { return recorder_; }
 
   /// Lets groups be made; before it groups() and objects() must not be used. Collective.

@@ -260,9 +260,6 @@ class Recorder:
 
     @property
     def records(self) -> bool: ...
-    @property
-    def draws(self) -> bool:
-        """Whether the spans of this step are kept."""
 
 class WaitWatch:
     """Tells ranks that wait for each other in different calls; see session/waits/wait_watch.h."""
@@ -349,7 +346,7 @@ class Session:
     @property
     def advice(self) -> list[str]: ...
     @property
-    def recorder(self) -> Recorder: ...
+    def recorder(self) -> Recorder | None: ...
 
 # --- bindings_partition.cc
 

@@ -60,7 +60,7 @@ class State:
         cfg: _runtime.ParallelConfig,
         meter: StepMeter | None,
         replica_loss: ReplicaLoss | None,
-        records: StepRecords,
+        records: StepRecords | None,
     ) -> None:
         self._session, self._cfg = session, cfg
         self.meter, self.replica_loss, self.records = meter, replica_loss, records

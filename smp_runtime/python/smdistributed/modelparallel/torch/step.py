@@ -139,7 +139,7 @@ class StepFunction(Generic[P, R_co]):
                 model.steps.after(backward_ran, loss)
         collected = collect_outputs(outputs)
         records = state.records
-        if meter is not None or (records is not None and records.wants_steps):
+        if meter is not None or records is not None:
             samples = batch_size(
                 self._function, args, kwargs, self._non_split_inputs, self._input_split_axes
             )

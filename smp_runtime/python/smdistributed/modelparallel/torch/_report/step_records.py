@@ -23,7 +23,7 @@ _LINES_BEFORE_DOUBLING = 1000
 
 
 class StepRecords:
-    """Of one rank, each of which has one. Steps of optimizers are seen by torch's hooks.
+    """Of one rank, where it has a recorder. Steps of optimizers are seen by torch's hooks.
 
     Args:
         recorder: the session's.
@@ -39,10 +39,6 @@ class StepRecords:
             register_optimizer_step_post_hook(self.optimizer_ended),
         )
         self._interval, self._lines, self._due = _MEMORY_INTERVAL, 0, 0.0
-
-    @property
-    def wants_steps(self) -> bool:
-        return self._recorder.records
 
     def step_ended(self, samples: int, *, trained: bool) -> None:
         """``samples``: of this rank's batch."""

@@ -81,9 +81,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if options.cuda_on_cpu:
         cuda_on_cpu.install()
     replica_loss = _replica_loss(session, parallel)
-    records = StepRecords(session.recorder, memory_summary)
-    records.note("job", job_facts(session))
-    state.begin(session, parallel, _meter(session, parallel, replica_loss), replica_loss, records)
+    meter, records = _meter(session, parallel, replica_loss), _records(session)
+    state.begin(session, parallel, meter, replica_loss, records)
     for line in (*options.warnings, *parallel.warnings):
         log.warning(line)
 
@@ -244,6 +243,15 @@ def _meter(
         ledger=memory_summary,
         replica_loss=replica_loss,
     )
+
+
+def _records(session: _runtime.Session) -> StepRecords | None:
+    """Each rank's, if the environment wants any."""
+    if session.recorder is None:
+        return None
+    records = StepRecords(session.recorder, memory_summary)
+    records.note("job", job_facts(session))
+    return records
 
 
 def _leave(session: _runtime.Session) -> None:
