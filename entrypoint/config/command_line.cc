@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <boost/program_options/options_description.hpp>
+#include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>
 
 #include "entrypoint/config/launch_options.h"
@@ -64,24 +65,23 @@ CommandLine parse_rank_exec(std::span<const std::string> arguments) {
   return result;
 }
 
-/// Folders are words of their own here.
+options::options_description report_options() {
+  using Texts = std::vector<std::string>;
+  options::options_description result = option_list("Options of --report");
+  result.add_options()                                       //
+      ("report", "write the report of a job")                //
+      ("output", options::value<std::string>(), "where to")  //
+      ("folder", options::value<Texts>()->composing(), "of a job, or of its records");
+  return result;
+}
+
 CommandLine parse_report(std::span<const std::string> arguments) {
-  CommandLine result{.action = Action::kReport};
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (argument == "--report") continue;
-    if (argument.starts_with("--output=")) {
-      result.page = argument.substr(argument.find('=') + 1);
-    } else if (argument == "--output" && i + 1 < arguments.size()) {
-      result.page = arguments[++i];
-    } else if (argument.starts_with('-')) {
-      throw smp::ConfigError(
-          "command line: {} does not go with --report; expected `train --report [FOLDER…] "
-          "[--output FILE]`",
-          argument);
-    } else {
-      result.folders.emplace_back(argument);
-    }
+  const OptionValues values(report_options(), arguments, "folder");
+  CommandLine result{.action = Action::kReport,
+                     .page = values.get<std::string>("output").value_or("")};
+  for (const std::string& folder :
+       values.get<std::vector<std::string>>("folder").value_or(std::vector<std::string>{})) {
+    result.folders.emplace_back(folder);
   }
   return result;
 }

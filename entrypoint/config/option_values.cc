@@ -32,14 +32,15 @@ options::options_description option_list(const std::string& title) {
 }
 
 OptionValues::OptionValues(const options::options_description& known,
-                           std::span<const std::string> arguments) {
+                           std::span<const std::string> arguments, const char* words) {
   try {
     const int style =
         options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
-    const options::positional_options_description no_words;
+    options::positional_options_description places;
+    if (words != nullptr) places.add(words, -1);
     options::store(options::command_line_parser({arguments.begin(), arguments.end()})
                        .options(known)
-                       .positional(no_words)
+                       .positional(places)
                        .style(style)
                        .run(),
                    values_);

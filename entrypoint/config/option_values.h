@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boost.Program_options in the one style that `train` has: long options without abbreviations, no
-// words beside them, one wording of mistakes.
+// Boost.Program_options in the one style that `train` has: long options without abbreviations, one
+// wording of mistakes, and no words beside them but where a command says so.
 #pragma once
 
 #include <optional>
@@ -19,9 +19,10 @@ boost::program_options::options_description option_list(const std::string& title
 class OptionValues {
  public:
   /// Throws ConfigError, with a hint to --help, for options that `known` does not have and for
-  /// values that are missing or of another type.
+  /// values that are missing or of another type. Words beside options are values of `words`, one
+  /// of `known` that takes many; without it they are mistakes.
   OptionValues(const boost::program_options::options_description& known,
-               std::span<const std::string> arguments);
+               std::span<const std::string> arguments, const char* words = nullptr);
 
   /// Nothing when the option was not given. `Type` is the one that `known` says.
   template <typename Type>
