@@ -31,8 +31,8 @@ class Job {
   virtual Outcome run() = 0;
 
   /// Copies what the other hosts recorded to where this one does, for the report. Call it once,
-  /// between run() and announce(). A master blocks for at most 20 s; hosts that do not answer are
-  /// logged.
+  /// between run() and announce(). A master blocks for at most 20 s, which a stop ends; hosts that
+  /// do not answer are logged.
   virtual void collect_records() {}
 
   /// Tells the other hosts how the job ended. Call once after run(), also when it threw or when the

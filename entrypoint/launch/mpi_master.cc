@@ -179,18 +179,23 @@ void MpiMaster::collect_records() {
                                     }});
   }
   const Deadline deadline = Clock::now() + kRecords + kRecordsMargin;
-  const auto pending = [&] {
-    return std::ranges::any_of(helpers,
-                               [&](const auto& item) { return !runner_.ended(item.second); });
-  };
-  while (pending() && runner_.wait(deadline) != Wake::kDeadline) {
-  }
   for (const auto& [host, helper] : helpers) {
-    const auto ended = runner_.ended(helper);
-    if (ended && ended->ok()) continue;
+    const auto failure = failure_of(helper, deadline, /*heeds_stop=*/true);
+    if (!failure) continue;
     runner_.send(helper, SIGKILL);
-    SMP_LOG(warning, "The report is without {}: {}", host, runner_.collected(helper));
+    SMP_LOG(warning, "The report is without {}: {}", host,
+            failure->empty() ? "its records did not come in time" : *failure);
   }
+}
+
+std::optional<std::string> MpiMaster::failure_of(ChildId helper, Deadline deadline,
+                                                 bool heeds_stop) {
+  while (!runner_.ended(helper) && runner_.wait(deadline) != Wake::kDeadline) {
+    if (heeds_stop && runner_.stop_signal() != 0) break;
+  }
+  const auto ended = runner_.ended(helper);
+  if (ended && ended->ok()) return std::nullopt;
+  return ended ? runner_.collected(helper) : std::string();
 }
 
 void MpiMaster::announce(const JobStatus& status) {
@@ -221,12 +226,9 @@ void MpiMaster::announce(const JobStatus& status) {
   }
   const Deadline deadline = Clock::now() + limit + std::chrono::seconds(5);
   for (const auto& [host, helper] : helpers) {
-    while (!runner_.ended(helper) && runner_.wait(deadline) != Wake::kDeadline) {
-      if (!waiting_.empty() && runner_.stop_signal() != 0) break;
-    }
-    const auto ended = runner_.ended(helper);
-    if (ended && ended->ok()) continue;
-    SMP_LOG(warning, "{}", ended ? runner_.collected(helper) : host + " was not told in time");
+    const auto failure = failure_of(helper, deadline, /*heeds_stop=*/!waiting_.empty());
+    if (!failure) continue;
+    SMP_LOG(warning, "{}", failure->empty() ? host + " was not told in time" : *failure);
   }
 }
 
