@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -43,26 +42,30 @@ bool short_job(const JobRecord& job, const JobNumbers& numbers, const Rule& rule
   return true;
 }
 
+/// Whether ranks spend as much of their time on it as the rule says; that is what it costs.
+bool takes_its_share(const JobNumbers& numbers, double RankNumbers::*what, const Rule& rule,
+                     Finding& finding) {
+  finding.cost = numbers.mean(what);
+  return finding.cost >= rule.threshold;
+}
+
+/// What a rank of the stage computes in a step [ms], the median of them; without `but`, if that is
+/// one. 0 where there is no other.
+double compute_of_stage(const JobNumbers& numbers, int stage, const RankNumbers* but = nullptr) {
+  std::vector<double> all;
+  for (const RankNumbers& rank : numbers.ranks) {
+    if (rank.stage == stage && &rank != but) all.push_back(rank.compute_ms);
+  }
+  return median(all);
+}
+
 /// Ranks that do the same: of one stage. What they compute in a step differs by their machines.
 bool slow_rank(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rule,
                Finding& finding) {
-  std::map<int, std::vector<double>> of_stage;
-  for (const RankNumbers& rank : numbers.ranks) of_stage[rank.stage].push_back(rank.compute_ms);
   const RankNumbers* slowest = nullptr;
   double worst = rule.threshold;
   for (const RankNumbers& rank : numbers.ranks) {
-    const auto& peers = of_stage[rank.stage];
-    if (peers.size() < 2) continue;
-    std::vector<double> others;
-    bool left_out = false;
-    for (const double ms : peers) {
-      if (!left_out && ms == rank.compute_ms) {
-        left_out = true;
-        continue;
-      }
-      others.push_back(ms);
-    }
-    const double usual = median(others);
+    const double usual = compute_of_stage(numbers, rank.stage, &rank);
     if (usual <= 0 || rank.compute_ms / usual < worst) continue;
     worst = rank.compute_ms / usual;
     slowest = &rank;
@@ -75,38 +78,27 @@ bool slow_rank(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& 
   if (slowest == nullptr) return false;
   const bool whole_host =
       numbers.hosts > 1 && std::ranges::all_of(numbers.ranks, [&](const RankNumbers& rank) {
-        const double usual = median(of_stage[rank.stage]);
-        return rank.host != slowest->host || rank.compute_ms > usual;
+        return rank.host != slowest->host ||
+               rank.compute_ms > compute_of_stage(numbers, rank.stage);
       });
   finding.advice = fmt::format(
-      "{} Look at its clocks, its temperature and what else runs there: train --doctor on that "
+      "{}Look at its clocks, its temperature and what else runs there: train --doctor on that "
       "host; or leave the host out.",
-      whole_host ? "All ranks of that host are slow." : "");
-  if (finding.advice.front() == ' ') finding.advice.erase(0, 1);
+      whole_host ? "All ranks of that host are slow. " : "");
   return true;
 }
 
 bool data(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rule, Finding& finding) {
-  const double share = numbers.mean(&RankNumbers::data);
-  if (share < rule.threshold) return false;
-  finding.cost = share;
+  if (!takes_its_share(numbers, &RankNumbers::data, rule, finding)) return false;
   finding.text = fmt::format(
       "{:.0f} % of the time passes outside of steps and optimizers: the script prepares the next "
       "batch, evaluates, logs or saves.",
-      percent(share));
+      percent(finding.cost));
   finding.advice =
       "Load data in other processes (num_workers, persistent_workers, prefetch_factor of the "
       "DataLoader, pin_memory on GPUs), from a local disk or in larger files; do not look at "
       "losses (loss.item()) in each step.";
   return true;
-}
-
-double compute_of_stage(const JobNumbers& numbers, int stage) {
-  std::vector<double> all;
-  for (const RankNumbers& rank : numbers.ranks) {
-    if (rank.stage == stage) all.push_back(rank.compute_ms);
-  }
-  return median(all);
 }
 
 bool partition(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rule,
@@ -201,23 +193,19 @@ bool network(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& ru
 
 bool overhead(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rule,
               Finding& finding) {
-  const double share = numbers.mean(&RankNumbers::other);
-  if (share < rule.threshold) return false;
-  finding.cost = share;
+  if (!takes_its_share(numbers, &RankNumbers::other, rule, finding)) return false;
   finding.text = fmt::format(
       "{:.0f} % of the time passes inside of steps, but in no module and no wait: in preparing "
       "microbatches and starting what runs, which small modules make dear.",
-      percent(share));
+      percent(finding.cost));
   finding.advice = "Take larger microbatches: fewer of them, or a larger batch.";
   return true;
 }
 
 bool optimizer(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rule,
                Finding& finding) {
-  const double share = numbers.mean(&RankNumbers::optimizer);
-  if (share < rule.threshold) return false;
-  finding.cost = share;
-  finding.text = fmt::format("Optimizers take {:.0f} % of the time.", percent(share));
+  if (!takes_its_share(numbers, &RankNumbers::optimizer, rule, finding)) return false;
+  finding.text = fmt::format("Optimizers take {:.0f} % of the time.", percent(finding.cost));
   finding.advice =
       "Step less often (accumulate gradients), shard the optimizer's state "
       "(shard_optimizer_state), or use a fused one (fused=True on GPUs).";

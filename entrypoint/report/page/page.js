@@ -24,7 +24,7 @@ function table(heads, rows) {
 // --- The verdict -------------------------------------------------------------------------------
 
 const facts = job.card.facts || {};
-const name = (facts.job_name || 'Training job');
+const name = facts.job_name || 'Training job';
 document.title = name;
 page.append(make('h1', {}, name));
 job.findings.forEach((finding, number) => {
@@ -65,7 +65,7 @@ if (job.end && job.end.exit_code !== 0) {
 
 // --- Over time ---------------------------------------------------------------------------------
 
-const marks = job.events.map(([time, rank, kind, text]) => [time, `${kind} ${text}`]);
+const marks = job.events.map(([time, , kind, text]) => [time, `${kind} ${text}`]);
 if (job.losses.length > 0) {
   const of = (training) => job.losses.filter((point) => point[2] === training);
   const lines = [['training', true], ['evaluation', false]]
@@ -85,18 +85,17 @@ if (job.series.length > 0) {
 
 // --- Shares ------------------------------------------------------------------------------------
 
-const SHARES = { compute: 'compute', wait: 'wait', gather: 'gather', reduce: 'reduce',
-  exchange: 'exchange', optimizer: 'optimizer', data: 'data', other: 'other' };
+// The names of shares are those of colours, too.
 const MEANING = { compute: 'running modules', wait: 'waiting for messages of the pipeline',
   gather: 'waiting for parameters', reduce: 'waiting for sums of gradients',
   exchange: 'waiting for tensor parallelism', optimizer: 'optimizer',
   data: 'outside of steps: data, the script', other: 'in a step, nothing of these' };
 if (job.ranks.length > 0) {
   section('Where the time of a step goes', 'Mean over all steps but the first two.',
-    legend(Object.entries(SHARES).map(([key, value]) => [MEANING[key], color(value)])),
+    legend(Object.entries(MEANING).map(([key, meaning]) => [meaning, color(key)])),
     shareBars(job.ranks.map((rank) => ({
       name: `rank ${rank.rank}${job.card.stages > 1 ? `, partition ${rank.stage}` : ''}`,
-      parts: Object.entries(rank.shares).map(([key, share]) => [MEANING[key], color(SHARES[key]), share]),
+      parts: Object.entries(rank.shares).map(([key, share]) => [MEANING[key], color(key), share]),
       text: `${digits(rank.step_ms)} ms` }))),
     table(['rank', 'host', 'steps', 'median ms', '95th percentile ms', 'sent in a step', 'peak memory'],
       job.ranks.map((rank) => [rank.rank, rank.host, digits(rank.steps), digits(rank.p50_ms),
@@ -105,8 +104,7 @@ if (job.ranks.length > 0) {
 
 // --- The chart of a step -----------------------------------------------------------------------
 
-const ROW_PAINT = { forward: 'compute', backward: 'backward', wait: 'wait', gather: 'gather',
-  reduce: 'reduce', exchange: 'exchange', optimizer: 'optimizer', data: 'data' };
+const paintOf = (kind) => color(kind === 'forward' ? 'compute' : kind);
 const MODULES = ['forward', 'backward', 'wait'];
 
 function lanesOf(step) {
@@ -117,7 +115,7 @@ function lanesOf(step) {
     const lane = MODULES.includes(kind) ? `rank ${rank}` : `rank ${rank}: ${kind}`;
     if (!lanes.has(lane)) lanes.set(lane, { name: lane, rank, spans: [] });
     const label = step.names[number] || kind;
-    lanes.get(lane).spans.push([begin / 1000, duration / 1000, color(ROW_PAINT[kind]),
+    lanes.get(lane).spans.push([begin / 1000, duration / 1000, paintOf(kind),
       `${kind} ${microbatch >= 0 ? `of microbatch ${microbatch}, ` : ''}${label}`]);
     end = Math.max(end, (begin + duration) / 1000);
   }
@@ -188,7 +186,7 @@ if (job.chart.length > 0) {
   buttons.forEach((button, number) => { button.onclick = () => show(number); });
   section('What ranks did in a step',
     'The wheel zooms, dragging moves, a double click shows all; on GPUs these are times of launches.',
-    legend(Object.entries(ROW_PAINT).map(([key, value]) => [key, color(value)])),
+    legend(job.activities.map((kind) => [kind, paintOf(kind)])),
     make('div', {}, ...buttons), place);
   show(job.chart.length - 1);
 }
