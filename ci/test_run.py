@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,17 +53,8 @@ class Group:
         return LOGS / f"{self.name}.log"
 
     def run(self, *command: str | Path) -> int:
-        words = [str(word) for word in command]
         with self.log.open("a") as log:
-            print("$", shlex.join(words), file=log, flush=True)
-            process = subprocess.Popen(
-                words,
-                cwd=ROOT,
-                env=os.environ | self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+            process = self.started(command, log, stdout=log, stderr=subprocess.STDOUT)
             while True:
                 try:
                     return process.wait(BEAT)
@@ -73,6 +65,23 @@ class Group:
                     process.wait()
                     raise
 
+    def started(
+        self, command: Sequence[str | Path], log: IO[str], *, stdout: IO[str], stderr: int
+    ) -> subprocess.Popen[str]:
+        """A command of the group, which the log names."""
+        words = [str(word) for word in command]
+        print("$", shlex.join(words), file=log, flush=True)
+        return subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env=os.environ | self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            errors="replace",
+        )
+
     def tell_progress(self) -> None:
         """One line on stderr: for how long the group runs, and what its log said last."""
         took = time.monotonic() - self.start
@@ -82,22 +91,11 @@ class Group:
     def announced(self, *command: str | Path) -> tuple[int, str]:
         """Exit code and stdout of a command that installs or starts something. What it says on
         stderr, how far it is among it, reaches the user as well as the log."""
-        words = [str(word) for word in command]
         with (
             self.log.open("a") as log,
             tempfile.TemporaryFile("w+") as results,
-            subprocess.Popen(
-                words,
-                cwd=ROOT,
-                env=os.environ | self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=results,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-            ) as process,
+            self.started(command, log, stdout=results, stderr=subprocess.PIPE) as process,
         ):
-            print("$", shlex.join(words), file=log, flush=True)
             assert process.stderr is not None
             for line in process.stderr:
                 for place in (log, sys.stderr):

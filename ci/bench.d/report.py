@@ -23,17 +23,8 @@ GOAL = (
 LINES_BEFORE_DOUBLING = 1 << 14
 COLUMNS = [
     *("step", "steps", "trained", "samples", "begin_us", "total_us", "longest_us", "step_us"),
-    *(
-        "nested_us",
-        "messages",
-        "bytes",
-        "forward_us",
-        "backward_us",
-        "wait_us",
-        "gather_us",
-        "reduce_us",
-    ),
-    *("exchange_us", "optimizer_us", "data_us"),
+    *("nested_us", "messages", "bytes", "forward_us", "backward_us", "wait_us"),
+    *("gather_us", "reduce_us", "exchange_us", "optimizer_us", "data_us"),
 ]
 SHARES = (300, 550, 60, 0, 30, 0, 30, 20)  # of the kinds, in thousandths
 
