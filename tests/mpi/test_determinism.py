@@ -3,26 +3,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from rank_pool import RankPool
+from timelines import spans_in
 
 RANKS, STEPS, ROWS, RUNS = 4, 4, 24, 3
 
 
 def orders_in(file: Path) -> dict[int, list[tuple[int, int, str, str]]]:
     """What each rank ran, in order: step, microbatch, phase and module."""
-    text = file.read_text()
     found: dict[int, list[tuple[int, int, str, str]]] = {rank: [] for rank in range(RANKS)}
-    for event in json.loads(text[: text.rindex(",")] + "]"):
-        if event["ph"] == "X" and event["cat"] != "wait":
-            place = event["args"]
-            run = (place["step"], place["microbatch"], event["cat"], event["name"])
-            found[event["tid"]].append(run)
+    for rank, span in spans_in(file):
+        if span["cat"] in ("forward", "backward"):
+            place = span["args"]
+            found[rank].append((place["step"], place["microbatch"], span["cat"], span["name"]))
     return found
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from launching import run_mpi
-
-TRACKS = 16  # that a rank of the timeline has for itself
+from timelines import spans_in
 
 
 def test_metrics_and_timeline_of_a_pipeline(tmp_path: Path) -> None:
@@ -31,10 +30,9 @@ def test_metrics_and_timeline_of_a_pipeline(tmp_path: Path) -> None:
 
     (file,) = folder.iterdir()
     events = json.loads(file.read_text())
-    ranks = {event["tid"] // TRACKS for event in events if event["ph"] == "X"}
-    assert ranks == {0, 1}
-    kinds = {event["cat"] for event in events if event["ph"] == "X"}
-    assert kinds >= {"forward", "backward", "wait", "data"}
+    spans = list(spans_in(file))
+    assert {rank for rank, _ in spans} == {0, 1}
+    assert {span["cat"] for _, span in spans} >= {"forward", "backward", "wait", "data"}
     (host,) = {e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
     assert file.name == f"trace-{host}.json"
     sent = Counter(event["id"] for event in events if event["ph"] == "b")
@@ -96,10 +94,9 @@ def test_each_way_of_training_shows_what_it_waits_for(
 
     assert outcome.code == 0, outcome.output
     (file,) = folder.iterdir()
-    events = json.loads(file.read_text())
-    spans = [event for event in events if event["ph"] == "X"]
+    spans = list(spans_in(file))
     for rank in range(2):
-        own = {event["cat"] for event in spans if event["tid"] // TRACKS == rank}
+        own = {span["cat"] for of, span in spans if of == rank}
         assert own >= {"forward", "data", *kinds}
         lines = [json.loads(line) for line in (records / f"rank-{rank}.jsonl").open()]
         header = lines[0]
