@@ -54,7 +54,7 @@ TABLE = (
     Stage("suspects", 80, ("pytest", "tests/gpu", "-m", "suspect"), "faults that only a GPU shows"),
     Stage(
         "shared_card",
-        90,
+        110,
         ("pytest", "tests/gpu", "-m", "shared_card"),
         "jobs whose ranks share the GPU, against one process",
     ),
