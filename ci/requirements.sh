@@ -4,7 +4,7 @@
 # [MB] of disk that what the scripts install and build takes while they do, from nothing; packages,
 # .venv and build are the README's 10 GB.
 # shellcheck disable=SC2034  # the scripts that source this use them
-readonly packages_mb=1100 venv_mb=7000 tests_mb=600 images_mb=500 slurm_mb=30
+readonly packages_mb=1100 venv_mb=7000 tests_mb=600 images_mb=500 slurm_mb=30 browser_mb=600
 readonly build_mb=1500 rebuild_mb=200
 
 # What the machine runs, such as "debian 12".

@@ -145,6 +145,11 @@ def slurm(group: Group) -> Count:
     return group.pytest("tests/slurm", "-m", "not long")
 
 
+def browser(group: Group) -> Count:
+    set_up(group, "--browser")
+    return group.pytest("tests/browser")
+
+
 def pods(group: Group) -> Count:
     return group.pytest("tests/pods", "-m", "not long")
 
@@ -278,6 +283,7 @@ ALL = HERE | {
     "torch_suite": torch_suite,
     "slurm": slurm,
     "pods": pods,
+    "browser": browser,
 }
 EVERY = ALL | {
     "engines": engines,
