@@ -46,9 +46,9 @@
          "Slurm one of the job")                                                                 \
   OPTION(std::string, ssh_key, "SM_LAUNCH_SSH_KEY", "",                                          \
          "private key file mounted on every host; default: keys are made and exchanged")         \
-  OPTION(bool, report, "SM_LAUNCH_REPORT", "0",                                                  \
-         "1: ranks and hosts record what they do, and the job ends with a report: report.html "  \
-         "in SM_OUTPUT_DATA_DIR")                                                                \
+  OPTION(bool, report, "SM_LAUNCH_REPORT", "1",                                                  \
+         "ranks and hosts record what they do, and the job ends with a report: report.html in "  \
+         "SM_OUTPUT_DATA_DIR; 0: neither")                                                       \
   OPTION(bool, cluster, "SM_LAUNCH_CLUSTER", "on",                                               \
          "off: what Slurm, Kubernetes or AWS Batch say of the job is not looked at")             \
   OPTION(std::string, extra_ca, "SMP_EXTRA_CA_FILE", "",                                         \

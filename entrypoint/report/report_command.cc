@@ -41,6 +41,7 @@ std::string write_report(const ReportRequest& request) {
   const JobNumbers numbers = numbers_of(job);
   const std::vector<Finding> findings = judge(job, numbers);
   write_whole(request.page, report_page(report_json(job, numbers, findings)));
+  if (numbers.steps == 0) return "";
   const Finding& first = findings.front();
   return first.advice.empty() ? first.text : fmt::format("{} {}", first.text, first.advice);
 }

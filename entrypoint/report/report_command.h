@@ -17,8 +17,9 @@ struct ReportRequest {
   std::optional<JobEnd> end;                   ///< where the job's end is known
 };
 
-/// Writes the page, in one step. The verdict as text: the first finding and its advice. Throws
-/// ConfigError where there are no records or the page cannot be written.
+/// Writes the page, in one step. The verdict as text: the first finding and its advice; empty where
+/// no step was recorded. Throws ConfigError where there are no records or the page cannot be
+/// written.
 std::string write_report(const ReportRequest& request);
 
 /// Of a folder that somebody names: the records itself, or where a job keeps them below it.

@@ -19,13 +19,22 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+/// The first line of a failure's message, which a failure of the script has behind its category.
+std::string_view message_of(std::string_view failure) {
+  constexpr std::string_view kMark = "ErrorMessage \"";
+  if (const auto mark = failure.find(kMark); mark != std::string_view::npos) {
+    failure.remove_prefix(mark + kMark.size());
+  }
+  const std::string_view line = failure.substr(0, failure.find('\n'));
+  return line.ends_with('"') ? line.substr(0, line.size() - 1) : line;
+}
+
 bool failed(const JobRecord& job, const JobNumbers& /*numbers*/, const Rule& /*rule*/,
             Finding& finding) {
   if (!job.end || job.end->exit_code == 0) return false;
   finding.cost = 2;
-  const std::string& text = job.end->failure;
   finding.text = fmt::format("The job failed with exit code {}: {}", job.end->exit_code,
-                             text.substr(0, text.find('\n')));
+                             message_of(job.end->failure));
   finding.advice = "The first cause and the last lines are below.";
   return true;
 }
@@ -141,9 +150,10 @@ bool bubble(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rul
   if (least < rule.threshold || waited < rule.threshold) return false;
   finding.cost = std::min(least, waited);
   finding.text = fmt::format(
-      "Ranks of the pipeline wait {:.0f} % of the time: with {} microbatches {} partitions cannot "
+      "Ranks of the pipeline wait {:.0f} % of the time: with {} microbatch{} {} partitions cannot "
       "work for {:.0f} % of a step, while it fills and drains.",
-      percent(waited), numbers.microbatches, numbers.stages, percent(least));
+      percent(waited), numbers.microbatches, numbers.microbatches == 1 ? "" : "es", numbers.stages,
+      percent(least));
   finding.advice = fmt::format(
       "Raise microbatches, {} or more if the batch allows it, or lower pipeline_parallel_degree.",
       4 * numbers.stages);

@@ -171,7 +171,7 @@ void write_job_report(const JobConfig& job, const LaunchPlan& plan, const Report
     const auto page = job.layout.output_data() / "report.html";
     const std::string verdict = report::write_report(
         {.folders = {launch::records_folder(plan)}, .page = page, .end = std::move(end)});
-    SMP_LOG(info, "{}", verdict);
+    if (ended.exit_code == 0 && !verdict.empty()) SMP_LOG(info, "{}", verdict);
     SMP_LOG(info, "The report of the job: {}", page.string());
   } catch (const std::exception& error) {
     SMP_LOG(warning, "There is no report of the job: {}", error.what());

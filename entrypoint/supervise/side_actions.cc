@@ -27,7 +27,8 @@ std::string report_of(const CommandLine& line) {
   }
   if (request.page.empty()) request.page = request.folders.front().parent_path() / "report.html";
   const std::string verdict = report::write_report(request);
-  return fmt::format("{}\n{}", request.page.string(), verdict);
+  return fmt::format("{}\n{}", request.page.string(),
+                     verdict.empty() ? "No rank recorded a step." : verdict);
 }
 
 }  // namespace

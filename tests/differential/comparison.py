@@ -19,7 +19,7 @@ from tests.differential.observation import Observation, Started
 ABSENT = None
 TWO_VALUES = ("-mca", "--mca")
 ONE_VALUE = ("-x", "--host", "-np", "-bind-to", "-map-by", "--map-by", "--bind-to", "-n")
-OF_THE_TEST = re.compile("SMP_RECORD|_$|SHLVL$|PWD$|OLDPWD$|LC_CTYPE$")
+OF_THE_TEST = re.compile("SMP_RECORDER$|_$|SHLVL$|PWD$|OLDPWD$|LC_CTYPE$")
 
 
 # Where things are installed: the preloaded library, our binary, the reference's own sys.path.

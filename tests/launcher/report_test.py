@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import cluster
 import pytest
 from cluster import two_hosts
-from jobs import job_environment, make_trees, train_binary
+from jobs import ROOT, job_environment, make_trees, train_binary
 
 # What a rank of smp would record: 20 steps of 100 ms.
 RECORDING = """
@@ -32,6 +34,11 @@ MPI.COMM_WORLD.Barrier()
 """
 
 
+# What holds it up is the word behind it.
+BOUNDED = (ROOT / "tests" / "mpi" / "jobs" / "bounded.py").read_text()
+needs_hosts = pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+
+
 def report_of(page: Path) -> dict[str, Any]:
     found = re.search(r'id="job">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found
@@ -41,7 +48,7 @@ def report_of(page: Path) -> dict[str, Any]:
 def test_a_script_without_smp_shows_its_host(folder, run):
     [tree] = make_trees(folder, "import time\ntime.sleep(1.5)\n")
 
-    result = run(tree, SM_LAUNCH_REPORT="1")
+    result = run(tree)
 
     assert result.code == 0, result.err
     page = tree.base / "output" / "data" / "report.html"
@@ -51,23 +58,40 @@ def test_a_script_without_smp_shows_its_host(folder, run):
     assert report["card"]["hosts"] == ["algo-1"]
 
 
-def test_without_a_wish_nothing_is_written(folder, run):
+def test_nothing_is_written_where_none_is_wanted(folder, run):
     [tree] = make_trees(folder, "")
 
-    assert run(tree).code == 0
+    assert run(tree, SM_LAUNCH_REPORT="0").code == 0
     assert list((tree.base / "output" / "data").iterdir()) == []
 
 
 def test_of_a_job_that_failed_the_cause_comes_first(folder, run):
     [tree] = make_trees(folder, "import time\ntime.sleep(1.2)\nraise ValueError('<b>late</b>')\n")
 
-    result = run(tree, SM_LAUNCH_REPORT="1")
+    result = run(tree)
 
     assert result.code == 1
     report = report_of(tree.base / "output" / "data" / "report.html")
     assert report["findings"][0]["rule"] == "failed"
     assert "ValueError: <b>late</b>" in report["end"]["failure"]
     assert any("ValueError" in line for line in report["end"]["last_lines"])
+
+
+def test_lines_that_cloudwatch_reads_bear_no_rank(folder, run):
+    script = """
+        import os
+        rank = os.environ["OMPI_COMM_WORLD_RANK"]
+        print('{"_aws": {}, "rank": %s}' % rank, flush=True)
+        print("rank", rank, flush=True)
+    """
+    [tree] = make_trees(folder, script, processes=2)
+
+    result = run(tree)
+
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert {'{"_aws": {}, "rank": 0}', '{"_aws": {}, "rank": 1}'} < set(lines)
+    assert "[1,mpirank:1,algo-1]<stdout>:rank 1" in lines
 
 
 def train(*words: object) -> subprocess.CompletedProcess[str]:
@@ -83,7 +107,7 @@ def train(*words: object) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_writes_it_again(folder, run):
     [tree] = make_trees(folder, "import time\ntime.sleep(1.2)\n")
-    assert run(tree, SM_LAUNCH_REPORT="1").code == 0
+    assert run(tree).code == 0
     page = folder / "again.html"
 
     done = train("--report", tree.base, "--output", page)
@@ -97,10 +121,10 @@ def test_the_command_writes_it_again(folder, run):
     assert "no records of a job in" in nothing.stderr
 
 
-@pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
+@needs_hosts
 def test_two_hosts_are_in_one_report(folder):
     with two_hosts(folder, RECORDING) as hosts:
-        results = hosts.run(SM_LAUNCH_REPORT="1")
+        results = hosts.run()
 
     assert [result.code for result in results] == [0, 0], results[0].err
     report = report_of(results[0].tree.base / "output" / "data" / "report.html")
@@ -108,3 +132,31 @@ def test_two_hosts_are_in_one_report(folder):
     assert report["card"]["hosts"] == ["algo-1", "algo-2"]
     assert [rank["host"] for rank in report["ranks"]] == ["algo-1"] * 2 + ["algo-2"] * 2
     assert not (results[1].tree.base / "output" / "data" / "report.html").exists()
+
+
+@needs_hosts
+def test_a_slow_link_is_what_holds_the_job_up(folder):
+    hosts = two_hosts(folder, BOUNDED.replace("sys.argv[1:]", '["network"]'), processes=1)
+    hosts.rate_mbit = 200
+    with hosts:
+        results = hosts.run()
+
+    assert [result.code for result in results] == [0, 0], results[0].err
+    report = report_of(results[0].tree.base / "output" / "data" / "report.html")
+    assert report["findings"][0]["rule"] == "network", report["findings"]
+    assert "of the time ranks wait for each other's bytes" in results[0].err
+
+
+@needs_hosts
+def test_a_killed_host_is_named_in_the_report(folder):
+    with two_hosts(folder) as hosts:
+        master, worker = hosts.start_all()
+        master.wait_for_line("up", times=4)
+
+        os.kill(worker.pid_of_train(), signal.SIGKILL)
+
+        result = master.finish()
+    assert result.code == 1
+    report = report_of(result.tree.base / "output" / "data" / "report.html")
+    assert report["findings"][0]["rule"] == "failed"
+    assert "algo-2" in report["findings"][0]["text"]

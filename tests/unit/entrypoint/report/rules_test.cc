@@ -16,6 +16,7 @@ namespace entrypoint::report {
 namespace {
 
 using smp::measure::Activity;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kSteps = 100;
@@ -169,11 +170,14 @@ TEST(Rules, AFailureComesBeforeEverything) {
   JobRecord job = good_job();
   for (RankRecord& rank : job.ranks) spend(rank, Activity::kData, 100);
   lengthen(job, 100);
-  job.end = JobEnd{.exit_code = 1, .failure = "ExecuteUserScriptError:\nmore", .last_lines = {}};
+  job.end = JobEnd{.exit_code = 1, .failure = "disk full\nmore", .last_lines = {}};
   const auto findings = verdict(job);
   EXPECT_EQ(findings[0].rule, "failed");
-  EXPECT_THAT(findings[0].text, HasSubstr("exit code 1: ExecuteUserScriptError:"));
+  EXPECT_THAT(findings[0].text, EndsWith("exit code 1: disk full"));
   EXPECT_EQ(findings[1].rule, "data");
+  job.end->failure =
+      "ExecuteUserScriptError:\nExitCode 1\nErrorMessage \"rank 3: lost\"\nCommand \"x\"";
+  EXPECT_THAT(verdict(job)[0].text, EndsWith("exit code 1: rank 3: lost"));
 }
 
 TEST(Rules, OfAFewStepsNothingIsSaid) {
