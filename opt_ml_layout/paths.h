@@ -30,6 +30,9 @@ class Layout {
   [[nodiscard]] std::filesystem::path input_data_config() const {
     return input_config() / "inputdataconfig.json";
   }
+  [[nodiscard]] std::filesystem::path tensorboard_config() const {
+    return input_config() / "tensorboardoutputconfig.json";
+  }
   [[nodiscard]] std::filesystem::path input_data() const { return input() / "data"; }
   [[nodiscard]] std::filesystem::path channel(std::string_view name) const {
     return input_data() / name;

@@ -13,6 +13,7 @@
 #include "entrypoint/config/s3_location.h"
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
+#include "opt_ml_layout/tensorboard_config.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
@@ -217,6 +218,7 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
   job.module_dir = first_of(first_of(reserved_text(job, "sagemaker_submit_directory"),
                                      value_or(job.environment, "SAGEMAKER_SUBMIT_DIRECTORY")),
                             layout.code().string());
+  job.tensorboard_folder = std::move(files.tensorboard_folder);
   job.job_name = reserved_text(job, "sagemaker_job_name");
   if (const auto name = job.environment.find("TRAINING_JOB_NAME"); name != job.environment.end()) {
     job.training_job_name = name->second;
@@ -243,6 +245,7 @@ JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environme
   read_hosts(layout, environment, find_hosts, files);
   files.channels = opt_ml::read_data_channels(layout);
   files.hyperparameters = opt_ml::read_hyperparameters(layout, files.channels);
+  files.tensorboard_folder = opt_ml::read_tensorboard_folder(layout);
   const ProfileSettings profile = read_profile(environment);
   if (const auto region = profile.find("region"); region != profile.end()) {
     files.profile_region = region->second;

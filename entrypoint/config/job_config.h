@@ -67,6 +67,7 @@ struct JobConfig {
   std::optional<std::string> training_job_name;  ///< variable TRAINING_JOB_NAME
   std::string region;  ///< hyperparameter, else AWS_DEFAULT_REGION, else the AWS profile's
   std::optional<std::string> framework_module;  ///< SAGEMAKER_TRAINING_MODULE
+  std::filesystem::path tensorboard_folder;     ///< by the job's TensorBoardOutputConfig; or empty
   int log_level = 20;
   CodeFolder code;
   bool intermediate_output_exists = false;  ///< <base>/output/intermediate was there
@@ -113,6 +114,7 @@ struct JobFiles {
   std::filesystem::path mounted_key;  ///< of a launcher of MPI; empty elsewhere
   opt_ml::DataChannels channels;
   opt_ml::Hyperparameters hyperparameters;
+  std::filesystem::path tensorboard_folder;
   std::string profile_region;  ///< of the AWS profile in use; empty when it names none
 };
 

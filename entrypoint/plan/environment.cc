@@ -161,6 +161,12 @@ class EnvironmentMaker {
     if (job_.options.report) {
       add_unless_set("SMP_RECORDS", (job_.layout.output_data() / "records").string());
     }
+    if (input_.facts.has_tensorboard) add_unless_set("SMP_TENSORBOARD", tensorboard_folder());
+  }
+
+  [[nodiscard]] std::string tensorboard_folder() const {
+    const auto& wanted = job_.tensorboard_folder;
+    return (wanted.empty() ? job_.layout.output_data() / "tensorboard" : wanted).string();
   }
 
   void add_rendezvous() {

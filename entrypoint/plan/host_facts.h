@@ -22,6 +22,7 @@ struct HostFacts {
   std::filesystem::path python;  ///< interpreter for the script; empty when there is none
   bool has_mpi4py = false;       ///< that interpreter can run `-m mpi4py`
   std::string torch_version;     ///< torch.__version__ of that interpreter; empty without torch
+  bool has_tensorboard = false;  ///< that interpreter imports the package
   bool has_smddprun = false;     ///< a program of that name is on PATH
   bool has_smddpmprun = false;
   bool has_torchrun = false;

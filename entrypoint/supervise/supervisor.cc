@@ -43,6 +43,9 @@ FileDescriptor standard_input_for_child() {
   return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
+// CloudWatch makes metrics of lines that are such an object and nothing else.
+bool is_embedded_metric(std::string_view line) { return line.starts_with(R"({"_aws")"); }
+
 }  // namespace
 
 struct Supervisor::Child {
@@ -116,7 +119,8 @@ void Supervisor::show(StreamKind kind, const RankTag* tag, std::string_view piec
   OutputSink& sink = kind == StreamKind::kErr && !merge_ ? err_ : out_;
   const std::string text = tag != nullptr ? tag->text() : std::string{};
   // Somebody else may have spoken since this line was begun.
-  if (tag != nullptr && (starts_line || open_tag != text)) sink.write(tags_.rewrite(*tag));
+  const bool begins = tag != nullptr && (starts_line || open_tag != text);
+  if (begins && !is_embedded_metric(piece)) sink.write(tags_.rewrite(*tag));
   sink.write(piece);
   open_tag = piece.ends_with('\n') || piece.ends_with('\r') ? std::string{} : text;
 }

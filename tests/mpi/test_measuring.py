@@ -27,6 +27,9 @@ def test_metrics_and_timeline_of_a_pipeline(tmp_path: Path) -> None:
         assert 0 <= step["data_wait_share"] < 1
         assert step["bytes_sent"] > 0
     assert "step 1: loss " in outcome.output
+    forward = re.search(r"forward of (\d+) operations", outcome.output)
+    assert forward
+    assert {step["flops"] for step in steps} == {3 * int(forward[1])}
 
     (file,) = folder.iterdir()
     events = json.loads(file.read_text())

@@ -12,6 +12,7 @@ import pytest
 import smdistributed.modelparallel.torch as smp
 import torch
 from smdistributed.modelparallel.torch._report import step_meter
+from smdistributed.modelparallel.torch._report.metric_outputs import JsonLines
 from smdistributed.modelparallel.torch._report.progress_line import progress_line
 from smdistributed.modelparallel.torch._report.reported_loss import loss_of
 from smdistributed.modelparallel.torch._report.step_meter import StepMeter
@@ -97,7 +98,7 @@ def a_meter(
     meter = StepMeter(
         replicas=replicas,
         pipeline=pipeline,
-        metrics_file=str(file or ""),
+        outputs=[JsonLines(file)] if file else [],
         progress=True,
         ledger=dict,
     )

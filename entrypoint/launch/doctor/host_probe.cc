@@ -133,6 +133,7 @@ HostFacts probe_host(const JobConfig& job) {
   facts.python = find_python(job.options.python, path);
   const auto folders = package_folders(facts.python, value_or(job.environment, "PYTHONPATH"));
   facts.has_mpi4py = has_package(folders, "mpi4py");
+  facts.has_tensorboard = has_package(folders, "tensorboard");
   facts.torch_version = torch_version(folders);
   facts.has_smddprun = !find_program("smddprun", path).empty();
   facts.has_smddpmprun = !find_program("smddpmprun", path).empty();

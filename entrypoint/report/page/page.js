@@ -13,8 +13,9 @@ function section(title, note, ...content) {
 }
 
 function table(heads, rows) {
-  // A column is one of numbers if all that it has are.
-  const isNumber = (text) => /^(–|[\d.,]+( [kMGT]?B)?)$/.test(text);
+  // Numbers stand under their column's name; a table without such names is one of facts.
+  const hasColumns = heads.some((head) => head !== '');
+  const isNumber = (text) => hasColumns && /^(–|[\d.,]+( [kMGT]?B)?)$/.test(text);
   return make('table', {},
     make('tr', {}, ...heads.map((head) => make('th', {}, head))),
     ...rows.map((row) => make('tr', {}, ...row.map((cell) =>

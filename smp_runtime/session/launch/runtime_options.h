@@ -23,6 +23,12 @@ inline constexpr std::array kRuntimeVariables = {
                 "how long ranks wait for each other; long, because ranks may save or evaluate"},
     VariableRow{"SMP_PROGRESS", "on", "the first rank prints a line about steps on stderr"},
     VariableRow{"SMP_METRICS", "", "file for one JSON object per step, from the first rank"},
+    VariableRow{"SMP_TENSORBOARD", "", "folder for TensorBoard's event files, from the first rank"},
+    VariableRow{"SMP_OPENMETRICS", "",
+                "file for the last step in OpenMetrics' text format, from the first rank"},
+    VariableRow{"SMP_EMBEDDED_METRICS", "",
+                "namespace of metrics that CloudWatch makes of the first rank's lines on stdout"},
+    VariableRow{"SAGEMAKER_JOB_NAME", "", "the job's name, by which metrics are told apart"},
     VariableRow{"SMP_TRACE", "", "folder for the timeline of all steps, one file per host"},
     VariableRow{"SMP_RECORDS", "", "folder for what train --report reads, one file per rank"},
     VariableRow{"SMP_PARTITIONER", "auto",
@@ -44,6 +50,10 @@ struct RuntimeOptions {
   std::chrono::milliseconds timeout{};       ///< SMP_TIMEOUT_SECONDS
   bool progress = true;                      ///< SMP_PROGRESS
   std::string metrics_file;                  ///< SMP_METRICS
+  std::string tensorboard_folder;            ///< SMP_TENSORBOARD
+  std::string openmetrics_file;              ///< SMP_OPENMETRICS
+  std::string embedded_metrics;              ///< SMP_EMBEDDED_METRICS: a namespace; empty: none
+  std::string job_name;                      ///< SAGEMAKER_JOB_NAME
   std::string trace_folder;                  ///< SMP_TRACE
   std::string record_folder;                 ///< SMP_RECORDS; empty: none
   std::string partitioner;                   ///< SMP_PARTITIONER: auto or compat

@@ -74,6 +74,10 @@ class JobBuilder {
     environment_[std::move(name)] = std::move(value);
     return *this;
   }
+  JobBuilder with_tensorboard_folder(std::filesystem::path folder) {
+    files_.tensorboard_folder = std::move(folder);
+    return *this;
+  }
   JobBuilder with_channel(const std::string& name) {
     channels_.push_back(name);
     return *this;

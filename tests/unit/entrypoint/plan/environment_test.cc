@@ -17,9 +17,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-JobEnvironment environment_of(const JobConfig& job, bool efa = false) {
+JobEnvironment environment_of(const JobConfig& job, bool efa = false,
+                              const HostFacts& facts = a_machine()) {
   return make_environment({.job = job,
-                           .facts = a_machine(),
+                           .facts = facts,
                            .user_arguments = {"--a", "b"},
                            .master_address = "algo-1",
                            .interface_name = "eth0",
@@ -46,6 +47,31 @@ TEST(Environment, TheTableComesInItsOrder) {
                           "SM_NUM_GPUS", "SM_NUM_NEURONS", "SM_MODEL_DIR", "SM_MODULE_DIR",
                           "SM_TRAINING_ENV", "SM_USER_ARGS", "SM_OUTPUT_INTERMEDIATE_DIR",
                           "SM_CHANNEL_TRAIN", "SM_HP_LR", "PYTHONPATH"));
+}
+
+TEST(Environment, RanksRecordUnlessTheUserWantsNone) {
+  EXPECT_THAT(environment_of(a_job()).others,
+              Contains(Variable{"SMP_RECORDS", "/opt/ml/output/data/records"}));
+  for (const Variable& variable :
+       environment_of(a_job().with_variable("SM_LAUNCH_REPORT", "0")).others) {
+    EXPECT_NE(variable.name, "SMP_RECORDS");
+  }
+}
+
+TEST(Environment, TensorBoardHasAFolderWhereItIsInstalled) {
+  const auto value = [](const JobConfig& job, bool is_installed) {
+    HostFacts facts = a_machine();
+    facts.has_tensorboard = is_installed;
+    const JobEnvironment environment = environment_of(job, false, facts);
+    const std::string* found = find_variable(environment.others, "SMP_TENSORBOARD");
+    return found == nullptr ? "none" : *found;
+  };
+
+  EXPECT_EQ(value(a_job(), false), "none");
+  EXPECT_EQ(value(a_job(), true), "/opt/ml/output/data/tensorboard");
+  EXPECT_EQ(value(a_job().with_tensorboard_folder("/opt/ml/output/tensorboard"), true),
+            "/opt/ml/output/tensorboard");
+  EXPECT_EQ(value(a_job().with_variable("SMP_TENSORBOARD", "/mine"), true), "/mine");
 }
 
 TEST(Environment, ValuesAreFormattedByKind) {

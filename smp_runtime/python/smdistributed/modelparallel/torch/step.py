@@ -208,7 +208,8 @@ class StepFunction(Generic[P, R_co]):
                 self._check_inputs(args, kwargs)
                 self._compare_lengths(args, kwargs)
                 microbatches.extend(self._split(args, kwargs))
-            output = contexts[microbatch].run(self._run, microbatches[microbatch])
+            with _counting_forward():
+                output = contexts[microbatch].run(self._run, microbatches[microbatch])
             outputs[microbatch] = detached(output) if self._detach_outputs else output
 
         def collect() -> tuple[bytes, list[torch.Tensor]]:
@@ -240,6 +241,11 @@ class StepFunction(Generic[P, R_co]):
         engine.take_backwards()
         outputs, backward_ran = codec.unpack(definition, tensors)
         return outputs, backward_ran
+
+
+def _counting_forward() -> contextlib.AbstractContextManager[None]:
+    flops = None if state.meter is None else state.meter.flops
+    return contextlib.nullcontext() if flops is None else flops.counting_forward()
 
 
 def _device() -> torch.device | None:

@@ -144,7 +144,10 @@ def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: Trace
         options = replace(options, device="meta")
     try:
         with state.tracing():
-            return trace_step(module, run_step, options)
+            trace = trace_step(module, run_step, options)
+        if state.meter is not None and state.meter.flops is not None:
+            state.meter.flops.forward = trace.flops
+        return trace
     except Exception as error:
         plain = options.device == "cpu" or not torch.cuda.is_available()
         if plain and options.device != "meta":

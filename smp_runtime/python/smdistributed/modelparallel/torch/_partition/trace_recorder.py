@@ -15,7 +15,8 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+
+from smdistributed.modelparallel.torch._report.model_flops import operation_flops
 
 
 @dataclass
@@ -75,19 +76,6 @@ def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def _attention_flops(query: Any, key: Any, value: Any) -> int:
-    batch, heads, length, width = query
-    return int(2 * batch * heads * length * key[-2] * (width + value[-1]))
-
-
-def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
-    packet = func._overloadpacket
-    if packet is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
-        return _attention_flops(*(tensor.shape for tensor in args[:3]))
-    counter = flop_registry.get(packet)
-    return int(counter(*args, **kwargs, out_val=out)) if counter is not None else 0
-
-
 class Recorder(TorchDispatchMode):
     """Watches modules through hooks and operations through dispatch, and charges one to the other.
 
@@ -98,6 +86,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: dict[nn.Module, Seen] = {}
         self.flows: list[Flow] = []
+        self.flops = 0
         self._rates = rates
         self._stack: list[nn.Module] = []
         self._flow_of: dict[int, tuple[StorageWeakRef, Flow]] = {}
@@ -161,7 +150,8 @@ class Recorder(TorchDispatchMode):
         self._follow(inputs, outputs)
         if self._stack and (not view or func._schema.is_mutable):
             moved = bytes_of(inputs) + bytes_of(outputs)
-            flops = _flops(func, args, kwargs, out)
+            flops = operation_flops(func, args, kwargs, out)
+            self.flops += flops
             self.seen[self._stack[-1]].time_ns += self._rates.time_ns(flops, moved)
         return out
 

@@ -55,6 +55,8 @@ class Trace:
     seen: dict[nn.Module, Seen] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     memory_usage: bool = False
+    flops: int = 0
+    """Of the forward of one microbatch."""
 
     @property
     def empty(self) -> bool:
@@ -110,7 +112,7 @@ def trace_step(
         )
     elif options.execution_times:
         _measure_times(model, run, recorder.seen, gpu)
-    return Trace(recorder.seen, recorder.flows, options.memory_usage)
+    return Trace(recorder.seen, recorder.flows, options.memory_usage, recorder.flops)
 
 
 def _run_to_backward(run: Callable[[], Any]) -> None:

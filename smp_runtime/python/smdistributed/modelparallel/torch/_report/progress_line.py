@@ -38,11 +38,13 @@ def progress_line(
     """
     of_how_many = f" of {total}" if total is not None and report["step"] <= total else ""
     rate, use = report["samples_per_second"], report["pipeline_use"]
+    computed = report.get("flops_utilization")
     parts = [
         "" if report["loss"] is None else f"loss {report['loss']:.4g}" + _share(report, replicas),
         f"{rate:.0f} samples/s" if rate >= 10 else f"{rate:.2g} samples/s" if rate > 0 else "",
         "" if seconds_left is None else f"{_duration(seconds_left)} left",
         "" if not pipeline or use is None else f"pipeline {100 * use:.0f} %",
+        "" if computed is None else f"{100 * computed:.0f} % of the peak FLOP/s",
         f"waiting for data {100 * report['data_wait_share']:.0f} %",
     ]
     return _fit(f"step {report['step']}{of_how_many}: ", parts, _memory(report), columns)

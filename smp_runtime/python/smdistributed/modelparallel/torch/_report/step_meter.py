@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from smdistributed.modelparallel.torch._report.memory_ledger import peak_memory_bytes
+from smdistributed.modelparallel.torch._report.metric_outputs import MetricOutput, write_to
+from smdistributed.modelparallel.torch._report.model_flops import ModelFlops
 from smdistributed.modelparallel.torch._report.progress_line import (
     COLUMNS,
     evaluation_line,
@@ -27,7 +27,7 @@ from smdistributed.modelparallel.torch._session import log
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
-_LINE_INTERVAL = 1.0  # seconds between two lines where lines stay, in files and log services
+_LINE_INTERVAL = 1.0  # [s] between two lines where they stay, and two reports to most outputs
 
 
 def progress(total: int) -> None:
@@ -87,10 +87,11 @@ class StepMeter:
     Args:
         replicas: how many batches the job takes at a time; each counts as large as this rank's.
         pipeline: whether the model has several partitions.
-        metrics_file: gets one JSON object a step, a line each; empty for none. Appended to.
+        outputs: what else gets reports of the steps.
         progress: whether stderr gets a line: on a terminal one that is rewritten each step, else
             one a second at most.
         ledger: what the model's state takes here, as ``smp.memory_summary`` says.
+        flops: what the model computes, where that is counted.
         replica_loss: the mean over replicas, where there are several.
 
     A step lasts from the end of the step before it, the first one from its own begin; what of that
@@ -102,23 +103,26 @@ class StepMeter:
         *,
         replicas: int,
         pipeline: bool,
-        metrics_file: str,
+        outputs: Sequence[MetricOutput],
         progress: bool,
         ledger: Callable[[], Mapping[str, int]],
+        flops: ModelFlops | None = None,
         replica_loss: ReplicaLoss | None = None,
     ) -> None:
         self.total: int | None = None
         """How many training steps there will be, if the script has said so."""
         self._replicas, self._pipeline, self._ledger = replicas, pipeline, ledger
         self._replica_loss = replica_loss
-        self._metrics = Path(metrics_file) if metrics_file else None
+        self.flops = flops
+        """Learns what a forward takes from who runs the first one."""
+        self._outputs = list(outputs)
         self._progress = progress
         self._steps = 0
         self._loss_is_lost = False  # NaN or infinite, and said so
         self._evaluation: _Evaluation | None = None
         self._ended: float | None = None  # None: what is before the first step is start-up
         self._begun = self._busy_until = self._first_step_ended = 0.0
-        self._last_line = float("-inf")
+        self._last_line = self._last_output = float("-inf")
         self._line_is_open = False  # on a terminal
         self._hook = register_optimizer_step_post_hook(self._optimizer_stepped)
 
@@ -127,6 +131,8 @@ class StepMeter:
         self._hook.remove()
         self._end_evaluation()
         self._end_line()
+        for output in self._outputs:
+            output.close()
 
     def step_begins(self) -> None:
         self._begun = time.perf_counter()
@@ -170,9 +176,13 @@ class StepMeter:
             "messages_sent": int(use["messages_sent"]),
             "bytes_sent": int(use["bytes_sent"]),
         }
+        if self.flops is not None:
+            report |= self.flops.of_step(seconds, training=training)
         self._ended = self._busy_until = now
         shows = self._progress and self._line_is_due(now)
-        if self._metrics or (shows and training):
+        due = now - self._last_output >= _LINE_INTERVAL
+        wanted = [output for output in self._outputs if due or output.each_step]
+        if wanted or (shows and training):
             report["loss"], report["loss_ranks"] = self._loss(loss)  # on a GPU this waits for it
             if state.records is not None:
                 state.records.note(
@@ -183,8 +193,10 @@ class StepMeter:
             self._show_step(report)
         elif shows:
             self._show_evaluation()
-        if self._metrics:
-            self._append(report)
+        if due:
+            self._last_output = now
+        for output in write_to(wanted, report):
+            self._outputs.remove(output)
 
     def _optimizer_stepped(self, *_: Any) -> None:
         self._busy_until = time.perf_counter()
@@ -255,17 +267,6 @@ class StepMeter:
         if self._line_is_open:
             print(file=sys.stderr)
             self._line_is_open = False
-
-    # --- The metrics ---
-
-    def _append(self, report: Mapping[str, Any]) -> None:
-        assert self._metrics is not None
-        try:
-            with self._metrics.open("a") as file:
-                file.write(json.dumps(report) + "\n")
-        except OSError as error:
-            log.warning(f"SMP_METRICS: no more metrics: {error}")
-            self._metrics = None
 
 
 def _columns() -> int:

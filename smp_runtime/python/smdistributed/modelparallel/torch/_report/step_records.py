@@ -16,6 +16,7 @@ from torch.optim.optimizer import (
 )
 
 from smdistributed import _runtime
+from smdistributed.modelparallel import __version__
 from smdistributed.modelparallel.torch._report.memory_ledger import peak_memory_bytes
 
 _MEMORY_INTERVAL = 1.0  # [s] at first; it doubles with each so many lines
@@ -96,6 +97,7 @@ def job_facts(session: _runtime.Session) -> dict[str, Any]:
         "settings": json.loads(session.config.as_json()),
         "ranks": session.ranks.size,
         "groups": {kind: list(session.groups.ranks(kind)) for kind in kinds},
+        "smp": __version__,
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
     }

@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed._fabric_defaults import set_fabric_defaults
 from smdistributed.modelparallel.torch._report.memory_ledger import memory_summary
+from smdistributed.modelparallel.torch._report.metric_outputs import metric_outputs
+from smdistributed.modelparallel.torch._report.model_flops import ModelFlops, device_peak_flops
 from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
 from smdistributed.modelparallel.torch._report.step_meter import StepMeter
 from smdistributed.modelparallel.torch._report.step_records import StepRecords, job_facts
@@ -223,7 +226,7 @@ def _replica_loss(session: _runtime.Session, cfg: _runtime.ParallelConfig) -> Re
 
 
 def _reports(options: _runtime.RuntimeOptions) -> bool:
-    return options.progress or bool(options.metrics_file)
+    return options.progress or bool(metric_outputs(options))
 
 
 def _meter(
@@ -235,13 +238,29 @@ def _meter(
         return None
     # With prescaled_batch the ranks of a tensor-parallel group get one batch.
     replicas = session.mesh.size(_runtime.Group.RDP if cfg.prescaled_batch else _runtime.Group.DP)
+    outputs = metric_outputs(options)
     return StepMeter(
         replicas=replicas,
         pipeline=session.mesh.size(_runtime.Group.PP) > 1,
-        metrics_file=options.metrics_file,
+        outputs=outputs,
+        flops=_flops(session, cfg, replicas) if outputs or torch.cuda.is_available() else None,
         progress=options.progress,
         ledger=memory_summary,
         replica_loss=replica_loss,
+    )
+
+
+def _flops(
+    session: _runtime.Session, cfg: _runtime.ParallelConfig, replicas: int
+) -> ModelFlops | None:
+    """Not with tensor parallelism: a rank sees its slices of some modules and all of others."""
+    if session.mesh.size(_runtime.Group.TP) > 1:
+        return None
+    return ModelFlops(
+        microbatches=cfg.microbatches * replicas,
+        ranks=session.ranks.size,
+        peak=device_peak_flops(torch.cuda.get_device_name()) if torch.cuda.is_available() else None,
+        seen_by_trace=session.mesh.size(_runtime.Group.PP) > 1,
     )
 
 

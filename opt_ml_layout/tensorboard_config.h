@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the job's TensorBoardOutputConfig wants event files, so that the service uploads them while
+// the job runs.
+#pragma once
+
+#include <filesystem>
+
+#include "opt_ml_layout/paths.h"
+
+namespace opt_ml {
+
+/// LocalPath of input/config/tensorboardoutputconfig.json; empty where the job has none. Throws
+/// ConfigError for a file that is no such object.
+std::filesystem::path read_tensorboard_folder(const Layout& layout);
+
+}  // namespace opt_ml

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floating-point operations of a model, and how many of them its devices could do.
+
+Counted are those that the model's arithmetic needs: a backward as twice the forward, and no
+recomputation, as the definition of model FLOPs utilization has it (Chowdhery et al. 2022, PaLM,
+appendix B).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+_TRAINING = 3
+"""Operations of a forward and its backward, for each of the forward."""
+
+_PEAKS = (
+    ("GB200", 2.5e15),
+    ("B200", 2.25e15),
+    ("GH200", 9.89e14),
+    ("H200", 9.89e14),
+    ("H100 PCIe", 7.56e14),
+    ("H100 NVL", 8.35e14),
+    ("H100", 9.89e14),
+    ("L40S", 3.62e14),
+    ("A100", 3.12e14),
+    ("L4", 1.21e14),
+    ("A10G", 7.0e13),
+    ("V100", 1.25e14),
+    ("T4", 6.5e13),
+)
+"""By a part of the device's name, the first that fits: dense, in 16 bits, from the data sheets."""
+
+
+def device_peak_flops(name: str) -> float | None:
+    """A second, of a device as torch names it, in 16 bits; None for one that is not known.
+
+    >>> device_peak_flops("NVIDIA H100 80GB HBM3"), device_peak_flops("CPU")
+    (989000000000000.0, None)
+    """
+    return next((peak for part, peak in _PEAKS if part in name), None)
+
+
+def _attention_flops(query: Any, key: Any, value: Any) -> int:
+    batch, heads, length, width = query
+    return int(2 * batch * heads * length * key[-2] * (width + value[-1]))
+
+
+def operation_flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
+    """Of one operation that was dispatched, by torch's formulas; 0 where it has none."""
+    packet = func._overloadpacket
+    if packet is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
+        return _attention_flops(*(tensor.shape for tensor in args[:3]))
+    counter = flop_registry.get(packet)
+    return int(counter(*args, **kwargs, out_val=out)) if counter is not None else 0
+
+
+class _ForwardFlops(TorchDispatchMode):
+    """Counts what runs within it, on this thread, outside of backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if torch._C._current_graph_task_id() == -1:
+            self.flops += operation_flops(func, args, kwargs or {}, out)
+        return out
+
+
+class ModelFlops:
+    """What a job's steps compute, once the operations of one forward are known.
+
+    Args:
+        microbatches: of a step, of all replicas.
+        ranks: of the job, each with a device.
+        peak: of a device, a second; None: not known.
+        seen_by_trace: the forward is not to be counted as it runs, for parts of it run elsewhere.
+
+    >>> job = ModelFlops(microbatches=4, ranks=2, peak=1e3)
+    >>> with job.counting_forward():
+    ...     _ = torch.ones(2, 3) @ torch.ones(3, 4)
+    >>> job.of_step(0.5, training=True)
+    {'flops': 576, 'flops_per_second': 576.0, 'flops_utilization': 0.576}
+    """
+
+    def __init__(
+        self, *, microbatches: int, ranks: int, peak: float | None, seen_by_trace: bool = False
+    ) -> None:
+        self.forward: int | None = None
+        """Operations of the forward of one microbatch; None: not known."""
+        self._microbatches, self._ranks, self._peak = microbatches, ranks, peak
+        self._seen_by_trace = seen_by_trace
+
+    @contextlib.contextmanager
+    def counting_forward(self) -> Iterator[None]:
+        """Around the run of one microbatch; without effect once the number is known."""
+        if self.forward is not None or self._seen_by_trace:
+            yield
+            return
+        with _ForwardFlops() as counter:
+            yield
+        self.forward = counter.flops
+
+    def of_step(self, seconds: float, *, training: bool) -> dict[str, float | None]:
+        """Of all ranks in the step, of a rank in a second, and the share of its peak."""
+        flops = rate = use = None
+        if self.forward:
+            flops = self.forward * self._microbatches * (_TRAINING if training else 1)
+            rate = flops / self._ranks / seconds
+            use = None if self._peak is None else rate / self._peak
+        return {"flops": flops, "flops_per_second": rate, "flops_utilization": use}

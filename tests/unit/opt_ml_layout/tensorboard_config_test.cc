@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "opt_ml_layout/tensorboard_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/opt_ml_layout/temporary_folder.h"
+
+namespace opt_ml {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_support::message_of;
+using testing_support::TemporaryFolder;
+using testing_support::write_file;
+
+class TensorBoardConfigTest : public ::testing::Test {
+ protected:
+  std::filesystem::path folder_of(const std::string& text) {
+    write_file(layout_.tensorboard_config(), text);
+    return read_tensorboard_folder(layout_);
+  }
+
+  const TemporaryFolder folder_;
+  const Layout layout_{folder_.path()};
+};
+
+TEST_F(TensorBoardConfigTest, NamesTheFolder) {
+  EXPECT_EQ(folder_of(R"({"LocalPath": "/opt/ml/output/tensorboard", "S3OutputPath": "s3://b"})"),
+            "/opt/ml/output/tensorboard");
+}
+
+TEST_F(TensorBoardConfigTest, WithoutAWishThereIsNone) {
+  EXPECT_EQ(read_tensorboard_folder(layout_), "");
+  EXPECT_EQ(folder_of("null"), "");
+  EXPECT_EQ(folder_of("{}"), "");
+  EXPECT_EQ(folder_of(R"({"LocalPath": null})"), "");
+}
+
+TEST_F(TensorBoardConfigTest, SaysWhatItFoundInstead) {
+  EXPECT_THAT(message_of([&] { folder_of(R"({"LocalPath": 3})"); }),
+              HasSubstr("tensorboardoutputconfig.json: found an integer, expected an object whose "
+                        "LocalPath is a text"));
+  EXPECT_THAT(message_of([&] { folder_of("[]"); }), HasSubstr("found a list"));
+}
+
+}  // namespace
+}  // namespace opt_ml
