@@ -191,7 +191,9 @@ function laneChart(rows, end, unit) {
       context.fillStyle = color('line');
       context.fillRect(x(tick), 0, 1, height - bottom);
       context.fillStyle = color('quiet');
-      context.fillText(`${digits(tick)} ${unit}`, x(tick) + 3, height - 8);
+      const label = `${digits(tick)} ${unit}`;
+      const last = width - 2 - context.measureText(label).width;  // where it still fits
+      context.fillText(label, Math.min(x(tick) + 3, last), height - 8);
     }
     rows.forEach((row, number) => {
       const y = number * rowHeight + 3;
