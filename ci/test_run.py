@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
 BEAT = 5  # [s] without a word
+LOWEST_PRIORITY = ("nice", "-n", "19")
 
 
 class Skipped(Exception):
@@ -46,6 +47,7 @@ class Group:
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)
+    aside: bool = False  # only takes what processors others leave
     start: float = field(default_factory=time.monotonic)
 
     @property
@@ -69,7 +71,7 @@ class Group:
         self, command: Sequence[str | Path], log: IO[str], *, stdout: IO[str], stderr: int
     ) -> subprocess.Popen[str]:
         """A command of the group, which the log names."""
-        words = [str(word) for word in command]
+        words = [*LOWEST_PRIORITY, *map(str, command)] if self.aside else [*map(str, command)]
         print("$", shlex.join(words), file=log, flush=True)
         return subprocess.Popen(
             words,
@@ -150,10 +152,13 @@ def beside(took: float, budget: int | None) -> str:
     return f"{took:.0f} s of {budget} s" + (", over its budget" if took > budget else "")
 
 
-def run_group(name: str, body: Callable[[Group], Count], budget: int) -> Count:
-    group = Group(name)
+def run_group(
+    name: str, body: Callable[[Group], Count], budget: int, *, aside: bool = False
+) -> Count:
+    group = Group(name, aside=aside)
     group.log.write_text("")
-    print(f"{name:<12} ...", end="", flush=True)
+    if not aside:
+        print(f"{name:<12} ...", end="", flush=True)
     start = time.monotonic()
     try:
         count = body(group)

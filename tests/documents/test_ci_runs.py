@@ -40,6 +40,25 @@ def test_a_time_over_its_budget_is_named(runs: ModuleType) -> None:
     assert runs.beside(5, None) == "5 s"
 
 
+def test_groups_run_beside_others_only_where_there_are_some(
+    runs: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    groups = importlib.import_module("test_groups")
+    budgets = dict.fromkeys((*groups.EVERY,), 60)
+
+    def told(group: object) -> object:
+        group.run("sh", "-c", "nice")  # type: ignore[attr-defined]
+        return runs.Count(passed=1)
+
+    def priorities(*names: str) -> list[str]:
+        assert groups.run_all(dict.fromkeys(names, told), budgets).passed == len(names)
+        return [runs.Group(name).log.read_text().split()[-1] for name in names]
+
+    assert priorities("lint", "thorough", "asan", "documents") == ["0", "0", "19", "19"]
+    assert priorities("asan", "tsan") == ["0", "0"]
+    assert "asan         1 passed, 0 failed" in capfd.readouterr().out
+
+
 def test_every_group_and_both_commands_have_a_budget(runs: ModuleType) -> None:
     assert runs is sys.modules["test_run"]
     groups = importlib.import_module("test_groups")
