@@ -8,6 +8,7 @@
 #include "entrypoint/launch/doctor/host_probe.h"
 #include "entrypoint/launch/host_gathering.h"
 #include "entrypoint/plan/plan_report.h"
+#include "entrypoint/plan/start_check.h"
 #include "entrypoint/supervise/job_run.h"
 #include "entrypoint/supervise/report.h"
 #include "entrypoint/supervise/side_actions.h"
@@ -31,6 +32,7 @@ int train(const CommandLine& line) {
   try {
     supervise::Supervisor supervisor;  // first: it blocks the signals for all that follows
     JobConfig job = read_job_config(layout, environment, find_hosts(only_plans, supervisor));
+    if (line.action == Action::kCheck) job = make_check_job(std::move(job));
     supervise::speak_as_the_launcher(job.log_level);
     const HostFacts facts = launch::probe_host(job);
     const LaunchPlan plan = make_launch_plan(job, facts);
@@ -53,8 +55,9 @@ int main(int argc, char** argv) {
   entrypoint::supervise::speak_as_the_launcher();
   try {
     const entrypoint::CommandLine line = entrypoint::parse_command_line(argc, argv);
-    const bool trains = line.action == Action::kTrain || line.action == Action::kPlan;
-    return trains ? entrypoint::train(line) : entrypoint::supervise::run_side_action(line);
+    const bool runs_job = line.action == Action::kTrain || line.action == Action::kCheck ||
+                          line.action == Action::kPlan;
+    return runs_job ? entrypoint::train(line) : entrypoint::supervise::run_side_action(line);
   } catch (const std::exception& error) {
     return entrypoint::supervise::complain(error);
   }

@@ -20,10 +20,8 @@ namespace {
 namespace options = boost::program_options;
 
 constexpr std::pair<const char*, Action> kActions[] = {
-    {"plan", Action::kPlan},
-    {"doctor", Action::kDoctor},
-    {"help", Action::kHelp},
-    {"version", Action::kVersion},
+    {"plan", Action::kPlan}, {"check", Action::kCheck},     {"doctor", Action::kDoctor},
+    {"help", Action::kHelp}, {"version", Action::kVersion},
 };
 
 options::options_description launcher_options() {
@@ -31,8 +29,9 @@ options::options_description launcher_options() {
   result.add_options()                                                                     //
       ("plan", "print what would be started, with ranks and environment; change nothing")  //
       ("json", "with --plan or --doctor: one JSON object in place of text")(
-          "doctor", "check this machine and say what is wrong with it")  //
-      ("help,h", "print this")                                           //
+          "doctor", "check this machine and say what is wrong with it")           //
+      ("check", "measure how fast the job's ranks compute and reach each other")  //
+      ("help,h", "print this")                                                    //
       ("version", "print the version");
   return result;
 }
@@ -120,6 +119,7 @@ Usage:
   train                          run the job
   train --plan [--json]          say what would be started, and stop
   train --doctor [--json]        check this machine and this job, with a remedy for each finding
+  train --check                  on every host: measure the ranks' speed and network, name outliers
   train --make-tree DIR …        make a mock job tree
   train --report [FOLDER…] [--output FILE]
                                  write the report of a job from its records: of this tree, or of

@@ -15,6 +15,7 @@ namespace entrypoint {
 enum class Action {
   kTrain,     ///< run the job of the tree
   kPlan,      ///< print what kTrain would do
+  kCheck,     ///< run the check before the start, and nothing after it
   kDoctor,    ///< check the machine and say what is wrong with it
   kRankExec,  ///< be the parent of one rank: `--rank-exec [OPTION…] -- CMD…`
   kMakeTree,  ///< write a mock job tree

@@ -186,6 +186,13 @@ bool JobConfig::names_code_folder() const {
   return named == layout.code() || named == opt_ml::Layout().code();
 }
 
+std::string JobConfig::cluster_text() const {
+  if (!cluster) return "";
+  if (hosts_by_cluster) return fmt::format("{} ({})", cluster->title(), cluster->reason);
+  return fmt::format("{}, whose hosts {} names", cluster->title(),
+                     layout.resource_config().string());
+}
+
 bool JobConfig::is_model_parallel() const {
   if (const auto* members = mp_parameters.object()) return !members->empty();
   return mp_parameters.text() != nullptr;

@@ -89,6 +89,9 @@ struct JobConfig {
   [[nodiscard]] bool engine_serves_hosts() const {
     return hosts_by_cluster && cluster->cluster == Cluster::kHostfile;
   }
+  /// "Slurm job 7, 2 nodes (SLURM_STEP_NODELIST)", or why something else says the hosts; empty
+  /// without an engine.
+  [[nodiscard]] std::string cluster_text() const;
   /// And this host has no ranks itself, as most launchers.
   [[nodiscard]] bool launches_from_outside() const {
     return hosts_by_cluster && !cluster->host_number;

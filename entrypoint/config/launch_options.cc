@@ -73,6 +73,13 @@ void parse(const Setting& setting, EfaPolicy& value) {
   value = word == "on" ? EfaPolicy::kOn : word == "off" ? EfaPolicy::kOff : EfaPolicy::kAuto;
 }
 
+void parse(const Setting& setting, CheckPolicy& value) {
+  const std::string word = setting.set.choice(setting.name, {"0", "1", "strict"});
+  value = word == "strict" ? CheckPolicy::kStrict
+          : word == "1"    ? CheckPolicy::kReport
+                           : CheckPolicy::kOff;
+}
+
 void parse(const Setting& setting, ExitPolicy& value) {
   value = choose(setting, "one", ExitPolicy::kOne, "propagate", ExitPolicy::kPropagate);
 }

@@ -13,6 +13,7 @@
 #include "entrypoint/launch/cluster/ssh_client.h"
 #include "entrypoint/launch/cluster/sshd.h"
 #include "entrypoint/launch/process_job.h"
+#include "entrypoint/launch/start_check.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 
@@ -47,7 +48,8 @@ Outcome MpiMaster::run() {
   std::optional<ChildId> sshd;
   if (!plan_.engine_serves_hosts) sshd = start_sshd(runner_, keys_.folder(), settings_);
   if (const auto outcome = wait_for_workers(sshd)) return *outcome;
-  return run_ranks(sshd);
+  return run_checked(plan_, planned_command(plan_, settings_, mpirun_environment()), runner_,
+                     [&](const Command& command) { return run_ranks(command, sshd); });
 }
 
 PeerRequest MpiMaster::peer(const std::string& host) const {
@@ -140,8 +142,8 @@ std::vector<std::string> MpiMaster::mpirun_environment() const {
   return environment;
 }
 
-Outcome MpiMaster::run_ranks(std::optional<ChildId> sshd) {
-  const ChildId mpirun = runner_.start(planned_command(plan_, settings_, mpirun_environment()));
+Outcome MpiMaster::run_ranks(const Command& mpirun_command, std::optional<ChildId> sshd) {
+  const ChildId mpirun = runner_.start(mpirun_command);
   const WatchRequest watched{.hosts = workers_, .port = settings_.ssh_port};
   const ChildId watch = runner_.start(
       HelperProcess{.name = "watch workers", .work = [watched] { return watch_hosts(watched); }});
@@ -153,7 +155,7 @@ Outcome MpiMaster::run_ranks(std::optional<ChildId> sshd) {
     if (sshd && runner_.ended(*sshd)) SMP_LOG(debug, "sshd ended: {}", runner_.collected(*sshd));
   }
   runner_.send(watch, SIGKILL);
-  if (loss.empty()) return {.status = *runner_.ended(mpirun), .command = plan_.argv};
+  if (loss.empty()) return {.status = *runner_.ended(mpirun), .command = mpirun_command.argv};
 
   SMP_LOG(error, "{}", loss);
   std::erase_if(ready_, [&](const std::string& host) { return loss.starts_with(host + " "); });

@@ -26,7 +26,7 @@ class MpiMaster final : public Job {
   /// Waits for a helper process until it ends; a stop ends the wait, too, if it `heeds_stop`.
   /// Nothing where it succeeded, else what it said, which is nothing of one that goes on.
   std::optional<std::string> failure_of(ChildId helper, Deadline deadline, bool heeds_stop);
-  Outcome run_ranks(std::optional<ChildId> sshd);
+  Outcome run_ranks(const Command& mpirun_command, std::optional<ChildId> sshd);
   std::vector<std::string> mpirun_environment() const;
 
   const LaunchPlan& plan_;

@@ -5,6 +5,7 @@
 
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/rank_exec.h"
+#include "entrypoint/launch/start_check.h"
 
 namespace entrypoint::launch {
 
@@ -46,9 +47,11 @@ Command planned_command(const LaunchPlan& plan, const JobSettings& settings,
 }
 
 Outcome ProcessJob::run() {
-  const ChildId child = runner_.start(
-      planned_command(plan_, settings_, planned_environment(plan_, settings_.inherited)));
-  return {.status = run_to_end(runner_, child), .command = plan_.argv};
+  return run_checked(
+      plan_, planned_command(plan_, settings_, planned_environment(plan_, settings_.inherited)),
+      runner_, [this](const Command& command) -> Outcome {
+        return {.status = run_to_end(runner_, runner_.start(command)), .command = command.argv};
+      });
 }
 
 }  // namespace entrypoint::launch

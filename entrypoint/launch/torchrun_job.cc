@@ -9,6 +9,7 @@
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/process/process_tree.h"
 #include "entrypoint/launch/process_job.h"
+#include "entrypoint/launch/start_check.h"
 #include "smp_runtime/core/log.h"
 
 namespace entrypoint::launch {
@@ -29,8 +30,13 @@ std::vector<pid_t> torchrun_workers(pid_t root) {
 }
 
 Outcome TorchrunJob::run() {
-  const ChildId torchrun = runner_.start(
-      planned_command(plan_, settings_, planned_environment(plan_, settings_.inherited)));
+  return run_checked(
+      plan_, planned_command(plan_, settings_, planned_environment(plan_, settings_.inherited)),
+      runner_, [this](const Command& command) { return run_torchrun(command); });
+}
+
+Outcome TorchrunJob::run_torchrun(const Command& command) {
+  const ChildId torchrun = runner_.start(command);
   bool told = false;
   // No deadline: training takes what it takes, and a stop brings its own steps.
   while (!runner_.ended(torchrun)) {
@@ -45,7 +51,7 @@ Outcome TorchrunJob::run() {
     for (const pid_t worker : workers) kill(-worker, runner_.stop_signal());
     SMP_LOG(info, "Told {} workers of torchrun to stop", workers.size());
   }
-  return {.status = *runner_.ended(torchrun), .command = plan_.argv};
+  return {.status = *runner_.ended(torchrun), .command = command.argv};
 }
 
 }  // namespace entrypoint::launch

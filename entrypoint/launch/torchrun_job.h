@@ -22,6 +22,8 @@ class TorchrunJob final : public Job {
   Outcome run() override;
 
  private:
+  Outcome run_torchrun(const Command& command);
+
   const LaunchPlan& plan_;
   JobSettings settings_;
   ProcessRunner& runner_;

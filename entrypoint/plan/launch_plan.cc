@@ -16,21 +16,15 @@
 #include "entrypoint/plan/mpi_options.h"
 #include "entrypoint/plan/parallel_check.h"
 #include "entrypoint/plan/runner_choice.h"
+#include "entrypoint/plan/shared_memory.h"
 #include "entrypoint/plan/smddp_command.h"
+#include "entrypoint/plan/start_check.h"
 #include "entrypoint/plan/torchrun_command.h"
+#include "entrypoint/plan/words.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
 namespace {
-
-/// "Slurm job 7, 2 nodes (SLURM_STEP_NODELIST)", or why something else says the hosts.
-std::string cluster_text(const JobConfig& job) {
-  if (!job.cluster) return "";
-  if (job.hosts_by_cluster)
-    return fmt::format("{} ({})", job.cluster->title(), job.cluster->reason);
-  return fmt::format("{}, whose hosts {} names", job.cluster->title(),
-                     job.layout.resource_config().string());
-}
 
 /// Those of a launcher around us: processes of another launcher inside would take themselves for
 /// its.
@@ -49,7 +43,7 @@ class Planner {
     plan_.warnings = job_.warnings;
     plan_.current_host = job_.current_host();
     plan_.master = job_.master;
-    plan_.cluster = cluster_text(job_);
+    plan_.cluster = job_.cluster_text();
     plan_.engine_serves_hosts = job_.engine_serves_hosts();
     plan_.working_directory = job_.layout.code();
     RunnerChoice choice = choose_runner(job_, facts_);
@@ -207,6 +201,18 @@ class Planner {
     }
   }
 
+  bool is_checked() {
+    if (job_.options.check == CheckPolicy::kOff) return false;
+    if (!facts_.torch_version.empty()) return true;
+    plan_.warnings.push_back(unchecked_warning(facts_));
+    return false;
+  }
+
+  void set_check(Words argv) {
+    plan_.check = {.argv = std::move(argv),
+                   .fails_job = job_.options.check == CheckPolicy::kStrict};
+  }
+
   void plan_process(const ParallelConfig& parallel) {
     plan_.total_processes = static_cast<int>(plan_.hosts.size());
     set_environment();
@@ -214,17 +220,12 @@ class Planner {
     set_fabric();
     plan_.argv = process_command(entry_, facts_.python, arguments_);
     plan_.user_command = plan_.argv;
-    if (!parallel) return;
-    const std::int64_t ranks_per_model =
-        parallel->pipeline_parallel_degree * parallel->tensor_parallel_degree;
-    if (ranks_per_model > 1 || parallel->sharded_data_parallel_degree > 1) {
-      plan_.warnings.push_back(fmt::format(
-          "mp_parameters ask for partitions={}, tensor_parallel_degree={}, "
-          "sharded_data_parallel_degree={}, yet one process per host is started; enable MPI "
-          "(sagemaker_mpi_enabled, sagemaker_mpi_num_of_processes_per_host; for a tree of "
-          "--make-tree: --processes)",
-          parallel->pipeline_parallel_degree, parallel->tensor_parallel_degree,
-          parallel->sharded_data_parallel_degree));
+    if (is_checked()) {
+      set_check(
+          process_command(check_entry_point(), facts_.python, check_arguments(job_.options.check)));
+    }
+    if (auto warning = one_process_warning(parallel)) {
+      plan_.warnings.push_back(std::move(*warning));
     }
   }
 
@@ -265,21 +266,27 @@ class Planner {
     }
     const std::filesystem::path command_file = move_long_command();
     if (plan_.role != Role::kMaster) return;
-    const MpiCommandInput input{.job = job_,
-                                .facts = facts_,
-                                .custom = custom,
-                                .efa = network_.efa,
-                                .hosts = plan_.hosts,
-                                .processes_per_host = plan_.processes_per_host,
-                                .total_processes = plan_.total_processes,
-                                .interface_name = plan_.interface_name,
-                                .table = environment.table,
-                                .others = environment.others,
-                                .command = plan_.user_command,
-                                .command_file = command_file};
-    MpiCommand command = smddp ? make_smddp_command(input) : make_mpi_command(input);
+    MpiCommandInput input{.job = job_,
+                          .facts = facts_,
+                          .custom = custom,
+                          .efa = network_.efa,
+                          .hosts = plan_.hosts,
+                          .processes_per_host = plan_.processes_per_host,
+                          .total_processes = plan_.total_processes,
+                          .interface_name = plan_.interface_name,
+                          .table = environment.table,
+                          .others = environment.others,
+                          .command = plan_.user_command,
+                          .command_file = command_file};
+    const auto make_command = smddp ? make_smddp_command : make_mpi_command;
+    MpiCommand command = make_command(input);
     plan_.argv = std::move(command.argv);
     note(command.notes);
+    if (!is_checked()) return;
+    input.command = rank_command(check_entry_point(), facts_.python, facts_.has_mpi4py,
+                                 check_arguments(job_.options.check));
+    input.command_file.clear();
+    set_check(make_command(input).argv);
   }
 
   /// Open MPI gives each rank its own command as one variable, OMPI_ARGV, which Linux limits. Where
@@ -306,16 +313,23 @@ class Planner {
     set_thread_share();
     set_preload();
     set_fabric();
-    plan_.argv =
-        make_torchrun_command({.job = job_,
-                               .facts = facts_,
-                               .entry = entry_,
-                               .hosts = plan_.hosts,
-                               .processes_per_host = plan_.processes_per_host,
-                               .master_address = *find_variable(plan_.environment, "MASTER_ADDR"),
-                               .master_port = *find_variable(plan_.environment, "MASTER_PORT"),
-                               .arguments = arguments_});
+    const auto make_command = [this](const EntryPoint& entry, std::string port, Words arguments) {
+      return make_torchrun_command(
+          {.job = job_,
+           .facts = facts_,
+           .entry = entry,
+           .hosts = plan_.hosts,
+           .processes_per_host = plan_.processes_per_host,
+           .master_address = *find_variable(plan_.environment, "MASTER_ADDR"),
+           .master_port = std::move(port),
+           .arguments = std::move(arguments)});
+    };
+    const std::string& port = *find_variable(plan_.environment, "MASTER_PORT");
+    plan_.argv = make_command(entry_, port, arguments_);
     plan_.user_command = plan_.argv;
+    if (!is_checked()) return;
+    set_check(
+        make_command(check_entry_point(), port_beside(port), check_arguments(job_.options.check)));
   }
 
   void plan_module() {
@@ -354,26 +368,13 @@ class Planner {
 
   /// mpirun has to see the name that --host gives to this host, NCCL that hosts differ.
   void set_preload() {
-    warn_of_small_shared_memory();
+    if (auto warning = shared_memory_warning(job_, facts_)) {
+      plan_.warnings.push_back(std::move(*warning));
+    }
     if (facts_.hostname_shim.empty()) return;
     const std::string own = value_or(job_.environment, "LD_PRELOAD");
     const std::string shim = facts_.hostname_shim.string();
     set_variable(plan_.environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
-  }
-
-  void warn_of_small_shared_memory() {
-    constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-    constexpr std::uint64_t kEnough = std::uint64_t{1} << 30;  // as shared_tensors.cc has it
-    if (facts_.shared_memory_bytes.value_or(kEnough) >= kEnough) return;
-    plan_.warnings.push_back(fmt::format(
-        "/dev/shm has {} MiB, which NCCL and data loaders use: {}; where you can, start the "
-        "container with --shm-size=2g",
-        *facts_.shared_memory_bytes / kMiB,
-        facts_.hostname_shim.empty()
-            ? "batches of DataLoader workers that do not fit end the script with a bus error"
-            : fmt::format("tensors that PyTorch shares between processes, such as batches of "
-                          "DataLoader workers, lie in {} instead",
-                          value_or(job_.environment, "TMPDIR", "/tmp"))));
   }
 
   void set_fabric() {

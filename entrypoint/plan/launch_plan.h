@@ -70,6 +70,12 @@ struct RankPlace {
   std::optional<Grid> grid;  ///< only for model-parallel jobs
 };
 
+/// Another program that is started as the script will be, before it.
+struct StartCheck {
+  std::vector<std::string> argv;
+  bool fails_job = false;  ///< or what it finds is only told
+};
+
 struct LaunchPlan {
   Runner runner = Runner::kProcess;
   Role role = Role::kAlone;
@@ -123,6 +129,9 @@ struct LaunchPlan {
 
   /// What is executed on this host; for kMaster the mpirun line; empty for kWorker.
   std::vector<std::string> argv;
+
+  /// What comes before it on hosts that execute something; none: the job starts unchecked.
+  std::optional<StartCheck> check;
 
   /// What the user's script is called with, for the log and the failure text.
   std::vector<std::string> user_command;

@@ -71,6 +71,20 @@ ParallelSettings read_parallel_settings(const JobConfig& job, Runner runner) {
   return {.config = topology::make_parallel_config(settings)};
 }
 
+std::optional<std::string> one_process_warning(
+    const std::optional<topology::ParallelConfig>& config) {
+  if (!config) return std::nullopt;
+  const auto ranks_per_model = config->pipeline_parallel_degree * config->tensor_parallel_degree;
+  if (ranks_per_model <= 1 && config->sharded_data_parallel_degree <= 1) return std::nullopt;
+  return fmt::format(
+      "mp_parameters ask for partitions={}, tensor_parallel_degree={}, "
+      "sharded_data_parallel_degree={}, yet one process per host is started; enable MPI "
+      "(sagemaker_mpi_enabled, sagemaker_mpi_num_of_processes_per_host; for a tree of "
+      "--make-tree: --processes)",
+      config->pipeline_parallel_degree, config->tensor_parallel_degree,
+      config->sharded_data_parallel_degree);
+}
+
 std::vector<RankPlace> place_ranks(const std::optional<topology::ParallelConfig>& config,
                                    const std::vector<std::string>& hosts, int processes_per_host,
                                    int total_processes, std::vector<std::string>& warnings) {

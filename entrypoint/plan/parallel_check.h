@@ -23,6 +23,10 @@ struct ParallelSettings {
 /// ConfigError with the words of `smp.init` for unknown, mistyped and contradictory ones.
 ParallelSettings read_parallel_settings(const JobConfig& job, Runner runner);
 
+/// Of settings that need several processes, where a plain one a host is started.
+std::optional<std::string> one_process_warning(
+    const std::optional<smp::topology::ParallelConfig>& config);
+
 /// Ranks by host in launch order, with their coordinates when `config` is there. Throws ConfigError
 /// when the settings do not fit the number of ranks; advice goes to `warnings`.
 std::vector<RankPlace> place_ranks(const std::optional<smp::topology::ParallelConfig>& config,

@@ -179,6 +179,8 @@ std::string plan_text(const LaunchPlan& plan) {
   if (!plan.install.empty()) text.line("\nInstalled first:");
   for (const auto& command : plan.install) text.line("  {}", shell_join(command));
 
+  if (plan.check)
+    text.line("\nCheck before the start:\n  {}", shell_join(mask_secrets(plan.check->argv)));
   if (plan.argv.empty()) {
     text.line("\nCommand:\n  none: this host serves the ranks that {} starts on it", plan.master);
     text.line("\nCommand of a rank:\n  {}", shell_join(mask_secrets(plan.user_command)));
@@ -220,6 +222,7 @@ std::string plan_json(const LaunchPlan& plan) {
   for (const auto& command : plan.install) install.push_back(Value::list_of(command));
   result.set("install", std::move(install));
   result.set("argv", Value::list_of(mask_secrets(plan.argv)));
+  if (plan.check) result.set("check", Value::list_of(mask_secrets(plan.check->argv)));
   result.set("user_command", Value::list_of(mask_secrets(plan.user_command)));
   result.set("notes", Value::list_of(plan.notes));
   result.set("warnings", Value::list_of(plan.warnings));

@@ -60,6 +60,7 @@ int run_side_action(const CommandLine& line) {
     case Action::kExecOther:
       launch::become(line.command);
     case Action::kTrain:
+    case Action::kCheck:
     case Action::kPlan:
       break;
   }

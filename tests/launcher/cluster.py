@@ -100,7 +100,7 @@ class Cluster:
             assert self.hosts[name].process.poll() is None, self.hosts[name].stderr()
         raise AssertionError(f"no {file} on {name}")
 
-    def start(self, name: str, **environment: str) -> Host:
+    def start(self, name: str, *arguments: str, **environment: str) -> Host:
         tree = self.trees[self.names.index(name)]
         tmp = self.folder / f"tmp-{name}"
         tmp.mkdir(exist_ok=True)
@@ -111,7 +111,7 @@ class Cluster:
         )
         process = subprocess.Popen(
             [*self.network.enter(name), *ISOLATED, "bash", "-c", script, "host", tree.base,
-             self.base, self.folder / "hosts", tmp, train_binary()],
+             self.base, self.folder / "hosts", tmp, train_binary(), *arguments],
             env=job_environment(SAGEMAKER_BASE_DIR=str(self.base), **environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -122,11 +122,11 @@ class Cluster:
         self.hosts[name] = Host(process, tree, name=name)
         return self.hosts[name]
 
-    def start_all(self, **environment: str) -> list[Host]:
-        return [self.start(name, **environment) for name in self.names]
+    def start_all(self, *arguments: str, **environment: str) -> list[Host]:
+        return [self.start(name, *arguments, **environment) for name in self.names]
 
-    def run(self, **environment: str) -> list[Result]:
-        return [host.finish() for host in self.start_all(**environment)]
+    def run(self, *arguments: str, **environment: str) -> list[Result]:
+        return [host.finish() for host in self.start_all(*arguments, **environment)]
 
 
 RUN_UNTIL_STOPPED = """

@@ -38,6 +38,7 @@ TEST(CommandLine, OptionsChooseTheAction) {
   EXPECT_TRUE(parse({"train", "--json", "--plan"}).json);
   EXPECT_EQ(parse({"--doctor"}).action, Action::kDoctor);
   EXPECT_TRUE(parse({"--doctor", "--json"}).json);
+  EXPECT_EQ(parse({"--check"}).action, Action::kCheck);
   EXPECT_EQ(parse({"-h"}).action, Action::kHelp);
   EXPECT_EQ(parse({"--version"}).action, Action::kVersion);
 }

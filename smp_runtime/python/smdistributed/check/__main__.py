@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the check on each rank; the first one prints it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from smdistributed.check.host_facts import rank_facts
+from smdistributed.check.link_probe import Link, receive_probe, send_probe
+from smdistributed.check.outliers import Numbers, find_outliers
+from smdistributed.check.pair_rounds import Round, between_hosts, inside_hosts
+from smdistributed.check.table import table
+from smdistributed.dataparallel.torch import torch_smddp
+
+_JOIN_SECONDS = 120  # hosts prepare themselves at their own pace
+_SECONDS_A_HOST = 5
+
+
+def _join() -> None:
+    """Ranks of a launcher, or the plain processes of several hosts."""
+    os.environ.pop("SMP_RECORDS", None)  # what is sent here is none of the job's
+    hosts = int(os.environ.get("SM_HOST_COUNT", "1"))
+    if "RANK" not in os.environ and hosts > 1:
+        own = {"RANK": os.environ["SM_CURRENT_HOST_RANK"], "WORLD_SIZE": str(hosts)}
+        os.environ.update(own, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group(torch_smddp.BACKEND, timeout=timedelta(seconds=_JOIN_SECONDS))
+
+
+def _end_after(seconds: float) -> None:
+    """A rank that hangs, in a driver or a broken network, must not keep the job from its start."""
+
+    def end() -> None:
+        print(f"Error: the check did not end within {seconds:.0f} s", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+def _device() -> torch.device:
+    """This rank's GPU, where each rank of the host has one."""
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if torch.cuda.is_available() and torch.cuda.device_count() >= local_size:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        return device
+    return torch.device("cpu")
+
+
+def _gather(own: Any) -> list[Any]:
+    """One value of each rank, on all of them."""
+    if not dist.is_initialized():
+        return [own]
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, own)
+    return values
+
+
+def _walk(rounds: list[Round], device: torch.device) -> list[Link]:
+    """The links of all pairs, each both ways, on all ranks."""
+    own: list[Link] = []
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    for pairs in rounds:
+        for one, other in pairs:
+            if rank == one:
+                own.append(send_probe(other, device))
+                receive_probe(other, device)
+            elif rank == other:
+                receive_probe(one, device)
+                own.append(send_probe(one, device))
+    return [link for links in _gather(own) for link in links]
+
+
+def _measure() -> Numbers:
+    device = _device()
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    _gather(None)  # all compute at the same time
+    numbers = Numbers(facts=_gather(rank_facts(rank, device)))
+    hosts = [[one.rank for one in ranks] for ranks in numbers.hosts().values()]
+    for kind in dict.fromkeys(("cpu", device.type)):
+        on = device if kind == device.type else torch.device("cpu")
+        for rounds, found in ((inside_hosts(hosts), numbers.within),
+                              (between_hosts(hosts), numbers.across)):  # fmt: skip
+            if links := _walk(rounds, on):
+                found[kind] = links
+    return numbers
+
+
+def _tell(numbers: Numbers, outliers: list[str], seconds: float) -> None:
+    first = numbers.facts[0]
+    versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
+    print(f"Check before the start, in {seconds:.1f} s: {versions}\n{table(numbers)}")
+    for sentence in outliers:
+        print(f"Outlier: {sentence}")
+    if not outliers:
+        print("No outliers")
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m smdistributed.check",
+        description="Measures ranks and their network before a job starts.",
+    )
+    parser.add_argument(
+        "--outliers", choices=("report", "fail"), default="report", help="fail: with exit status 1"
+    )
+    fails = parser.parse_args(arguments).outliers == "fail"
+    begin = time.perf_counter()
+    _end_after(2 * _JOIN_SECONDS + _SECONDS_A_HOST * int(os.environ.get("SM_HOST_COUNT", "1")))
+    _join()
+    numbers = _measure()
+    outliers = find_outliers(numbers)
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        _tell(numbers, outliers, time.perf_counter() - begin)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if not outliers or not fails:
+        return 0
+    if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+        print(f"Error: check before the start: {'; '.join(outliers)}", file=sys.stderr, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
