@@ -272,6 +272,8 @@ LABEL org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}" \
       org.opencontainers.image.base.digest="${BASE_DIGEST}"
+# What a report says that the job ran in; a digest cannot stand in the image that it is of.
+ENV SMP_IMAGE="smp-train ${VERSION} ${REVISION}"
 
 WORKDIR /opt/ml/code
 EXPOSE 22

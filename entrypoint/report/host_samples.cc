@@ -64,11 +64,11 @@ std::pair<std::int64_t, std::int64_t> network_bytes() {
   return sum;
 }
 
+}  // namespace
+
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
-
-}  // namespace
 
 HostSample sample_host(ProcessorTime& before) {
   const ProcessorTime now = processor_time();

@@ -2,7 +2,10 @@
 #include "entrypoint/report/job_numbers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+
+#include "entrypoint/report/durations.h"
 
 namespace entrypoint::report {
 namespace {
@@ -111,6 +114,15 @@ JobNumbers numbers_of(const JobRecord& job) {
   if (!job.ranks.empty() && job.ranks.front().later.total > 0) {
     // With tensor parallelism ranks of a group have one batch, or each its own: the settings tell.
     numbers.samples_per_second = 1e6 * share(samples, job.ranks.front().later.total);
+  }
+  if (job.told) {
+    Durations durations;
+    for (const ToldStep& step : job.told->steps) {
+      if (step.seconds > 0) durations.add(std::llround(1e6 * step.seconds));
+    }
+    numbers.steps = job.told->steps.back().step;
+    numbers.p50_ms = 1e-3 * durations.quantile(0.5);
+    numbers.p95_ms = 1e-3 * durations.quantile(0.95);
   }
   numbers.hosts = std::max<int>(1, static_cast<int>(hosts.size()));
   for (const HostRecord& host : job.hosts) {

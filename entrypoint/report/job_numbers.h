@@ -32,7 +32,7 @@ struct RankNumbers {
 /// Of a job that trained; `ranks` has those with steps alone.
 struct JobNumbers {
   std::vector<RankNumbers> ranks;
-  std::int64_t steps = 0;         ///< of the first rank
+  std::int64_t steps = 0;         ///< of the first rank, or the last one that the script told of
   double p50_ms = 0, p95_ms = 0;  ///< of its steps
   double samples_per_second = 0;  ///< of all replicas
   int stages = 1;

@@ -73,6 +73,24 @@ void keep_one_job(JobRecord& job) {
                   jobs.size(), named(dropped)));
 }
 
+/// What groups of smddp sent, of ranks that recorded nothing else of the kind.
+void add_groups(JobRecord& job, std::vector<RankRecord> groups) {
+  std::set<int> recorded;
+  for (const RankRecord& rank : job.ranks) recorded.insert(rank.rank);
+  for (RankRecord& group : groups) {
+    if (recorded.contains(group.rank)) continue;
+    const auto same = std::ranges::find(job.ranks, group.rank, &RankRecord::rank);
+    if (same == job.ranks.end()) {
+      job.ranks.push_back(std::move(group));
+      continue;
+    }
+    for (const auto& [rank, sent] : group.sent) {
+      same->sent[rank].messages += sent.messages;
+      same->sent[rank].bytes += sent.bytes;
+    }
+  }
+}
+
 void tell_of_missing_ranks(JobRecord& job) {
   std::vector<int> missing;
   int size = 0;
@@ -96,28 +114,47 @@ const RankRecord* JobRecord::rank(int number) const {
   return found != ranks.end() && found->rank == number ? &*found : nullptr;
 }
 
-JobRecord read_job_record(std::span<const fs::path> folders) {
+JobRecord read_job_record(std::span<const fs::path> places, fs::file_time_type since) {
   JobRecord job;
   std::vector<std::string> searched;
-  for (const fs::path& folder : folders) {
+  std::vector<ToldSteps> told;
+  std::vector<RankRecord> groups;
+  for (const fs::path& folder : places) {
     searched.push_back(folder.string());
+    if (fs::is_regular_file(folder)) {
+      told.push_back(read_metrics(folder));
+      continue;
+    }
     std::error_code unreadable;
     for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
       const fs::path& file = entry.path();
-      if (has_form(file, "rank-")) {
+      std::error_code gone;
+      if (entry.last_write_time(gone) < since) continue;
+      if (has_form(file, "smddp-")) {
+        groups.push_back(read_rank_record(file));
+      } else if (has_form(file, "rank-")) {
         job.ranks.push_back(read_rank_record(file));
       } else if (has_form(file, "host-")) {
         job.hosts.push_back(read_host_record(file, job.problems));
+      } else if (has_form(file, "log-")) {
+        told.push_back(read_step_log(file));
       }
     }
     if (unreadable) {
       job.problems.push_back(fmt::format("{}: {}", folder.string(), unreadable.message()));
     }
   }
-  if (job.ranks.empty() && job.hosts.empty()) {
+  add_groups(job, std::move(groups));
+  const auto longest =
+      std::ranges::max_element(told, {}, [](const ToldSteps& one) { return one.steps.size(); });
+  const bool recorded =
+      std::ranges::any_of(job.ranks, [](const RankRecord& rank) { return rank.all.steps > 0; });
+  if (!recorded && longest != told.end() && !longest->steps.empty()) job.told = std::move(*longest);
+  if (job.ranks.empty() && job.hosts.empty() && !job.told) {
     throw smp::ConfigError(
         "no records of a job in {}; expected files rank-N.jsonl or host-NAME.jsonl, which a job "
-        "writes into SM_OUTPUT_DATA_DIR/records or the folder SMP_RECORDS",
+        "writes into SM_OUTPUT_DATA_DIR/records or the folder SMP_RECORDS, or a file of "
+        "SMP_METRICS",
         fmt::join(searched, ", "));
   }
   std::ranges::sort(job.ranks, {}, &RankRecord::rank);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "entrypoint/report/rank_record.h"
+#include "entrypoint/report/told_steps.h"
 
 namespace entrypoint::report {
 
@@ -37,14 +38,18 @@ struct HostRecord {
 struct JobRecord {
   std::vector<RankRecord> ranks;  ///< in their order
   std::vector<HostRecord> hosts;
+  std::optional<ToldSteps> told;  ///< where no rank recorded a step
   std::optional<JobEnd> end;
   std::vector<std::string> problems;  ///< what is missing or cannot be read, as sentences
 
   [[nodiscard]] const RankRecord* rank(int number) const;
 };
 
-/// Files of several jobs: the newest counts, the others are a problem. Throws ConfigError where no
-/// folder has a record at all.
-JobRecord read_job_record(std::span<const std::filesystem::path> folders);
+/// From folders of records, and files in the format of SMP_METRICS among them. Files that were last
+/// written before `since` are an earlier job's and left out. Files of several jobs: the newest
+/// counts, the others are a problem. Throws ConfigError where there is no record at all.
+JobRecord read_job_record(
+    std::span<const std::filesystem::path> places,
+    std::filesystem::file_time_type since = std::filesystem::file_time_type::min());
 
 }  // namespace entrypoint::report

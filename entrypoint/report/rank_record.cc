@@ -61,11 +61,12 @@ class Reader {
                              header["format"].dump(), kFormat);
     }
     record_.rank = header.at("rank");
-    record_.first_rank = header.at("first_rank");
+    record_.first_rank = header.value("first_rank", 0);
     record_.host = header.at("host");
     record_.job = header.value("job", "");
     columns_.clear();
-    for (const json& name : header.at("columns")) columns_.push_back(place_of(name));
+    if (!header.contains("columns")) return;  // of a group of smddp
+    for (const json& name : header["columns"]) columns_.push_back(place_of(name));
   }
 
   /// Where a column goes; null: unknown here, as of a later program.
@@ -168,6 +169,7 @@ class Reader {
     Memory reading{.time = object.at("time"), .peak = object.at("peak")};
     for (const auto& [kind, bytes] : object.at("kinds").items()) reading.kinds[kind] = bytes;
     record_.memory.push_back(std::move(reading));
+    record_.state_by_formula = object.value("formula", record_.state_by_formula);
     thin(record_.memory);
   }
 

@@ -70,6 +70,7 @@ struct RankRecord {
   std::vector<StepSpans> spans;
   std::vector<Loss> losses;
   std::vector<Memory> memory;
+  std::int64_t state_by_formula = 0;  ///< [bytes] of the model's state; 0: not known
   std::vector<Event> events;
   std::map<int, Traffic> sent;        ///< by rank
   std::vector<std::string> problems;  ///< with the file, as sentences

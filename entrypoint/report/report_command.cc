@@ -36,7 +36,7 @@ void write_whole(const fs::path& file, const std::string& text) {
 }  // namespace
 
 std::string write_report(const ReportRequest& request) {
-  JobRecord job = read_job_record(request.folders);
+  JobRecord job = read_job_record(request.folders, request.since);
   job.end = request.end;
   const JobNumbers numbers = numbers_of(job);
   const std::vector<Finding> findings = judge(job, numbers);

@@ -14,7 +14,9 @@ namespace entrypoint::report {
 struct ReportRequest {
   std::vector<std::filesystem::path> folders;  ///< of records; of several hosts, too
   std::filesystem::path page;                  ///< what is written
-  std::optional<JobEnd> end;                   ///< where the job's end is known
+  /// When the job began: what was last written before is another one's.
+  std::filesystem::file_time_type since = std::filesystem::file_time_type::min();
+  std::optional<JobEnd> end;  ///< where the job's end is known
 };
 
 /// Writes the page, in one step. The verdict as text: the first finding and its advice; empty where

@@ -18,6 +18,7 @@ constexpr std::size_t kChartSteps = 6;
 constexpr std::size_t kChartSpans = 12'000;  // of all steps and ranks
 constexpr std::size_t kReadings = 200;       // of a rank's memory, of a host
 constexpr std::size_t kLosses = 1000;
+constexpr std::size_t kTold = 2000;   // steps
 constexpr std::size_t kPairs = 4096;  // of ranks, in the matrix of what was sent
 
 /// 4 digits are enough for a picture.
@@ -76,7 +77,8 @@ json rank_json(const RankRecord& record, const RankNumbers& numbers) {
             {"other", rounded(numbers.other)}}},
           {"bytes_a_step", numbers.bytes},
           {"peak_memory", peak},
-          {"memory_kinds", kinds}};
+          {"memory_kinds", kinds},
+          {"state_by_formula", record.state_by_formula}};
 }
 
 /// Points of a rank: [step, time, mean ms of a step, the longest, computed ms].
@@ -167,8 +169,26 @@ json traffic_json(const JobRecord& job) {
   return pairs;
 }
 
+/// As series_json() of a rank, by what the script tells.
+json told_series_json(const ToldSteps& told) {
+  json points = json::array();
+  for (const ToldStep* step : thinned(told.steps, kTold)) {
+    if (step->seconds <= 0) continue;
+    const double milliseconds = rounded(1e3 * step->seconds);
+    points.push_back(
+        {step->step, rounded(step->time - told.steps.front().time), milliseconds, milliseconds, 0});
+  }
+  return {{"name", told.source}, {"points", points}};
+}
+
 json losses_json(const JobRecord& job) {
   json points = json::array();
+  if (job.told) {
+    for (const ToldStep* step : thinned(job.told->steps, kLosses)) {
+      if (!std::isnan(step->loss)) points.push_back({step->step, rounded(step->loss), true});
+    }
+    return points;
+  }
   if (job.ranks.empty()) return points;
   for (const Loss* loss : thinned(job.ranks.front().losses, kLosses)) {
     points.push_back({loss->step, std::isfinite(loss->value) ? json(rounded(loss->value)) : json(),
@@ -254,6 +274,7 @@ json report_json(const JobRecord& job, const JobNumbers& numbers,
   }
   json series = json::array();
   for (const RankRecord* record : ranks_with_series(job)) series.push_back(series_json(*record));
+  if (job.told) series.push_back(told_series_json(*job.told));
   std::vector<std::string> activities;
   for (std::size_t i = 0; i < kActivities; ++i) {
     activities.emplace_back(name_of(static_cast<smp::measure::Activity>(i)));

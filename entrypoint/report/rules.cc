@@ -39,13 +39,25 @@ bool failed(const JobRecord& job, const JobNumbers& /*numbers*/, const Rule& /*r
   return true;
 }
 
+bool uses_smp(const JobRecord& job) {
+  return std::ranges::any_of(job.ranks,
+                             [](const RankRecord& rank) { return !rank.facts.is_null(); });
+}
+
 bool short_job(const JobRecord& job, const JobNumbers& numbers, const Rule& rule,
                Finding& finding) {
+  if (job.told) {
+    finding.text = fmt::format(
+        "The script does not use smp: {} tells of {} steps, of {:.4g} ms in the median, and not "
+        "what they spend it on.",
+        job.told->source, numbers.steps, numbers.p50_ms);
+    return true;
+  }
   if (numbers.steps >= static_cast<std::int64_t>(rule.threshold)) return false;
   finding.text = numbers.steps == 0
-                     ? std::string(job.ranks.empty() ? "No rank recorded anything: the script does "
-                                                       "not use smp, or ended before smp.init."
-                                                     : "No step was made.")
+                     ? std::string(uses_smp(job) ? "No step was made."
+                                                 : "No rank recorded anything: the script does not "
+                                                   "use smp, or ended before smp.init.")
                      : fmt::format("Only {} steps were made: too few to say what bounds the job.",
                                    numbers.steps);
   return true;

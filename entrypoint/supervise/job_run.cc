@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 
 #include <fmt/ranges.h>
 
@@ -19,6 +20,7 @@
 #include "entrypoint/plan/runner_choice.h"
 #include "entrypoint/report/host_samples.h"
 #include "entrypoint/report/report_command.h"
+#include "entrypoint/report/told_steps.h"
 #include "entrypoint/supervise/memory_events.h"
 #include "entrypoint/supervise/report.h"
 #include "opt_ml_layout/outputs.h"
@@ -30,6 +32,8 @@ namespace {
 
 // What the job left behind gets this long to end by itself.
 constexpr std::chrono::milliseconds kSweepGrace{2000};
+// Files on other hosts are written by other clocks.
+constexpr std::chrono::seconds kClockMargin{10};
 
 /// What we ourselves fetch with: as botocore, we read AWS_CA_BUNDLE.
 EnvironmentMap transfer_environment(const JobConfig& job, const LaunchPlan& plan) {
@@ -158,21 +162,36 @@ std::optional<launch::ChildId> start_sampler(const JobConfig& job, const LaunchP
       }});
 }
 
+/// What the script tells of its steps, for the report of one that does not use smp.
+std::shared_ptr<report::StepLog> watch_steps(const JobConfig& job, const LaunchPlan& plan,
+                                             Supervisor& supervisor) {
+  if (!job.options.report) return nullptr;
+  auto log = std::make_shared<report::StepLog>(launch::records_folder(plan), job.current_host());
+  supervisor.watch_lines([log](int rank, std::string_view line) { log->add(rank, line); });
+  return log;
+}
+
 /// One host says what the job was like, from what all of them recorded. A report that cannot be
 /// written is not worth a job.
 void write_job_report(const JobConfig& job, const LaunchPlan& plan, const Report& ended,
-                      const Supervisor& supervisor) {
+                      std::filesystem::file_time_type began, const Supervisor& supervisor) {
   report::JobEnd end{.exit_code = ended.exit_code, .failure = ended.failure_text};
   if (end.exit_code != 0) {
     const auto& lines = supervisor.record().lines(StreamKind::kErr);
     end.last_lines.assign(lines.begin(), lines.end());
   }
+  report::ReportRequest request{.folders = {launch::records_folder(plan)},
+                                .page = job.layout.output_data() / "report.html",
+                                .since = began - kClockMargin,
+                                .end = std::move(end)};
+  if (const std::string metrics = value_or(job.environment, "SMP_METRICS");
+      std::filesystem::is_regular_file(metrics)) {
+    request.folders.emplace_back(metrics);
+  }
   try {
-    const auto page = job.layout.output_data() / "report.html";
-    const std::string verdict = report::write_report(
-        {.folders = {launch::records_folder(plan)}, .page = page, .end = std::move(end)});
+    const std::string verdict = report::write_report(request);
     if (ended.exit_code == 0 && !verdict.empty()) SMP_LOG(info, "{}", verdict);
-    SMP_LOG(info, "The report of the job: {}", page.string());
+    SMP_LOG(info, "The report of the job: {}", request.page.string());
   } catch (const std::exception& error) {
     SMP_LOG(warning, "There is no report of the job: {}", error.what());
   }
@@ -192,6 +211,7 @@ void tell_of_empty_model(const JobConfig& job) {
 int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor) {
   opt_ml::create_job_folders(job.layout);
   remove_old_markers(job.layout);
+  const auto began = std::filesystem::file_time_type::clock::now();
   supervisor.merge_streams(job.options.merge);
   if (plan.runs_mpirun()) {
     supervisor.set_rank_tags(RankTags(plan.hosts, plan.processes_per_host));
@@ -201,6 +221,7 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
   launch::OutputSync output_sync(plan, job.layout, settings, supervisor);
   std::unique_ptr<launch::Job> launched;
   const std::optional<launch::ChildId> sampler = start_sampler(job, plan, supervisor);
+  const std::shared_ptr<report::StepLog> step_log = watch_steps(job, plan, supervisor);
   Report ended = run_planned(job, facts, plan, settings, launched, supervisor);
   if (sampler) supervisor.send(*sampler, SIGKILL);
   // Our own marker first: where the first container to end stops all others, a worker that was
@@ -209,7 +230,8 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
   if (ended.exit_code == 0) tell_of_empty_model(job);
   if (job.options.report && job.is_master()) {
     if (launched && supervisor.stop_signal() == 0) launched->collect_records();
-    write_job_report(job, plan, ended, supervisor);
+    step_log->flush();
+    write_job_report(job, plan, ended, began, supervisor);
   }
   announce(launched, plan, settings, ended, supervisor);
   output_sync.finish();

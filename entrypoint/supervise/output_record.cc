@@ -79,6 +79,7 @@ void OutputRecord::add_line(StreamKind stream, const RankTag* tag, std::string_v
 
   int rank = tag != nullptr ? tag->rank : torch_rank(text).value_or(kNoRank);
   if (ranks_.size() >= kRanks && !ranks_.contains(rank)) rank = kNoRank;
+  if (watcher_) watcher_(rank, text);
   const bool is_out = tag != nullptr ? tag->stream == "stdout" : stream == StreamKind::kOut;
   Rank& of = ranks_[rank];
   push_bounded(of.last_words[is_out ? 0 : 1], line, kLastWords);

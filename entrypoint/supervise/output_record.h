@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -24,6 +25,11 @@ class OutputRecord {
   static constexpr std::size_t kLongestLine = 2048;  ///< [bytes]; the rest of a line is dropped
   static constexpr std::size_t kRanks = 8192;        ///< told apart; more count as nobody's
   static constexpr int kNoRank = -1;
+
+  /// Calls it with each whole line as it comes, and its rank or kNoRank.
+  void watch(std::function<void(int rank, std::string_view line)> watcher) {
+    watcher_ = std::move(watcher);
+  }
 
   /// A piece of a line; `tag` says which rank's, none: nobody's in particular. Remembered as
   /// plain_text(). A line that torch marks (`[rank3]: …`) counts as that rank's.
@@ -75,6 +81,7 @@ class OutputRecord {
   void note_blame(std::string_view text);
   void note_lost_host(std::string_view text);
 
+  std::function<void(int, std::string_view)> watcher_;
   std::array<Stream, 2> streams_;
   std::map<int, Rank> ranks_;
   std::deque<std::string> telling_;

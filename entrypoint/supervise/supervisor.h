@@ -57,6 +57,11 @@ class Supervisor final : public launch::ProcessRunner {
   void sweep(std::chrono::milliseconds grace);
 
   [[nodiscard]] const OutputRecord& record() const { return record_; }
+  /// Gets each line of what is streamed, and its rank or OutputRecord::kNoRank; it must live as
+  /// long as this, and be fast.
+  void watch_lines(std::function<void(int rank, std::string_view line)> watcher) {
+    record_.watch(std::move(watcher));
+  }
   [[nodiscard]] const RankTags& rank_tags() const { return tags_; }
 
  private:

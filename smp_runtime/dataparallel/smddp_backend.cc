@@ -11,6 +11,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/dataparallel/sent_bytes.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 #include "smp_runtime/transport/fabric/fabric_link.h"
 #include "smp_runtime/transport/host_identity.h"
@@ -56,10 +57,11 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
       keys_(store),
       options_(make_options(read_variables())),
       process_(getpid()),
+      names_(names_of(size, global_ranks)),
       timeout_(timeout) {
-  communicator_ = std::make_unique<Communicator>(
-      keys_, rank, names_of(size, global_ranks), transport::host_identity(), options_.tuning,
-      options_.network, WaitLimit::after(timeout, "making a group"));
+  communicator_ = std::make_unique<Communicator>(keys_, rank, names_, transport::host_identity(),
+                                                 options_.tuning, options_.network,
+                                                 WaitLimit::after(timeout, "making a group"));
   if (rank == 0) {
     const std::string provider = communicator_->provider();
     SMP_LOG(debug,
@@ -68,6 +70,9 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
             size, communicator_->hosts(),
             provider.empty() ? "" : fmt::format(", libfabric's {} between hosts", provider),
             options_.tuning.small_bytes);
+  }
+  if (!options_.record_folder.empty() && size > 1) {
+    traffic_ = make_traffic_record(options_.record_folder, names_[static_cast<size_t>(rank)]);
   }
   thread_ = std::thread([this] { run_all(); });
   pthread_setname_np(thread_.native_handle(), "smddp");
@@ -78,6 +83,7 @@ SmddpBackend::~SmddpBackend() {
     // A forked child has neither the thread nor a place in the group; nothing of it may end.
     if (thread_.joinable()) thread_.detach();
     static_cast<void>(communicator_.release());
+    static_cast<void>(traffic_.release());
     static_cast<void>(pairs_.release());
     static_cast<void>(gpus_.release());
     return;
@@ -111,6 +117,7 @@ SmddpBackend::WorkPtr SmddpBackend::start(const DeviceScope& scope, Call call, T
               " was called in a forked process; make groups after the fork");
   std::unique_lock lock(mutex_);
   TORCH_CHECK(!stopping_, "smddp: ", call.operation, " was called after the group was shut down");
+  if (traffic_) traffic_->sent(names_, sent_to_each(call.type, call.inputs, size_));
   const PendingWork::Call shown{.type = call.type,
                                 .sequence = calls_++,
                                 .title = "smddp:" + call.operation,
@@ -184,6 +191,7 @@ void SmddpBackend::stop(bool drain) {
                                        communicator_->name(rank_)));
     }
     stopping_ = true;
+    if (traffic_) traffic_->flush();
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -362,6 +370,11 @@ c10::intrusive_ptr<PendingWork> SmddpBackend::pair_work(const DeviceScope& scope
 SmddpBackend::WorkPtr SmddpBackend::send(Tensors& tensors, int destination, int tag) {
   const DeviceScope scope(streams_, tensors);
   auto work = pair_work(scope, c10d::OpType::SEND, tensors, tag, "send");
+  {
+    const std::lock_guard lock(mutex_);
+    const int to = names_[static_cast<size_t>(destination)];
+    if (traffic_) traffic_->sent({&to, 1}, static_cast<int64_t>(tensors.front().nbytes()));
+  }
   pairs().send(work, tensors.front(), destination, static_cast<uint32_t>(tag), timeout_);
   return work;
 }

@@ -29,6 +29,7 @@
 #include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/dataparallel/point_to_point.h"
 #include "smp_runtime/dataparallel/smddp_options.h"
+#include "smp_runtime/measure/traffic.h"
 #include "smp_runtime/session/c10d_store.h"
 
 namespace smp::dataparallel {
@@ -168,10 +169,12 @@ class SmddpBackend : public c10d::Backend {
   StagingStreams streams_;
   std::unique_ptr<collectives::Communicator> communicator_;
   int process_;
-  uint64_t counts_ = 0;  // of count_ranks(); of the thread that runs a collective
+  std::vector<int> names_;  // of the group's ranks in the job
+  uint64_t counts_ = 0;     // of count_ranks(); of the thread that runs a collective
   std::atomic<std::chrono::milliseconds> timeout_;  // for calls that give none
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                                 // guards what follows
+  std::unique_ptr<measure::TrafficRecord> traffic_;  // if the job wants any
   std::condition_variable changed_;
   std::deque<Task> queue_;
   uint64_t calls_ = 0;

@@ -37,6 +37,7 @@ SmddpOptions make_options(const Variables& variables) {
               [&](std::string_view variable) { return set.text(variable); }),
           .gpu_route = route_of(set, "SMDDP_GPU_ROUTE"),
           .nccl_has_plugin = !plugin.empty() && plugin != "none",
+          .record_folder = set.text("SMP_RECORDS"),
           .log_level = set.level("SM_LOG_LEVEL")};
 }
 

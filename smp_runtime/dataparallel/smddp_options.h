@@ -34,6 +34,7 @@ inline constexpr std::array kOptions = {
         "SMDDP_GPU_ROUTE", "auto",
         "of tensors of GPUs: host, nccl-inside or nccl (gpu_route.h) for all sizes; auto takes "
         "the cheapest for each"},
+    VariableRow{"SMP_RECORDS", "", "folder for what each group sent, which train --report reads"},
     VariableRow{"SM_LOG_LEVEL", "20", "as Python's levels; 10 tells that choice"},
 };
 
@@ -42,6 +43,7 @@ struct SmddpOptions {
   transport::Network network;
   std::optional<collectives::GpuRoute> gpu_route;
   bool nccl_has_plugin = false;  ///< NCCL_NET_PLUGIN names one, as `train` sets it for EFA
+  std::string record_folder;     ///< SMP_RECORDS; empty: nothing is recorded
   log::Level log_level = log::Level::kInfo;
 };
 

@@ -197,10 +197,7 @@ void Recorder::sent(int rank, std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   ++group_.messages;
   group_.bytes += bytes;
-  Traffic& traffic = traffic_[rank];
-  ++traffic.messages;
-  traffic.bytes += bytes;
-  traffic_changed_ = true;
+  traffic_.add(rank, bytes);
 }
 
 void Recorder::sent(std::span<const int> ranks, std::int64_t bytes) {
@@ -256,14 +253,7 @@ void Recorder::write_spans() {
 
 /// All of it since the begin of the job: the last such line counts.
 void Recorder::write_traffic() {
-  if (!record_.is_open() || !traffic_changed_) return;
-  std::string rows;
-  for (const auto& [rank, traffic] : traffic_) {
-    fmt::format_to(std::back_inserter(rows), "{}[{},{},{}]", rows.empty() ? "" : ",", rank,
-                   traffic.messages, traffic.bytes);
-  }
-  record_.add(fmt::format(R"({{"traffic":[{}]}})", rows));
-  traffic_changed_ = false;
+  if (record_.is_open() && traffic_.changed()) record_.add(traffic_.take_line());
 }
 
 }  // namespace smp::measure

@@ -8,7 +8,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <span>
 #include <string>
@@ -17,6 +16,7 @@
 #include "smp_runtime/measure/activity.h"
 #include "smp_runtime/measure/record_file.h"
 #include "smp_runtime/measure/timeline_file.h"
+#include "smp_runtime/measure/traffic.h"
 
 namespace smp::measure {
 
@@ -92,10 +92,6 @@ class Recorder {
     Clock::duration nested{0};   ///< waits for other ranks within what ran
     std::array<Clock::duration, kActivities> spent{};
   };
-  struct Traffic {
-    std::int64_t messages = 0;
-    std::int64_t bytes = 0;
-  };
 
   void close_step(Clock::time_point now);
   void write_group(Clock::time_point now);
@@ -124,8 +120,7 @@ class Recorder {
   Group group_;
   std::int64_t lines_ = 0;         ///< of groups
   std::int64_t steps_a_line_ = 1;  ///< doubles each so many lines: a record grows by the logarithm
-  std::map<int, Traffic> traffic_;
-  bool traffic_changed_ = false;
+  Traffic traffic_;
 };
 
 }  // namespace smp::measure

@@ -44,6 +44,9 @@ void check_fits(const Assignment& assignment, const ModuleTree& tree, int partit
 /// Parameter bytes on each partition, shared ones once.
 std::vector<std::int64_t> parameter_bytes_of(const Assignment& assignment, const ModuleTree& tree);
 
+/// Time of a forward on each partition, in the unit of the trace (ns, or what was counted).
+std::vector<std::int64_t> times_of(const Assignment& assignment, const ModuleTree& tree);
+
 /// One line beginning "Partition assignments:" that names every module whose partition is not its
 /// parent's, and the share of parameter bytes of each partition. Users search logs for it.
 std::string assignment_line(const Assignment& assignment, const ModuleTree& tree);

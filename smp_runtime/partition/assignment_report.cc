@@ -194,17 +194,23 @@ std::string human_bytes(std::int64_t bytes) {
   return fmt::format("{:.1f} {}", amount, unit);
 }
 
-std::string balance_line(const Assignment& assignment, const ModuleTree& tree) {
+std::vector<std::int64_t> times_of(const Assignment& assignment, const ModuleTree& tree) {
   const std::vector<std::int64_t> own = own_times(tree);
-  const std::vector<std::int64_t> parameters = parameter_bytes_of(assignment, tree);
-  std::vector<std::int64_t> activations(parameters.size(), 0);
-  std::vector<std::int64_t> times(parameters.size(), 0);
+  std::vector<std::int64_t> times(assignment.partitions, 0);
   for (int node = 0; node < tree.size(); ++node) {
-    const int partition = assignment.at(tree.module(node).name);
-    activations[partition] += tree.module(node).activation_bytes;
-    times[partition] += own[node];
+    times[assignment.at(tree.module(node).name)] += own[node];
   }
-  const std::int64_t all = sum(own);
+  return times;
+}
+
+std::string balance_line(const Assignment& assignment, const ModuleTree& tree) {
+  const std::vector<std::int64_t> parameters = parameter_bytes_of(assignment, tree);
+  const std::vector<std::int64_t> times = times_of(assignment, tree);
+  std::vector<std::int64_t> activations(parameters.size(), 0);
+  for (int node = 0; node < tree.size(); ++node) {
+    activations[assignment.at(tree.module(node).name)] += tree.module(node).activation_bytes;
+  }
+  const std::int64_t all = sum(times);
   std::string line = "Partition balance:";
   for (size_t partition = 0; partition < parameters.size(); ++partition) {
     line += fmt::format(" {}: {} parameters, {} activations, {:.1f} % of the time;", partition,

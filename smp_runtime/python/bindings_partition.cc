@@ -94,7 +94,8 @@ void bind_partition(py::module_& module) {
       .def("log_line", &partition::assignment_line, py::arg("tree"))
       .def("describe", &partition::assignment_tree, py::arg("tree"),
            py::arg("most_lines") = std::nullopt)
-      .def("balance_line", &partition::balance_line, py::arg("tree"));
+      .def("balance_line", &partition::balance_line, py::arg("tree"))
+      .def("times", &partition::times_of, py::arg("tree"));
 
   py::class_<AutoDecision>(module, "AutoDecision", "What assign_auto chose, and why.")
       .def_readonly("assignment", &AutoDecision::assignment)

@@ -110,6 +110,7 @@ void bind_launch(py::module_& module) {
       .def_readonly("openmetrics_file", &RuntimeOptions::openmetrics_file)
       .def_readonly("embedded_metrics", &RuntimeOptions::embedded_metrics)
       .def_readonly("job_name", &RuntimeOptions::job_name)
+      .def_readonly("image", &RuntimeOptions::image)
       .def_readonly("partitioner", &RuntimeOptions::partitioner)
       .def_readonly("direct_exchange", &RuntimeOptions::direct_exchange)
       .def_readonly("exchanges_under_way", &RuntimeOptions::exchanges_under_way)

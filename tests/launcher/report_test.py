@@ -15,6 +15,7 @@ import cluster
 import pytest
 from cluster import two_hosts
 from jobs import ROOT, job_environment, make_trees, train_binary
+from runners import ALL_REDUCE_SMDDP, SMDDP, processes
 
 # What a rank of smp would record: 20 steps of 100 ms.
 RECORDING = """
@@ -56,6 +57,36 @@ def test_a_script_without_smp_shows_its_host(folder, run):
     report = report_of(page)
     assert "the script does not use smp" in report["findings"][0]["text"]
     assert report["card"]["hosts"] == ["algo-1"]
+
+
+def test_a_script_without_smp_shows_the_steps_that_it_prints(folder, run):
+    script = """
+        import time
+        for step in range(1, 9):
+            time.sleep(0.25)
+            print(f"step {step}: loss {2 / step:.4f}", flush=True)
+    """
+    [tree] = make_trees(folder, script)
+
+    result = run(tree)
+
+    assert result.code == 0, result.err
+    report = report_of(tree.base / "output" / "data" / "report.html")
+    assert report["findings"][0]["text"] in result.err
+    assert "algo-1's output tells of 8 steps" in report["findings"][0]["text"]
+    assert [1, 2.0, True] in report["losses"]
+    assert 200 < report["card"]["p50_ms"] < 2000
+
+
+def test_groups_of_smddp_tell_what_they_sent(folder, run):
+    [tree] = make_trees(folder, ALL_REDUCE_SMDDP, hyperparameter=[*SMDDP, processes(2)])
+
+    result = run(tree)
+
+    assert result.code == 0, result.err
+    report = report_of(tree.base / "output" / "data" / "report.html")
+    # Half of one float32, twice, from each rank to the other.
+    assert [pair[:4] for pair in report["traffic"]] == [[0, 1, 4, 1], [1, 0, 4, 1]]
 
 
 def test_nothing_is_written_where_none_is_wanted(folder, run):

@@ -73,11 +73,11 @@ if (job.losses.length > 0) {
     .filter(([, training]) => of(training).length > 0)
     .map(([title, training], number) => ({ name: title, paint: paint(number), points: of(training) }));
   lines.forEach((line) => { line.points = line.points.map((point) => [point[0], point[1]]); });
-  section('Loss', 'As the first rank printed it.', legend(lines.map((l) => [l.name, l.paint])),
+  section('Loss', job.ranks.length > 0 ? 'As the first rank printed it.' : 'As the script prints it.', legend(lines.map((l) => [l.name, l.paint])),
     lineChart({ lines, xName: 'step', yName: 'loss', fromZero: false }));
 }
 if (job.series.length > 0) {
-  const lines = job.series.map((series, number) => ({ name: `rank ${series.rank}`,
+  const lines = job.series.map((series, number) => ({ name: series.name || `rank ${series.rank}`,
     paint: paint(number), points: series.points.map((p) => [p[1], p[2], p[3]]) }));
   section('Time of a step', 'Mean and, as a band, the longest; drag to zoom, double click for all.',
     legend(lines.map((line) => [line.name, line.paint])),
@@ -196,14 +196,24 @@ if (job.chart.length > 0) {
 
 const partition = job.card.partition;
 if (partition) {
-  const stages = Array.from({ length: job.card.stages }, (_, stage) => {
+  const numbers = Array.from({ length: job.card.stages }, (_, stage) => stage);
+  const meanOf = (stage, of) => {
     const own = job.ranks.filter((rank) => rank.stage === stage);
-    const mean = (of) => own.reduce((sum, rank) => sum + of(rank), 0) / (own.length || 1);
-    return [stage, digits(mean((rank) => rank.shares.compute * rank.step_ms)),
-      bytes(mean((rank) => rank.memory_kinds.parameters || 0)), bytes(mean((rank) => rank.peak_memory))];
-  });
+    return own.reduce((sum, rank) => sum + of(rank), 0) / (own.length || 1);
+  };
+  const computed = numbers.map((stage) => meanOf(stage, (rank) => rank.shares.compute * rank.step_ms));
+  const predicted = partition.times || [];
+  const percent = (all, stage) => {
+    const sum = all.reduce((one, other) => one + other, 0);
+    return sum > 0 && all[stage] !== undefined ? digits(100 * all[stage] / sum) : '–';
+  };
+  const stages = numbers.map((stage) => [stage, digits(computed[stage]),
+    percent(predicted, stage), percent(computed, stage),
+    bytes(meanOf(stage, (rank) => rank.memory_kinds.parameters || 0)),
+    bytes(meanOf(stage, (rank) => rank.peak_memory))]);
   section('The partition', `${partition.summary}. ${partition.balance}`,
-    table(['partition', 'computes in a step, ms', 'parameters', 'peak memory'], stages),
+    table(['partition', 'computes in a step, ms', 'predicted share, %', 'measured share, %',
+      'parameters', 'peak memory'], stages),
     make('pre', {}, partition.tree.trim()));
 }
 const KINDS = ['parameters', 'persistent', 'gradients', 'optimizer', 'activations', 'peak_live', 'offloaded'];
@@ -215,6 +225,16 @@ if (withMemory.length > 0) {
     shareBars(withMemory.map((rank) => ({ name: `rank ${rank.rank}`,
       parts: KINDS.map((kind, number) => [kind, paint(number), (rank.memory_kinds[kind] || 0) / most]),
       text: bytes(rank.peak_memory) }))));
+  const STATE = ['parameters', 'persistent', 'gradients', 'optimizer'];
+  const known = withMemory.filter((rank) => rank.state_by_formula > 0);
+  if (known.length > 0) {
+    page.append(
+      make('p', { class: 'note' }, `By the formula: 16 bytes a parameter, which Adam in 32 bits
+        needs for value, gradient and moments, over the ranks that share it.`),
+      table(['rank', 'state by the formula', 'parameters, gradients and optimizer'],
+        known.map((rank) => [rank.rank, bytes(rank.state_by_formula),
+          bytes(STATE.reduce((sum, kind) => sum + (rank.memory_kinds[kind] || 0), 0))])));
+  }
   const lines = job.memory.filter((own) => own.points.length > 1).map((own, number) =>
     ({ name: `rank ${own.rank}`, paint: paint(number), points: own.points }));
   if (lines.length > 0) {

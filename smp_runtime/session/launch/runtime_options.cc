@@ -57,6 +57,7 @@ RuntimeOptions make_runtime_options(const Variables& variables) {
           .openmetrics_file = set.text("SMP_OPENMETRICS"),
           .embedded_metrics = set.text("SMP_EMBEDDED_METRICS"),
           .job_name = set.text("SAGEMAKER_JOB_NAME"),
+          .image = set.text("SMP_IMAGE"),
           .trace_folder = set.text("SMP_TRACE"),
           .record_folder = set.text("SMP_RECORDS"),
           .partitioner = set.choice("SMP_PARTITIONER", {"auto", "compat"}),

@@ -29,6 +29,7 @@ inline constexpr std::array kRuntimeVariables = {
     VariableRow{"SMP_EMBEDDED_METRICS", "",
                 "namespace of metrics that CloudWatch makes of the first rank's lines on stdout"},
     VariableRow{"SAGEMAKER_JOB_NAME", "", "the job's name, by which metrics are told apart"},
+    VariableRow{"SMP_IMAGE", "", "the image's version and commit, for the report; it sets this"},
     VariableRow{"SMP_TRACE", "", "folder for the timeline of all steps, one file per host"},
     VariableRow{"SMP_RECORDS", "", "folder for what train --report reads, one file per rank"},
     VariableRow{"SMP_PARTITIONER", "auto",
@@ -54,6 +55,7 @@ struct RuntimeOptions {
   std::string openmetrics_file;              ///< SMP_OPENMETRICS
   std::string embedded_metrics;              ///< SMP_EMBEDDED_METRICS: a namespace; empty: none
   std::string job_name;                      ///< SAGEMAKER_JOB_NAME
+  std::string image;                         ///< SMP_IMAGE; empty outside it
   std::string trace_folder;                  ///< SMP_TRACE
   std::string record_folder;                 ///< SMP_RECORDS; empty: none
   std::string partitioner;                   ///< SMP_PARTITIONER: auto or compat

@@ -28,6 +28,11 @@ json data_of(const std::string& page) {
   return json::parse(page.substr(begin, page.find("</script>", begin) - begin));
 }
 
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
 TEST(ReportPage, MarkupInTextsStaysText) {
   const json report{{"name", "</script><script>alert(1)</script> <b> \" & ü"}};
   const std::string page = report_page(report);
@@ -67,6 +72,52 @@ TEST_F(ReportOfFolder, IsWrittenWholeAndCarriesItsData) {
   EXPECT_EQ(data["ranks"][0]["shares"]["compute"], 0.95);
   EXPECT_EQ(data["series"][0]["points"].size(), 20U);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(page.parent_path()), {}), 1);
+}
+
+TEST_F(ReportOfFolder, WhatAScriptTellsCountsWhereNoRankRecordedSteps) {
+  std::string log = "{\"format\":1}\n";
+  for (int step = 1; step <= 20; ++step) {
+    log += fmt::format("[{},{},{}]\n", 1000 + 0.25 * step, step, 2.0 / step);
+  }
+  write_text(records_ / "log-algo-1.jsonl", log);
+  const auto page = folder_ / "report.html";
+
+  const std::string verdict = write_report({.folders = {records_}, .page = page});
+
+  EXPECT_THAT(verdict, HasSubstr("algo-1's output tells of 20 steps, of 25"));
+  const json data = data_of(text_of(page));
+  EXPECT_EQ(data["losses"].size(), 20);
+  EXPECT_EQ(data["series"][0]["name"], "algo-1's output");
+  EXPECT_EQ(data["series"][0]["points"].size(), 19);
+
+  std::string record = header_text(0);
+  for (int step = 1; step <= 20; ++step) record += step_text(step, 100'000, 95'000);
+  write_text(records_ / "rank-0.jsonl", record);
+  EXPECT_THAT(write_report({.folders = {records_}, .page = page}), HasSubstr("Nothing holds"));
+}
+
+TEST_F(ReportOfFolder, GroupsOfARankAreAddedUp) {
+  for (const int group : {0, 1}) {
+    write_text(records_ / fmt::format("smddp-1-{}.jsonl", group),
+               "{\"format\":1,\"rank\":1,\"host\":\"algo-1\"}\n{\"traffic\":[[0,2,100]]}\n");
+  }
+  const auto page = folder_ / "report.html";
+
+  EXPECT_EQ(write_report({.folders = {records_}, .page = page}), "");
+
+  EXPECT_EQ(data_of(text_of(page))["traffic"], json::parse("[[1, 0, 200, 4, false]]"));
+}
+
+TEST_F(ReportOfFolder, FilesOfAnEarlierJobAreLeftOut) {
+  write_text(records_ / "rank-0.jsonl", header_text(0));
+  write_text(records_ / "rank-1.jsonl", header_text(1));
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(records_ / "rank-1.jsonl", now - std::chrono::hours(1));
+  const auto page = folder_ / "report.html";
+
+  write_report({.folders = {records_}, .page = page, .since = now - std::chrono::minutes(1)});
+
+  EXPECT_EQ(data_of(text_of(page))["card"]["ranks"], 1);
 }
 
 TEST_F(ReportOfFolder, APageThatCannotBeWrittenIsNamed) {

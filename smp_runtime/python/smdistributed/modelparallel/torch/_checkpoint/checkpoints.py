@@ -150,9 +150,15 @@ def resume_from_checkpoint(
     model = _model_of("smp.resume_from_checkpoint", None)
     root = Path(path)
     if partial:
-        return _resume_parts(root, tag, model, strict, load_optimizer, load_sharded_optimizer_state)
-    with agreement("smp.resume_from_checkpoint"):
-        return _resume_whole(root, tag, model, strict, translate_function)
+        content = _resume_parts(
+            root, tag, model, strict, load_optimizer, load_sharded_optimizer_state
+        )
+    else:
+        with agreement("smp.resume_from_checkpoint"):
+            content = _resume_whole(root, tag, model, strict, translate_function)
+    if state.records is not None:
+        state.records.event("resumed", f"from {root / (tag or 'the newest')}")
+    return content
 
 
 # --- In parts ---

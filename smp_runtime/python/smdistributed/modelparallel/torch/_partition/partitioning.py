@@ -119,6 +119,7 @@ def _decide_here(
                 "summary": summary,
                 "balance": assignment.balance_line(tree),
                 "tree": assignment.describe(tree, most_lines=_LINES_OF_A_RECORD),
+                "times": assignment.times(tree),
             },
         )
     return assignment.to_json()

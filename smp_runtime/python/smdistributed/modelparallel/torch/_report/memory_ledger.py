@@ -60,6 +60,19 @@ def memory_summary() -> dict[str, int]:
     return used
 
 
+def state_by_formula() -> int:
+    """What the model's state takes here by arithmetic, with Adam: 16 bytes a parameter, for its
+    value, its gradient and two moments, over the ranks that share them (ZeRO, arXiv:1910.02054). In
+    16 bits values and gradients take half, and a master the other half. 0: no formula, as with
+    shard_optimizer_state alone, or no model yet."""
+    model = state.model
+    if model is None or not model.partitioned:
+        return 0
+    if model.sharded is not None:
+        return model.sharded.state_by_formula() if model.sharded.plan.on_demand else 0
+    return 16 * sum(parameter.numel() for parameter in model.local_parameters())
+
+
 def peak_memory_bytes() -> int:
     """At most so far: of the GPU where there is one, else of the process."""
     if torch.cuda.is_available():

@@ -17,7 +17,10 @@ from torch.optim.optimizer import (
 
 from smdistributed import _runtime
 from smdistributed.modelparallel import __version__
-from smdistributed.modelparallel.torch._report.memory_ledger import peak_memory_bytes
+from smdistributed.modelparallel.torch._report.memory_ledger import (
+    peak_memory_bytes,
+    state_by_formula,
+)
 
 _MEMORY_INTERVAL = 1.0  # [s] at first; it doubles with each so many lines
 _LINES_BEFORE_DOUBLING = 1000
@@ -51,9 +54,8 @@ class StepRecords:
         self._lines += 1
         if self._lines % _LINES_BEFORE_DOUBLING == 0:
             self._interval *= 2
-        self.note(
-            "memory", {"time": time.time(), "peak": peak_memory_bytes(), "kinds": self._ledger()}
-        )
+        reading = {"time": time.time(), "peak": peak_memory_bytes(), "kinds": self._ledger()}
+        self.note("memory", reading | {"formula": state_by_formula()})
 
     def note(self, key: str, value: Any) -> None:
         """Adds a line to the record, if there is one."""
@@ -90,11 +92,13 @@ def measured_optimizer(records: StepRecords | None) -> Iterator[None]:
         records.optimizer_ended()
 
 
-def job_facts(session: _runtime.Session) -> dict[str, Any]:
+def job_facts(session: _runtime.Session, options: _runtime.RuntimeOptions) -> dict[str, Any]:
     """What the report's card says of the job, alike on all ranks."""
     kinds = ("PP", "TP", "RDP", "DP")
     return {
         "settings": json.loads(session.config.as_json()),
+        "job_name": options.job_name,
+        "image": options.image,
         "ranks": session.ranks.size,
         "groups": {kind: list(session.groups.ranks(kind)) for kind in kinds},
         "smp": __version__,

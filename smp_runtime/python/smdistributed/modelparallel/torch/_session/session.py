@@ -84,7 +84,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if options.cuda_on_cpu:
         cuda_on_cpu.install()
     replica_loss = _replica_loss(session, parallel)
-    meter, records = _meter(session, parallel, replica_loss), _records(session)
+    meter, records = _meter(session, parallel, replica_loss), _records(session, options)
     state.begin(session, parallel, meter, replica_loss, records)
     for line in (*options.warnings, *parallel.warnings):
         log.warning(line)
@@ -264,12 +264,12 @@ def _flops(
     )
 
 
-def _records(session: _runtime.Session) -> StepRecords | None:
+def _records(session: _runtime.Session, options: _runtime.RuntimeOptions) -> StepRecords | None:
     """Each rank's, if the environment wants any."""
     if session.recorder is None:
         return None
     records = StepRecords(session.recorder, memory_summary)
-    records.note("job", job_facts(session))
+    records.note("job", job_facts(session, options))
     return records
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,6 +121,11 @@ class ShardedModel:
     def degree_of(self, parameter: int) -> int:
         """How many ranks share the state of a parameter."""
         return self._degrees[parameter]
+
+    def state_by_formula(self) -> int:
+        """Bytes on this rank: see state_by_formula() of the memory ledger."""
+        sizes = (math.prod(shape) for shape in self.shapes)
+        return sum(16 * size // of for size, of in zip(sizes, self._degrees, strict=True))
 
     @property
     def cuts_parameters(self) -> bool:
