@@ -20,12 +20,12 @@ double milliseconds_a_step(std::int64_t micros, std::int64_t steps) {
   return 1e-3 * share(micros, steps);
 }
 
-/// Place of a rank in its pipeline, as the job's facts have it.
-int stage_of(const RankRecord& record) {
+/// Place of a rank in its group of a kind, as the job's facts have it: "PP", its pipeline.
+int place_in(const RankRecord& record, const char* kind) {
   if (!record.facts.is_object()) return 0;
   const auto groups = record.facts.find("groups");
-  if (groups == record.facts.end() || !groups->contains("PP")) return 0;
-  const auto ranks = groups->at("PP").get<std::vector<int>>();
+  if (groups == record.facts.end() || !groups->contains(kind)) return 0;
+  const auto ranks = groups->at(kind).get<std::vector<int>>();
   const auto own = std::ranges::find(ranks, record.rank);
   return own == ranks.end() ? 0 : static_cast<int>(own - ranks.begin());
 }
@@ -45,7 +45,9 @@ RankNumbers numbers_of_rank(const RankRecord& record) {
   const auto of = [&](Activity activity) { return share(line.spent_on(activity), line.total); };
   RankNumbers numbers{.rank = record.rank,
                       .host = record.host,
-                      .stage = stage_of(record),
+                      .stage = place_in(record, "PP"),
+                      .tensor_rank = place_in(record, "TP"),
+                      .replica = place_in(record, "RDP"),
                       .computed = share(line.computed(), line.total),
                       .waited = of(Activity::kWait),
                       .gathered = of(Activity::kGather),

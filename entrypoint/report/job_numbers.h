@@ -16,6 +16,8 @@ struct RankNumbers {
   int rank = 0;
   std::string host;
   int stage = 0;         ///< of the pipeline
+  int tensor_rank = 0;   ///< of the ranks that split layers
+  int replica = 0;       ///< of the ranks that hold the same
   double computed = 0;   ///< running modules
   double waited = 0;     ///< for messages of the pipeline
   double gathered = 0;   ///< waiting for parameters of other ranks

@@ -62,6 +62,8 @@ json rank_json(const RankRecord& record, const RankNumbers& numbers) {
   return {{"rank", record.rank},
           {"host", record.host},
           {"stage", numbers.stage},
+          {"tp", numbers.tensor_rank},
+          {"rdp", numbers.replica},
           {"steps", record.all.steps},
           {"step_ms", rounded(numbers.step_ms)},
           {"p50_ms", rounded(1e-3 * record.periods.quantile(0.5))},

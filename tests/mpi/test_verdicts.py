@@ -21,8 +21,12 @@ VERDICTS = {
 }
 
 
+ROUNDS = (1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 21)))
+
+
+@pytest.mark.parametrize("turn", ROUNDS)
 @pytest.mark.parametrize("fault", VERDICTS)
-def test_the_verdict_names_what_holds_the_job_up(tmp_path: Path, fault: str) -> None:
+def test_the_verdict_names_what_holds_the_job_up(tmp_path: Path, fault: str, turn: int) -> None:
     records, page = tmp_path / "records", tmp_path / "report.html"
     outcome = run_mpi(2, "bounded.py", *fault.split(), SMP_RECORDS=str(records))
     assert outcome.code == 0, outcome.output
@@ -33,6 +37,6 @@ def test_the_verdict_names_what_holds_the_job_up(tmp_path: Path, fault: str) -> 
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, (turn, done.stderr)
     verdict = done.stdout.splitlines()[1]
     assert VERDICTS[fault] in verdict

@@ -252,3 +252,31 @@ const redraws = [];
 const redrawAll = () => redraws.forEach((draw) => draw());
 window.addEventListener('resize', redrawAll);
 window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => location.reload());
+
+/**
+ * Amounts from `names[row]` to `names[column]`, the darker the more. `cells` are [row, column, amount,
+ * paint, text for the pointer].
+ */
+function matrix(names, cells) {
+  const left = 70;
+  const size = Math.max(8, Math.min(34, 560 / names.length));
+  const side = left + size * names.length;
+  const every = Math.ceil(16 / size);  // so that names do not cover each other
+  const svg = make('svg', { viewBox: `0 0 ${side} ${side - left + 24}`,
+    style: `width:${side}px;max-width:100%` });
+  const most = Math.max(...cells.map((cell) => cell[2]));
+  names.forEach((name, number) => {
+    if (number % every !== 0) return;
+    const middle = size * (number + 0.5);
+    svg.append(
+      make('text', { class: 'quiet', x: left - 6, y: 24 + middle + 4, 'text-anchor': 'end' }, name),
+      make('text', { class: 'quiet', x: left + middle, y: 15, 'text-anchor': 'middle' },
+        String(number)));
+  });
+  for (const [row, column, amount, paint, text] of cells) {
+    svg.append(make('rect', { x: left + size * column, y: 24 + size * row, width: size - 1,
+      height: size - 1, fill: paint, 'fill-opacity': 0.15 + 0.85 * amount / most },
+    make('title', {}, text)));
+  }
+  return make('div', { class: 'plot' }, svg);
+}

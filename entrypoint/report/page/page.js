@@ -91,6 +91,9 @@ const MEANING = { compute: 'running modules', wait: 'waiting for messages of the
   gather: 'waiting for parameters', reduce: 'waiting for sums of gradients',
   exchange: 'waiting for tensor parallelism', optimizer: 'optimizer',
   data: 'outside of steps: data, the script', other: 'in a step, nothing of these' };
+// Places in groups, under the names that `train --plan` has for them; a group of one has none.
+const GROUPS = [['pp', 'stage'], ['tp', 'tp'], ['rdp', 'rdp']]
+  .filter(([, key]) => job.ranks.some((rank) => rank[key] > 0));
 if (job.ranks.length > 0) {
   section('Where the time of a step goes', 'Mean over all steps but the first two.',
     legend(Object.entries(MEANING).map(([key, meaning]) => [meaning, color(key)])),
@@ -98,9 +101,11 @@ if (job.ranks.length > 0) {
       name: `rank ${rank.rank}${job.card.stages > 1 ? `, partition ${rank.stage}` : ''}`,
       parts: Object.entries(rank.shares).map(([key, share]) => [MEANING[key], color(key), share]),
       text: `${digits(rank.step_ms)} ms` }))),
-    table(['rank', 'host', 'steps', 'median ms', '95th percentile ms', 'sent in a step', 'peak memory'],
-      job.ranks.map((rank) => [rank.rank, rank.host, digits(rank.steps), digits(rank.p50_ms),
-        digits(rank.p95_ms), bytes(rank.bytes_a_step), bytes(rank.peak_memory)])));
+    table(['rank', ...GROUPS.map(([name]) => name), 'host', 'steps', 'median ms',
+      '95th percentile ms', 'sent in a step', 'peak memory'],
+      job.ranks.map((rank) => [rank.rank, ...GROUPS.map(([, key]) => rank[key]), rank.host,
+        digits(rank.steps), digits(rank.p50_ms), digits(rank.p95_ms), bytes(rank.bytes_a_step),
+        bytes(rank.peak_memory)])));
 }
 
 // --- The chart of a step -----------------------------------------------------------------------
@@ -243,12 +248,20 @@ if (withMemory.length > 0) {
 }
 if (job.traffic.length > 0) {
   const most = Math.max(...job.traffic.map((pair) => pair[2]));
+  const ranks = Math.max(...job.traffic.flatMap((pair) => [pair[0], pair[1]])) + 1;
+  const cells = job.traffic.map(([from, to, sent, messages, inside]) =>
+    [from, to, sent, color(inside ? 'compute' : 'reduce'),
+      `rank ${from} to rank ${to}: ${bytes(sent)} in ${digits(messages)} messages`]);
   const sorted = [...job.traffic].sort((one, other) => other[2] - one[2]).slice(0, 24);
-  section('Bytes between ranks', 'All that was sent, the most first.', shareBars(sorted.map((pair) => ({
-    name: `rank ${pair[0]} to ${pair[1]}`,
-    parts: [[`${digits(pair[3])} messages`, color(pair[4] ? 'compute' : 'reduce'), pair[2] / most]],
-    text: bytes(pair[2]) }))),
-  legend([['inside a host', color('compute')], ['between hosts', color('reduce')]]));
+  const names = Array.from({ length: ranks }, (_, rank) => `rank ${rank}`);
+  section('Bytes between ranks',
+    ranks > 2 ? 'From the rank of a row to that of a column, and the most.' : 'All that was sent.',
+    legend([['inside a host', color('compute')], ['between hosts', color('reduce')]]),
+    ...(ranks > 2 ? [matrix(names, cells)] : []),
+    shareBars(sorted.map((pair) => ({
+      name: `rank ${pair[0]} to ${pair[1]}`,
+      parts: [[`${digits(pair[3])} messages`, color(pair[4] ? 'compute' : 'reduce'), pair[2] / most]],
+      text: bytes(pair[2]) }))));
 }
 const hosts = job.hosts.filter((host) => host.points.length > 1);
 if (hosts.length > 0) {
