@@ -144,6 +144,8 @@ JobRecord read_job_record(std::span<const fs::path> places, fs::file_time_type s
       job.problems.push_back(fmt::format("{}: {}", folder.string(), unreadable.message()));
     }
   }
+  std::ranges::sort(job.ranks, {}, &RankRecord::rank);
+  keep_one_job(job);
   add_groups(job, std::move(groups));
   const auto longest =
       std::ranges::max_element(told, {}, [](const ToldSteps& one) { return one.steps.size(); });
@@ -159,7 +161,6 @@ JobRecord read_job_record(std::span<const fs::path> places, fs::file_time_type s
   }
   std::ranges::sort(job.ranks, {}, &RankRecord::rank);
   std::ranges::sort(job.hosts, {}, &HostRecord::name);
-  keep_one_job(job);
   for (RankRecord& rank : job.ranks) {
     job.problems.insert(job.problems.end(), rank.problems.begin(), rank.problems.end());
   }

@@ -77,7 +77,6 @@ def _versions() -> dict[str, str]:
         "smp": __version__,
         "torch": torch.__version__,
         "Python": platform.python_version(),
-        "kernel": platform.release(),
     }
     if torch.cuda.is_available():
         versions["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
