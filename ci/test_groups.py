@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import gpu_bundle
@@ -300,9 +300,10 @@ EVERY = ALL | {
     "figures": one_test("ci/figures", "--measure"),
 }
 SETS = {"": HERE, "--all": ALL, "--long": EVERY}
-# Tests of several processes wait for two thirds of their time. Meanwhile these, which compile and
-# calculate, run one after the other at the lowest priority, where all groups of a set do.
-ASIDE = ("documents", "differential", "asan", "tsan")
+# Tests of several processes wait for two thirds of their time. Meanwhile these run, one after the
+# other: those in namespaces of their own, and at the lowest priority those that calculate.
+BESIDE = ("slurm", "pods", "documents", "differential", "asan", "tsan")
+CALCULATE = ("documents", "differential", "asan", "tsan")
 
 
 def chosen_groups(arguments: list[str]) -> Groups:
@@ -318,20 +319,22 @@ def chosen_groups(arguments: list[str]) -> Groups:
     return SETS[flags[0] if flags else ""]
 
 
-def sum_of(groups: Groups, budgets: dict[str, int], *, aside: bool = False) -> Count:
-    """Runs them one after the other."""
-    counts = (run_group(name, body, budgets[name], aside=aside) for name, body in groups.items())
+def sum_of(groups: Groups, budgets: dict[str, int], lowest: Sequence[str] = ()) -> Count:
+    """Runs them one after the other, some at the lowest priority."""
+    counts = (
+        run_group(name, body, budgets[name], lowest=name in lowest) for name, body in groups.items()
+    )
     return sum(counts, Count())
 
 
 def run_all(groups: Groups, budgets: dict[str, int]) -> Count:
-    """Those of ASIDE beside the others that --all adds, where there are any."""
+    """Those of BESIDE beside the others that --all adds, where there are any."""
     first = {name: body for name, body in groups.items() if name in HERE}
     others = {name: body for name, body in groups.items() if name not in HERE}
-    aside = {name: others.pop(name) for name in ASIDE if name in others}
+    beside = {name: others.pop(name) for name in BESIDE if name in others}
     total = sum_of(first, budgets)
     with ThreadPoolExecutor(max_workers=1) as second:
-        counted = second.submit(sum_of, aside, budgets, aside=bool(others))
+        counted = second.submit(sum_of, beside, budgets, CALCULATE if others else ())
         total += sum_of(others, budgets)
         return total + counted.result()
 

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class Group:
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)
-    aside: bool = False  # only takes what processors others leave
+    lowest: bool = False  # priority
     start: float = field(default_factory=time.monotonic)
 
     @property
@@ -71,7 +72,7 @@ class Group:
         self, command: Sequence[str | Path], log: IO[str], *, stdout: IO[str], stderr: int
     ) -> subprocess.Popen[str]:
         """A command of the group, which the log names."""
-        words = [*LOWEST_PRIORITY, *map(str, command)] if self.aside else [*map(str, command)]
+        words = [*LOWEST_PRIORITY, *map(str, command)] if self.lowest else [*map(str, command)]
         print("$", shlex.join(words), file=log, flush=True)
         return subprocess.Popen(
             words,
@@ -153,11 +154,11 @@ def beside(took: float, budget: int | None) -> str:
 
 
 def run_group(
-    name: str, body: Callable[[Group], Count], budget: int, *, aside: bool = False
+    name: str, body: Callable[[Group], Count], budget: int, *, lowest: bool = False
 ) -> Count:
-    group = Group(name, aside=aside)
+    group = Group(name, lowest=lowest)
     group.log.write_text("")
-    if not aside:
+    if threading.current_thread() is threading.main_thread():  # another would break its line
         print(f"{name:<12} ...", end="", flush=True)
     start = time.monotonic()
     try:

@@ -54,8 +54,8 @@ def test_groups_run_beside_others_only_where_there_are_some(
         assert groups.run_all(dict.fromkeys(names, told), budgets).passed == len(names)
         return [runs.Group(name).log.read_text().strip() for name in names]
 
-    aside = "$ nice -n 19 true"
-    assert commands("lint", "thorough", "asan", "documents") == ["$ true", "$ true", aside, aside]
+    lowest = "$ nice -n 19 true"
+    assert commands("lint", "thorough", "asan", "documents") == ["$ true", "$ true", lowest, lowest]
     assert commands("asan", "tsan") == ["$ true", "$ true"]
     assert "asan         1 passed, 0 failed" in capfd.readouterr().out
 
