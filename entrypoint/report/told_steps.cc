@@ -2,7 +2,6 @@
 #include "entrypoint/report/told_steps.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -43,19 +42,11 @@ std::optional<Number> number_behind(std::string_view line, std::string_view word
   }
 }
 
-/// Durations where only times are told.
-void fill_seconds(std::vector<ToldStep>& steps) {
-  for (std::size_t i = 1; i < steps.size(); ++i) {
-    const auto made = steps[i].step - steps[i - 1].step;
-    if (steps[i].seconds > 0 || made <= 0) continue;
-    steps[i].seconds = (steps[i].time - steps[i - 1].time) / static_cast<double>(made);
-  }
-}
-
 }  // namespace
 
 ToldLine read_told_line(std::string_view line) {
   ToldLine told{.loss = number_behind<double>(line, "loss")};
+  if (!told.loss) return told;  // nearly all lines of most scripts
   for (const std::string_view word : {"step", "iteration", "iter"}) {
     if (!told.step) told.step = number_behind<std::int64_t>(line, word);
   }
@@ -92,9 +83,12 @@ ToldSteps read_step_log(const std::filesystem::path& file) {
     if (!row.is_array() || row.size() < 3 || !row[0].is_number() || !row[1].is_number()) continue;
     ToldStep step{.time = row[0], .step = row[1]};
     if (row[2].is_number()) step.loss = row[2];
+    if (!told.steps.empty() && step.step > told.steps.back().step) {
+      const ToldStep& before = told.steps.back();
+      step.seconds = (step.time - before.time) / static_cast<double>(step.step - before.step);
+    }
     told.steps.push_back(step);
   }
-  fill_seconds(told.steps);
   return told;
 }
 

@@ -29,7 +29,8 @@ struct ToldSteps {
 };
 
 /// What a line of output says of a step: the numbers behind the words step (or iteration) and loss,
-/// as in "step 12: loss 0.43", "Iter 3/10 loss=1.2e-3" and "{'loss': 0.5, 'step': 7}".
+/// as in "step 12: loss 0.43", "Iter 3/10 loss=1.2e-3" and "{'loss': 0.5, 'step': 7}". A line
+/// without a loss tells nothing.
 struct ToldLine {
   std::optional<std::int64_t> step;
   std::optional<double> loss;

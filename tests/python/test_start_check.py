@@ -26,7 +26,6 @@ def fact(rank: int) -> RankFacts:
         versions={"torch": "2.11.0", "smp": "1"},
         shared_memory_bytes=2**30,
         free_bytes={"/tmp": 10**11},
-        network="eth0",
         network_bits_per_second=10e9,
     )
 

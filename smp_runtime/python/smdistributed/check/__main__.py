@@ -58,6 +58,10 @@ def _device() -> torch.device:
     return torch.device("cpu")
 
 
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
 def _gather(own: Any) -> list[Any]:
     """One value of each rank, on all of them."""
     if not dist.is_initialized():
@@ -70,7 +74,7 @@ def _gather(own: Any) -> list[Any]:
 def _walk(rounds: list[Round], device: torch.device) -> list[Link]:
     """The links of all pairs, each both ways, on all ranks."""
     own: list[Link] = []
-    rank = dist.get_rank() if dist.is_initialized() else 0
+    rank = _rank()
     for pairs in rounds:
         for one, other in pairs:
             if rank == one:
@@ -84,9 +88,8 @@ def _walk(rounds: list[Round], device: torch.device) -> list[Link]:
 
 def _measure() -> Numbers:
     device = _device()
-    rank = dist.get_rank() if dist.is_initialized() else 0
     _gather(None)  # all compute at the same time
-    numbers = Numbers(facts=_gather(rank_facts(rank, device)))
+    numbers = Numbers(facts=_gather(rank_facts(_rank(), device)))
     hosts = [[one.rank for one in ranks] for ranks in numbers.hosts().values()]
     for kind in dict.fromkeys(("cpu", device.type)):
         on = device if kind == device.type else torch.device("cpu")
@@ -122,7 +125,7 @@ def main(arguments: list[str]) -> int:
     _join()
     numbers = _measure()
     outliers = find_outliers(numbers)
-    if not dist.is_initialized() or dist.get_rank() == 0:
+    if _rank() == 0:
         _tell(numbers, outliers, time.perf_counter() - begin)
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -31,13 +31,11 @@ class RankFacts:
     versions: dict[str, str]
     shared_memory_bytes: int  # size of /dev/shm
     free_bytes: dict[str, int]  # by folder
-    network: str  # the interface's name; may be empty
     network_bits_per_second: float  # what the interface says; 0: it does not
 
 
 def rank_facts(rank: int, device: torch.device) -> RankFacts:
     """Blocks for the time of the compute probe."""
-    network = os.environ.get("SM_NETWORK_INTERFACE_NAME", "")
     is_gpu = device.type == "cuda"
     return RankFacts(
         host=os.environ.get("SM_CURRENT_HOST") or platform.node(),
@@ -48,8 +46,7 @@ def rank_facts(rank: int, device: torch.device) -> RankFacts:
         versions=_versions(),
         shared_memory_bytes=shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0,
         free_bytes=_free_bytes(),
-        network=network,
-        network_bits_per_second=_bits_per_second(network),
+        network_bits_per_second=_bits_per_second(os.environ.get("SM_NETWORK_INTERFACE_NAME", "")),
     )
 
 

@@ -42,6 +42,10 @@ class Numbers:
             result.setdefault(one.host, []).append(one)
         return result
 
+    def first_ranks(self) -> list[RankFacts]:
+        """Of each host: what its ranks know alike."""
+        return [ranks[0] for ranks in self.hosts().values()]
+
 
 def find_outliers(numbers: Numbers) -> list[str]:
     """A sentence for each, with its number and that of the others."""
@@ -63,14 +67,6 @@ def by_host(numbers: Numbers, links: list[Link], end: str) -> dict[str, list[Lin
     for link in links:
         result[numbers.host(getattr(link, end))].append(link)
     return result
-
-
-def gigabits(rate: float) -> str:
-    """
-    >>> gigabits(1.175e9), gigabits(25e6), gigabits(3e4)
-    ('9.4 Gbit/s', '0.2 Gbit/s', '0.00024 Gbit/s')
-    """
-    return f"{rate * 8e-9:.2g} Gbit/s"
 
 
 def _slow_ranks(numbers: Numbers) -> Iterator[str]:
@@ -109,6 +105,7 @@ def _slow_hosts(numbers: Numbers) -> Iterator[str]:
     """A host's figure is the median over its links, so that it answers for none but its own. With
     two hosts nobody can tell the end that sends slowly from the one that receives slowly: the
     former is named, for it is more often the cause."""
+    limits = {one.host: one.network_bits_per_second / 8 for one in numbers.first_ranks()}
     for device, links in numbers.across.items():
         ends = ("source",) if len(links) == 2 else ("source", "target")
         for end in ends:
@@ -119,10 +116,9 @@ def _slow_hosts(numbers: Numbers) -> Iterator[str]:
             verb = "sends" if end == "source" else "receives"
             for host, rate in rates.items():
                 others = statistics.median_high(of for name, of in rates.items() if name != host)
-                limit = numbers.hosts()[host][0].network_bits_per_second / 8
-                if rate >= max(_RATE_SHARE * others, _INTERFACE_SHARE * limit):
+                if rate >= max(_RATE_SHARE * others, _INTERFACE_SHARE * limits[host]):
                     continue
-                whole = f" of {limit * 8e-9:.3g}" if limit else ""
+                whole = f" of {limits[host] * 8e-9:.3g}" if limits[host] else ""
                 figure = f"{rate * 8e-9:.2g}{whole} Gbit/s"
                 means = " from its GPU" if device == "cuda" else ""
                 yield f"{host}: {verb} {figure}{means}, the others {others * 8e-9:.2g}"
@@ -156,8 +152,7 @@ def _wrong_clocks(numbers: Numbers) -> Iterator[str]:
 def _other_versions(numbers: Numbers) -> Iterator[str]:
     """Of programs, and of what a host is."""
     firsts = [
-        replace(ranks[0], versions=ranks[0].versions | {"with": ranks[0].device})
-        for ranks in numbers.hosts().values()
+        replace(one, versions=one.versions | {"with": one.device}) for one in numbers.first_ranks()
     ]
     names = dict.fromkeys(name for one in firsts for name in one.versions)
     for name in names:
@@ -168,7 +163,7 @@ def _other_versions(numbers: Numbers) -> Iterator[str]:
 
 
 def _little_space(numbers: Numbers) -> Iterator[str]:
-    firsts = [ranks[0] for ranks in numbers.hosts().values()]
+    firsts = numbers.first_ranks()
     usual = statistics.median_high(one.shared_memory_bytes for one in firsts)
     for one in firsts:
         if one.shared_memory_bytes < _SHARED_MEMORY_SHARE * usual:
