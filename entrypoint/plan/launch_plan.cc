@@ -147,14 +147,14 @@ class Planner {
   void plan_command(const ParallelConfig& parallel) {
     switch (plan_.runner) {
       case Runner::kProcess:
-        return plan_process(parallel);
+        return plan_process(process_command(entry_, facts_.python, arguments_), parallel);
       case Runner::kMpi:
       case Runner::kSmddp:
         return plan_mpirun(parallel);
       case Runner::kTorchrun:
         return plan_torchrun(parallel);
       case Runner::kModule:
-        return plan_module();
+        return plan_process(make_module_command(*job_.framework_module, facts_.python), parallel);
     }
   }
 
@@ -213,12 +213,13 @@ class Planner {
                    .fails_job = job_.options.check == CheckPolicy::kStrict};
   }
 
-  void plan_process(const ParallelConfig& parallel) {
+  /// One process a host.
+  void plan_process(Words argv, const ParallelConfig& parallel) {
     plan_.total_processes = static_cast<int>(plan_.hosts.size());
     set_environment();
     set_preload();
     set_fabric();
-    plan_.argv = process_command(entry_, facts_.python, arguments_);
+    plan_.argv = std::move(argv);
     plan_.user_command = plan_.argv;
     if (is_checked()) {
       set_check(
@@ -330,15 +331,6 @@ class Planner {
     if (!is_checked()) return;
     set_check(
         make_command(check_entry_point(), port_beside(port), check_arguments(job_.options.check)));
-  }
-
-  void plan_module() {
-    plan_.total_processes = static_cast<int>(plan_.hosts.size());
-    set_environment();
-    set_preload();
-    set_fabric();
-    plan_.argv = make_module_command(*job_.framework_module, facts_.python);
-    plan_.user_command = plan_.argv;
   }
 
   [[nodiscard]] int slots() const {
