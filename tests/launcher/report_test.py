@@ -14,7 +14,7 @@ from typing import Any
 import cluster
 import pytest
 from cluster import two_hosts
-from jobs import ROOT, job_environment, make_trees, train_binary
+from jobs import ROOT, free_port, job_environment, make_trees, train_binary
 from runners import ALL_REDUCE_SMDDP, SMDDP, processes
 
 # What a rank of smp would record: 20 steps of 100 ms.
@@ -49,7 +49,7 @@ def report_of(page: Path) -> dict[str, Any]:
 def test_a_script_without_smp_shows_its_host(folder, run):
     [tree] = make_trees(folder, "import time\ntime.sleep(1.5)\n")
 
-    result = run(tree)
+    result = run(tree, MASTER_PORT=free_port())
 
     assert result.code == 0, result.err
     page = tree.base / "output" / "data" / "report.html"
@@ -68,7 +68,7 @@ def test_a_script_without_smp_shows_the_steps_that_it_prints(folder, run):
     """
     [tree] = make_trees(folder, script)
 
-    result = run(tree)
+    result = run(tree, MASTER_PORT=free_port())
 
     assert result.code == 0, result.err
     report = report_of(tree.base / "output" / "data" / "report.html")
@@ -81,7 +81,7 @@ def test_a_script_without_smp_shows_the_steps_that_it_prints(folder, run):
 def test_groups_of_smddp_tell_what_they_sent(folder, run):
     [tree] = make_trees(folder, ALL_REDUCE_SMDDP, hyperparameter=[*SMDDP, processes(2)])
 
-    result = run(tree)
+    result = run(tree, MASTER_PORT=free_port())
 
     assert result.code == 0, result.err
     report = report_of(tree.base / "output" / "data" / "report.html")
@@ -92,14 +92,14 @@ def test_groups_of_smddp_tell_what_they_sent(folder, run):
 def test_nothing_is_written_where_none_is_wanted(folder, run):
     [tree] = make_trees(folder, "")
 
-    assert run(tree, SM_LAUNCH_REPORT="0").code == 0
+    assert run(tree, MASTER_PORT=free_port(), SM_LAUNCH_REPORT="0").code == 0
     assert list((tree.base / "output" / "data").iterdir()) == []
 
 
 def test_of_a_job_that_failed_the_cause_comes_first(folder, run):
     [tree] = make_trees(folder, "import time\ntime.sleep(1.2)\nraise ValueError('<b>late</b>')\n")
 
-    result = run(tree)
+    result = run(tree, MASTER_PORT=free_port())
 
     assert result.code == 1
     report = report_of(tree.base / "output" / "data" / "report.html")
@@ -117,7 +117,7 @@ def test_lines_that_cloudwatch_reads_bear_no_rank(folder, run):
     """
     [tree] = make_trees(folder, script, processes=2)
 
-    result = run(tree)
+    result = run(tree, MASTER_PORT=free_port())
 
     assert result.code == 0, result.err
     lines = result.out.splitlines()
@@ -138,7 +138,7 @@ def train(*words: object) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_writes_it_again(folder, run):
     [tree] = make_trees(folder, "import time\ntime.sleep(1.2)\n")
-    assert run(tree).code == 0
+    assert run(tree, MASTER_PORT=free_port()).code == 0
     page = folder / "again.html"
 
     done = train("--report", tree.base, "--output", page)

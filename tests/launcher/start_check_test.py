@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from jobs import make_trees
+from jobs import free_port, make_trees
 from runners import SMDDP, TORCHRUN, needs_hosts, needs_mpirun, needs_torch, processes
 
 pytestmark = needs_torch
@@ -41,7 +41,7 @@ def untagged(text: str) -> str:
 def test_ranks_are_measured_before_the_script(folder, run, runner):
     [tree] = make_trees(folder, SCRIPT, hyperparameter=[*runner, processes(2)])
 
-    result = run(tree, SM_LAUNCH_CHECK="1")
+    result = run(tree, MASTER_PORT=free_port(), SM_LAUNCH_CHECK="1")
 
     assert result.code == 0, result.err
     said = untagged(result.out)
@@ -53,7 +53,7 @@ def test_ranks_are_measured_before_the_script(folder, run, runner):
 def test_a_plain_process_is_measured_by_itself(folder, run):
     [tree] = make_trees(folder, SCRIPT)
 
-    result = run(tree, SM_LAUNCH_CHECK="1")
+    result = run(tree, MASTER_PORT=free_port(), SM_LAUNCH_CHECK="1")
 
     assert result.code == 0, result.err
     assert re.search(r"algo-1\s+1\s+\d+ CPUs", result.out), result.out
@@ -63,7 +63,7 @@ def test_a_plain_process_is_measured_by_itself(folder, run):
 def test_the_check_alone_runs_nothing_of_the_user(folder, run):
     [tree] = make_trees(folder, SCRIPT, files={"requirements.txt": "no-such-package-anywhere\n"})
 
-    result = run(tree, "--check")
+    result = run(tree, "--check", MASTER_PORT=free_port())
 
     assert "Check before the start" in result.out
     assert "the script runs" not in result.out
@@ -73,7 +73,9 @@ def test_the_check_alone_runs_nothing_of_the_user(folder, run):
 def test_without_torch_the_job_starts_unchecked(folder, run):
     [tree] = make_trees(folder, SCRIPT)
 
-    result = run(tree, SM_LAUNCH_CHECK="1", SM_LAUNCH_PYTHON="/usr/bin/python3")
+    result = run(
+        tree, MASTER_PORT=free_port(), SM_LAUNCH_CHECK="1", SM_LAUNCH_PYTHON="/usr/bin/python3"
+    )
 
     assert result.code == 0, result.err
     assert "SM_LAUNCH_CHECK has no effect: /usr/bin/python3 has no torch" in result.err
