@@ -56,7 +56,11 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/pipeline/engine": ("smp_runtime/pipeline", "smp_runtime/transport/channel"),
     "smp_runtime/replicas": ("smp_runtime/session",),
     "smp_runtime/sharding/plan": ("smp_runtime/core",),
-    "smp_runtime/sharding": ("smp_runtime/sharding/plan", "smp_runtime/session"),
+    "smp_runtime/sharding": (
+        "smp_runtime/sharding/plan",
+        "smp_runtime/session",
+        "smp_runtime/optimizer",
+    ),
     "smp_runtime/tensor_parallel/plan": ("smp_runtime/core",),
     "smp_runtime/tensor_parallel": ("smp_runtime/tensor_parallel/plan", "smp_runtime/session"),
     "smp_runtime/optimizer": ("smp_runtime/cuda",),
@@ -69,6 +73,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/session",
         "smp_runtime/pipeline/engine",
         "smp_runtime/replicas",
+        "smp_runtime/sharding",
         "smp_runtime/dataparallel",
     ),
     "smp_runtime/python": (

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/optimizer/squares.h"
 
+#include <cmath>
+
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
 #include "smp_runtime/core/error.h"
@@ -36,7 +40,23 @@ void square_on_cpu(cuda::NumberType type, const std::vector<SquaredPiece>& piece
   });
 }
 
+constexpr std::int64_t kMeasuredAtOnce = 1 << 20;  // elements that torch copies to 64 bits
+
 }  // namespace
+
+at::Tensor sum_of_powers(const std::vector<at::Tensor>& tensors, double norm_type) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& tensor : tensors) {
+    for (const at::Tensor& part : tensor.reshape({-1}).split(kMeasuredAtOnce)) {
+      norms.push_back(
+          at::linalg_vector_norm(part, norm_type, at::OptionalIntArrayRef(), false, at::kDouble));
+    }
+  }
+  if (norms.empty()) return at::zeros({}, at::kDouble);
+  const at::Tensor all = at::stack(norms).cpu();
+  return std::isinf(norm_type) ? all.max() : all.pow(norm_type).sum();
+}
 
 at::Tensor squares_by_torch(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> sums;

@@ -13,6 +13,11 @@ namespace smp::optimizer {
 /// Waits for the GPU. Throws ConfigError for other types than floats of 16 to 64 bits.
 double sum_of_squares(const std::vector<at::Tensor>& tensors);
 
+/// The sum of all elements' absolute values to the power of `norm_type`, or the largest one for the
+/// infinite norm: a scalar of 64 bits on the CPU, zero for no tensors. By torch's operations, in
+/// pieces, so that no copy is as large as a tensor; waits for the device once.
+at::Tensor sum_of_powers(const std::vector<at::Tensor>& tensors, double norm_type);
+
 /// The sum of each tensor's squares, [n] of 64 bits, by torch's operations, with a copy in 64 bits:
 /// for devices that this build has no kernel for. Does not wait for the device.
 at::Tensor squares_by_torch(const std::vector<at::Tensor>& tensors);

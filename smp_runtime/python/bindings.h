@@ -17,6 +17,7 @@ void bind_pipeline(pybind11::module_& module);
 void bind_replicas(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
 void bind_sharding(pybind11::module_& module);
+void bind_masters(pybind11::module_& module);
 void bind_optimizer(pybind11::module_& module);
 void bind_tensor_parallel(pybind11::module_& module);
 void bind_session(pybind11::module_& module);

@@ -36,6 +36,8 @@ void bind_optimizer(py::module_& module) {
       py::kw_only(), py::arg("rate"), py::arg("beta1"), py::arg("beta2"), py::arg("epsilon"),
       py::arg("decay"), py::arg("decoupled"), py::arg("scale1"), py::arg("scale2"),
       py::arg("factor") = 1.0, no_gil(), "One step of Adam, in place.");
+  module.def("sum_of_powers", &optimizer::sum_of_powers, py::arg("tensors"), py::arg("norm_type"),
+             no_gil(), "A scalar of 64 bits on the CPU; the largest for the infinite norm.");
   module.def("sum_of_squares", &optimizer::sum_of_squares, py::arg("tensors"), no_gil(),
              "Of all elements, in 64 bits.");
 }

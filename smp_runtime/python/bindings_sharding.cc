@@ -6,44 +6,44 @@
 #include <utility>
 #include <vector>
 
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/sharding/flatten.h"
 #include "smp_runtime/sharding/parameter_store.h"
-#include "smp_runtime/sharding/plan/loss_scaler.h"
+#include "smp_runtime/sharding/shard_groups.h"
 
 namespace smp::python {
 namespace {
 
-using sharding::LossScaler;
 using sharding::ParameterStore;
+using sharding::ShardGroups;
+using sharding::ShardPlan;
 
-std::unique_ptr<ParameterStore> make_store(
-    std::vector<sharding::ReplicationGroupNames> groups, std::optional<at::ScalarType> compute_type,
-    bool on_demand, std::int64_t persistence_threshold, std::int64_t bucket,
-    std::int64_t most_unsharded, bool prefetch, bool cut, const std::vector<at::Tensor>& parameters,
-    const std::vector<std::string>& names, const std::vector<int>& blocks,
-    const std::vector<int>& group_of, std::vector<std::string> block_names) {
-  sharding::StoreOptions options{.groups = std::move(groups),
-                                 .compute_type = compute_type.value_or(at::ScalarType::Undefined),
-                                 .on_demand = on_demand,
-                                 .persistence_threshold = persistence_threshold,
-                                 .bucket = bucket,
-                                 .most_unsharded = most_unsharded,
-                                 .prefetch = prefetch,
-                                 .cut = cut};
+// Without Python's lock, which the thread of the watch that exchanges hold may want.
+using StoreOwner = std::unique_ptr<ParameterStore, DeleteWithoutLock>;
+
+StoreOwner make_store(session::Session& session, const ShardPlan& plan,
+                      const std::vector<ShardGroups>& groups,
+                      const std::vector<at::Tensor>& parameters,
+                      const std::vector<std::string>& names, const std::vector<int>& blocks,
+                      const std::vector<int>& group_of, std::vector<std::string> block_names) {
   std::vector<sharding::StoredParameter> stored;
+  std::int64_t elements = 0;
   for (std::size_t number = 0; number < parameters.size(); ++number) {
+    elements += parameters[number].numel();
     stored.push_back({.tensor = parameters[number],
                       .name = names.at(number),
                       .block = blocks.at(number),
                       .group = group_of.at(number)});
   }
   const py::gil_scoped_release no_gil;
-  return std::make_unique<ParameterStore>(std::move(options), std::move(stored),
-                                          std::move(block_names));
+  return StoreOwner(new ParameterStore(sharding::store_options(session, plan, groups, elements),
+                                       std::move(stored), std::move(block_names)));
 }
 
 py::dict use_of(const ParameterStore& store) {
@@ -72,37 +72,6 @@ py::dict prefetched_of(const ParameterStore& store) {
 
 void bind_sharding(py::module_& module) {
   using no_gil = py::call_guard<py::gil_scoped_release>;
-
-  py::class_<LossScaler>(module, "LossScaler", "The loss scale of 16-bit training.")
-      .def(py::init([](bool dynamic, double scale, double factor, std::int64_t window, double least,
-                       std::int64_t delayed_shift, bool consecutive_hysteresis) {
-             return LossScaler({.dynamic = dynamic,
-                                .scale = scale,
-                                .factor = factor,
-                                .window = window,
-                                .least = least,
-                                .delayed_shift = delayed_shift,
-                                .consecutive_hysteresis = consecutive_hysteresis});
-           }),
-           py::kw_only(), py::arg("dynamic"), py::arg("scale"), py::arg("factor") = 2.0,
-           py::arg("window") = 1000, py::arg("least") = 1.0, py::arg("delayed_shift") = 1,
-           py::arg("consecutive_hysteresis") = false)
-      .def_property("scale", &LossScaler::scale, &LossScaler::set_scale)
-      .def_property_readonly("dynamic", &LossScaler::dynamic)
-      .def("update", &LossScaler::update, py::arg("overflow"))
-      .def("state",
-           [](const LossScaler& scaler) {
-             const auto state = scaler.state();
-             return std::tuple(state.scale, state.good_steps, state.patience);
-           })
-      .def(
-          "restore",
-          [](LossScaler& scaler, const std::tuple<double, std::int64_t, std::int64_t>& state) {
-            scaler.restore({.scale = std::get<0>(state),
-                            .good_steps = std::get<1>(state),
-                            .patience = std::get<2>(state)});
-          },
-          py::arg("state"));
 
   module.def(
       "flatten",
@@ -134,36 +103,37 @@ void bind_sharding(py::module_& module) {
       .def_readonly("elements", &sharding::EvenShare::elements)
       .def_readonly("length", &sharding::EvenShare::length);
 
-  py::class_<sharding::ReplicationGroupNames>(
-      module, "ReplicationGroupNames", "Ranks that hold parameters alike: names of c10d groups.")
-      .def(
-          py::init([](std::string shard_group, std::string control_group, std::string replica_group,
-                      std::string across_hosts_group, std::string within_host_group,
-                      std::vector<int> ranks, const std::shared_ptr<WaitWatchHandle>& watch,
-                      int index, std::int64_t divisor) {
-            return sharding::ReplicationGroupNames{
-                .exchange = {.shard_group = std::move(shard_group),
-                             .control_group = std::move(control_group),
-                             .replica_group = std::move(replica_group),
-                             .across_hosts_group = std::move(across_hosts_group),
-                             .within_host_group = std::move(within_host_group),
-                             .ranks = std::move(ranks),
-                             .watch = watch_of(watch),
-                             .unit_name = {}},
-                .index = index,
-                .divisor = divisor};
-          }),
-          py::kw_only(), py::arg("shard_group"), py::arg("control_group"), py::arg("replica_group"),
-          py::arg("across_hosts_group") = "", py::arg("within_host_group") = "", py::arg("ranks"),
-          py::arg("watch"), py::arg("index"), py::arg("divisor"));
+  py::class_<ShardPlan>(module, "ShardPlan", "How a model's state is sharded.")
+      .def_readonly("degree", &ShardPlan::degree)
+      .def_readonly("own_degree", &ShardPlan::own_degree)
+      .def_readonly("on_demand", &ShardPlan::on_demand)
+      .def_readonly("cut", &ShardPlan::cut)
+      .def_property_readonly("cuts_parameters", &ShardPlan::cuts_parameters)
+      .def("without_cuts", [](ShardPlan plan) {
+        plan.cut = false;
+        return plan;
+      });
+  module.def(
+      "plan_shards",
+      [](const session::Session& session) {
+        return sharding::plan_shards(session.config(), session.mesh());
+      },
+      py::arg("session"), "How the job's settings shard a model; None where they do not.");
 
-  py::class_<ParameterStore>(module, "ParameterStore",
-                             "Parameters, gradients and masters, sharded over a c10d group.")
-      .def(py::init(&make_store), py::kw_only(), py::arg("groups"), py::arg("compute_type"),
-           py::arg("on_demand"), py::arg("persistence_threshold"), py::arg("bucket"),
-           py::arg("most_unsharded"), py::arg("prefetch") = true, py::arg("cut") = true,
-           py::arg("parameters"), py::arg("names"), py::arg("blocks"), py::arg("group_of"),
-           py::arg("block_names"))
+  py::class_<ShardGroups>(module, "ShardGroups", "Ranks that hold some parameters alike.")
+      .def_readonly("degree", &ShardGroups::degree)
+      .def_readonly("index", &ShardGroups::index)
+      .def_readonly("ranks", &ShardGroups::ranks)
+      .def_readonly("shards", &ShardGroups::shards)
+      .def_readonly("control", &ShardGroups::control);
+  module.def("make_shard_groups", &sharding::make_shard_groups, py::arg("session"), py::arg("plan"),
+             no_gil(), "Collective over the data-parallel ranks.");
+
+  py::class_<ParameterStore, StoreOwner>(
+      module, "ParameterStore", "Parameters, gradients and masters, sharded over a c10d group.")
+      .def(py::init(&make_store), py::kw_only(), py::arg("session"), py::arg("plan"),
+           py::arg("groups"), py::arg("parameters"), py::arg("names"), py::arg("blocks"),
+           py::arg("group_of"), py::arg("block_names"))
       .def("units",
            [](const ParameterStore& store) {
              py::list units;
@@ -185,6 +155,8 @@ void bind_sharding(py::module_& module) {
       .def("leave", &ParameterStore::leave, py::arg("outputs"), py::arg("failed"), no_gil())
       .def("end_backward", &ParameterStore::end_backward, no_gil())
       .def("finish_step", &ParameterStore::finish_step, py::arg("due"), no_gil())
+      .def_property_readonly("has_gradients", &ParameterStore::has_gradients)
+      .def_property_readonly("is_accumulating", &ParameterStore::is_accumulating)
       .def("masters", &ParameterStore::masters)
       .def("gradients", &ParameterStore::gradients)
       .def("pieces", &ParameterStore::pieces)

@@ -16,6 +16,7 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_replicas(module);
   smp::python::bind_checkpoint(module);
   smp::python::bind_sharding(module);
+  smp::python::bind_masters(module);
   smp::python::bind_optimizer(module);
   smp::python::bind_tensor_parallel(module);
 }

@@ -106,6 +106,20 @@ class ParameterStore::Core {
     for (const int number : units) unsharded_->end_use(number);
   }
 
+  void finish_step(bool due) {
+    gradients_->finish_step(due);
+    is_accumulating_ = !due;
+    if (due) has_gradients_ = true;
+  }
+
+  void zero_gradients() {
+    gradients_->zero();
+    has_gradients_ = is_accumulating_ = false;
+  }
+
+  [[nodiscard]] bool has_gradients() const { return has_gradients_; }
+  [[nodiscard]] bool is_accumulating() const { return is_accumulating_; }
+
   ShardGradients& accumulated() { return *gradients_; }
 
   // --- Masters ---
@@ -309,6 +323,8 @@ class ParameterStore::Core {
   std::optional<ShardGradients> gradients_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::weak_ptr<Core> self_;
+  bool has_gradients_ = false;
+  bool is_accumulating_ = false;
 
   std::vector<std::vector<int>> frames_;  ///< units of the calls under way, outermost first
 };
@@ -333,12 +349,14 @@ void ParameterStore::begin_step(bool due, int backwards) {
   core_->accumulated().begin_step(due, backwards);
 }
 void ParameterStore::end_backward() { core_->accumulated().end_backward(); }
-void ParameterStore::finish_step(bool due) { core_->accumulated().finish_step(due); }
+void ParameterStore::finish_step(bool due) { core_->finish_step(due); }
+bool ParameterStore::has_gradients() const { return core_->has_gradients(); }
+bool ParameterStore::is_accumulating() const { return core_->is_accumulating(); }
 std::vector<at::Tensor> ParameterStore::masters() const { return core_->masters(); }
 std::vector<at::Tensor> ParameterStore::gradients() { return core_->gradients(); }
 std::vector<OwnedPiece> ParameterStore::pieces() const { return core_->pieces(); }
 std::string ParameterStore::not_finite() { return core_->not_finite(); }
-void ParameterStore::zero_gradients() { core_->accumulated().zero(); }
+void ParameterStore::zero_gradients() { core_->zero_gradients(); }
 void ParameterStore::publish() { core_->publish(); }
 void ParameterStore::accept_writes() { core_->accept_writes(); }
 std::vector<at::Tensor> ParameterStore::whole_unit(int unit) { return core_->whole_unit(unit); }

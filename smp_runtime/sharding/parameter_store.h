@@ -102,6 +102,10 @@ class ParameterStore {
   void end_backward();
   /// A step is over; with `due`, shards of gradients become the mean over all replicas.
   void finish_step(bool due);
+  /// Whether averaged gradients wait for the optimizer.
+  [[nodiscard]] bool has_gradients() const;
+  /// Whether gradients wait for the end of their accumulation.
+  [[nodiscard]] bool is_accumulating() const;
 
   // --- Masters ---
 

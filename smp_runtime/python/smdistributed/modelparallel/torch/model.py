@@ -41,7 +41,6 @@ from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
 from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch._sharding.sharded_model import (
-    Plan,
     ShardedModel,
     deferred_parameters,
     kept_whole,
@@ -261,7 +260,7 @@ class DistributedModel(ModelStates):
         if self._fp16_module is not None:
             self._fp16_module.begin()
 
-    def _make_sharded(self, ownership: Ownership, how: Plan) -> ShardedModel:
+    def _make_sharded(self, ownership: Ownership, how: _runtime.ShardPlan) -> ShardedModel:
         return ShardedModel(self, self.get_module(), dict(ownership.local_parameters()), how)
 
     def keep_parameters_whole(self) -> ShardedModel:
@@ -342,7 +341,7 @@ class DistributedModel(ModelStates):
         """As PyTorch's, and the gradients of shards and masters."""
         super().zero_grad(set_to_none)
         if self.sharded is not None:
-            self.sharded.zero_gradients()
+            self.sharded.store.zero_gradients()
             if state.optimizer is not None:
                 state.optimizer.zero_grad()
 

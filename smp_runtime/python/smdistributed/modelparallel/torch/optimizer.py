@@ -94,7 +94,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         model = state.model
         sharded = None if model is None else model.sharded
         if model is not None and sharded is not None and self._masters is None:
-            movable = sharded.cuts_parameters and not sharded.plan.on_demand
+            movable = sharded.plan.cuts_parameters and not sharded.plan.on_demand
             if movable and ranks.tp_size() == 1 and needs_whole_parameters(self.optimizer):
                 sharded = model.keep_parameters_whole()
             self._masters = MasterParameters(sharded, self.optimizer)
@@ -184,8 +184,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def show_gradients(self) -> None:
         """The masters get the gradients that a step has averaged; the model calls it."""
         if self._masters is not None:
-            self._masters.show_gradients(True)
-            self._precision.begin()
+            self._precision.steps.begin()
 
     def backward(self, loss: torch.Tensor, update_master_grads: bool = True) -> None:
         """``model.backward(loss)``, under the name that old scripts use."""
@@ -195,7 +194,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def update_master_grads(self) -> None:
         """Divides the masters' gradients by the loss scale, unless that was done already."""
         if self._masters is not None:
-            self._precision.unscale()
+            self._precision.steps.unscale()
 
     def reload_model_params(self) -> None:
         """Takes over what a script wrote into the model's parameters, for instance of a checkpoint
@@ -230,7 +229,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     @property
     def fp32_partitioned_groups_flat(self) -> list[torch.Tensor]:
         """The masters of this rank, one flat tensor for each group of the optimizer."""
-        return self._require_masters("fp32_partitioned_groups_flat").flat_groups()
+        return self._require_masters("fp32_partitioned_groups_flat").core.flat_groups()
 
     @property
     def fp16_groups(self) -> list[list[torch.Tensor]]:
@@ -257,9 +256,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self.optimizer.zero_grad(set_to_none=clear)
         if self._masters is not None:
             assert state.model is not None and state.model.sharded is not None
-            state.model.sharded.zero_gradients()
-            self._masters.show_gradients(False)
-            self._precision.begin()
+            state.model.sharded.store.zero_gradients()
+            self._precision.steps.begin()
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2) -> float:
         """Clips the masters' gradients by their norm over the whole model, and returns that norm;
@@ -272,7 +270,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "clip_master_grads clips the gradients of 32-bit masters, and this job has none; "
                 "set fp16 or bf16, or clip with torch.nn.utils.clip_grad_norm_"
             )
-        return self._precision.clip(max_norm, norm_type)
+        return self._precision.steps.clip(max_norm, norm_type)
 
     # --- State dicts ---
 

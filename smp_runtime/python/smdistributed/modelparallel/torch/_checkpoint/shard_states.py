@@ -42,7 +42,7 @@ def part_of_rank(sharded: ShardedModel, masters: MasterParameters | None) -> Par
             "scalars": {},
         }
     for run in masters.runs if masters is not None else []:
-        assert masters is not None and run.parameter is not None
+        assert masters is not None
         for key, value in masters.optimizer.state.get(run.parameter, {}).items():
             for piece in run.pieces:
                 entry = parameters[sharded.names[piece.parameter]]
@@ -55,7 +55,7 @@ def part_of_rank(sharded: ShardedModel, masters: MasterParameters | None) -> Par
         "shared": max(sharded.plan.degree, sharded.plan.own_degree) > 1,
         "rank": sharded.groups.index,
         "parameters": parameters,
-        "fp32_flat_groups": masters.flat_groups() if masters is not None else flats,
+        "fp32_flat_groups": masters.core.flat_groups() if masters is not None else flats,
         "param_groups": masters.settings_of_groups() if masters is not None else [],
     }
 

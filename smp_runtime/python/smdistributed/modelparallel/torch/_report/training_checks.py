@@ -176,7 +176,7 @@ class TrainingChecks:
     def _check_cleared(self, model: DistributedModel) -> None:
         """Whether a step begins with the gradients that an update has used."""
         if model.sharded is not None:
-            kept = self._updated and model.sharded.has_gradients
+            kept = self._updated and model.sharded.store.has_gradients
         else:
             kept = any(_is_kept(*gradient) for gradient in self._updated_with)
         self._updated = False

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import torch
-import torch.distributed as dist
 
-from smdistributed.modelparallel.torch._session import ranks
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
 from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
@@ -60,20 +58,14 @@ def clip_grad_norm_(
         if parameter.grad is not None:
             kind = whole if distribution_axis(parameter) is None else slices
             kind.append(parameter.grad.detach())
-    # One of the tensor ranks speaks for what all of them hold.
-    counted = slices + (whole if ranks.tp_rank() == 0 else [])
-    largest = math.isinf(norm_type)
-    # A rank without gradients takes part, too, by the backend that the others use.
-    device = (slices + whole)[0].device if slices or whole else computing_device()
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    for norm in (torch.linalg.vector_norm(one, norm_type).double() for one in counted):
-        total = torch.maximum(total, norm) if largest else total + norm**norm_type
-    if ranks.mp_size() > 1:
-        operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
-        group = session.groups.internal_group("MP")
-        session.all_reduce("smp.clip_grad_norm_", total, group, operation)
-    norm = total if largest else total ** (1 / norm_type)
-    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for gradient in slices + whole:
-        gradient.mul_(factor.to(gradient.dtype))
+    norm = _runtime.clip_gradients(
+        session=session,
+        what="smp.clip_grad_norm_",
+        slices=slices,
+        whole=whole,
+        max_norm=max_norm,
+        norm_type=norm_type,
+        # A rank without gradients takes part, too, by the backend that the others use.
+        device=(slices + whole)[0].device if slices or whole else computing_device(),
+    )
     return norm.to((slices + whole)[0].dtype if slices or whole else torch.float32)

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model whose parameters, gradients or optimizer state are flat shards in C++.
 
-What of it is sharded, and over whom, is one value, ``Plan``: with sharded data parallelism
-parameters are gathered when a module is called and given up after it; with
-``shard_optimizer_state`` and in 16-bit training they stay whole, and only their masters are kept
-apart.
+What of it is sharded, and over whom, is one value, ``_runtime.ShardPlan``.
 """
 
 from __future__ import annotations
@@ -13,11 +10,9 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -30,7 +25,6 @@ from smdistributed.modelparallel.torch._sharding.precision import (
     begins_in_fp16,
     computing_type,
 )
-from smdistributed.modelparallel.torch._sharding.shard_groups import ShardGroups, make_groups
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
@@ -39,27 +33,9 @@ from smdistributed.modelparallel.torch.nn.parameter_slices import (
 from smdistributed.modelparallel.torch.state_mod import state
 
 
-@dataclass(frozen=True)
-class Plan:
-    degree: int
-    """How many ranks share the state of parameters, of tensor-parallel slices each of them."""
-    own_degree: int
-    """How many share that of parameters which see a rank's own batch only."""
-    on_demand: bool
-    """Whether parameters are gathered for use."""
-    cut: bool = True
-    """Whether a parameter may be cut, or lies within one rank's shard."""
-
-
-def plan() -> Plan | None:
+def plan() -> _runtime.ShardPlan | None:
     """How the job's settings shard a model; None where it stays as it is."""
-    cfg = state.cfg
-    if cfg.sharded_data_parallel_degree > 1:
-        degree = cfg.sharded_data_parallel_degree
-        return Plan(degree, degree, on_demand=True)
-    if cfg.shard_optimizer_state:
-        return Plan(ranks.rdp_size(), ranks.dp_size(), on_demand=False)
-    return Plan(1, 1, on_demand=False) if computing_type() is not None else None
+    return _runtime.plan_shards(state.require_initialized("sharding"))
 
 
 def deferred_parameters(module: nn.Module) -> DeferredInitialization | None:
@@ -78,11 +54,16 @@ class ShardedModel:
     """
 
     def __init__(
-        self, root: nn.Module, module: nn.Module, parameters: Mapping[str, nn.Parameter], how: Plan
+        self,
+        root: nn.Module,
+        module: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        how: _runtime.ShardPlan,
     ) -> None:
         self.plan = how
-        groups = make_groups(how.degree, how.own_degree)
-        self.groups: ShardGroups = groups[-1]
+        session = state.require_initialized("sharding")
+        groups = _runtime.make_shard_groups(session, how)
+        self.groups: _runtime.ShardGroups = groups[-1]
         """Of the parameters that tensor ranks split; without tensor parallelism of all."""
         kept = {name: p for name, p in parameters.items() if p.is_floating_point()}
         self.names = list(kept)
@@ -93,27 +74,16 @@ class ShardedModel:
         of_parameter = [int(is_scaled_batch(p)) for p in self.parameters]
         self._degrees = [groups[number].degree for number in of_parameter]
         blocks = find_blocks(module)
-        cfg = state.cfg
-        elements = sum(p.numel() for p in self.parameters)
         self.store = _runtime.ParameterStore(
-            groups=[one.for_store(checked=how.on_demand) for one in groups],
-            compute_type=computing_type(),
-            on_demand=how.on_demand,
-            cut=how.cut,
-            persistence_threshold=cfg.sdp_param_persistence_threshold,
-            # A bucket as large as its default would hold every gradient of most models.
-            bucket=min(cfg.sdp_reduce_bucket_size, max(1 << 16, elements // 16)),
-            most_unsharded=cfg.sdp_max_live_parameters,
+            session=session,
+            plan=how,
+            groups=groups,
             parameters=self.parameters,
             names=self.names,
             blocks=[blocks.of_parameter[p] for p in self.parameters],
             group_of=of_parameter,
             block_names=blocks.names,
         )
-        self.has_gradients = False
-        """Whether averaged gradients wait for the optimizer."""
-        self.unfinished = False
-        """Whether gradients wait for the end of their accumulation."""
         if how.on_demand:
             self._hook(root, module, blocks)
             self._name_shards()
@@ -126,10 +96,6 @@ class ShardedModel:
         """Bytes on this rank: see state_by_formula() of the memory ledger."""
         sizes = (math.prod(shape) for shape in self.shapes)
         return sum(16 * size // of for size, of in zip(sizes, self._degrees, strict=True))
-
-    @property
-    def cuts_parameters(self) -> bool:
-        return self.plan.cut and max(self.plan.degree, self.plan.own_degree) > 1
 
     def is_whole(self, parameter: int) -> bool:
         """Whether the state of a parameter is on one rank, all of it."""
@@ -199,15 +165,8 @@ class ShardedModel:
 
     def finish_step(self, due: bool) -> None:
         self.store.finish_step(due)
-        self.unfinished = not due
-        if due:
-            self.has_gradients = True
-            if state.optimizer is not None:
-                state.optimizer.show_gradients()
-
-    def zero_gradients(self) -> None:
-        self.store.zero_gradients()
-        self.has_gradients = self.unfinished = False
+        if due and state.optimizer is not None:
+            state.optimizer.show_gradients()
 
     # --- Values ---
 
@@ -228,11 +187,10 @@ class ShardedModel:
         with barriers.waiting(what, what, self.sharing_ranks):
             yield
 
-    @functools.cached_property
+    @property
     def sharing_ranks(self) -> list[int]:
         """The ranks that share one copy of the parameters, this one among them."""
-        group = self.groups.control or self.groups.shards
-        return [ranks.rank()] if group is None else dist.get_process_group_ranks(group)
+        return self.groups.ranks
 
     def fill(
         self, deferred: DeferredInitialization, align: Callable[[nn.Parameter, torch.Tensor], None]
@@ -367,15 +325,17 @@ class _Parameters(dict[str, Any]):
         return dict, (dict(self),)
 
 
-def kept_whole(sharded: ShardedModel, make: Callable[[Plan], ShardedModel]) -> ShardedModel:
+def kept_whole(
+    sharded: ShardedModel, make: Callable[[_runtime.ShardPlan], ShardedModel]
+) -> ShardedModel:
     """``make``s one of the same values that cuts no parameter. Collective over the data-parallel
     ranks. Raises SMPStepError where gradients would be lost."""
-    if sharded.has_gradients or sharded.unfinished:
+    if sharded.store.has_gradients or sharded.store.is_accumulating:
         raise SMPStepError(
             "smp.DistributedOptimizer got an optimizer that steps whole parameters after a "
             "backward, whose gradients would be lost; make it before the first step"
         )
     values = dict(sharded.whole_values())
-    made = make(replace(sharded.plan, cut=False))
+    made = make(sharded.plan.without_cuts())
     made.assign(values)
     return made

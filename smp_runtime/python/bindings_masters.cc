@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's view of masters and of the steps over them: smp_runtime/sharding.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pybind11/functional.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include "smp_runtime/python/bindings.h"
+#include "smp_runtime/sharding/gradient_clipping.h"
+#include "smp_runtime/sharding/mixed_precision_steps.h"
+
+namespace smp::python {
+namespace {
+
+namespace py = pybind11;
+using sharding::LossScaler;
+using sharding::MasterOptions;
+using sharding::MasterParameters;
+using sharding::MasterRun;
+using sharding::MixedPrecisionSteps;
+using sharding::ParameterStore;
+
+std::unique_ptr<MasterParameters> make_masters(
+    session::Session& session, ParameterStore& store,
+    const std::vector<std::vector<std::int64_t>>& shapes, const std::vector<int>& group_of,
+    const std::vector<bool>& whole, const std::vector<bool>& counts, int groups,
+    bool one_parameter_each, session::GroupPtr control,
+    std::function<at::Tensor(const at::Tensor&)> make_leaf) {
+  MasterOptions options{.origins = {},
+                        .groups = groups,
+                        .one_parameter_each = one_parameter_each,
+                        .control = std::move(control),
+                        .make_leaf = std::move(make_leaf)};
+  for (std::size_t number = 0; number < shapes.size(); ++number) {
+    options.origins.push_back({.shape = shapes[number],
+                               .group = group_of.at(number),
+                               .is_whole = whole.at(number),
+                               .counts = counts.at(number)});
+  }
+  const py::gil_scoped_release no_gil;
+  return std::make_unique<MasterParameters>(session, store, std::move(options));
+}
+
+void bind_loss_scaler(py::module_& module) {
+  py::class_<LossScaler>(module, "LossScaler", "The loss scale of 16-bit training.")
+      .def(py::init([](bool dynamic, double scale, double factor, std::int64_t window, double least,
+                       std::int64_t delayed_shift, bool consecutive_hysteresis) {
+             return LossScaler({.dynamic = dynamic,
+                                .scale = scale,
+                                .factor = factor,
+                                .window = window,
+                                .least = least,
+                                .delayed_shift = delayed_shift,
+                                .consecutive_hysteresis = consecutive_hysteresis});
+           }),
+           py::kw_only(), py::arg("dynamic"), py::arg("scale"), py::arg("factor") = 2.0,
+           py::arg("window") = 1000, py::arg("least") = 1.0, py::arg("delayed_shift") = 1,
+           py::arg("consecutive_hysteresis") = false)
+      .def_property("scale", &LossScaler::scale, &LossScaler::set_scale)
+      .def_property_readonly("dynamic", &LossScaler::dynamic)
+      .def("update", &LossScaler::update, py::arg("overflow"))
+      .def("state",
+           [](const LossScaler& scaler) {
+             const auto state = scaler.state();
+             return std::tuple(state.scale, state.good_steps, state.patience);
+           })
+      .def(
+          "restore",
+          [](LossScaler& scaler, const std::tuple<double, std::int64_t, std::int64_t>& state) {
+            scaler.restore({.scale = std::get<0>(state),
+                            .good_steps = std::get<1>(state),
+                            .patience = std::get<2>(state)});
+          },
+          py::arg("state"));
+}
+
+}  // namespace
+
+void bind_masters(py::module_& module) {
+  using no_gil = py::call_guard<py::gil_scoped_release>;
+  bind_loss_scaler(module);
+
+  py::class_<MasterRun>(module, "MasterRun", "Masters of this rank that are one parameter.")
+      .def_readonly("arena", &MasterRun::arena)
+      .def_readonly("offset", &MasterRun::offset)
+      .def_readonly("elements", &MasterRun::elements)
+      .def_readonly("group", &MasterRun::group)
+      .def_readonly("pieces", &MasterRun::pieces)
+      .def_readonly("parameter", &MasterRun::parameter)
+      .def("slice_of", &MasterRun::slice_of, py::arg("piece"), py::arg("tensor"));
+
+  py::class_<MasterParameters>(module, "MasterParameters", "What an optimizer steps for a store.")
+      .def(py::init(&make_masters), py::kw_only(), py::arg("session"), py::arg("store"),
+           py::arg("shapes"), py::arg("group_of"), py::arg("whole"), py::arg("counts"),
+           py::arg("groups"), py::arg("one_parameter_each"), py::arg("control"),
+           py::arg("make_leaf"), py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def_property_readonly("runs", &MasterParameters::runs,
+                             py::return_value_policy::reference_internal)
+      .def("flat_groups", &MasterParameters::flat_groups)
+      .def("norm", &MasterParameters::norm, py::arg("norm_type"), no_gil())
+      .def("norms_by_number", &MasterParameters::norms_by_number, py::arg("powers"),
+           py::arg("norm_type"), no_gil());
+
+  py::class_<MixedPrecisionSteps>(module, "MixedPrecisionSteps", "Steps over masters.")
+      .def(py::init([](session::Session& session, ParameterStore& store, MasterParameters& masters,
+                       LossScaler& scaler, bool scaled, double clipping) {
+             return MixedPrecisionSteps(session, store, masters, scaler,
+                                        {.scaled = scaled, .clipping = clipping});
+           }),
+           py::kw_only(), py::arg("session"), py::arg("store"), py::arg("masters"),
+           py::arg("scaler"), py::arg("scaled"), py::arg("clipping"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>(), py::keep_alive<1, 4>(), py::keep_alive<1, 5>())
+      .def("begin", &MixedPrecisionSteps::begin)
+      .def("unscale", &MixedPrecisionSteps::unscale, no_gil())
+      .def("clip", &MixedPrecisionSteps::clip, py::arg("max_norm"), py::arg("norm_type"), no_gil())
+      .def("begin_update", &MixedPrecisionSteps::begin_update, no_gil())
+      .def("apply_factor", &MixedPrecisionSteps::apply_factor)
+      .def("end_update", &MixedPrecisionSteps::end_update, no_gil())
+      .def_property_readonly("overflow", &MixedPrecisionSteps::overflow)
+      .def_property_readonly("last_norm", &MixedPrecisionSteps::last_norm);
+
+  module.def(
+      "clip_gradients",
+      [](session::Session& session, const std::string& what, std::vector<at::Tensor> slices,
+         std::vector<at::Tensor> whole, double max_norm, double norm_type,
+         const at::Device& device) {
+        return sharding::clip_gradients(session, what, {std::move(slices), std::move(whole)},
+                                        max_norm, norm_type, device);
+      },
+      py::kw_only(), py::arg("session"), py::arg("what"), py::arg("slices"), py::arg("whole"),
+      py::arg("max_norm"), py::arg("norm_type"), py::arg("device"), no_gil(),
+      "Clips gradients by their norm over the model; returns that norm.");
+}
+
+}  // namespace smp::python

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of an optimizer over masters: unscale, look for overflows, clip, update, publish.
+#pragma once
+
+#include <optional>
+
+#include "smp_runtime/sharding/master_parameters.h"
+#include "smp_runtime/sharding/plan/loss_scaler.h"
+
+namespace smp::sharding {
+
+/// Gradients are read once to be measured. The loss scale and clipping make one factor, which is
+/// multiplied in once: here, or by an optimizer whose own kernel can. All ranks that share a copy
+/// of the model make the same calls; with a loss scale all ranks of the job. What the constructor
+/// is given must outlive this. One thread at a time.
+class MixedPrecisionSteps {
+ public:
+  struct Options {
+    bool scaled = false;  ///< fp16: the loss is multiplied by the scale, overflows skip a step
+    double clipping = 0;  ///< 2-norm that begin_update() clips to; 0 for none
+  };
+
+  MixedPrecisionSteps(session::Session& session, ParameterStore& store, MasterParameters& masters,
+                      LossScaler& scaler, Options options);
+
+  /// The store has new gradients, or has dropped them: the masters show that.
+  void begin();
+  /// Gradients become those of the loss itself, once. Throws UserCodeError, which names a
+  /// parameter, for gradients that are not finite; with a loss scale overflow() is true then, on
+  /// all ranks.
+  void unscale();
+  /// Clips gradients by their norm over the whole model, and returns that norm; -1 after an
+  /// overflow. Throws as unscale().
+  double clip(double max_norm, double norm_type);
+
+  /// What the gradients are still to be multiplied by in the update that follows. Empty where none
+  /// may: no gradients, or an overflow, which the loss scale hears of. Throws as unscale(), and
+  /// UserCodeError within an accumulation.
+  std::optional<double> begin_update();
+  /// Multiplies that factor in, where the optimizer does not.
+  void apply_factor();
+  /// The masters were changed: modules see them. Collective over the shard group.
+  void end_update();
+
+  [[nodiscard]] bool overflow() const { return overflow_; }
+  /// 2-norm of the last gradients, before clipping; -1 after an overflow.
+  [[nodiscard]] const std::optional<double>& last_norm() const { return last_norm_; }
+
+ private:
+  void measure();
+  [[nodiscard]] bool agree(bool overflow);
+  [[noreturn]] void throw_not_finite();
+
+  session::Session& session_;
+  ParameterStore& store_;
+  MasterParameters& masters_;
+  LossScaler& scaler_;
+  const Options options_;
+  bool overflow_ = false;
+  bool measured_ = false;
+  double factor_ = 1.0;  ///< what gradients are still to be multiplied by
+  std::optional<double> last_norm_;
+};
+
+}  // namespace smp::sharding
