@@ -68,9 +68,11 @@ int main() {
   torch::manual_seed(static_cast<uint64_t>(job.integer("seed", 0)));
   nn::Sequential net = make_net(job.integer("width", 64), job.integer("depth", 3));
   smp::DistributedModel model(session, smp::units_of(net));
-  torch::optim::SGD optimizer(
-      model.parameters(),
-      torch::optim::SGDOptions(job.number("lr", 0.01)).momentum(0.9).weight_decay(1e-3));
+  smp::DistributedOptimizer optimizer(
+      model,
+      torch::optim::SGD(
+          model.parameters(),
+          torch::optim::SGDOptions(job.number("lr", 0.01)).momentum(0.9).weight_decay(1e-3)));
 
   auto train = smp::step(model, [&](const smp::Microbatch& in) {
     const torch::Tensor loss = F::cross_entropy(model.forward(in[0]), in[1]);
@@ -113,8 +115,9 @@ int main() {
     }
   }
 
+  std::vector<torch::Tensor> values;
+  for (const auto& [name, value] : model.local_state()) values.push_back(value);
   if (session.dp_rank() == 0) {
-    torch::save(model.parameters(),
-                job.model_folder() / ("part" + std::to_string(session.pp_rank()) + ".pt"));
+    torch::save(values, job.model_folder() / ("part" + std::to_string(session.pp_rank()) + ".pt"));
   }
 }

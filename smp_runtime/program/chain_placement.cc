@@ -51,12 +51,11 @@ partition::ModuleTree tree_of(const std::vector<Unit>& units,
   std::map<const void*, int> known;
   for (const Unit& unit : units) {
     partition::Module module{.name = unit.name};
-    for (const at::Tensor& parameter : unit.parameters) {
+    for (const auto& [name, parameter] : unit.parameters) {
       const auto [found, is_new] = known.emplace(parameter.unsafeGetTensorImpl(), 0);
       if (is_new) {
-        found->second =
-            tree.add_parameter(fmt::format("{}.{}", unit.name, module.parameters.size()),
-                               static_cast<std::int64_t>(parameter.nbytes()));
+        found->second = tree.add_parameter(fmt::format("{}.{}", unit.name, name),
+                                           static_cast<std::int64_t>(parameter.nbytes()));
       }
       module.parameters.push_back(found->second);
     }
@@ -97,8 +96,8 @@ std::string chain_text(const std::vector<Unit>& units) {
   std::ostringstream text;
   for (const Unit& unit : units) {
     text << '"' << unit.name << "\" with parameters of";
-    for (const at::Tensor& parameter : unit.parameters) {
-      text << ' ' << parameter.sizes() << ' ' << parameter.scalar_type();
+    for (const auto& [name, parameter] : unit.parameters) {
+      text << ' ' << name << ' ' << parameter.sizes() << ' ' << parameter.scalar_type();
     }
     text << '\n';
   }

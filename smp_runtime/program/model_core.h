@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a smp::DistributedModel holds: the chain cut into segments, the engine of this rank, and
-// what averages the gradients of replicas.
+// What a smp::DistributedModel holds: the units and where they are, the engine of this rank, what
+// averages the gradients of replicas or keeps the state that is shared.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,9 +14,12 @@
 #include "smp/model.h"
 
 #include "smp_runtime/partition/assignment.h"
+#include "smp_runtime/pipeline/engine/activation_store.h"
 #include "smp_runtime/pipeline/engine/engine.h"
+#include "smp_runtime/program/model_state.h"
 #include "smp_runtime/program/session_core.h"
 #include "smp_runtime/replicas/gradient_reducer.h"
+#include "smp_runtime/sharding/plan/loss_scaler.h"
 #include "smp_runtime/transport/loopback.h"
 
 namespace smp {
@@ -28,38 +33,69 @@ struct Segment {
 
 class DistributedModel::Core {
  public:
-  Core(std::shared_ptr<Session::Core> session, std::vector<Unit> units, const Options& options);
+  Core(std::shared_ptr<Session::Core> session, Graph graph, const Options& options);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  at::Tensor forward(const at::Tensor& input);
+  Tensors forward(const Tensors& inputs);
+  Tensors call(std::string_view unit, const Tensors& inputs);
   void backward(const at::Tensor& loss);
-  StepOutput run(const Step::Body& body, const std::vector<at::Tensor>& batch);
+  StepOutput run(const Step::Body& body, const Tensors& batch);
 
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  [[nodiscard]] std::vector<NamedTensor> local_state() const;
   [[nodiscard]] int partition_of(std::string_view unit) const;
+
+  // --- For its optimizer ---
+
+  [[nodiscard]] Session::Core& session() const { return *session_; }
+  /// Null where the settings leave the state as it is.
+  [[nodiscard]] program::ModelState* state() const { return state_.get(); }
+  /// The loss is multiplied by the scale of it from now on.
+  void scale_loss(std::shared_ptr<const sharding::LossScaler> scaler) {
+    scaler_ = std::move(scaler);
+  }
+  /// Called when a step has left averaged gradients in the state.
+  void on_gradients(std::function<void()> call) { on_gradients_ = std::move(call); }
 
  private:
   void place(const Options& options);
   void compare_units();
+  void align_replicas();
+  void keep_state(const Options& options);
   void start_engine();
-  void align_replicas(const Options& options);
-  at::Tensor run_segment(const Segment& segment, at::Tensor value) const;
-  StepOutput drive(const Step::Body& body, const std::vector<at::Tensor>& batch, bool& went_back);
+  /// What a remote call runs: a segment of the chain, or behind their numbers a unit by itself.
+  [[nodiscard]] Segment segment_of(int64_t target) const;
+  [[nodiscard]] bool is_here(std::size_t unit) const;
+  [[nodiscard]] std::size_t unit_named(std::string_view name) const;
+
+  void require_step(std::string_view what) const;
+  Tensors run_unit(std::size_t unit, const Tensors& inputs);
+  Tensors run_segment(const Segment& segment, Tensors values);
+  Tensors run_chain(Tensors values);
+  StepOutput drive(const Step::Body& body, const Tensors& batch, bool& went_back);
   StepOutput serve(bool& went_back);
+  void begin_step();
+  void finish_backward();
 
   const std::shared_ptr<Session::Core> session_;
   const std::vector<Unit> units_;
-  const int partition_;  ///< this rank's
+  const UnitFunction forward_;  ///< empty for a chain
+  const int partition_;         ///< this rank's
   const int microbatches_;
+  const at::ScalarType computing_type_;
   partition::Assignment assignment_;
   std::vector<Segment> segments_;
   std::vector<at::Tensor> parameters_;  ///< of this partition
   std::vector<at::Tensor> buffers_;
   std::unique_ptr<transport::LoopbackNetwork> alone_;
-  std::unique_ptr<pipeline::Engine> engine_;
+  std::unique_ptr<pipeline::ActivationStore> activations_;  ///< null without offload_activations
+  std::unique_ptr<program::ModelState> state_;
   std::unique_ptr<replicas::GradientReducer> reducer_;  ///< null without replicas
+  std::unique_ptr<pipeline::Engine> engine_;
+  std::shared_ptr<const sharding::LossScaler> scaler_;
+  std::function<void()> on_gradients_;
 };
 
 }  // namespace smp

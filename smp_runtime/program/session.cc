@@ -26,14 +26,9 @@ int sessions = 0;  // of this process so far: it sets their keys in the store ap
 
 /// What only Python's side has today. Silently leaving it out would train something else.
 void refuse_missing(const ParallelConfig& config) {
-  const std::array<std::pair<const char*, bool>, 10> missing{{
+  const std::array<std::pair<const char*, bool>, 5> missing{{
       {"tensor_parallel_degree", config.tensor_parallel_degree > 1},
-      {"sharded_data_parallel_degree", config.sharded_data_parallel_degree > 1},
-      {"shard_optimizer_state", config.shard_optimizer_state},
-      {"fp16", config.fp16},
-      {"bf16", config.bf16},
       {"fp16_params", config.fp16_params},
-      {"offload_activations", config.offload_activations},
       {"load_partition", config.load_partition},
       {"partition_file", config.partition_file.has_value()},
       {"delayed_parameter_initialization", config.delayed_parameter_initialization},
@@ -73,7 +68,7 @@ Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_pa
       for (const std::string& line : *lines) SMP_LOG(warning, "{}", line);
     }
   }
-  session_.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = ""},
+  session_.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = "smddp"},
                        program::group_maker(session_.world_store(), ranks.rank));
 }
 

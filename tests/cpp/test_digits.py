@@ -62,7 +62,22 @@ def train(folder: Path, code: Path, name: str, data: Path, settings: dict[str, o
     return job / "output/data"
 
 
-@pytest.mark.parametrize("settings", [{"microbatches": 4}, FOUR], ids=["one", "four"])
+SETTINGS = {
+    "one": {"microbatches": 4},
+    "four": FOUR,
+    "bf16": {"microbatches": 4, "bf16": True},
+    "four_bf16": {**FOUR, "bf16": True, "shard_optimizer_state": True},
+    "shards": {
+        "microbatches": 2,
+        "ddp": True,
+        "sharded_data_parallel_degree": 2,
+        "sdp_param_persistence_threshold": 100,
+        "bf16": True,
+    },
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 def test_losses_are_those_of_the_python_job_to_the_bit(program, data, tmp_path, settings):
     code = tmp_path / "code"
     code.mkdir()

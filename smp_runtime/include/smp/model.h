@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model over several ranks: units that live on one partition each, replicas that are averaged,
-// and the step that runs it.
+// state that is sharded, and the step that runs it.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,9 @@
 #include <vector>
 
 #include "smp/session.h"
-#include <ATen/core/Tensor.h>
+#include "smp/unit.h"
 
 namespace smp {
-
-/// A part of a model that is called as a whole and lives on one partition. Every rank makes all
-/// units and runs those of its own.
-struct Unit {
-  std::string name;
-  std::function<at::Tensor(const at::Tensor& input)> forward;
-  std::vector<at::Tensor> parameters;
-  std::vector<at::Tensor> buffers;
-};
 
 /// One of the parts of a batch, along the first dim of each tensor.
 struct Microbatch {
@@ -43,42 +34,73 @@ struct StepOutput {
   [[nodiscard]] at::Tensor mean() const;
 };
 
+/// Units, and what the model computes with them: any calls of units, each as often as wanted.
+struct Graph {
+  std::vector<Unit> units;
+  /// Calls units by DistributedModel::call(). Empty: each unit takes what the one before returned.
+  UnitFunction forward = {};
+};
+
 /// Called by all ranks alike, from the thread that made the session.
 class DistributedModel {
  public:
   struct Options {
     /// Units that are to live on a partition, by name; the others go where the partitioner puts
-    /// them: without any, it cuts the chain so that the parameters are spread evenly.
+    /// them: without any, it cuts the list of units so that the parameters are spread evenly.
     std::map<std::string, int> partition = {};
     std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< gradients that are averaged together
   };
 
-  /// A chain: each unit takes what the one before it returned. All ranks give the same units.
-  /// With `ddp`, parameters and buffers become those of the first replica. Collective. Throws
-  /// ConfigError for no units, fewer than partitions, names that are empty, repeated or unknown,
-  /// and parameters that two units on different partitions share.
-  DistributedModel(Session& session, std::vector<Unit> chain, Options options);
+  /// All ranks give the same units. With `ddp`, parameters and buffers become those of the first
+  /// replica. With bf16, fp16, shard_optimizer_state or sharded data parallelism parameters are
+  /// the library's from now on: they are what DistributedOptimizer's masters were rounded to, and
+  /// while sharded have no values outside a unit. Collective. Throws ConfigError for no units,
+  /// fewer than partitions, names that are empty, repeated or unknown, and parameters that two
+  /// units on different partitions share.
+  DistributedModel(Session& session, Graph graph, Options options);
+  DistributedModel(Session& session, Graph graph)
+      : DistributedModel(session, std::move(graph), Options()) {}
+  DistributedModel(Session& session, std::vector<Unit> chain, Options options)
+      : DistributedModel(session, Graph{.units = std::move(chain)}, std::move(options)) {}
   DistributedModel(Session& session, std::vector<Unit> chain)
-      : DistributedModel(session, std::move(chain), Options()) {}
+      : DistributedModel(session, Graph{.units = std::move(chain)}, Options()) {}
   DistributedModel(DistributedModel&&) noexcept;
   DistributedModel& operator=(DistributedModel&&) noexcept;
   ~DistributedModel();
 
-  /// Inside the body of a step: runs the chain, each unit where it lives. Throws UserCodeError
-  /// outside a step.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input);
+  /// Inside the body of a step: runs the model, each unit where it lives. With bf16 or fp16, inputs
+  /// of 32 and 64 bits become 16-bit, and results 32-bit. Throws UserCodeError outside a step.
+  template <typename... Inputs>
+  [[nodiscard]] at::Tensor forward(const at::Tensor& first, const Inputs&... others) {
+    return forward_all({first, others...}).at(0);
+  }
+  [[nodiscard]] Tensors forward_all(const Tensors& inputs);
+  /// Inside the body of a step, of the graph's forward or of a unit: runs a unit where it lives.
+  /// Throws UserCodeError outside a step, for a name that no unit has, and for a tensor that is
+  /// undefined.
+  template <typename... Inputs>
+  [[nodiscard]] at::Tensor call(std::string_view unit, const at::Tensor& first,
+                                const Inputs&... others) {
+    return call_all(unit, {first, others...}).at(0);
+  }
+  [[nodiscard]] Tensors call_all(std::string_view unit, const Tensors& inputs);
   /// Inside the body of a step: backpropagates a microbatch's loss, divided by their number,
   /// through all partitions.
   void backward(const at::Tensor& loss);
 
   /// Of the units that live on this rank: what its optimizer updates.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const;
+  /// Parameters and buffers of this rank's units on the CPU, by "unit.name": with masters those in
+  /// 32 bits. A parameter that units share is there under each name. Collective over the ranks that
+  /// share state.
+  [[nodiscard]] std::vector<NamedTensor> local_state() const;
   /// The partition of a unit. Throws ConfigError for a name that none has.
   [[nodiscard]] int partition_of(std::string_view unit) const;
 
   class Core;
   /// Of the library's own.
   [[nodiscard]] const std::shared_ptr<Core>& core() const { return core_; }
+  static Tensors call_of(Core& core, std::string_view unit, const Tensors& inputs);
 
  private:
   std::shared_ptr<Core> core_;
@@ -97,8 +119,8 @@ class Step {
   /// for a batch that the microbatches do not divide, what the body threw, UserCodeError where
   /// another rank failed, and HostError where one was lost.
   StepOutput operator()(const std::vector<at::Tensor>& batch);
-  template <typename... Tensors>
-  StepOutput operator()(const at::Tensor& first, const Tensors&... others) {
+  template <typename... Inputs>
+  StepOutput operator()(const at::Tensor& first, const Inputs&... others) {
     return (*this)(std::vector<at::Tensor>{first, others...});
   }
 

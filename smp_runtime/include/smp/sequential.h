@@ -19,12 +19,12 @@ namespace smp {
   std::size_t number = 0;
   for (torch::nn::AnyModule child : *model) {
     Unit unit{.name = children[number++].key(),
-              .forward = {},
-              .parameters = child.ptr()->parameters(),
-              .buffers = child.ptr()->buffers()};
-    unit.forward = [child](const at::Tensor& input) mutable {
-      return child.forward<torch::Tensor>(input);
-    };
+              .forward =
+                  [child](const at::Tensor& input) mutable {
+                    return child.forward<torch::Tensor>(input);
+                  },
+              .parameters = named_tensors(child.ptr()->named_parameters()),
+              .buffers = named_tensors(child.ptr()->named_buffers())};
     units.push_back(std::move(unit));
   }
   return units;

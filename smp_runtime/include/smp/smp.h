@@ -5,6 +5,8 @@
 #include "smp/error.h"
 #include "smp/job.h"
 #include "smp/model.h"
+#include "smp/module.h"
+#include "smp/optimizer.h"
 #include "smp/sequential.h"
 #include "smp/session.h"
 #include "smp/version.h"

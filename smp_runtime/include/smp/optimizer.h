@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer of a model over several ranks: 32-bit masters, a loss scale, clipping, state that
+// is shared by ranks.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "smp/model.h"
+#include <torch/optim/optimizer.h>
+
+namespace smp {
+
+/// Wraps an optimizer of torch::optim that was made from DistributedModel::parameters(). With bf16,
+/// fp16, shard_optimizer_state or sharded data parallelism it steps 32-bit masters of this rank's
+/// part instead, and modules see what they are rounded to. Called by all ranks alike, from the
+/// thread that made the session.
+class DistributedOptimizer {
+ public:
+  /// The factor of the loss, in fp16 alone: see "Mixed Precision Training" (arXiv:1710.03740).
+  struct LossScale {
+    double scale = 4294967296.0;  ///< at the beginning
+    bool dynamic = true;          ///< by `factor` down after an overflow, up after `window` steps
+    double factor = 2.0;
+    std::int64_t window = 1000;
+    double least = 1.0;
+  };
+
+  /// Throws ConfigError for parameters that are not the model's, state that it has already, an
+  /// optimizer that needs all parameters at once (LBFGS) where ranks share them, and a loss scale
+  /// that is none.
+  DistributedOptimizer(DistributedModel& model, std::unique_ptr<torch::optim::Optimizer> optimizer,
+                       LossScale scale);
+  template <std::derived_from<torch::optim::Optimizer> Optimizer>
+  DistributedOptimizer(DistributedModel& model, Optimizer optimizer, LossScale scale)
+      : DistributedOptimizer(model, std::make_unique<Optimizer>(std::move(optimizer)), scale) {}
+  template <std::derived_from<torch::optim::Optimizer> Optimizer>
+  DistributedOptimizer(DistributedModel& model, Optimizer optimizer)
+      : DistributedOptimizer(model, std::move(optimizer), LossScale()) {}
+  DistributedOptimizer(DistributedOptimizer&&) noexcept;
+  DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
+  ~DistributedOptimizer();
+
+  /// Of all parameters of this rank.
+  void zero_grad();
+  /// Updates the parameters of this rank, clipped to sdp_gradient_clipping with sharded data
+  /// parallelism. Throws UserCodeError, which names a parameter, before any is updated, where there
+  /// are masters and a gradient is not finite; in fp16 the step is skipped instead, on all ranks.
+  void step();
+  /// Clips gradients by their norm over the whole model, between the model's step and step().
+  /// Returns that norm, -1 after an overflow. `norm_type` above 0; infinite for the largest
+  /// element. Collective.
+  double clip_gradients(double max_norm, double norm_type = 2.0);
+
+  [[nodiscard]] bool overflow() const;      ///< whether the last step was skipped for one
+  [[nodiscard]] double loss_scale() const;  ///< 1 without fp16
+  /// What was wrapped, for instance to set a learning rate; its groups hold what is stepped.
+  [[nodiscard]] torch::optim::Optimizer& wrapped();
+
+  class Core;
+  /// Of the library's own.
+  [[nodiscard]] const std::shared_ptr<Core>& core() const { return core_; }
+
+ private:
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace smp

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The making of a model: units on partitions, equal replicas, masters, the engine.
+#include "smp_runtime/program/model_core.h"
+
+#include <algorithm>
+#include <exception>
+#include <sstream>
+#include <utility>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/program/chain_placement.h"
+#include "smp_runtime/replicas/broadcast.h"
+#include "smp_runtime/session/c10d_store.h"
+#include "smp_runtime/transport/channel/process_transport.h"
+#include "smp_runtime/transport/error_text.h"
+
+namespace smp {
+namespace {
+
+using topology::Group;
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return transport::error_text(exception);
+  }
+}
+
+std::string line_of(std::istringstream& text) {
+  std::string line;
+  std::getline(text, line);
+  return line.empty() ? "nothing" : line;
+}
+
+}  // namespace
+
+DistributedModel::Core::Core(std::shared_ptr<Session::Core> session, Graph graph,
+                             const Options& options)
+    : session_(std::move(session)),
+      units_(std::move(graph.units)),
+      forward_(std::move(graph.forward)),
+      partition_(session_->index(Group::kPp)),
+      microbatches_(static_cast<int>(session_->config().microbatches)),
+      computing_type_(sharding::computing_type(session_->config())) {
+  place(options);
+  compare_units();
+  align_replicas();
+  keep_state(options);
+  start_engine();
+}
+
+DistributedModel::Core::~Core() = default;
+
+void DistributedModel::Core::place(const Options& options) {
+  assignment_ = program::place_chain(units_, options.partition, session_->config());
+  for (std::size_t index = 0; index < units_.size(); ++index) {
+    const int owner = assignment_.at(units_[index].name);
+    if (segments_.empty() || segments_.back().owner != owner) {
+      segments_.push_back({.owner = owner, .first = index, .end = index});
+    }
+    segments_.back().end = index + 1;
+    if (owner != partition_) continue;
+    for (const auto& [name, parameter] : units_[index].parameters) {
+      const bool is_known = std::ranges::any_of(
+          parameters_,
+          [&, &own = parameter](const at::Tensor& known) { return known.is_same(own); });
+      if (!is_known) parameters_.push_back(parameter);
+    }
+    for (const auto& [name, buffer] : units_[index].buffers) buffers_.push_back(buffer);
+  }
+}
+
+/// Ranks with different models would wait for each other for ever, or train nonsense.
+void DistributedModel::Core::compare_units() {
+  session::Session& session = session_->session();
+  const std::string key = fmt::format("model/{}", session_->count_model());
+  const std::string mine = program::chain_text(units_) + assignment_.to_json();
+  if (session.ranks().rank == 0) {
+    session.store()->set(key, mine);
+    return;
+  }
+  const std::string first =
+      session::asking_store(session.ranks().rank, [&] { return session.store()->get_to_str(key); });
+  if (first == mine) return;
+  std::istringstream here(mine);
+  std::istringstream there(first);
+  for (int unit = 0;; ++unit) {
+    const std::string ours = line_of(here);
+    const std::string theirs = line_of(there);
+    if (ours == theirs) continue;
+    throw ConfigError(
+        "rank {} and rank 0 make different models: unit {} is {} here and {} there; make the same "
+        "units on all ranks",
+        session.ranks().rank, unit, ours, theirs);
+  }
+}
+
+void DistributedModel::Core::align_replicas() {
+  if (!session_->replicates() || parameters_.empty()) return;
+  session::Session& session = session_->session();
+  const auto& watch = session.barriers().watch();
+  const std::string group = session.groups().internal_group(Group::kDp)->getGroupName();
+  std::vector<at::Tensor> values = buffers_;
+  values.insert(values.end(), parameters_.begin(), parameters_.end());
+  for (at::Tensor& value : values) value = value.detach();
+  replicas::broadcast_tensors(group, values, 0, /*may_join=*/false, watch.get());
+}
+
+void DistributedModel::Core::keep_state(const Options& options) {
+  session::Session& session = session_->session();
+  const auto& config = session_->config();
+  if (const auto plan = sharding::plan_shards(config, session.mesh())) {
+    std::map<std::size_t, const Unit*> own;
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+      if (is_here(unit)) own.emplace(unit, &units_[unit]);
+    }
+    state_ = std::make_unique<program::ModelState>(session, *plan, own);
+    return;
+  }
+  if (!session_->replicates() || parameters_.empty()) return;
+  reducer_ = std::make_unique<replicas::GradientReducer>(
+      replicas::GradientReducer::Options{
+          .group_name = session.groups().internal_group(Group::kDp)->getGroupName(),
+          .bucket_bytes = options.bucket_bytes,
+          // A fixed order of work leaves no room for an order by readiness.
+          .overlap = config.overlapping_allreduce && !config.deterministic_server,
+          .may_join = false,
+          .watch = session.barriers().watch(),
+          .ranks = session.groups().ranks(Group::kDp)},
+      parameters_);
+}
+
+void DistributedModel::Core::start_engine() {
+  session::Session& session = session_->session();
+  const auto& config = session_->config();
+  const auto watch = session.barriers().watch();
+  const int rank = session.ranks().rank;
+  if (config.offload_activations) {
+    if (std::ranges::none_of(units_, &Unit::recompute)) {
+      throw ConfigError(
+          "mp_parameters: offload_activations moves what units with `recompute` keep, and no unit "
+          "has that; set it for some, or leave the parameter out");
+    }
+    activations_ = std::make_unique<pipeline::ActivationStore>(
+        pipeline::ActivationStore::Options{.horizon = config.activation_loading_horizon});
+  }
+  pipeline::EngineOptions options{
+      .server = {
+          .schedule = pipeline::parse_schedule(config.pipeline),
+          .active_microbatches = config.active_microbatches,
+          .deterministic = config.deterministic_server,
+          .timeout = session.options().timeout,
+          .name = fmt::format("rank {}", rank),
+          .check_interrupt =
+              [watch] {
+                if (watch) watch->check();
+              },
+          .target_name = [this](int64_t target) { return units_[segment_of(target).first].name; },
+          .timeline = {.recorder = session.recorder(),
+                       .ranks = session.groups().ranks(Group::kPp)}},
+      .run_module =
+          [this](int64_t target, pipeline::TensorTree arguments, bool /*passes_on*/) {
+            return pipeline::TensorTree{
+                .tensors = run_segment(segment_of(target), std::move(arguments.tensors))};
+          },
+      .describe = text_of};
+  std::unique_ptr<transport::Transport> transport;
+  if (session_->count(Group::kPp) == 1) {
+    alone_ = std::make_unique<transport::LoopbackNetwork>(1);
+    transport = alone_->endpoint(0);
+  } else {
+    session::C10dStore store(session.groups().new_store(Group::kPp, "pipeline"));
+    transport = std::make_unique<transport::ProcessTransport>(
+        store, session_->index(Group::kPp), session_->count(Group::kPp),
+        transport::ProcessTransport::Options{.network = transport::read_network(),
+                                             .timeout = session.options().timeout});
+  }
+  engine_ = std::make_unique<pipeline::Engine>(std::move(transport), std::move(options));
+  engine_->track_parameters(parameters_);
+  if (rank == 0 && session_->count(Group::kPp) > 1) {
+    for (const Unit& unit : units_) {
+      SMP_LOG(info, "unit {} is on partition {}", unit.name, assignment_.at(unit.name));
+    }
+  }
+}
+
+int DistributedModel::Core::partition_of(std::string_view unit) const {
+  const auto found = assignment_.partition_of.find(std::string(unit));
+  if (unit.empty() || found == assignment_.partition_of.end()) {
+    throw ConfigError("DistributedModel: no unit is named \"{}\"", unit);
+  }
+  return found->second;
+}
+
+std::vector<NamedTensor> DistributedModel::Core::local_state() const {
+  std::vector<at::Tensor> whole;
+  if (state_) whole = state_->whole_values();
+  std::vector<NamedTensor> all;
+  const auto add = [&](const Unit& unit, const NamedTensor& named) {
+    const int number = state_ ? state_->number_of(named.tensor) : -1;
+    all.push_back(
+        {fmt::format("{}.{}", unit.name, named.name),
+         number < 0 ? named.tensor.detach().cpu() : whole.at(static_cast<std::size_t>(number))});
+  };
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (!is_here(unit)) continue;
+    for (const NamedTensor& parameter : units_[unit].parameters) add(units_[unit], parameter);
+    for (const NamedTensor& buffer : units_[unit].buffers) add(units_[unit], buffer);
+  }
+  return all;
+}
+
+Segment DistributedModel::Core::segment_of(int64_t target) const {
+  const auto number = static_cast<std::size_t>(target);
+  if (number < segments_.size()) return segments_[number];
+  const std::size_t unit = number - segments_.size();
+  SMP_CHECK(unit < units_.size(), "call of target {} of {}", number, segments_.size());
+  return {.owner = partition_, .first = unit, .end = unit + 1};
+}
+
+bool DistributedModel::Core::is_here(std::size_t unit) const {
+  return assignment_.at(units_[unit].name) == partition_;
+}
+
+std::size_t DistributedModel::Core::unit_named(std::string_view name) const {
+  const auto found = std::ranges::find(units_, name, &Unit::name);
+  if (found == units_.end()) {
+    throw UserCodeError("DistributedModel::call: no unit is named \"{}\"", name);
+  }
+  return static_cast<std::size_t>(found - units_.begin());
+}
+
+}  // namespace smp

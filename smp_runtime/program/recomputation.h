@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that keep their inputs alone for the backward, and run once more then: activation
+// checkpointing ("Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "smp/unit.h"
+
+#include "smp_runtime/pipeline/engine/activation_store.h"
+
+namespace smp::program {
+
+/// What `call` returns of `inputs`. In the backward it is called once more, with gradients and with
+/// the CPU's random numbers of now. Inputs wait in `store`, unless it is null; they must not be
+/// changed in place. Results that are floating point have gradients.
+Tensors recomputed(std::function<Tensors(const Tensors&)> call, const Tensors& inputs,
+                   pipeline::ActivationStore* store, std::int64_t microbatch);
+
+}  // namespace smp::program

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model that is no chain: a residual link across units, a unit that is called twice, one with two
+// inputs. Prints the loss of each step, or the mistake that the hyperparameter `mistake` names.
+#include <iostream>
+
+#include <smp/smp.h>
+#include <torch/torch.h>
+
+namespace nn = torch::nn;
+
+struct MixImpl : nn::Module {
+  explicit MixImpl(double drop)
+      : linear(register_module("linear", nn::Linear(16, 16))),
+        dropout(register_module("dropout", nn::Dropout(drop))) {}
+  torch::Tensor forward(const torch::Tensor& a, const torch::Tensor& b) {
+    return torch::tanh(dropout(linear(a))) + b;
+  }
+  nn::Linear linear;
+  nn::Dropout dropout;
+};
+TORCH_MODULE(Mix);
+
+struct NetImpl : smp::UnitModule {
+  NetImpl(bool recompute, double drop, bool twice)
+      : embed(unit("embed", nn::Linear(8, 16), recompute)),
+        mix(unit("mix", Mix(drop), recompute)),
+        head(unit(twice ? "mix" : "head", nn::Linear(16, 1))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor first = embed(x);
+    const torch::Tensor second = mix(first, first);
+    return head(mix(second, first) + first);
+  }
+
+  smp::UnitCall embed, mix, head;
+};
+TORCH_MODULE(Net);
+
+int main() {
+  const smp::Job job = smp::Job::from_environment();
+  const std::string mistake = job.text("mistake", "");
+  try {
+    smp::Session session = smp::Session::from_environment();
+    torch::manual_seed(1);
+    Net net(job.flag("recompute", false), job.number("drop", 0.0), mistake == "twice");
+    net->to(torch::kDouble);  // so that the printed digits depend on no order of sums
+    smp::DistributedModel model = smp::distribute(session, net);
+    smp::DistributedOptimizer optimizer(
+        model, torch::optim::AdamW(model.parameters(), torch::optim::AdamWOptions(0.05)));
+    if (mistake == "outside") net->embed(torch::ones({1, 8}, torch::kDouble));
+    auto train = smp::step(model, [&](const smp::Microbatch& in) {
+      if (mistake == "undefined") return net->embed(torch::Tensor());
+      if (mistake == "unknown") return model.call("no_such_unit", in[0]);
+      const torch::Tensor loss = (model.forward(in[0]) - in[1]).square().mean();
+      model.backward(loss);
+      return loss;
+    });
+    const torch::Tensor data = torch::randn({8, 8}, torch::kDouble);
+    const torch::Tensor target = data.sum(1, true);
+    std::cout.precision(9);
+    for (int step = 0; step < 5; ++step) {
+      optimizer.zero_grad();
+      const double loss = train(data, target).mean().item<double>();
+      const double norm = optimizer.clip_gradients(1.0);
+      optimizer.step();
+      if (session.rank() == 0) std::cout << "loss " << loss << ' ' << norm << std::endl;
+    }
+  } catch (const smp::Error& error) {
+    std::cout << "error: " << error.what() << std::endl;
+    return 3;
+  } catch (const c10::Error& error) {
+    std::cout << "error: " << error.what_without_backtrace() << std::endl;
+    return 4;
+  }
+}

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that are no chain, in C++: over partitions, recomputed, sharded, in 16 bits; mistakes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cpp.commands import BUILD, command, succeed
+
+PIPELINE = {"pipeline_parallel_degree": 2, "microbatches": 2, "deterministic_server": True}
+
+
+def run(outside: Path, folder: Path, settings: dict[str, object], **hyperparameters: object):
+    """A job of the program `graph`; what it printed, and its exit code."""
+    ranks = 2 if settings.keys() & {"pipeline_parallel_degree", "ddp"} else 1
+    job = folder / "job"
+    succeed(
+        BUILD / "bin/train", "--make-tree", job, "--code", outside, "--program", "graph",
+        *(("--processes", ranks) if ranks > 1 else ()),
+        "--mp-parameters", json.dumps(settings),
+        *(part for name, value in hyperparameters.items()
+          for part in ("--hyperparameter", f"{name}={value}")),
+    )  # fmt: skip
+    return command(
+        BUILD / "bin/train",
+        SAGEMAKER_BASE_DIR=str(job),
+        SM_LAUNCH_PYTHON=sys.executable,
+        SM_LAUNCH_REPORT="0",
+        OMP_NUM_THREADS="1",
+    )
+
+
+def losses(outside: Path, folder: Path, settings: dict[str, object], **hyperparameters: object):
+    done = run(outside, folder, settings, **hyperparameters)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split("loss ")[1] for line in done.stdout.splitlines() if "loss " in line]
+    assert len(lines) == 5, done.stdout
+    return lines
+
+
+@pytest.fixture(scope="module")
+def plain(outside, tmp_path_factory) -> list[str]:
+    """Losses and norms of gradients in one process."""
+    return losses(outside, tmp_path_factory.mktemp("plain"), {"microbatches": 2})
+
+
+def test_it_learns(plain):
+    assert float(plain[-1].split()[0]) < 0.7 * float(plain[0].split()[0])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        PIPELINE,
+        {"microbatches": 2, "ddp": True, "sharded_data_parallel_degree": 2,
+         "sdp_param_persistence_threshold": 1, "sdp_gradient_clipping": 0.0},
+        {"microbatches": 2, "ddp": True, "shard_optimizer_state": True},
+        {"microbatches": 2, "ddp": True},
+    ],
+    ids=["pipeline", "sharded", "sharded_optimizer", "replicas"],
+)  # fmt: skip
+def test_two_ranks_learn_what_one_does(outside, plain, tmp_path, settings):
+    # Replicas have the same batch here, so their mean is what one has.
+    assert losses(outside, tmp_path, settings, recompute=True) == plain
+
+
+@pytest.mark.parametrize("settings", [{}, PIPELINE], ids=["one", "pipeline"])
+def test_recomputing_draws_the_same_random_numbers(outside, tmp_path, settings):
+    kept = losses(outside, tmp_path / "kept", settings, drop=0.5)
+    again = losses(outside, tmp_path / "again", settings, drop=0.5, recompute=True)
+    stored = losses(
+        outside, tmp_path / "stored", settings | {"offload_activations": True},
+        drop=0.5, recompute=True,
+    )  # fmt: skip
+    assert kept == again == stored
+
+
+@pytest.mark.parametrize("narrow", ["bf16", "fp16"])
+def test_sixteen_bits_learn_alike_on_one_rank_and_over_shards(outside, plain, tmp_path, narrow):
+    one = losses(outside, tmp_path / "one", {narrow: True, "microbatches": 2})
+    two = losses(
+        outside, tmp_path / "two",
+        {narrow: True, "microbatches": 2, "ddp": True, "sharded_data_parallel_degree": 2,
+         "sdp_param_persistence_threshold": 1, "sdp_gradient_clipping": 0.0},
+    )  # fmt: skip
+    assert one == two
+    assert one != plain
+    if narrow == "bf16":  # the scale of fp16 overflows first, and skips these steps
+        assert float(one[-1].split()[0]) < 0.7 * float(one[0].split()[0])
+    else:
+        assert {line.split()[1] for line in one} == {"-1"}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("outside", 'unit "embed" was called outside a step; call it in the body'),
+        ("twice", "'mix' already"),
+        ("undefined", 'argument 0 of unit "embed" is an undefined tensor'),
+        ("unknown", 'DistributedModel::call: no unit is named "no_such_unit"'),
+    ],
+)
+def test_mistakes_are_named(outside, tmp_path, mistake, message):
+    done = run(outside, tmp_path, {}, mistake=mistake)
+    assert done.returncode != 0
+    assert message in done.stdout
+
+
+def test_offloading_without_recomputed_units_is_refused(outside, tmp_path):
+    done = run(outside, tmp_path, {"offload_activations": True})
+    assert "no unit has that" in done.stdout
