@@ -16,6 +16,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
+#include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/sharding/gradient_clipping.h"
 #include "smp_runtime/sharding/mixed_precision_steps.h"
 
@@ -30,12 +31,15 @@ using sharding::MasterRun;
 using sharding::MixedPrecisionSteps;
 using sharding::ParameterStore;
 
-std::unique_ptr<MasterParameters> make_masters(
-    session::Session& session, ParameterStore& store,
-    const std::vector<std::vector<std::int64_t>>& shapes, const std::vector<int>& group_of,
-    const std::vector<bool>& whole, const std::vector<bool>& counts, int groups,
-    bool one_parameter_each, session::GroupPtr control,
-    std::function<at::Tensor(const at::Tensor&)> make_leaf) {
+// Deleted without Python's lock, which c10d's groups want to be gone when they end.
+using MastersOwner = std::unique_ptr<MasterParameters, DeleteWithoutLock>;
+
+MastersOwner make_masters(session::Session& session, ParameterStore& store,
+                          const std::vector<std::vector<std::int64_t>>& shapes,
+                          const std::vector<int>& group_of, const std::vector<bool>& whole,
+                          const std::vector<bool>& counts, int groups, bool one_parameter_each,
+                          session::GroupPtr control,
+                          std::function<at::Tensor(const at::Tensor&)> make_leaf) {
   MasterOptions options{.origins = {},
                         .groups = groups,
                         .one_parameter_each = one_parameter_each,
@@ -48,7 +52,7 @@ std::unique_ptr<MasterParameters> make_masters(
                                .counts = counts.at(number)});
   }
   const py::gil_scoped_release no_gil;
-  return std::make_unique<MasterParameters>(session, store, std::move(options));
+  return MastersOwner(new MasterParameters(session, store, std::move(options)));
 }
 
 void bind_loss_scaler(py::module_& module) {
@@ -99,7 +103,8 @@ void bind_masters(py::module_& module) {
       .def_readonly("parameter", &MasterRun::parameter)
       .def("slice_of", &MasterRun::slice_of, py::arg("piece"), py::arg("tensor"));
 
-  py::class_<MasterParameters>(module, "MasterParameters", "What an optimizer steps for a store.")
+  py::class_<MasterParameters, MastersOwner>(module, "MasterParameters",
+                                             "What an optimizer steps for a store.")
       .def(py::init(&make_masters), py::kw_only(), py::arg("session"), py::arg("store"),
            py::arg("shapes"), py::arg("group_of"), py::arg("whole"), py::arg("counts"),
            py::arg("groups"), py::arg("one_parameter_each"), py::arg("control"),
@@ -120,11 +125,11 @@ void bind_masters(py::module_& module) {
            py::kw_only(), py::arg("session"), py::arg("store"), py::arg("masters"),
            py::arg("scaler"), py::arg("scaled"), py::arg("clipping"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>(), py::keep_alive<1, 4>(), py::keep_alive<1, 5>())
-      .def("begin", &MixedPrecisionSteps::begin)
+      .def("begin", &MixedPrecisionSteps::begin, no_gil())
       .def("unscale", &MixedPrecisionSteps::unscale, no_gil())
       .def("clip", &MixedPrecisionSteps::clip, py::arg("max_norm"), py::arg("norm_type"), no_gil())
       .def("begin_update", &MixedPrecisionSteps::begin_update, no_gil())
-      .def("apply_factor", &MixedPrecisionSteps::apply_factor)
+      .def("apply_factor", &MixedPrecisionSteps::apply_factor, no_gil())
       .def("end_update", &MixedPrecisionSteps::end_update, no_gil())
       .def_property_readonly("overflow", &MixedPrecisionSteps::overflow)
       .def_property_readonly("last_norm", &MixedPrecisionSteps::last_norm);

@@ -24,14 +24,16 @@ using sharding::ParameterStore;
 using sharding::ShardGroups;
 using sharding::ShardPlan;
 
-// Without Python's lock, which the thread of the watch that exchanges hold may want.
+// Deleted without Python's lock: its exchanges may be the last owners of the session's WaitWatch,
+// whose thread is joined then and may wait for that lock.
 using StoreOwner = std::unique_ptr<ParameterStore, DeleteWithoutLock>;
 
 StoreOwner make_store(session::Session& session, const ShardPlan& plan,
                       const std::vector<ShardGroups>& groups,
                       const std::vector<at::Tensor>& parameters,
                       const std::vector<std::string>& names, const std::vector<int>& blocks,
-                      const std::vector<int>& group_of, std::vector<std::string> block_names) {
+                      const std::vector<int>& group_of, std::vector<std::string> block_names,
+                      bool prefetch) {
   std::vector<sharding::StoredParameter> stored;
   std::int64_t elements = 0;
   for (std::size_t number = 0; number < parameters.size(); ++number) {
@@ -42,8 +44,10 @@ StoreOwner make_store(session::Session& session, const ShardPlan& plan,
                       .group = group_of.at(number)});
   }
   const py::gil_scoped_release no_gil;
-  return StoreOwner(new ParameterStore(sharding::store_options(session, plan, groups, elements),
-                                       std::move(stored), std::move(block_names)));
+  sharding::StoreOptions options = sharding::store_options(session, plan, groups, elements);
+  options.prefetch = prefetch;
+  return StoreOwner(
+      new ParameterStore(std::move(options), std::move(stored), std::move(block_names)));
 }
 
 py::dict use_of(const ParameterStore& store) {
@@ -120,7 +124,8 @@ void bind_sharding(py::module_& module) {
       },
       py::arg("session"), "How the job's settings shard a model; None where they do not.");
 
-  py::class_<ShardGroups>(module, "ShardGroups", "Ranks that hold some parameters alike.")
+  py::class_<ShardGroups, std::unique_ptr<ShardGroups, DeleteWithoutLock>>(
+      module, "ShardGroups", "Ranks that hold some parameters alike.")
       .def_readonly("degree", &ShardGroups::degree)
       .def_readonly("index", &ShardGroups::index)
       .def_readonly("ranks", &ShardGroups::ranks)
@@ -133,7 +138,7 @@ void bind_sharding(py::module_& module) {
       module, "ParameterStore", "Parameters, gradients and masters, sharded over a c10d group.")
       .def(py::init(&make_store), py::kw_only(), py::arg("session"), py::arg("plan"),
            py::arg("groups"), py::arg("parameters"), py::arg("names"), py::arg("blocks"),
-           py::arg("group_of"), py::arg("block_names"))
+           py::arg("group_of"), py::arg("block_names"), py::arg("prefetch") = true)
       .def("units",
            [](const ParameterStore& store) {
              py::list units;

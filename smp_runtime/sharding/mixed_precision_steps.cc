@@ -73,6 +73,9 @@ void MixedPrecisionSteps::throw_not_finite() {
 void MixedPrecisionSteps::apply_factor() { masters_.scale_gradients(std::exchange(factor_, 1.0)); }
 
 double MixedPrecisionSteps::clip(double max_norm, double norm_type) {
+  if (!(norm_type > 0)) {
+    throw ConfigError("gradients are clipped by a norm of type {}; it is above 0", norm_type);
+  }
   measure();
   if (overflow_) return -1.0;
   const double norm = masters_.norm(norm_type) * factor_;

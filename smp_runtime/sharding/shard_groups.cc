@@ -119,7 +119,6 @@ StoreOptions store_options(session::Session& session, const ShardPlan& plan,
                        .bucket = std::min(config.sdp_reduce_bucket_size,
                                           std::max(std::int64_t{1} << 16, elements / 16)),
                        .most_unsharded = config.sdp_max_live_parameters,
-                       .prefetch = true,
                        .cut = plan.cut};
   for (const ShardGroups& group : groups) {
     options.groups.push_back(

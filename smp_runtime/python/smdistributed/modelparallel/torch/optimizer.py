@@ -270,7 +270,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "clip_master_grads clips the gradients of 32-bit masters, and this job has none; "
                 "set fp16 or bf16, or clip with torch.nn.utils.clip_grad_norm_"
             )
-        return self._precision.steps.clip(max_norm, norm_type)
+        return self._precision.steps.clip(max_norm, float(norm_type))
 
     # --- State dicts ---
 
@@ -308,6 +308,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         an optimizer, or that of another class or over other parameters.
         """
         self.states.load(state_dict)
+
+    def detach(self) -> None:
+        """The session has ended: holds nothing of it any more."""
+        self._precision.detach()
+        if self._masters is not None:
+            self._masters.detach()
 
     def settle(self) -> None:
         """The partition was made: drops the state of parameters that it put elsewhere."""

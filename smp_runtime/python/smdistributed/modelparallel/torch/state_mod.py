@@ -35,6 +35,8 @@ class State:
 
     def clear(self) -> None:
         """Back to what it is before ``smp.init()``."""
+        if getattr(self, "optimizer", None) is not None:
+            self.optimizer.detach()
         self._session: _runtime.Session | None = None
         self._engine: _runtime.Engine | None = None
         self.activation_store: _runtime.ActivationStore | None = None

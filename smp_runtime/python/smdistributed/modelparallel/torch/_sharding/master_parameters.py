@@ -115,6 +115,11 @@ class MasterParameters:
                 part, sliced = part_of(value, piece, self._sharded.shapes[piece.parameter])
                 self.put_state(run, piece, key, part, sliced=sliced)
 
+    def detach(self) -> None:
+        """Lets the session go, which has ended: there is nothing to step any more."""
+        self.runs = []
+        del self.core
+
     @property
     def parameter_count(self) -> int:
         """Of this partition of the model."""

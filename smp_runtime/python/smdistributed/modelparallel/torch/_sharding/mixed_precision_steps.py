@@ -76,8 +76,13 @@ class MixedPrecisionSteps:
     def last_norm(self) -> float | None:
         return None if self._steps is None else self._steps.last_norm
 
+    def detach(self) -> None:
+        """Lets the session go, which has ended."""
+        self._steps = None
+
     @property
     def steps(self) -> _runtime.MixedPrecisionSteps:
+        state.require_initialized("the optimizer's masters")
         assert self._steps is not None
         return self._steps
 
