@@ -49,6 +49,23 @@ def run_ranks(
     return json.loads(results[0].removeprefix("RESULT "))
 
 
+def build_program(folder: Path, source: Path, name: str) -> Path:
+    """A C++ program, by the installed library, as users build."""
+    release, installed = ROOT / "build/release", folder / "installed"
+    torch = next((ROOT / ".venv/lib").glob("python3*/site-packages/torch"))
+    for command in (
+        ["cmake", "--install", release, "--component", "cpp", "--prefix", installed],
+        ["cmake", "-S", source, "-B", folder / "build", "-G", "Ninja",
+         "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={installed}",
+         f"-DSMP_TORCH_DIR={torch}"],
+        ["cmake", "--build", folder / "build"],
+    ):  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"ci/bench: {command} failed:\n{done.stdout}{done.stderr}")
+    return folder / "build" / name
+
+
 def middle(times: list[float]) -> float:
     """The median; of an even number the later of the two."""
     return sorted(times)[len(times) // 2]

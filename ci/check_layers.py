@@ -69,7 +69,9 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/partition",
         "smp_runtime/topology",
     ),
+    "smp_runtime/checkpoint/job": ("smp_runtime/checkpoint", "smp_runtime/session"),
     "smp_runtime/program": (
+        "smp_runtime/checkpoint/job",
         "smp_runtime/session",
         "smp_runtime/pipeline/engine",
         "smp_runtime/replicas",

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmark import ROOT, Result, middle
+from benchmark import ROOT, Result, build_program, middle
 
 sys.path.insert(0, str(ROOT))
 from tests.digits_job import SETTINGS, copy_data
@@ -34,7 +34,7 @@ def run() -> list[Result]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         commands = {
-            "C++": [str(build_program(folder))],
+            "C++": [str(build_program(folder, ROOT / "examples/digits_cpp", "digits"))],
             "Python": [str(ROOT / ".venv/bin/python"), str(ROOT / "tests/cpp/digits.py")],
         }
         prepare(folder)
@@ -46,23 +46,6 @@ def run() -> list[Result]:
     rows.append(("peak", *(f"{peaks[one]:.0f}" for one in ("C++", "Python"))))
     limit = (peaks["Python"] - LESS_MEMORY) / peaks["Python"]
     return [*results, Result("cpp-memory", peaks["C++"], peaks["Python"], limit, GOAL, rows)]
-
-
-def build_program(folder: Path) -> Path:
-    """By the installed library, as users build."""
-    release, installed = ROOT / "build/release", folder / "installed"
-    torch = next((ROOT / ".venv/lib").glob("python3*/site-packages/torch"))
-    for command in (
-        ["cmake", "--install", release, "--component", "cpp", "--prefix", installed],
-        ["cmake", "-S", ROOT / "examples/digits_cpp", "-B", folder / "build", "-G", "Ninja",
-         "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={installed}",
-         f"-DSMP_TORCH_DIR={torch}"],
-        ["cmake", "--build", folder / "build"],
-    ):  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"ci/bench cpp: {command} failed:\n{done.stdout}{done.stderr}")
-    return folder / "build/digits"
 
 
 def prepare(folder: Path) -> None:
@@ -90,10 +73,10 @@ def variables(folder: Path, settings: str) -> dict[str, str]:
 def seconds(command: list[str], epochs: int, folder: Path, settings: str) -> tuple[float, float]:
     """Of the whole job, and the peak memory in MB of the process that was started."""
     config = folder / "input/config/hyperparameters.json"
-    config.write_text(f'{{"epochs": "{epochs}"}}')
+    config.write_text(f'{{"epochs": "{epochs}", "save": "false"}}')
     begin = time.monotonic()
     process = subprocess.Popen(
-        [*command, "--epochs", str(epochs)],
+        [*command, "--epochs", str(epochs), "--save", "false"],
         env=variables(folder, settings),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

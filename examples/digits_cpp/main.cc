@@ -91,11 +91,21 @@ int main() {
 
   const bool speaks = session.rank() == 0;
   std::filesystem::create_directories(job.output_folder());
+  // What a job that was interrupted goes on from.
+  const bool saves = job.flag("save", true);
+  int64_t done = 0;
+  if (std::filesystem::exists(job.checkpoint_folder() / "newest")) {
+    done = smp::resume_from_checkpoint(session, job.checkpoint_folder(), model,
+                                       {.optimizer = &optimizer})
+               .toInt();
+  }
   std::ofstream curve;
-  if (speaks) curve.open(job.output_folder() / "curve.txt");
+  if (speaks)
+    curve.open(job.output_folder() / "curve.txt", done > 0 ? std::ios::app : std::ios::out);
   curve.precision(9);
   for (int64_t epoch = 1; epoch <= epochs; ++epoch) {
     const torch::Tensor order = all.slice(0, 0, split).index({torch::randperm(split, generator)});
+    if (epoch <= done) continue;
     double loss = 0;
     for (const torch::Tensor& batch : order.split(batch_size)) {
       const torch::Tensor own =
@@ -104,6 +114,12 @@ int main() {
       loss = train(data.images.index({own}), data.digits.index({own})).mean().item<double>();
       optimizer.step();
       if (speaks) curve << loss << '\n';
+    }
+    if (saves) {
+      smp::save_checkpoint(session, job.checkpoint_folder(), model,
+                           {.tag = "epoch-" + std::to_string(epoch),
+                            .optimizer = &optimizer,
+                            .user_content = epoch});
     }
     const torch::NoGradGuard no_grad;
     const smp::StepOutput right = test(data.images.index({tested}), data.digits.index({tested}));

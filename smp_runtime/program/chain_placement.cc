@@ -97,7 +97,8 @@ std::string chain_text(const std::vector<Unit>& units) {
   for (const Unit& unit : units) {
     text << '"' << unit.name << "\" with parameters of";
     for (const auto& [name, parameter] : unit.parameters) {
-      text << ' ' << name << ' ' << parameter.sizes() << ' ' << parameter.scalar_type();
+      text << ' ' << name << ' ' << parameter.sizes() << ' ' << parameter.scalar_type()
+           << (parameter.requires_grad() ? "" : " frozen");
     }
     text << '\n';
   }

@@ -44,6 +44,10 @@ DistributedModel::Core::Core(std::shared_ptr<Session::Core> session, Graph graph
       partition_(session_->index(Group::kPp)),
       microbatches_(static_cast<int>(session_->config().microbatches)),
       computing_type_(sharding::computing_type(session_->config())) {
+  const int ranks = session_->session().ranks().size;
+  if (const auto refusal = topology::refusal_to_wrap(session_->config(), ranks)) {
+    throw ConfigError(*refusal);
+  }
   place(options);
   compare_units();
   align_replicas();
@@ -150,7 +154,8 @@ void DistributedModel::Core::start_engine() {
       .server = {
           .schedule = pipeline::parse_schedule(config.pipeline),
           .active_microbatches = config.active_microbatches,
-          .deterministic = config.deterministic_server,
+          // Shards reduce gradients as they come, in one order on all ranks anyway.
+          .deterministic = config.deterministic_server && config.sharded_data_parallel_degree == 1,
           .timeout = session.options().timeout,
           .name = fmt::format("rank {}", rank),
           .check_interrupt =
@@ -200,9 +205,9 @@ std::vector<NamedTensor> DistributedModel::Core::local_state() const {
   std::vector<NamedTensor> all;
   const auto add = [&](const Unit& unit, const NamedTensor& named) {
     const int number = state_ ? state_->number_of(named.tensor) : -1;
-    all.push_back(
-        {fmt::format("{}.{}", unit.name, named.name),
-         number < 0 ? named.tensor.detach().cpu() : whole.at(static_cast<std::size_t>(number))});
+    all.push_back({fmt::format("{}.{}", unit.name, named.name),
+                   number < 0 ? named.tensor.detach().cpu().clone()
+                              : whole.at(static_cast<std::size_t>(number))});
   };
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (!is_here(unit)) continue;
@@ -210,6 +215,22 @@ std::vector<NamedTensor> DistributedModel::Core::local_state() const {
     for (const NamedTensor& buffer : units_[unit].buffers) add(units_[unit], buffer);
   }
   return all;
+}
+
+void DistributedModel::Core::attach_optimizer(std::shared_ptr<const sharding::LossScaler> scaler,
+                                              std::function<void()> on_gradients) {
+  if (on_gradients_) {
+    throw ConfigError(
+        "smp::DistributedOptimizer: the model has an optimizer already, which steps its masters; "
+        "end that first, or give one optimizer several groups of parameters");
+  }
+  scaler_ = std::move(scaler);
+  on_gradients_ = std::move(on_gradients);
+}
+
+void DistributedModel::Core::detach_optimizer() {
+  scaler_ = nullptr;
+  on_gradients_ = nullptr;
 }
 
 Segment DistributedModel::Core::segment_of(int64_t target) const {

@@ -47,17 +47,21 @@ class DistributedModel::Core {
   [[nodiscard]] std::vector<NamedTensor> local_state() const;
   [[nodiscard]] int partition_of(std::string_view unit) const;
 
-  // --- For its optimizer ---
+  // --- For its optimizer and checkpoints ---
+
+  [[nodiscard]] const std::vector<Unit>& units() const { return units_; }
+  [[nodiscard]] bool is_here(std::size_t unit) const;
+  [[nodiscard]] const partition::Assignment& assignment() const { return assignment_; }
 
   [[nodiscard]] Session::Core& session() const { return *session_; }
   /// Null where the settings leave the state as it is.
   [[nodiscard]] program::ModelState* state() const { return state_.get(); }
-  /// The loss is multiplied by the scale of it from now on.
-  void scale_loss(std::shared_ptr<const sharding::LossScaler> scaler) {
-    scaler_ = std::move(scaler);
-  }
-  /// Called when a step has left averaged gradients in the state.
-  void on_gradients(std::function<void()> call) { on_gradients_ = std::move(call); }
+  /// The optimizer of the masters: the loss is multiplied by its scale from now on, and it is
+  /// called when a step has left averaged gradients in the state. Throws ConfigError if there is
+  /// one.
+  void attach_optimizer(std::shared_ptr<const sharding::LossScaler> scaler,
+                        std::function<void()> on_gradients);
+  void detach_optimizer();
 
  private:
   void place(const Options& options);
@@ -67,7 +71,6 @@ class DistributedModel::Core {
   void start_engine();
   /// What a remote call runs: a segment of the chain, or behind their numbers a unit by itself.
   [[nodiscard]] Segment segment_of(int64_t target) const;
-  [[nodiscard]] bool is_here(std::size_t unit) const;
   [[nodiscard]] std::size_t unit_named(std::string_view name) const;
 
   void require_step(std::string_view what) const;
@@ -95,7 +98,8 @@ class DistributedModel::Core {
   std::unique_ptr<replicas::GradientReducer> reducer_;  ///< null without replicas
   std::unique_ptr<pipeline::Engine> engine_;
   std::shared_ptr<const sharding::LossScaler> scaler_;
-  std::function<void()> on_gradients_;
+  std::function<void()> on_gradients_;  ///< empty without an optimizer of masters
+  bool lacked_optimizer_ = false;       ///< at the end of an earlier step
 };
 
 }  // namespace smp

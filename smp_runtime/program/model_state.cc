@@ -58,10 +58,12 @@ int ModelState::number_of(const at::Tensor& parameter) const {
   return found == number_of_.end() ? -1 : found->second;
 }
 
-std::vector<at::Tensor> ModelState::whole_values() const {
+std::vector<at::Tensor> ModelState::whole_values(bool frozen_only) const {
   std::vector<at::Tensor> values(parameters_.size());
   const auto& layouts = store_->layouts();
   for (std::size_t unit = 0; unit < layouts.size(); ++unit) {
+    const auto first = static_cast<std::size_t>(layouts[unit].parameters.front().parameter);
+    if (frozen_only && parameters_[first].tensor.requires_grad()) continue;
     const std::vector<at::Tensor> whole = store_->whole_unit(static_cast<int>(unit));
     for (std::size_t index = 0; index < whole.size(); ++index) {
       values.at(static_cast<std::size_t>(layouts[unit].parameters[index].parameter)) = whole[index];

@@ -15,7 +15,7 @@
 
 namespace smp::program {
 
-/// Of the model of one rank. One thread at a time.
+/// State of the units on this rank. One thread at a time.
 class ModelState {
  public:
   /// `units` by their number in the model: those of this rank's partition. From now on their
@@ -34,8 +34,9 @@ class ModelState {
   /// The store's number of a parameter; -1 for another tensor.
   [[nodiscard]] int number_of(const at::Tensor& parameter) const;
 
-  /// Of all parameters, by number: what masters have, on the CPU. Collective over the shard group.
-  [[nodiscard]] std::vector<at::Tensor> whole_values() const;
+  /// Of all parameters, by number: what masters have, on the CPU; with `frozen_only` those alone
+  /// that are not trained, the others undefined. Collective over the shard group.
+  [[nodiscard]] std::vector<at::Tensor> whole_values(bool frozen_only = false) const;
 
   /// What `call` of a unit, by its number in the model, returns; its parameters are gathered for it
   /// and for its backward.

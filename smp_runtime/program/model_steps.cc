@@ -47,12 +47,20 @@ Tensors cast(Tensors tensors, bool to_narrow, at::ScalarType narrow) {
   return tensors;
 }
 
-void check_defined(const Tensors& tensors, std::string_view unit, std::string_view what) {
+void check_defined(const Tensors& tensors, std::string_view what, std::string_view whose) {
   for (std::size_t index = 0; index < tensors.size(); ++index) {
     if (tensors[index].defined()) continue;
-    throw UserCodeError("{} {} of unit \"{}\" is an undefined tensor", what, index, unit);
+    throw UserCodeError("{} {} of {} is an undefined tensor", what, index, whose);
   }
 }
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+std::string named(std::string_view unit) { return fmt::format("unit \"{}\"", unit); }
 
 }  // namespace
 
@@ -61,11 +69,12 @@ Tensors DistributedModel::Core::run_unit(std::size_t number, const Tensors& inpu
   const auto call = [&] {
     if (!unit.recompute || !at::GradMode::is_enabled()) return unit.forward(inputs);
     return program::recomputed([&unit](const Tensors& given) { return unit.forward(given); },
-                               inputs, activations_.get(), engine_->microbatch());
+                               inputs, tensors_of(unit.buffers), activations_.get(),
+                               engine_->microbatch());
   };
   Tensors outputs = state_ ? state_->run(number, call) : call();
   if (outputs.empty()) throw UserCodeError("unit \"{}\" returned no tensor", unit.name);
-  check_defined(outputs, unit.name, "result");
+  check_defined(outputs, "result", named(unit.name));
   return outputs;
 }
 
@@ -83,9 +92,9 @@ void DistributedModel::Core::require_step(std::string_view what) const {
 }
 
 Tensors DistributedModel::Core::call(std::string_view name, const Tensors& inputs) {
-  require_step(fmt::format("unit \"{}\"", name));
+  require_step(named(name));
   const std::size_t unit = unit_named(name);
-  check_defined(inputs, name, "argument");
+  check_defined(inputs, "argument", named(name));
   if (is_here(unit)) return run_unit(unit, inputs);
   const auto target = static_cast<int64_t>(segments_.size() + unit);
   return engine_->call({{.owner = partition_of(name), .target = target}}, {.tensors = inputs})
@@ -109,10 +118,12 @@ Tensors DistributedModel::Core::run_chain(Tensors values) {
 
 Tensors DistributedModel::Core::forward(const Tensors& inputs) {
   require_step("DistributedModel::forward");
-  check_defined(inputs, units_.front().name, "argument");
+  check_defined(inputs, "argument", "DistributedModel::forward");
   const bool is_narrow = computing_type_ != at::ScalarType::Undefined;
   Tensors given = is_narrow ? cast(inputs, true, computing_type_) : inputs;
   Tensors results = forward_ ? forward_(given) : run_chain(std::move(given));
+  if (results.empty()) throw UserCodeError("the model's forward returned no tensor");
+  check_defined(results, "result", "the model's forward");
   return is_narrow ? cast(std::move(results), false, computing_type_) : results;
 }
 
@@ -169,7 +180,14 @@ void DistributedModel::Core::begin_step() {
 void DistributedModel::Core::finish_backward() {
   if (state_) {
     state_->store().finish_step(/*due=*/true);
-    if (on_gradients_) on_gradients_();
+    if (on_gradients_) return on_gradients_();
+    if (lacked_optimizer_) {
+      throw UserCodeError(
+          "two steps have gone backward, and nothing updates the model: under these mp_parameters "
+          "an optimizer steps 32-bit masters; wrap yours, as in "
+          "smp::DistributedOptimizer optimizer(model, torch::optim::SGD(model.parameters(), lr))");
+    }
+    lacked_optimizer_ = true;
   } else if (reducer_) {
     session::Session& session = session_->session();
     const session::WaitingCall waiting(session.barriers().watch(), "the averaging of gradients",

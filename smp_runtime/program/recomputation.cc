@@ -45,6 +45,27 @@ class RandomNumbersOf {
   const at::Tensor now_;
 };
 
+/// What tensors hold now, which they get back at its end.
+class ValuesKept {
+ public:
+  explicit ValuesKept(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& tensor : tensors_) values_.push_back(tensor.clone());
+  }
+  ~ValuesKept() {
+    const at::NoGradGuard no_grad;
+    for (std::size_t index = 0; index < values_.size(); ++index) {
+      tensors_[index].copy_(values_[index]);
+    }
+  }
+  ValuesKept(const ValuesKept&) = delete;
+  ValuesKept& operator=(const ValuesKept&) = delete;
+
+ private:
+  const std::vector<at::Tensor>& tensors_;
+  std::vector<at::Tensor> values_;
+};
+
 /// A call between its forward and its backward.
 struct Region : torch::CustomClassHolder {
   struct Input {
@@ -55,6 +76,7 @@ struct Region : torch::CustomClassHolder {
 
   std::function<Tensors(const Tensors&)> call;
   std::vector<Input> inputs;
+  std::vector<at::Tensor> buffers;
   at::Tensor random;
 
   void keep(const Tensors& given, pipeline::ActivationStore* store, std::int64_t microbatch) {
@@ -96,20 +118,24 @@ struct RecomputedCall : torch::autograd::Function<RecomputedCall> {
     const auto capsule = context->saved_data["region"].toCapsule();
     auto* region = static_cast<Region*>(capsule.get());
     const Tensors inputs = region->take();
-    Tensors outputs;
     {
-      const RandomNumbersOf then(region->random);
-      const at::AutoGradMode with_gradients(true);
-      outputs = region->call(inputs);
+      // To the end of the backward, which reads buffers that the forward used.
+      const ValuesKept buffers(region->buffers);
+      Tensors outputs;
+      {
+        const RandomNumbersOf then(region->random);
+        const at::AutoGradMode with_gradients(true);
+        outputs = region->call(inputs);
+      }
+      variable_list roots;
+      variable_list seeds;
+      for (std::size_t index = 0; index < outputs.size(); ++index) {
+        if (!gradients.at(index).defined() || !outputs[index].requires_grad()) continue;
+        roots.push_back(outputs[index]);
+        seeds.push_back(gradients[index]);
+      }
+      if (!roots.empty()) torch::autograd::backward(roots, seeds);
     }
-    variable_list roots;
-    variable_list seeds;
-    for (std::size_t index = 0; index < outputs.size(); ++index) {
-      if (!gradients.at(index).defined() || !outputs[index].requires_grad()) continue;
-      roots.push_back(outputs[index]);
-      seeds.push_back(gradients[index]);
-    }
-    if (!roots.empty()) torch::autograd::backward(roots, seeds);
     variable_list results{at::Tensor()};  // the anchor
     for (const at::Tensor& input : inputs) results.push_back(input.grad());
     results.emplace_back();  // the region
@@ -120,9 +146,11 @@ struct RecomputedCall : torch::autograd::Function<RecomputedCall> {
 }  // namespace
 
 Tensors recomputed(std::function<Tensors(const Tensors&)> call, const Tensors& inputs,
-                   pipeline::ActivationStore* store, std::int64_t microbatch) {
+                   std::vector<at::Tensor> buffers, pipeline::ActivationStore* store,
+                   std::int64_t microbatch) {
   auto region = c10::make_intrusive<Region>();
   region->call = std::move(call);
+  region->buffers = std::move(buffers);
   region->random = random_state();
   region->keep(inputs, store, microbatch);
   // Parameters are no inputs: without an input of which a gradient is wanted there would be none.

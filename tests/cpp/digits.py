@@ -43,6 +43,7 @@ def train_step(model, images, digits):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--save", default="true")
     args, _ = parser.parse_known_args()
     batch_size = 64
 
@@ -59,15 +60,24 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     everything = torch.randperm(len(digits), generator=generator)
     split = len(everything) * 4 // 5 // batch_size * batch_size
-    with open(Path(os.environ["SM_OUTPUT_DATA_DIR"]) / f"curve{smp.rank()}.txt", "w") as curve:
-        for _ in range(args.epochs):
+    results = Path(os.environ["SM_OUTPUT_DATA_DIR"])
+    checkpoints = results.parents[1] / "checkpoints"
+    done = smp.resume_from_checkpoint(checkpoints) if (checkpoints / "newest").exists() else 0
+    with open(results / f"curve{smp.rank()}.txt", "w") as curve:
+        for epoch in range(1, args.epochs + 1):
             order = everything[:split][torch.randperm(split, generator=generator)]
+            if epoch <= done:
+                continue
             for batch in order.split(batch_size):
                 own = batch[smp.dp_rank() * share : (smp.dp_rank() + 1) * share]
                 optimizer.zero_grad()
                 loss = train_step(model, images[own], digits[own]).reduce_mean()
                 optimizer.step()
                 curve.write(f"{loss.item():.9g}\n")
+            if args.save == "true":
+                smp.save_checkpoint(
+                    checkpoints, f"epoch-{epoch}", optimizer=optimizer, user_content=epoch
+                )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tests.cpp.commands import BUILD, HERE, succeed
 
 EXAMPLE = HERE.parents[1] / "examples/digits_cpp"
 EPOCHS = 2
+STEPS = 22  # of an epoch
 FOUR = {
     "microbatches": 4,
     "pipeline_parallel_degree": 2,
@@ -36,6 +37,15 @@ def program(installed, torch_folder, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def code(program, tmp_path_factory) -> Path:
+    """A folder with the programs of both languages."""
+    folder = tmp_path_factory.mktemp("code")
+    shutil.copy(program, folder / "digits")
+    shutil.copy(HERE / "digits.py", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     packed = Path(sklearn.datasets.__path__[0]) / "data/digits.csv.gz"
@@ -43,15 +53,26 @@ def data(tmp_path_factory) -> Path:
     return folder
 
 
-def train(folder: Path, code: Path, name: str, data: Path, settings: dict[str, object]) -> Path:
-    """Runs a job by the launcher and returns the folder of its results."""
-    job = folder / f"job_{name.replace('.', '_')}"
+def train(
+    job: Path,
+    code: Path,
+    name: str,
+    data: Path,
+    settings: dict[str, object],
+    *,
+    epochs: int = EPOCHS,
+    after: Path | None = None,
+) -> list[str]:
+    """Runs a job by the launcher in a new folder; its losses. It goes on from the checkpoints of
+    the job ``after``, if there is one."""
     processes = ("--processes", 4) if "ddp" in settings else ()
     succeed(
         BUILD / "bin/train", "--make-tree", job, "--code", code, "--program", name,
-        "--channel", f"train={data}", "--hyperparameter", f"epochs={EPOCHS}", *processes,
+        "--channel", f"train={data}", "--hyperparameter", f"epochs={epochs}", *processes,
         "--mp-parameters", json.dumps(settings),
     )  # fmt: skip
+    if after is not None:
+        shutil.copytree(after / "checkpoints", job / "checkpoints", dirs_exist_ok=True)
     succeed(
         BUILD / "bin/train",
         SAGEMAKER_BASE_DIR=str(job),
@@ -59,7 +80,8 @@ def train(folder: Path, code: Path, name: str, data: Path, settings: dict[str, o
         SM_LAUNCH_PYTHON=sys.executable,
         OMP_NUM_THREADS="1",
     )
-    return job / "output/data"
+    file = "curve0.txt" if name.endswith(".py") else "curve.txt"
+    return (job / "output/data" / file).read_text().split()
 
 
 SETTINGS = {
@@ -72,25 +94,48 @@ SETTINGS = {
         "ddp": True,
         "sharded_data_parallel_degree": 2,
         "sdp_param_persistence_threshold": 100,
+        "deterministic_server": True,
         "bf16": True,
     },
 }
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_losses_are_those_of_the_python_job_to_the_bit(program, data, tmp_path, settings):
-    code = tmp_path / "code"
-    code.mkdir()
-    shutil.copy(program, code / "digits")
-    shutil.copy(HERE / "digits.py", code)
+def test_losses_are_those_of_the_python_job_to_the_bit(code, data, tmp_path, settings):
+    losses = train(tmp_path / "ours", code, "digits", data, settings)
 
-    ours = train(tmp_path, code, "digits", data, settings) / "curve.txt"
-    theirs = train(tmp_path, code, "digits.py", data, settings) / "curve0.txt"
-
-    losses = ours.read_text().split()
-    assert losses == theirs.read_text().split()
-    assert len(losses) == EPOCHS * 22
+    assert losses == train(tmp_path / "theirs", code, "digits.py", data, settings)
+    assert len(losses) == EPOCHS * STEPS
     assert float(losses[-1]) < 0.8 * float(losses[0])
+
+
+@pytest.mark.parametrize("name", ["four", "four_bf16", "shards"])
+def test_jobs_go_on_from_checkpoints_of_either_language(code, data, tmp_path, name):
+    settings = SETTINGS[name]
+    both = train(tmp_path / "both", code, "digits", data, settings)
+    for language in ("digits", "digits.py"):
+        train(tmp_path / f"first_{language}", code, language, data, settings, epochs=1)
+
+    for first, second in (("digits", "digits"), ("digits", "digits.py"), ("digits.py", "digits")):
+        losses = train(
+            tmp_path / f"{first}_{second}", code, second, data, settings,
+            after=tmp_path / f"first_{first}",
+        )  # fmt: skip
+        assert losses == both[STEPS:], (first, second)
+
+
+@pytest.mark.parametrize(("saved", "loaded"), [("four", "shards"), ("shards", "four_bf16")])
+def test_a_checkpoint_fits_jobs_of_other_degrees(code, data, tmp_path, saved, loaded):
+    train(tmp_path / "first", code, "digits", data, SETTINGS[saved], epochs=1)
+
+    ours, theirs = (
+        train(tmp_path / f"second_{language}", code, language, data, SETTINGS[loaded],
+              after=tmp_path / "first")
+        for language in ("digits", "digits.py")
+    )  # fmt: skip
+
+    assert len(ours) == STEPS
+    assert ours == theirs
 
 
 def test_the_program_has_no_python_in_it(program):

@@ -79,6 +79,16 @@ def test_recomputing_draws_the_same_random_numbers(outside, tmp_path, settings):
     assert kept == again == stored
 
 
+def test_recomputing_leaves_running_statistics_alone(outside, tmp_path):
+    kept, again = (
+        run(outside, tmp_path / str(recompute), {}, recompute=recompute).stdout.split(
+            "statistics "
+        )[1]
+        for recompute in (False, True)
+    )
+    assert kept == again
+
+
 @pytest.mark.parametrize("narrow", ["bf16", "fp16"])
 def test_sixteen_bits_learn_alike_on_one_rank_and_over_shards(outside, plain, tmp_path, narrow):
     one = losses(outside, tmp_path / "one", {narrow: True, "microbatches": 2})
@@ -101,11 +111,26 @@ def test_sixteen_bits_learn_alike_on_one_rank_and_over_shards(outside, plain, tm
         ("outside", 'unit "embed" was called outside a step; call it in the body'),
         ("twice", "'mix' already"),
         ("undefined", 'argument 0 of unit "embed" is an undefined tensor'),
+        ("two_inputs", "a unit was called with 2 tensors, which its function does not take"),
+        ("ended", 'unit "embed" was called after its DistributedModel had ended'),
         ("unknown", 'DistributedModel::call: no unit is named "no_such_unit"'),
     ],
 )
 def test_mistakes_are_named(outside, tmp_path, mistake, message):
     done = run(outside, tmp_path, {}, mistake=mistake)
+    assert done.returncode != 0
+    assert message in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("plain_optimizer", "wrap yours, as in smp::DistributedOptimizer"),
+        ("second_optimizer", "the model has an optimizer already, which steps its masters"),
+    ],
+)
+def test_mistakes_with_masters_are_named(outside, tmp_path, mistake, message):
+    done = run(outside, tmp_path, {"bf16": True}, mistake=mistake)
     assert done.returncode != 0
     assert message in done.stdout
 

@@ -25,7 +25,7 @@ VARIABLE = re.compile(r"\b(?:SM_LAUNCH|SMDDP|SMP)_[A-Z][A-Z_]*[A-Z]\b")
 # Names of that form which are no variables of the environment.
 NO_VARIABLES = {
     # CMake's, the preprocessor's, and a variable that the launcher sets for its own children
-    "SMP_CHECK", "SMP_FORMATS_ERRORS", "SMP_HAS_CUDA", "SMP_LAUNCH_FOLDER", "SMP_LOG",
+    "SMP_CHECK", "SMP_FIELD", "SMP_FORMATS_ERRORS", "SMP_HAS_CUDA", "SMP_LAUNCH_FOLDER", "SMP_LOG",
     "SMP_ON_BOTH", "SMP_VERSION", "SMP_VERSION_MAJOR", "SMP_VERSION_MINOR", "SMP_VERSION_PATCH",
     "SMP_WITH_CUDA",
 }  # fmt: skip

@@ -90,9 +90,9 @@ class DistributedModel {
 
   /// Of the units that live on this rank: what its optimizer updates.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const;
-  /// Parameters and buffers of this rank's units on the CPU, by "unit.name": with masters those in
-  /// 32 bits. A parameter that units share is there under each name. Collective over the ranks that
-  /// share state.
+  /// Copies of the parameters and buffers of this rank's units on the CPU, by "unit.name"; trained
+  /// ones in 32 bits where there are masters. A parameter that units share is there under each
+  /// name. Collective over the ranks that share state.
   [[nodiscard]] std::vector<NamedTensor> local_state() const;
   /// The partition of a unit. Throws ConfigError for a name that none has.
   [[nodiscard]] int partition_of(std::string_view unit) const;

@@ -35,8 +35,12 @@ class UnitCall {
     return all({first, others...}).at(0);
   }
   [[nodiscard]] Tensors all(const Tensors& inputs) const {
+    if (!shared_->joined) return shared_->unit.forward(inputs);
     const auto model = shared_->model.lock();
-    if (!model) return shared_->unit.forward(inputs);
+    if (!model) {
+      throw UserCodeError("unit \"" + shared_->unit.name +
+                          "\" was called after its DistributedModel had ended; keep that as long");
+    }
     return DistributedModel::call_of(*model, shared_->unit.name, inputs);
   }
 
@@ -44,7 +48,8 @@ class UnitCall {
   friend class UnitModule;
   struct Shared {
     Unit unit;
-    std::weak_ptr<DistributedModel::Core> model;  ///< that it was made part of
+    bool joined = false;  ///< a model, which is:
+    std::weak_ptr<DistributedModel::Core> model;
   };
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
@@ -67,7 +72,10 @@ class UnitModule : public torch::nn::Module {
   }
   /// From now on units are called where `model` has them.
   void join(const DistributedModel& model) {
-    for (const UnitCall& call : calls_) call.shared_->model = model.core();
+    for (const UnitCall& call : calls_) {
+      call.shared_->joined = true;
+      call.shared_->model = model.core();
+    }
   }
 
  protected:

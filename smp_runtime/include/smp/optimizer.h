@@ -28,9 +28,9 @@ class DistributedOptimizer {
     double least = 1.0;
   };
 
-  /// Throws ConfigError for parameters that are not the model's, state that it has already, an
-  /// optimizer that needs all parameters at once (LBFGS) where ranks share them, and a loss scale
-  /// that is none.
+  /// Throws ConfigError for parameters that are not of this rank's units, LBFGS, and values that
+  /// are no loss scale; with masters also for an optimizer that has state already, and a model that
+  /// has another DistributedOptimizer.
   DistributedOptimizer(DistributedModel& model, std::unique_ptr<torch::optim::Optimizer> optimizer,
                        LossScale scale);
   template <std::derived_from<torch::optim::Optimizer> Optimizer>
@@ -43,13 +43,14 @@ class DistributedOptimizer {
   DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
   ~DistributedOptimizer();
 
-  /// Of all parameters of this rank.
+  /// Drops the gradients of all parameters of this rank.
   void zero_grad();
   /// Updates the parameters of this rank, clipped to sdp_gradient_clipping with sharded data
   /// parallelism. Throws UserCodeError, which names a parameter, before any is updated, where there
   /// are masters and a gradient is not finite; in fp16 the step is skipped instead, on all ranks.
   void step();
-  /// Clips gradients by their norm over the whole model, between the model's step and step().
+  /// Clips the gradients of the optimizer's parameters by their norm over all ranks of the model,
+  /// between the model's step and step().
   /// Returns that norm, -1 after an overflow. `norm_type` above 0; infinite for the largest
   /// element. Collective.
   double clip_gradients(double max_norm, double norm_type = 2.0);

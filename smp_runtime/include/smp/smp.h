@@ -2,6 +2,7 @@
 // All of the library for programs that train with torch::nn.
 #pragma once
 
+#include "smp/checkpoint.h"
 #include "smp/error.h"
 #include "smp/job.h"
 #include "smp/model.h"

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "smp/error.h"
 #include <ATen/core/Tensor.h>
 
 namespace smp {
@@ -25,22 +26,31 @@ class UnitFunction {
       UnitFunction(Function function)
       : run_(listed(std::move(function))) {}
 
+  /// Throws UserCodeError for a number of tensors that it does not take.
   Tensors operator()(const Tensors& inputs) const { return run_(inputs); }
   explicit operator bool() const { return static_cast<bool>(run_); }
 
  private:
+  /// By the number of inputs of a call: the function may have default arguments.
   template <typename Function>
   static std::function<Tensors(const Tensors&)> listed(Function function) {
     using T = const at::Tensor&;
-    if constexpr (std::is_invocable_r_v<at::Tensor, Function&, T>) {
-      return [function](const Tensors& in) mutable -> Tensors { return {function(in.at(0))}; };
-    } else if constexpr (std::is_invocable_r_v<at::Tensor, Function&, T, T>) {
+    constexpr bool kOne = std::is_invocable_r_v<at::Tensor, Function&, T>;
+    constexpr bool kTwo = std::is_invocable_r_v<at::Tensor, Function&, T, T>;
+    constexpr bool kThree = std::is_invocable_r_v<at::Tensor, Function&, T, T, T>;
+    if constexpr (kOne || kTwo || kThree) {
       return [function](const Tensors& in) mutable -> Tensors {
-        return {function(in.at(0), in.at(1))};
-      };
-    } else if constexpr (std::is_invocable_r_v<at::Tensor, Function&, T, T, T>) {
-      return [function](const Tensors& in) mutable -> Tensors {
-        return {function(in.at(0), in.at(1), in.at(2))};
+        if constexpr (kOne) {
+          if (in.size() == 1) return {function(in[0])};
+        }
+        if constexpr (kTwo) {
+          if (in.size() == 2) return {function(in[0], in[1])};
+        }
+        if constexpr (kThree) {
+          if (in.size() == 3) return {function(in[0], in[1], in[2])};
+        }
+        throw UserCodeError("a unit was called with " + std::to_string(in.size()) +
+                            " tensors, which its function does not take");
       };
     } else {
       static_assert(std::is_invocable_r_v<Tensors, Function&, const Tensors&>,

@@ -11,11 +11,13 @@ namespace nn = torch::nn;
 struct MixImpl : nn::Module {
   explicit MixImpl(double drop)
       : linear(register_module("linear", nn::Linear(16, 16))),
+        norm(register_module("norm", nn::BatchNorm1d(16))),
         dropout(register_module("dropout", nn::Dropout(drop))) {}
   torch::Tensor forward(const torch::Tensor& a, const torch::Tensor& b) {
-    return torch::tanh(dropout(linear(a))) + b;
+    return torch::tanh(dropout(norm(linear(a)))) + b;
   }
   nn::Linear linear;
+  nn::BatchNorm1d norm;
   nn::Dropout dropout;
 };
 TORCH_MODULE(Mix);
@@ -36,6 +38,21 @@ struct NetImpl : smp::UnitModule {
 };
 TORCH_MODULE(Net);
 
+/// By an optimizer of torch's that nobody wrapped.
+void train_plain(smp::DistributedModel& model) {
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
+  auto train = smp::step(model, [&](const smp::Microbatch& in) {
+    const torch::Tensor loss = model.forward(in[0]).mean();
+    model.backward(loss);
+    return loss;
+  });
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    train(torch::ones({8, 8}, torch::kDouble));
+    optimizer.step();
+  }
+}
+
 int main() {
   const smp::Job job = smp::Job::from_environment();
   const std::string mistake = job.text("mistake", "");
@@ -45,11 +62,23 @@ int main() {
     Net net(job.flag("recompute", false), job.number("drop", 0.0), mistake == "twice");
     net->to(torch::kDouble);  // so that the printed digits depend on no order of sums
     smp::DistributedModel model = smp::distribute(session, net);
+    if (mistake == "ended") {
+      { const smp::DistributedModel last = std::move(model); }
+      net->embed(torch::ones({1, 8}, torch::kDouble));
+    }
+    if (mistake == "plain_optimizer") {
+      train_plain(model);
+      return 0;
+    }
     smp::DistributedOptimizer optimizer(
         model, torch::optim::AdamW(model.parameters(), torch::optim::AdamWOptions(0.05)));
+    if (mistake == "second_optimizer") {
+      smp::DistributedOptimizer(model, torch::optim::SGD(model.parameters(), 0.1));
+    }
     if (mistake == "outside") net->embed(torch::ones({1, 8}, torch::kDouble));
     auto train = smp::step(model, [&](const smp::Microbatch& in) {
       if (mistake == "undefined") return net->embed(torch::Tensor());
+      if (mistake == "two_inputs") return net->embed(in[0], in[0]);
       if (mistake == "unknown") return model.call("no_such_unit", in[0]);
       const torch::Tensor loss = (model.forward(in[0]) - in[1]).square().mean();
       model.backward(loss);
@@ -65,6 +94,11 @@ int main() {
       optimizer.step();
       if (session.rank() == 0) std::cout << "loss " << loss << ' ' << norm << std::endl;
     }
+    double statistics = 0;
+    for (const auto& [name, value] : model.local_state()) {
+      if (name.find("running") != std::string::npos) statistics += value.sum().item<double>();
+    }
+    std::cout << "statistics " << statistics << std::endl;
   } catch (const smp::Error& error) {
     std::cout << "error: " << error.what() << std::endl;
     return 3;

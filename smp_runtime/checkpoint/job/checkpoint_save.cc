@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/checkpoint/job/checkpoint_save.h"
+
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "smp_runtime/checkpoint/staging.h"
+#include "smp_runtime/core/error.h"
+
+namespace smp::checkpoint {
+namespace {
+
+using nlohmann::json;
+using topology::Group;
+
+std::string new_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:04x}", random(), random() & 0xffffU);
+}
+
+/// What a rank tells the others at the end of a part of the save.
+std::string outcome(const std::string& error, const std::vector<FileDigest>& written) {
+  json files = json::array();
+  for (const FileDigest& file : written) files.push_back({file.name, file.bytes, file.crc32c});
+  return json{{"error", error}, {"files", files}}.dump(-1, ' ', false,
+                                                       json::error_handler_t::replace);
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    const std::string text = exception.what();
+    return text.empty() ? "an error without a text" : text;
+  } catch (...) {
+    return "an error of another kind";
+  }
+}
+
+}  // namespace
+
+CheckpointSave::CheckpointSave(session::Session& session, Options options)
+    : session_(session), options_(std::move(options)) {
+  const auto asked = session_.objects().all_gather(
+      options_.what, Group::kWorld,
+      json{options_.root.string(), options_.name, new_token()}.dump());
+  const json first = json::parse(asked.front());
+  for (std::size_t rank = 1; rank < asked.size(); ++rank) {
+    const json other = json::parse(asked[rank]);
+    if (other[0] == first[0] && other[1] == first[1]) continue;
+    throw ConfigError(
+        "{}: rank 0 saves {} in {}, rank {} {} in {}; all ranks save the same checkpoint",
+        options_.what, first[1].dump(), first[0].dump(), rank, other[1].dump(), other[0].dump());
+  }
+  token_ = first[2].get<std::string>();
+  folder_ = staging_path(options_.root, options_.name, token_);
+  // Rank 0 first, so that it is the one where all hosts see the same folder.
+  const session::LaunchRanks& ranks = session_.ranks();
+  try {
+    for (const bool turn : {ranks.rank == 0, ranks.local_rank.value_or(0) == 0}) {
+      together([&] {
+        if (turn && !publishes_) publishes_ = open_staging(options_.root, options_.name, token_);
+      });
+    }
+  } catch (...) {
+    if (publishes_) discard_staging(options_.root, options_.name, token_);
+    throw;
+  }
+}
+
+CheckpointSave::~CheckpointSave() {
+  if (publishes_ && !is_published_) discard_staging(options_.root, options_.name, token_);
+}
+
+void CheckpointSave::together(const std::function<void()>& act) {
+  std::exception_ptr own;
+  std::string error;
+  try {
+    act();
+  } catch (...) {
+    own = std::current_exception();
+    error = text_of(own);
+  }
+  if (!own) return tell(error);
+  try {
+    tell(error);
+  } catch (const HostError&) {  // what failed elsewhere, or because of this
+  }
+  std::rethrow_exception(own);
+}
+
+void CheckpointSave::tell(const std::string& error) {
+  const auto outcomes =
+      session_.objects().all_gather(options_.what, Group::kWorld, outcome(error, written_));
+  std::map<std::string, FileDigest> files;  // once, where several ranks wrote the same
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const json told = json::parse(outcomes[rank]);
+    if (const auto text = told["error"].get<std::string>(); !text.empty()) {
+      throw HostError("{} failed on rank {}: {}", options_.what, rank, text);
+    }
+    for (const json& file : told["files"]) {
+      FileDigest digest{.name = file[0].get<std::string>(),
+                        .bytes = file[1].get<std::int64_t>(),
+                        .crc32c = file[2].get<std::uint32_t>()};
+      files.insert_or_assign(digest.name, digest);
+    }
+  }
+  all_written_.clear();
+  for (auto& [name, file] : files) all_written_.push_back(std::move(file));
+}
+
+void CheckpointSave::publish_folder() { publish("manifest.json", &checkpoint::publish_folder); }
+
+void CheckpointSave::publish_files(const std::string& manifest) {
+  publish(manifest, &checkpoint::publish_files);
+}
+
+void CheckpointSave::publish(const std::string& manifest, Publish move) {
+  together([&] {
+    if (!publishes_) return;
+    std::string tag = options_.name;
+    if (tag.ends_with(kPartial)) tag.resize(tag.size() - std::string(kPartial).size());
+    const topology::Mesh& mesh = session_.mesh();
+    const Manifest content{.tag = tag,
+                           .library = options_.library,
+                           .degrees = {.pipeline = mesh.size(Group::kPp),
+                                       .tensor = mesh.size(Group::kTp),
+                                       .reduced_data = mesh.size(Group::kRdp)},
+                           .files = all_written_};
+    write_file(folder_ / manifest, content.to_json());
+    move(options_.root, options_.name, token_);
+    is_published_ = true;
+    write_file(options_.root / kNewest, options_.name);
+  });
+}
+
+}  // namespace smp::checkpoint

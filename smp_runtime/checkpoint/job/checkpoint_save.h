@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// One save of a checkpoint by all ranks: staged, written, published in one step, or not at all.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "smp_runtime/checkpoint/atomic_file.h"
+#include "smp_runtime/checkpoint/manifest.h"
+#include "smp_runtime/session/session.h"
+
+namespace smp::checkpoint {
+
+/// What the name of a checkpoint in parts ends with.
+inline constexpr const char* kPartial = "_partial";
+/// The file that names the newest checkpoint of its folder.
+inline constexpr const char* kNewest = "newest";
+
+/// All ranks of the job make the same calls; each blocks until all have come. What fails on one of
+/// them throws on all: HostError, which names the rank, or there what was thrown. Then, and without
+/// a publication, nothing is left behind.
+class CheckpointSave {
+ public:
+  struct Options {
+    std::string what;  ///< begins errors
+    std::filesystem::path root;
+    std::string name;     ///< of the checkpoint, within `root`
+    std::string library;  ///< version that writes it
+  };
+
+  /// Throws ConfigError if ranks save different checkpoints.
+  CheckpointSave(session::Session& session, Options options);
+  ~CheckpointSave();
+  CheckpointSave(const CheckpointSave&) = delete;
+  CheckpointSave& operator=(const CheckpointSave&) = delete;
+
+  /// Where files are written to.
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  /// Whether this rank makes the checkpoint visible: one does in each folder, which is one in the
+  /// job where all hosts see the same folder.
+  [[nodiscard]] bool publishes() const { return publishes_; }
+  /// This rank has written a file.
+  void add(FileDigest file) { written_.push_back(std::move(file)); }
+
+  /// Tells the others what failed here, if anything: throws where one of them failed.
+  void tell(const std::string& error);
+  /// Calls `act`, which may throw, and tells. See the class.
+  void together(const std::function<void()>& act);
+  /// The folder becomes the checkpoint, with all files that were added and a manifest.
+  void publish_folder();
+  /// The files become files of `root`, with a manifest of that name.
+  void publish_files(const std::string& manifest);
+
+ private:
+  using Publish = void (*)(const std::filesystem::path&, const std::string&, const std::string&);
+
+  void publish(const std::string& manifest, Publish move);
+
+  session::Session& session_;
+  const Options options_;
+  std::string token_;
+  std::filesystem::path folder_;
+  bool publishes_ = false;
+  bool is_published_ = false;
+  std::vector<FileDigest> written_;
+  std::vector<FileDigest> all_written_;  ///< of all ranks, by name, since together()
+};
+
+}  // namespace smp::checkpoint

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of all ranks, which programs in C++ and Python scripts read of each other.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "smp/model.h"
+#include "smp/optimizer.h"
+#include "smp/session.h"
+#include <ATen/core/ivalue.h>
+
+namespace smp {
+
+/// What goes into a checkpoint.
+struct CheckpointContent {
+  std::string tag;
+  DistributedOptimizer* optimizer =
+      nullptr;                    ///< its state, too: of SGD, Adam, AdamW, RMSprop, Adagrad
+  c10::IValue user_content = {};  ///< of rank 0: numbers, texts, tensors, lists and dictionaries
+};
+
+/// Writes `folder/TAG_partial`, as the newest checkpoint of the folder, in the files that Python's
+/// smp.save_checkpoint writes. It appears in one step: a save that fails or is killed leaves the
+/// one before. Collective over the job. Throws ConfigError for a tag that is no file name, or ranks
+/// that save different ones, and HostError, on all ranks, which names the rank that failed and why.
+void save_checkpoint(Session& session, const std::filesystem::path& folder,
+                     const DistributedModel& model, const CheckpointContent& content);
+
+/// Which checkpoint is loaded, and what of it.
+struct ResumeOptions {
+  std::string tag;                            ///< empty: the newest
+  DistributedOptimizer* optimizer = nullptr;  ///< null: its state is left
+};
+
+/// Loads what save_checkpoint() or Python's smp.save_checkpoint(partial=True) wrote, of a job of
+/// any degrees but tensor parallelism: values by the names "unit.parameter". Collective over the
+/// job. Returns the user content, none if there is none. Throws ConfigError, on all ranks, for a
+/// checkpoint that is absent, damaged, of another model or of another optimizer.
+c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path& folder,
+                                   DistributedModel& model, const ResumeOptions& options = {});
+
+}  // namespace smp

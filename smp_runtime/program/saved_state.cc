@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/program/saved_state.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <regex>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+#include <dirent.h>
+
+#include "smp_runtime/checkpoint/manifest.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/program/state_files.h"
+
+namespace smp::program {
+namespace {
+
+constexpr std::int64_t kNewestFormat = 2;  // of flat parts
+
+std::string text_of(at::IntArrayRef shape) {
+  std::ostringstream text;
+  text << shape;
+  return text.str();
+}
+
+/// All settings of a group but what names its parameters.
+GroupSettings settings_of(const ObjectReader& group) {
+  GroupSettings settings;
+  for (const auto& [key, value] : group.items()) {
+    if (key == "params" || key == "names") continue;
+    if (key == "betas") {
+      const auto betas = value.elements();
+      if (betas.size() == 2) settings.betas = {betas[0].number(), betas[1].number()};
+    } else if (value.object().isBool()) {
+      settings.flags.emplace(key, value.object().toBool());
+    } else if (value.is_number()) {
+      settings.numbers.emplace(key, value.number());
+    }
+  }
+  return settings;
+}
+
+std::vector<std::string> texts_of(const ObjectReader& list) {
+  std::vector<std::string> all;
+  for (const ObjectReader& element : list.elements()) all.push_back(element.text());
+  return all;
+}
+
+/// Sorted. By the system's calls, as LibTorch's own std::filesystem is not whole: see staging.cc.
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()), ::closedir);
+  if (!opened) {
+    throw HostError("cannot list {}: {}", folder.string(), std::generic_category().message(errno));
+  }
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(opened.get())) names.emplace_back(entry->d_name);
+  std::ranges::sort(names);
+  return names;
+}
+
+/// A script may have put anything into it, which need not hinder the rest.
+c10::IValue read_user_content(const std::filesystem::path& file) {
+  if (std::filesystem::file_size(file) == 0) return {};  // a marker of another tool
+  try {
+    return read_object(file);
+  } catch (const ConfigError& error) {
+    SMP_LOG(warning, "the user content is left out: {}", error.what());
+    return {};
+  }
+}
+
+}  // namespace
+
+SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.string()) {
+  const std::filesystem::path listed = folder / "manifest.json";
+  std::optional<checkpoint::Manifest> manifest;
+  if (std::filesystem::is_regular_file(listed)) {
+    manifest = checkpoint::Manifest::from_json(checkpoint::read_file(listed), listed.string());
+    if (manifest->degrees.tensor > 1) {
+      throw ConfigError(
+          "{} was saved with tensor_parallel_degree {}, whose parts C++ programs do not put "
+          "together; save it as a whole (partial=False) in Python",
+          where_, manifest->degrees.tensor);
+    }
+    for (const checkpoint::FileDigest& file : manifest->files) {
+      // Where each host has a folder of its own, others have files, too.
+      const std::filesystem::path path = folder / file.name;
+      if (std::filesystem::exists(path)) checkpoint::verify_file(path, file);
+    }
+  }
+  static const std::regex model(R"(model_(\d+|\d+_0)\.pt)");
+  static const std::regex plain(R"(optimizer_\d+_0\.pt)");
+  static const std::regex flat(R"(optimizer_(\d+|\d+_0_\d+)\.pt)");
+  for (const std::string& name : names_in(folder)) {
+    const std::filesystem::path file = folder / name;
+    if (std::regex_match(name, model)) read_model(file);
+    if (std::regex_match(name, plain)) read_plain(file);
+    if (std::regex_match(name, flat)) read_flat(file);
+    if (name == "user_content.pt") user_content_ = read_user_content(file);
+  }
+  if (entries_.empty() && parameters_.empty()) {
+    throw ConfigError("{} holds no checkpoint in parts: there is no model_0_0.pt in it", where_);
+  }
+}
+
+void SavedState::read_model(const std::filesystem::path& file) {
+  const ObjectReader object(read_object(file), file.string());
+  const ObjectReader entries = object.has("module") ? object.at("module") : object;
+  for (const auto& [name, value] : entries.items()) {
+    if (value.is_tensor()) entries_.emplace(name, value.tensor());
+  }
+}
+
+void SavedState::read_plain(const std::filesystem::path& file) {
+  const ObjectReader object(read_object(file), file.string());
+  const std::vector<std::string> names = texts_of(object.at(kNamesKey));
+  const auto name_of = [&](std::size_t number) -> const std::string& {
+    if (number < names.size()) return names[number];
+    throw ConfigError("{}: parameter {} of {} has no name", file.string(), number, names.size());
+  };
+  kind_ = object.at(kKindKey).text();
+  for (const auto& [number, state] : object.at("state").items()) {
+    SavedParameter& parameter = parameters_[name_of(std::stoul(number))];
+    for (const auto& [key, value] : state.items()) {
+      if (key == "step") {
+        parameter.step = value.number();
+      } else if (value.is_tensor()) {
+        parameter.runs[key] = {{.start = 0, .values = value.tensor().reshape({-1})}};
+      }
+    }
+  }
+  if (!groups_.empty()) return;  // each file has all of them
+  for (const ObjectReader& group : object.at("param_groups").elements()) {
+    SavedGroup saved{.settings = settings_of(group), .names = {}};
+    for (const std::int64_t number : group.at("params").integers()) {
+      saved.names.push_back(name_of(static_cast<std::size_t>(number)));
+    }
+    groups_.push_back(std::move(saved));
+  }
+}
+
+void SavedState::read_flat(const std::filesystem::path& file) {
+  const ObjectReader object(read_object(file), file.string());
+  if (object.has("format") && object.at("format").integer() > kNewestFormat) {
+    throw ConfigError("{} has shards of format {}; this version reads formats 1 to {}",
+                      file.string(), object.at("format").integer(), kNewestFormat);
+  }
+  if (object.has("optimizer")) kind_ = object.at("optimizer").text();
+  if (object.has("loss_scaler")) {
+    const auto scale = object.at("loss_scaler").elements();
+    if (scale.size() == 3) {
+      loss_scale_ = {.scale = scale[0].number(),
+                     .good_steps = scale[1].integer(),
+                     .patience = scale[2].integer()};
+    }
+  }
+  for (const auto& [name, entry] : object.at("parameters").items()) {
+    SavedParameter& parameter = parameters_[name];
+    parameter.shape = entry.at("shape").integers();
+    const std::int64_t start = entry.at("start").integer();
+    for (const auto& [key, value] : entry.at("state").items()) {
+      parameter.runs[key].push_back({.start = start, .values = value.tensor().reshape({-1})});
+    }
+    if (entry.has(kMaster)) {
+      const std::int64_t from =
+          entry.has("master_start") ? entry.at("master_start").integer() : start;
+      parameter.runs[kMaster].push_back(
+          {.start = from, .values = entry.at(kMaster).tensor().reshape({-1})});
+    }
+    const ObjectReader scalars = entry.at("scalars");
+    if (scalars.has("step")) parameter.step = scalars.at("step").number();
+  }
+  // Each pipeline stage has its own parameters, by group.
+  std::size_t number = 0;
+  for (const ObjectReader& group : object.at("param_groups").elements()) {
+    if (groups_.size() <= number) groups_.push_back({.settings = settings_of(group), .names = {}});
+    for (const std::string& name : texts_of(group.at("names"))) {
+      auto& names = groups_[number].names;
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+    ++number;
+  }
+}
+
+void SavedState::check_shape(const std::string& name, at::IntArrayRef saved,
+                             at::IntArrayRef own) const {
+  if (saved == own) return;
+  throw ConfigError("{}: \"{}\" has shape {}, and {} in this model", where_, name, text_of(saved),
+                    text_of(own));
+}
+
+at::Tensor SavedState::value_of(const std::string& name, at::IntArrayRef shape) const {
+  const auto held = parameters_.find(name);
+  if (held != parameters_.end() && held->second.runs.contains(kMaster)) {
+    check_shape(name, held->second.shape, shape);
+    return run_of(name, kMaster, 0, c10::multiply_integers(shape)).view(shape);
+  }
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end()) {
+    throw ConfigError("{} has no \"{}\", which this model has; it is another model's", where_,
+                      name);
+  }
+  check_shape(name, entry->second.sizes(), shape);
+  return entry->second;
+}
+
+std::vector<std::string> SavedState::state_names(const std::string& name) const {
+  std::vector<std::string> names;
+  const auto held = parameters_.find(name);
+  if (held == parameters_.end()) return names;
+  for (const auto& [key, runs] : held->second.runs) {
+    if (key != kMaster) names.push_back(key);
+  }
+  return names;
+}
+
+std::optional<double> SavedState::step_of(const std::string& name) const {
+  const auto held = parameters_.find(name);
+  return held == parameters_.end() ? std::nullopt : held->second.step;
+}
+
+at::Tensor SavedState::run_of(const std::string& name, const std::string& key, std::int64_t start,
+                              std::int64_t elements) const {
+  const at::NoGradGuard no_grad;
+  const std::vector<SavedRun>& runs = parameters_.at(name).runs.at(key);
+  at::Tensor values = at::empty({elements}, runs.front().values.options());
+  std::int64_t filled = 0;
+  for (const SavedRun& run : runs) {
+    const std::int64_t first = std::max(start, run.start);
+    const std::int64_t last = std::min(start + elements, run.start + run.values.numel());
+    if (first >= last) continue;
+    values.narrow(0, first - start, last - first)
+        .copy_(run.values.narrow(0, first - run.start, last - first));
+    filled += last - first;
+  }
+  if (filled != elements) {
+    throw ConfigError(
+        "{} holds {} of {} elements of {} of \"{}\": files of some ranks are missing, or it is "
+        "another model's",
+        where_, filled, elements, key, name);
+  }
+  return values;
+}
+
+}  // namespace smp::program

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of a checkpoint in parts hold, whatever job wrote them: see "Checkpoints" in
+// docs/reference/file_formats.md.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+
+#include "smp_runtime/program/optimizer_fields.h"
+#include "smp_runtime/sharding/plan/loss_scaler.h"
+
+namespace smp::program {
+
+/// Keys of files.
+inline constexpr const char* kPartialKey = "_smp_is_partial";
+inline constexpr const char* kNamesKey = "_smp_parameter_names";
+inline constexpr const char* kKindKey = "_smp_optimizer";
+inline constexpr const char* kMaster = "master";
+
+/// Elements of a parameter, from `start` on.
+struct SavedRun {
+  std::int64_t start = 0;
+  at::Tensor values;  ///< flat
+};
+
+struct SavedParameter {
+  std::vector<std::int64_t> shape;                    ///< empty where the file does not say
+  std::map<std::string, std::vector<SavedRun>> runs;  ///< of the master, and of the optimizer's
+  std::optional<double> step;
+};
+
+struct SavedGroup {
+  GroupSettings settings;
+  std::vector<std::string> names;  ///< of its parameters
+};
+
+class SavedState {
+ public:
+  /// Reads all files of `folder`, which are compared with their checksums. Throws ConfigError.
+  explicit SavedState(const std::filesystem::path& folder);
+
+  [[nodiscard]] const std::string& where() const { return where_; }
+  /// PyTorch's name of the optimizer's class; empty where there is no optimizer's state.
+  [[nodiscard]] const std::string& kind() const { return kind_; }
+  [[nodiscard]] const std::vector<SavedGroup>& groups() const { return groups_; }
+  [[nodiscard]] const std::optional<sharding::LossScaler::State>& loss_scale() const {
+    return loss_scale_;
+  }
+  [[nodiscard]] const c10::IValue& user_content() const { return user_content_; }
+
+  /// A parameter, from its master if there is one, or a buffer: of that shape. Throws ConfigError
+  /// for a name that is not there, another shape, and elements that no file has.
+  [[nodiscard]] at::Tensor value_of(const std::string& name, at::IntArrayRef shape) const;
+  /// Names of the optimizer's tensors of a parameter.
+  [[nodiscard]] std::vector<std::string> state_names(const std::string& name) const;
+  [[nodiscard]] std::optional<double> step_of(const std::string& name) const;
+  /// `elements` of such a tensor from `start` on, flat. Throws as value_of().
+  [[nodiscard]] at::Tensor run_of(const std::string& name, const std::string& key,
+                                  std::int64_t start, std::int64_t elements) const;
+
+ private:
+  void read_model(const std::filesystem::path& file);
+  void read_plain(const std::filesystem::path& file);
+  void read_flat(const std::filesystem::path& file);
+  void check_shape(const std::string& name, at::IntArrayRef saved, at::IntArrayRef own) const;
+
+  std::string where_;
+  std::map<std::string, at::Tensor> entries_;  ///< of the models' files
+  std::map<std::string, SavedParameter> parameters_;
+  std::string kind_;
+  std::vector<SavedGroup> groups_;
+  std::optional<sharding::LossScaler::State> loss_scale_;
+  c10::IValue user_content_;
+};
+
+}  // namespace smp::program

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""examples/char_transformer_cpp: sharded, in 16 bits, interrupted."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cpp.commands import BUILD, HERE, succeed
+
+EXAMPLE = HERE.parents[1] / "examples/char_transformer_cpp"
+TEXT = Path("/usr/share/common-licenses/GPL-3")  # of Debian's base-files
+SHARDED = {"bf16": True, "ddp": True, "sharded_data_parallel_degree": 2,
+           "sdp_param_persistence_threshold": 100, "microbatches": 2}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def program(installed, torch_folder, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("char_transformer")
+    succeed(
+        "cmake", "-S", EXAMPLE, "-B", folder, "-G", "Ninja",
+        f"-DCMAKE_PREFIX_PATH={installed}", f"-DSMP_TORCH_DIR={torch_folder}",
+    )  # fmt: skip
+    succeed("cmake", "--build", folder)
+    return folder / "char_transformer"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    shutil.copy(TEXT, folder)
+    return folder
+
+
+def losses(
+    job: Path, program: Path, data: Path, settings: dict[str, object], steps: int,
+    after: Path | None = None,
+) -> dict[int, str]:  # fmt: skip
+    """Of a job in a new folder, by step; it goes on from the checkpoints of the job ``after``."""
+    code = job.with_name(job.name + "_code")
+    code.mkdir()
+    shutil.copy(program, code)
+    processes = ("--processes", 2) if "ddp" in settings else ()
+    succeed(
+        BUILD / "bin/train", "--make-tree", job, "--code", code, "--program", program.name,
+        "--channel", f"train={data}", "--hyperparameter", f"steps={steps}", *processes,
+        "--mp-parameters", json.dumps(settings),
+    )  # fmt: skip
+    if after is not None:
+        shutil.copytree(after / "checkpoints", job / "checkpoints", dirs_exist_ok=True)
+    output = succeed(
+        BUILD / "bin/train",
+        SAGEMAKER_BASE_DIR=str(job),
+        SM_LAUNCH_PYTHON=sys.executable,
+        OMP_NUM_THREADS="1",
+    )
+    return {int(step): loss for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)}
+
+
+def test_a_job_that_was_interrupted_goes_on_as_if_it_were_not(program, data, tmp_path):
+    whole = losses(tmp_path / "whole", program, data, SHARDED, 60)
+    assert list(whole) == [20, 40, 60]
+    assert float(whole[60]) < float(whole[20]) - 0.2
+
+    losses(tmp_path / "first", program, data, SHARDED, 40)
+    rest = losses(tmp_path / "rest", program, data, SHARDED, 60, after=tmp_path / "first")
+
+    assert rest == {60: whole[60]}
+
+
+def test_one_process_goes_on_from_shards(program, data, tmp_path):
+    losses(tmp_path / "first", program, data, SHARDED, 20)
+    rest = losses(tmp_path / "rest", program, data, {"bf16": True}, 40, after=tmp_path / "first")
+    assert list(rest) == [40]
