@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,23 @@ def torch_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def outside(installed, torch_folder, tmp_path_factory) -> Path:
+def build(installed, torch_folder, tmp_path_factory) -> Callable[[Path], Path]:
+    """Builds a project by the installed library, as users do; gives the build folder."""
+
+    def build_project(source: Path) -> Path:
+        folder = tmp_path_factory.mktemp(source.name)
+        succeed(
+            "cmake", "-S", source, "-B", folder, "-G", "Ninja",
+            f"-DCMAKE_PREFIX_PATH={installed}", f"-DSMP_TORCH_DIR={torch_folder}",
+            "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+        )  # fmt: skip
+        succeed("cmake", "--build", folder)
+        return folder
+
+    return build_project
+
+
+@pytest.fixture(scope="session")
+def outside(build) -> Path:
     """The build folder of tests/cpp/outside."""
-    folder = tmp_path_factory.mktemp("outside")
-    succeed(
-        "cmake", "-S", HERE / "outside", "-B", folder, "-G", "Ninja",
-        f"-DCMAKE_PREFIX_PATH={installed}", f"-DSMP_TORCH_DIR={torch_folder}",
-        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
-    )  # fmt: skip
-    succeed("cmake", "--build", folder)
-    return folder
+    return build(HERE / "outside")

@@ -20,14 +20,8 @@ SHARDED = {"bf16": True, "ddp": True, "sharded_data_parallel_degree": 2,
 
 
 @pytest.fixture(scope="module")
-def program(installed, torch_folder, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("char_transformer")
-    succeed(
-        "cmake", "-S", EXAMPLE, "-B", folder, "-G", "Ninja",
-        f"-DCMAKE_PREFIX_PATH={installed}", f"-DSMP_TORCH_DIR={torch_folder}",
-    )  # fmt: skip
-    succeed("cmake", "--build", folder)
-    return folder / "char_transformer"
+def program(build) -> Path:
+    return build(EXAMPLE) / "char_transformer"
 
 
 @pytest.fixture(scope="module")

@@ -26,14 +26,8 @@ FOUR = {
 
 
 @pytest.fixture(scope="module")
-def program(installed, torch_folder, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("digits")
-    succeed(
-        "cmake", "-S", EXAMPLE, "-B", folder, "-G", "Ninja",
-        f"-DCMAKE_PREFIX_PATH={installed}", f"-DSMP_TORCH_DIR={torch_folder}",
-    )  # fmt: skip
-    succeed("cmake", "--build", folder)
-    return folder / "digits"
+def program(build) -> Path:
+    return build(EXAMPLE) / "digits"
 
 
 @pytest.fixture(scope="module")
