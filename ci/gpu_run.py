@@ -42,12 +42,12 @@ class Stage:
 
 
 TABLE = (
-    Stage("machine", 45, ("machine.py",), "what the machine is, and that the bundle loads there"),
+    Stage("machine", 20, ("machine.py",), "what the machine is, and that the bundle loads there"),
     Stage("ceilings", 15, ("ceilings.py",), "copies, matrix products and launches at their best"),
-    Stage("nccl", 20, ("bin/gpu_nccl_test",), "NCCL under our communicator and channel"),
+    Stage("nccl", 45, ("bin/gpu_nccl_test",), "NCCL under our communicator and channel"),
     Stage(
         "tests",
-        90,
+        75,
         ("pytest", "tests/gpu", "-m", "not suspect and not shared_card", *NEEDS_NO_GPU),
         "kernels, offload, engine, smddp: the GPU against the CPU",
     ),
@@ -61,8 +61,8 @@ TABLE = (
     Stage(
         "two_hosts", 60, ("two_hosts.py",), "NCCL between two ranks that take each other for far"
     ),
-    Stage("kernels", 70, ("kernels.py",), "bandwidth of the kernels beside torch's"),
-    Stage("training", 110, ("training.py",), "steps of GPT-2 medium beside a plain loop"),
+    Stage("kernels", 30, ("kernels.py",), "bandwidth of the kernels beside torch's"),
+    Stage("training", 150, ("training.py",), "steps of GPT-2 medium beside a plain loop"),
 )
 
 

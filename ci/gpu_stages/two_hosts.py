@@ -52,7 +52,8 @@ def free_port() -> int:
 def start(case: Case, rank: int, port: int, output: Path) -> subprocess.Popen[bytes]:
     """A rank of a job; apart from the other, on the CPU, too, where there is root to do it."""
     alone = case.apart and os.geteuid() == 0
-    apart = ["unshare", "--pid", "--fork", "--kill-child"] if alone else []
+    # CUDA asks /proc for itself, by the number that the process has in its namespace.
+    apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if alone else []
     place = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
     if case.apart:
         place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NCCL_HOSTID": f"host-{rank}"}

@@ -47,4 +47,9 @@ inline unsigned threads_for(std::int64_t width) {
   return width <= 1024 ? 128 : 256;
 }
 
+/// The same for one short reading: the threads of a warp do not wait for others' sums.
+inline unsigned threads_for_reading(std::int64_t width) {
+  return width <= 1024 ? 32 : threads_for(width);
+}
+
 }  // namespace smp::cuda

@@ -3,6 +3,7 @@
 // CUDA; the same code runs on the CPU.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -95,5 +96,29 @@ struct Tile {
   /// Of the pack in the row, in the matrix.
   SMP_ON_BOTH std::int64_t place(int k) const { return row_at(k) * width + column; }
 };
+
+/// Of a strip only so many: its sums take registers, and more threads hide more than more packs.
+constexpr int kAtOnceInStrip = 2;
+
+/// One thread's part of a matrix [rows, width] whose columns are added up on the way: a pack of
+/// columns from `column` on, in the rows [begin, end).
+struct Strip {
+  std::int64_t width = 0;
+  std::int64_t number = 0;  ///< of the strips, which lie one below the other
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t column = 0;
+
+  SMP_ON_BOTH bool has(std::int64_t row) const { return row < end; }
+  SMP_ON_BOTH std::int64_t place(std::int64_t row) const { return row * width + column; }
+};
+
+/// In how many strips a matrix is taken: enough for the threads of a GPU, packs of 8 beside each
+/// other, and with rows enough each that what a strip adds up weighs little beside what it reads.
+inline std::int64_t strips_of(std::int64_t rows, std::int64_t width) {
+  constexpr std::int64_t kElements = std::int64_t{8} << 17;
+  constexpr std::int64_t kLeastRows = 64;
+  return std::max<std::int64_t>(1, std::min(kElements / width, rows / kLeastRows));
+}
 
 }  // namespace smp::cuda

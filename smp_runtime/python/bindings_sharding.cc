@@ -130,7 +130,9 @@ void bind_sharding(py::module_& module) {
       .def_readonly("index", &ShardGroups::index)
       .def_readonly("ranks", &ShardGroups::ranks)
       .def_readonly("shards", &ShardGroups::shards)
-      .def_readonly("control", &ShardGroups::control);
+      .def_readonly("control", &ShardGroups::control)
+      .def_readonly("across_hosts", &ShardGroups::across_hosts)
+      .def_readonly("within_host", &ShardGroups::within_host);
   module.def("make_shard_groups", &sharding::make_shard_groups, py::arg("session"), py::arg("plan"),
              no_gil(), "Collective over the data-parallel ranks.");
 

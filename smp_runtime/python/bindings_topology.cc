@@ -116,14 +116,7 @@ void bind_topology(py::module_& module) {
       .def("groups", &Mesh::groups, py::arg("group"));
 
   py::class_<GroupLayout>(module, "GroupLayout", "Which ranks of a group run on which host.")
-      .def_property_readonly("hosts", &GroupLayout::hosts)
-      .def("gather_steps",
-           [](const GroupLayout& self)
-               -> std::optional<std::pair<std::vector<int>, std::vector<int>>> {
-             const auto steps = self.gather_steps();
-             if (!steps) return std::nullopt;
-             return std::pair(steps->across_hosts, steps->within_host);
-           });
+      .def_property_readonly("hosts", &GroupLayout::hosts);
 }
 
 }  // namespace smp::python

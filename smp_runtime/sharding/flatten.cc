@@ -74,12 +74,12 @@ void flatten(const at::Tensor& flat, const std::vector<FlatPart>& parts) {
   }
   for (const FlatPart& part : parts) {
     at::Tensor target = flat.narrow(0, part.offset, part.elements);
-    if (part.source.defined()) {
-      target.copy_(part.source.reshape({-1}));
-    } else {
-      target.zero_();
+    if (!part.added.defined()) {
+      part.source.defined() ? target.copy_(part.source.reshape({-1})) : target.zero_();
+      continue;
     }
-    if (part.added.defined()) target.add_(part.added.reshape({-1}));
+    if (part.added.data_ptr() != target.data_ptr()) target.copy_(part.added.reshape({-1}));
+    if (part.source.defined()) target.add_(part.source.reshape({-1}));
   }
 }
 

@@ -79,7 +79,7 @@ void ShardGradients::keep(std::size_t parameter) {
   if (unit.full.scalar_type() == unit.master.scalar_type()) return;  // .grad adds up itself
   at::Tensor& grad = parameters_[parameter].tensor.mutable_grad();
   if (unit.layout.degree == 1) {
-    add_own(unit, parameter, grad);
+    add_own(unit_of_[parameter], parameter, grad);
   } else {
     at::Tensor& wide = wide_[parameter];
     wide = wide.defined() ? wide.add_(grad) : grad.to(unit.master.scalar_type());
@@ -87,13 +87,45 @@ void ShardGradients::keep(std::size_t parameter) {
   grad.reset();
 }
 
-/// In a group of one: straight into the flat gradient.
-void ShardGradients::add_own(ShardedUnit& unit, std::size_t parameter, const at::Tensor& grad) {
+/// In a group of one: into the flat gradient. On the CPU at once, so that the memory is free; on a
+/// GPU many by one kernel.
+void ShardGradients::add_own(int number, std::size_t parameter, const at::Tensor& grad) {
   begin_adding();
-  if (std::exchange(unit.fresh, false)) unit.gradient.zero_();
-  for (const PlacedParameter& placed : unit.layout.parameters) {
+  ShardedUnit& unit = at(number);
+  if (own_.unit != number) flush_own();
+  if (std::exchange(unit.fresh, false)) unit.written.assign(unit.parameters.size(), 0);
+  for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
+    const PlacedParameter& placed = unit.layout.parameters[place];
     if (static_cast<std::size_t>(placed.parameter) != parameter) continue;
-    unit.gradient.narrow(0, placed.offset, placed.elements).add_(grad.reshape({-1}));
+    // Once more within a backward, as where it is used in two recomputed parts.
+    const auto is_same = [&](const FlatPart& part) { return part.offset == placed.offset; };
+    if (std::ranges::any_of(own_.parts, is_same)) flush_own();
+    FlatPart part{
+        .offset = placed.offset, .elements = placed.elements, .source = grad, .added = {}};
+    if (std::exchange(unit.written[place], 1) != 0) {
+      part.added = unit.gradient.narrow(0, placed.offset, placed.elements);
+    }
+    own_.unit = number;
+    own_.elements += placed.elements;
+    own_.parts.push_back(std::move(part));
+  }
+  if (unit.gradient.is_cpu() || own_.elements >= options_.bucket) flush_own();
+}
+
+void ShardGradients::flush_own() {
+  if (!own_.parts.empty()) flatten(at(own_.unit).gradient, own_.parts);
+  own_ = {};
+}
+
+/// Zeros for parameters that no gradient came for.
+void ShardGradients::clear_unwritten() {
+  for (ShardedUnit& unit : units_) {
+    if (unit.fresh || unit.layout.degree > 1) continue;
+    for (std::size_t place = 0; place < unit.written.size(); ++place) {
+      if (std::exchange(unit.written[place], 1) != 0) continue;
+      const PlacedParameter& placed = unit.layout.parameters[place];
+      unit.gradient.narrow(0, placed.offset, placed.elements).zero_();
+    }
   }
 }
 
@@ -108,7 +140,7 @@ void ShardGradients::complete(int number) {
     for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
       at::Tensor grad = std::exchange(unit.parameters[place].tensor.mutable_grad(), at::Tensor());
       const auto index = static_cast<std::size_t>(unit.layout.parameters[place].parameter);
-      if (grad.defined()) add_own(unit, index, grad);
+      if (grad.defined()) add_own(number, index, grad);
     }
   }
   taken_(number);
@@ -179,6 +211,7 @@ void ShardGradients::end_backward() {
 }
 
 void ShardGradients::flush() {
+  flush_own();
   for (GradientBuckets& buckets : buckets_) buckets.flush();
 }
 
@@ -194,6 +227,7 @@ void ShardGradients::finish_step(bool due) {
     flush();
   }
   begin_adding();
+  clear_unwritten();
   replicas_.finish();
   add_late();
   for (Arena& arena : arenas_) {
@@ -226,6 +260,7 @@ void ShardGradients::zero() {
     for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
   }
   wide_.clear();
+  own_ = {};
   averaged_ = false;
 }
 

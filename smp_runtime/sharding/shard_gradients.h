@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "smp_runtime/sharding/flatten.h"
 #include "smp_runtime/sharding/gradient_buckets.h"
 #include "smp_runtime/sharding/replica_sums.h"
 #include "smp_runtime/sharding/sharded_unit.h"
@@ -48,7 +49,9 @@ class ShardGradients {
  private:
   ShardedUnit& at(int number) { return units_.at(static_cast<std::size_t>(number)); }
   void keep(std::size_t parameter);
-  void add_own(ShardedUnit& unit, std::size_t parameter, const at::Tensor& grad);
+  void add_own(int number, std::size_t parameter, const at::Tensor& grad);
+  void flush_own();
+  void clear_unwritten();
   void complete(int number);
   at::Tensor take_flat(ShardedUnit& unit);
   void add_sum(int number, const at::Tensor& sum);
@@ -65,6 +68,13 @@ class ShardGradients {
   std::deque<GradientBuckets> buckets_;  ///< by number of the group
   ReplicaSums replicas_;
 
+  /// Gradients of a unit whose group is one, until they are worth a kernel.
+  struct Own {
+    int unit = -1;
+    std::int64_t elements = 0;
+    std::vector<FlatPart> parts;
+  };
+  Own own_;
   int backwards_left_ = 0;                  ///< of the step that ends an accumulation; 0: not known
   std::map<std::size_t, at::Tensor> wide_;  ///< sums of 16-bit gradients, until the step's end
   std::map<int, at::Tensor> late_;  ///< sums that came when their unit's second hop was under way

@@ -2,10 +2,14 @@
 #include "smp_runtime/tensor_parallel/fused_blocks.h"
 
 #include <limits>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -98,33 +102,53 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   }
 };
 
-/// Null without a kernel for these. With `gradient` it is the slope times that.
-at::Tensor gelu_on_gpu(const at::Tensor& input, const at::Tensor& bias,
-                       const std::string& approximate, const at::Tensor& gradient) {
-  if constexpr (cuda::kBuilt) {
-    const auto type = cuda::kernel_type(input);
-    const bool alike = bias.dim() == 1 && bias.device() == input.device() &&
-                       bias.scalar_type() == input.scalar_type() && input.dim() > 0 &&
-                       bias.size(0) == input.size(-1);
-    if (!type || !alike || (approximate != "none" && approximate != "tanh")) return {};
-    const c10::DeviceGuard device(input.device());
-    const GeluKind kind = approximate == "tanh" ? GeluKind::kTanh : GeluKind::kErf;
-    const at::Tensor dense = input.contiguous();
-    const at::Tensor dense_bias = bias.contiguous();
-    at::Tensor result = at::empty_like(dense);
-    const cuda::Stream stream = cuda::current_stream(input);
-    if (gradient.defined()) {
-      const at::Tensor dense_gradient = gradient.to(input.scalar_type()).contiguous();
-      launch_bias_gelu_slopes(*type, kind, dense.numel(), bias.size(0), dense.const_data_ptr(),
-                              dense_bias.const_data_ptr(), dense_gradient.const_data_ptr(),
-                              result.data_ptr(), stream);
-    } else {
-      launch_bias_gelu(*type, kind, dense.numel(), bias.size(0), dense.const_data_ptr(),
-                       dense_bias.const_data_ptr(), result.data_ptr(), stream);
-    }
-    return result;
-  }
-  return {};
+/// What a kernel takes: tensors of one type on one GPU, without gaps.
+struct BiasGeluOnGpu {
+  cuda::NumberType type;
+  GeluKind kind;
+  at::Tensor input;
+  at::Tensor bias;
+  std::int64_t width = bias.size(0);
+  std::int64_t rows = input.numel() / width;
+};
+
+/// Empty without a kernel for these.
+std::optional<BiasGeluOnGpu> on_gpu(const at::Tensor& input, const at::Tensor& bias,
+                                    const std::string& approximate) {
+  const auto type = cuda::kernel_type(input);
+  const bool alike = bias.dim() == 1 && bias.device() == input.device() &&
+                     bias.scalar_type() == input.scalar_type() && input.dim() > 0 &&
+                     bias.size(0) == input.size(-1) && input.numel() > 0;
+  if (!type || !alike || (approximate != "none" && approximate != "tanh")) return std::nullopt;
+  return BiasGeluOnGpu{.type = *type,
+                       .kind = approximate == "tanh" ? GeluKind::kTanh : GeluKind::kErf,
+                       .input = input.contiguous(),
+                       .bias = bias.contiguous()};
+}
+
+at::Tensor by_kernel(const BiasGeluOnGpu& given) {
+  const c10::DeviceGuard device(given.input.device());
+  at::Tensor result = at::empty_like(given.input);
+  launch_bias_gelu(given.type, given.kind, given.rows, given.width, given.input.const_data_ptr(),
+                   given.bias.const_data_ptr(), result.data_ptr(),
+                   cuda::current_stream(given.input));
+  return result;
+}
+
+/// Gradients of the input and the bias.
+std::pair<at::Tensor, at::Tensor> slopes_by_kernel(const BiasGeluOnGpu& given,
+                                                   const at::Tensor& gradient) {
+  const c10::DeviceGuard device(given.input.device());
+  const at::Tensor dense = gradient.to(given.input.scalar_type()).contiguous();
+  at::Tensor back = at::empty_like(given.input);
+  const std::int64_t strips = cuda::strips_of(given.rows, given.width);
+  const auto wide = c10::promoteTypes(given.input.scalar_type(), at::kFloat);
+  const at::Tensor parts = at::empty({strips, given.width}, given.input.options().dtype(wide));
+  launch_bias_gelu_slopes(given.type, given.kind, given.rows, given.width, strips,
+                          given.input.const_data_ptr(), given.bias.const_data_ptr(),
+                          dense.const_data_ptr(), back.data_ptr(), parts.data_ptr(),
+                          cuda::current_stream(given.input));
+  return {back, parts.sum(0).to(given.bias.scalar_type())};
 }
 
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
@@ -132,15 +156,22 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
                             const at::Tensor& bias, const std::string& approximate) {
     context->save_for_backward({input, bias});
     context->saved_data["approximate"] = approximate;
-    at::Tensor result = gelu_on_gpu(input, bias, approximate, at::Tensor());
-    return result.defined() ? result : at::gelu(input + bias, approximate);
+    if constexpr (cuda::kBuilt) {
+      if (const auto given = on_gpu(input, bias, approximate)) return by_kernel(*given);
+    }
+    return at::gelu(input + bias, approximate);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const std::string& approximate = context->saved_data["approximate"].toStringRef();
-    at::Tensor back = gelu_on_gpu(saved[0], saved[1], approximate, gradients[0]);
-    if (!back.defined()) back = at::gelu_backward(gradients[0], saved[0] + saved[1], approximate);
+    if constexpr (cuda::kBuilt) {
+      if (const auto given = on_gpu(saved[0], saved[1], approximate)) {
+        const auto [back, of_bias] = slopes_by_kernel(*given, gradients[0]);
+        return {back, of_bias, at::Tensor()};
+      }
+    }
+    const at::Tensor back = at::gelu_backward(gradients[0], saved[0] + saved[1], approximate);
     return {back, back.reshape({-1, back.size(-1)}).sum(0), at::Tensor()};
   }
 };

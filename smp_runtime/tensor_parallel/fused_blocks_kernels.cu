@@ -21,11 +21,14 @@ __global__ void bias_gelu(std::int64_t rows, std::int64_t width, const T* __rest
 }
 
 template <GeluKind kKind, int N, typename T>
-__global__ void slopes(std::int64_t rows, std::int64_t width, const T* __restrict__ input,
-                       const T* __restrict__ bias, const T* __restrict__ gradient,
-                       T* __restrict__ back) {
-  const cuda::Tile tile = cuda::own_tile<N>(rows, width);
-  if (tile.column < width) bias_gelu_slopes_tile<kKind, N>(tile, input, bias, gradient, back);
+__global__ void __launch_bounds__(cuda::kStripThreads, cuda::kStripBlocks)
+    slopes(std::int64_t rows, std::int64_t width, std::int64_t strips, const T* __restrict__ input,
+           const T* __restrict__ bias, const T* __restrict__ gradient, T* __restrict__ back,
+           cuda::Wide<T>* parts) {
+  const cuda::Strip strip = cuda::own_strip<N>(rows, width, strips);
+  if (strip.column >= width || strip.begin >= strip.end) return;
+  bias_gelu_slopes_of_strip<kKind, N>(strip, input, bias, gradient, back,
+                                      parts + strip.place(strip.number));
 }
 
 /// Calls `body` with the kind as a type.
@@ -57,10 +60,8 @@ void launch_softmax(cuda::NumberType type, const SoftmaxShape& shape, const void
   cuda::check_launch("softmax");
 }
 
-void launch_bias_gelu(cuda::NumberType type, GeluKind kind, std::int64_t elements,
-                      std::int64_t width, const void* input, const void* bias, void* result,
-                      cuda::Stream stream) {
-  const std::int64_t rows = elements / width;
+void launch_bias_gelu(cuda::NumberType type, GeluKind kind, std::int64_t rows, std::int64_t width,
+                      const void* input, const void* bias, void* result, cuda::Stream stream) {
   cuda::with_type(type, [&](auto number) {
     using T = decltype(number);
     cuda::with_pack<T>(
@@ -79,21 +80,22 @@ void launch_bias_gelu(cuda::NumberType type, GeluKind kind, std::int64_t element
   cuda::check_launch("bias_gelu");
 }
 
-void launch_bias_gelu_slopes(cuda::NumberType type, GeluKind kind, std::int64_t elements,
-                             std::int64_t width, const void* input, const void* bias,
-                             const void* gradient, void* back, cuda::Stream stream) {
-  const std::int64_t rows = elements / width;
+void launch_bias_gelu_slopes(cuda::NumberType type, GeluKind kind, std::int64_t rows,
+                             std::int64_t width, std::int64_t strips, const void* input,
+                             const void* bias, const void* gradient, void* back, void* parts,
+                             cuda::Stream stream) {
   cuda::with_type(type, [&](auto number) {
     using T = decltype(number);
     cuda::with_pack<T>(
         width,
         [&](auto pack) {
           constexpr int kN = decltype(pack)::value;
-          const cuda::TileGrid grid = cuda::tile_grid(rows, width, kN);
+          const cuda::TileGrid grid = cuda::strip_grid(strips, width, kN);
           with_kind(kind, [&](auto which) {
             slopes<decltype(which)::value, kN><<<grid.blocks, grid.threads, 0, stream>>>(
-                rows, width, static_cast<const T*>(input), static_cast<const T*>(bias),
-                static_cast<const T*>(gradient), static_cast<T*>(back));
+                rows, width, strips, static_cast<const T*>(input), static_cast<const T*>(bias),
+                static_cast<const T*>(gradient), static_cast<T*>(back),
+                static_cast<cuda::Wide<T>*>(parts));
           });
         },
         input, bias, gradient, back);

@@ -142,39 +142,46 @@ SMP_ON_BOTH void bias_gelu_tile(const cuda::Tile& tile, const T* input, const T*
   }
 }
 
-/// Its gradient with regard to the input.
+/// Its gradient in a strip with regard to the input, and what the strip adds to that of the bias's
+/// N numbers.
 template <GeluKind kKind, int N, typename T>
-SMP_ON_BOTH void bias_gelu_slopes_tile(const cuda::Tile& tile, const T* input, const T* bias,
-                                       const T* gradient, T* back) {
+SMP_ON_BOTH void bias_gelu_slopes_of_strip(const cuda::Strip& strip, const T* input, const T* bias,
+                                           const T* gradient, T* back, cuda::Wide<T>* sums) {
   using W = cuda::Wide<T>;
-  const cuda::Pack<T, N> added = cuda::load<N>(bias + tile.column);
-  cuda::Pack<T, N> given[cuda::kAtOnce];
-  cuda::Pack<T, N> slopes[cuda::kAtOnce];
-  for (int k = 0; k < cuda::kAtOnce; ++k) {
-    if (!tile.has(k)) continue;
-    given[k] = cuda::load<N>(input + tile.place(k));
-    slopes[k] = cuda::load<N>(gradient + tile.place(k));
-  }
-  for (int k = 0; k < cuda::kAtOnce; ++k) {
-    if (!tile.has(k)) continue;
-    for (int j = 0; j < N; ++j) {
-      const W x = static_cast<W>(given[k].items[j]) + static_cast<W>(added.items[j]);
-      slopes[k].items[j] =
-          static_cast<T>(static_cast<W>(slopes[k].items[j]) * gelu_slope<kKind, T>(x));
+  const cuda::Pack<T, N> added = cuda::load<N>(bias + strip.column);
+  W own[N] = {};
+  for (std::int64_t first = strip.begin; first < strip.end; first += cuda::kAtOnceInStrip) {
+    cuda::Pack<T, N> given[cuda::kAtOnceInStrip];
+    cuda::Pack<T, N> slopes[cuda::kAtOnceInStrip];
+    for (int k = 0; k < cuda::kAtOnceInStrip; ++k) {
+      if (!strip.has(first + k)) continue;
+      given[k] = cuda::load<N>(input + strip.place(first + k));
+      slopes[k] = cuda::load<N>(gradient + strip.place(first + k));
     }
-    cuda::store<N>(back + tile.place(k), slopes[k]);
+    for (int k = 0; k < cuda::kAtOnceInStrip; ++k) {
+      if (!strip.has(first + k)) continue;
+      for (int j = 0; j < N; ++j) {
+        const W x = static_cast<W>(given[k].items[j]) + static_cast<W>(added.items[j]);
+        const W slope = static_cast<W>(slopes[k].items[j]) * gelu_slope<kKind, T>(x);
+        own[j] += slope;
+        slopes[k].items[j] = static_cast<T>(slope);
+      }
+      cuda::store<N>(back + strip.place(first + k), slopes[k]);
+    }
   }
+  for (int j = 0; j < N; ++j) sums[j] = own[j];
 }
 
 // --- On a GPU; they throw HostError if the kernel does not start ---
 
 void launch_softmax(cuda::NumberType type, const SoftmaxShape& shape, const void* scores,
                     const void* bias, void* result, cuda::Stream stream);
-void launch_bias_gelu(cuda::NumberType type, GeluKind kind, std::int64_t elements,
-                      std::int64_t width, const void* input, const void* bias, void* result,
-                      cuda::Stream stream);
-void launch_bias_gelu_slopes(cuda::NumberType type, GeluKind kind, std::int64_t elements,
-                             std::int64_t width, const void* input, const void* bias,
-                             const void* gradient, void* back, cuda::Stream stream);
+void launch_bias_gelu(cuda::NumberType type, GeluKind kind, std::int64_t rows, std::int64_t width,
+                      const void* input, const void* bias, void* result, cuda::Stream stream);
+/// `parts` [strips, width]: of the gradient of the bias.
+void launch_bias_gelu_slopes(cuda::NumberType type, GeluKind kind, std::int64_t rows,
+                             std::int64_t width, std::int64_t strips, const void* input,
+                             const void* bias, const void* gradient, void* back, void* parts,
+                             cuda::Stream stream);
 
 }  // namespace smp::tensor_parallel

@@ -13,8 +13,8 @@ void launch_bias_gelu(cuda::NumberType, GeluKind, std::int64_t, std::int64_t, co
                       const void*, void*, cuda::Stream) {
   cuda::refuse_launch("launch_bias_gelu");
 }
-void launch_bias_gelu_slopes(cuda::NumberType, GeluKind, std::int64_t, std::int64_t, const void*,
-                             const void*, const void*, void*, cuda::Stream) {
+void launch_bias_gelu_slopes(cuda::NumberType, GeluKind, std::int64_t, std::int64_t, std::int64_t,
+                             const void*, const void*, const void*, void*, void*, cuda::Stream) {
   cuda::refuse_launch("launch_bias_gelu_slopes");
 }
 void launch_moments(cuda::NumberType, std::int64_t, std::int64_t, const void*, void*,
@@ -27,13 +27,9 @@ void launch_normalise(cuda::NumberType, const AnyNormalRows&, const void*, void*
 void launch_slope_sums(cuda::NumberType, const AnyNormalRows&, const void*, void*, cuda::Stream) {
   cuda::refuse_launch("launch_slope_sums");
 }
-void launch_slopes(cuda::NumberType, const AnyNormalRows&, const void*, const void*, void*,
-                   cuda::Stream) {
+void launch_slopes(cuda::NumberType, const AnyNormalRows&, std::int64_t, const void*, const void*,
+                   void*, void*, cuda::Stream) {
   cuda::refuse_launch("launch_slopes");
-}
-void launch_column_slopes(cuda::NumberType, const AnyNormalRows&, const void*, void*,
-                          cuda::Stream) {
-  cuda::refuse_launch("launch_column_slopes");
 }
 void launch_loss_parts(cuda::NumberType, std::int64_t, std::int64_t, const void*,
                        const std::int64_t*, const bool*, void*, cuda::Stream) {

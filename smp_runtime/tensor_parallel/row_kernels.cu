@@ -30,22 +30,14 @@ __global__ void slope_sums(const __grid_constant__ NormalRows<T> rows,
 }
 
 template <int N, typename T>
-__global__ void slopes(const __grid_constant__ NormalRows<T> rows, std::int64_t count,
-                       const T* __restrict__ gradient, const Wide<T>* means, T* __restrict__ back) {
-  const cuda::Tile tile = cuda::own_tile<N>(count, rows.width);
-  if (tile.column < rows.width) slopes_tile<N>(tile, rows, gradient, means, back);
-}
-
-template <int N, typename T>
-__global__ void column_slopes(const __grid_constant__ NormalRows<T> rows, std::int64_t count,
-                              const T* __restrict__ gradient, Wide<T>* parts) {
-  const std::int64_t column =
-      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
-  if (column >= rows.width) return;
-  const std::int64_t split = blockIdx.y;
-  slopes_of_columns<N>(rows, count * split / kRowSplits, count * (split + 1) / kRowSplits, column,
-                       gradient, parts + split * rows.width,
-                       parts + (kRowSplits + split) * rows.width);
+__global__ void __launch_bounds__(cuda::kStripThreads, cuda::kStripBlocks)
+    slopes(const __grid_constant__ NormalRows<T> rows, std::int64_t count, std::int64_t strips,
+           const T* __restrict__ gradient, const Wide<T>* means, T* __restrict__ back,
+           Wide<T>* parts) {
+  const cuda::Strip strip = cuda::own_strip<N>(count, rows.width, strips);
+  if (strip.column >= rows.width || strip.begin >= strip.end) return;
+  Wide<T>* const weight = parts + strip.place(strip.number);
+  slopes_of_strip<N>(strip, rows, gradient, means, back, weight, weight + strips * rows.width);
 }
 
 template <int N, typename T>
@@ -70,8 +62,6 @@ NormalRows<T> typed(const AnyNormalRows& rows) {
 
 unsigned blocks_of(std::int64_t rows) { return static_cast<unsigned>(rows); }
 
-constexpr int kColumnThreads = 128;
-
 /// Calls `body` with a number of the type and the elements of a pack, as types.
 template <typename Body, typename... Places>
 void with_types(cuda::NumberType type, std::int64_t width, const Body& body,
@@ -91,7 +81,7 @@ void launch_moments(cuda::NumberType type, std::int64_t rows, std::int64_t width
       [&](auto number, auto pack) {
         using T = decltype(number);
         constexpr int kN = decltype(pack)::value;
-        moments<kN><<<blocks_of(rows), cuda::threads_for(width / kN), 0, stream>>>(
+        moments<kN><<<blocks_of(rows), cuda::threads_for_reading(width / kN), 0, stream>>>(
             width, static_cast<const T*>(input), static_cast<Wide<T>*>(result));
       },
       input);
@@ -127,38 +117,22 @@ void launch_slope_sums(cuda::NumberType type, const AnyNormalRows& rows, const v
   cuda::check_launch("slope_sums");
 }
 
-void launch_slopes(cuda::NumberType type, const AnyNormalRows& rows, const void* gradient,
-                   const void* means, void* back, Stream stream) {
+void launch_slopes(cuda::NumberType type, const AnyNormalRows& rows, std::int64_t strips,
+                   const void* gradient, const void* means, void* back, void* parts,
+                   Stream stream) {
   with_types(
       type, rows.width,
       [&](auto number, auto pack) {
         using T = decltype(number);
         constexpr int kN = decltype(pack)::value;
-        const cuda::TileGrid grid = cuda::tile_grid(rows.rows, rows.width, kN);
+        const cuda::TileGrid grid = cuda::strip_grid(strips, rows.width, kN);
         slopes<kN><<<grid.blocks, grid.threads, 0, stream>>>(
-            typed<T>(rows), rows.rows, static_cast<const T*>(gradient),
-            static_cast<const Wide<T>*>(means), static_cast<T*>(back));
+            typed<T>(rows), rows.rows, strips, static_cast<const T*>(gradient),
+            static_cast<const Wide<T>*>(means), static_cast<T*>(back),
+            static_cast<Wide<T>*>(parts));
       },
       rows.input, rows.weight, gradient, back);
   cuda::check_launch("slopes");
-}
-
-void launch_column_slopes(cuda::NumberType type, const AnyNormalRows& rows, const void* gradient,
-                          void* parts, Stream stream) {
-  with_types(
-      type, rows.width,
-      [&](auto number, auto pack) {
-        using T = decltype(number);
-        constexpr int kN = decltype(pack)::value;
-        const std::int64_t packs = rows.width / kN;
-        const dim3 blocks(static_cast<unsigned>((packs + kColumnThreads - 1) / kColumnThreads),
-                          static_cast<unsigned>(kRowSplits));
-        column_slopes<kN><<<blocks, kColumnThreads, 0, stream>>>(typed<T>(rows), rows.rows,
-                                                                 static_cast<const T*>(gradient),
-                                                                 static_cast<Wide<T>*>(parts));
-      },
-      rows.input, gradient);
-  cuda::check_launch("column_slopes");
 }
 
 void launch_loss_parts(cuda::NumberType type, std::int64_t rows, std::int64_t words,

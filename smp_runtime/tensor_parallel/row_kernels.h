@@ -121,66 +121,45 @@ SMP_ON_BOTH void slope_sums_of_row(const Lanes& lanes, const NormalRows<T>& rows
   sums[2 * row + 1] = along;
 }
 
-/// The gradient of the input in a tile, from the means of those sums over the whole row.
+/// The gradient of the input in a strip, from the means of those sums over whole rows, and what the
+/// strip adds to those of the N numbers of weight and bias.
 template <int N, typename T>
-SMP_ON_BOTH void slopes_tile(const cuda::Tile& tile, const NormalRows<T>& rows, const T* gradient,
-                             const cuda::Wide<T>* means, T* back) {
+SMP_ON_BOTH void slopes_of_strip(const cuda::Strip& strip, const NormalRows<T>& rows,
+                                 const T* gradient, const cuda::Wide<T>* means, T* back,
+                                 cuda::Wide<T>* weight, cuda::Wide<T>* bias) {
   using W = cuda::Wide<T>;
-  const cuda::Pack<T, N> weights = cuda::load<N>(rows.weight + tile.column);
-  cuda::Pack<T, N> given[cuda::kAtOnce];
-  cuda::Pack<T, N> slopes[cuda::kAtOnce];
-  for (int k = 0; k < cuda::kAtOnce; ++k) {
-    if (!tile.has(k)) continue;
-    given[k] = cuda::load<N>(rows.input + tile.place(k));
-    slopes[k] = cuda::load<N>(gradient + tile.place(k));
-  }
-  for (int k = 0; k < cuda::kAtOnce; ++k) {
-    if (!tile.has(k)) continue;
-    const std::int64_t row = tile.row_at(k);
-    const W mean = rows.mean[row];
-    const W scale = rows.scale[row];
-    const W plain = means[2 * row] * scale;
-    const W along = means[2 * row + 1] * scale * scale;
-    for (int j = 0; j < N; ++j) {
-      const W inner = static_cast<W>(slopes[k].items[j]) * static_cast<W>(weights.items[j]);
-      slopes[k].items[j] = static_cast<T>(inner * scale - plain -
-                                          (static_cast<W>(given[k].items[j]) - mean) * along);
-    }
-    cuda::store<N>(back + tile.place(k), slopes[k]);
-  }
-}
-
-/// What rows [begin, end) add to the gradients of weight and bias in the N columns from `column`
-/// on.
-template <int N, typename T>
-SMP_ON_BOTH void slopes_of_columns(const NormalRows<T>& rows, std::int64_t begin, std::int64_t end,
-                                   std::int64_t column, const T* gradient, cuda::Wide<T>* weight,
-                                   cuda::Wide<T>* bias) {
-  using W = cuda::Wide<T>;
+  const cuda::Pack<T, N> weights = cuda::load<N>(rows.weight + strip.column);
   W own_weight[N] = {};
   W own_bias[N] = {};
-  for (std::int64_t first = begin; first < end; first += cuda::kAtOnce) {
-    cuda::Pack<T, N> given[cuda::kAtOnce];
-    cuda::Pack<T, N> slopes[cuda::kAtOnce];
-    for (int k = 0; k < cuda::kAtOnce; ++k) {
-      if (first + k >= end) continue;
-      given[k] = cuda::load<N>(rows.input + (first + k) * rows.width + column);
-      slopes[k] = cuda::load<N>(gradient + (first + k) * rows.width + column);
+  for (std::int64_t first = strip.begin; first < strip.end; first += cuda::kAtOnceInStrip) {
+    cuda::Pack<T, N> given[cuda::kAtOnceInStrip];
+    cuda::Pack<T, N> slopes[cuda::kAtOnceInStrip];
+    for (int k = 0; k < cuda::kAtOnceInStrip; ++k) {
+      if (!strip.has(first + k)) continue;
+      given[k] = cuda::load<N>(rows.input + strip.place(first + k));
+      slopes[k] = cuda::load<N>(gradient + strip.place(first + k));
     }
-    for (int k = 0; k < cuda::kAtOnce; ++k) {
-      if (first + k >= end) continue;
-      const W mean = rows.mean[first + k];
-      const W scale = rows.scale[first + k];
+    for (int k = 0; k < cuda::kAtOnceInStrip; ++k) {
+      const std::int64_t row = first + k;
+      if (!strip.has(row)) continue;
+      const W mean = rows.mean[row];
+      const W scale = rows.scale[row];
+      const W plain = means[2 * row];
+      const W along = means[2 * row + 1];
       for (int j = 0; j < N; ++j) {
         const W slope = static_cast<W>(slopes[k].items[j]);
-        own_weight[j] += slope * ((static_cast<W>(given[k].items[j]) - mean) * scale);
+        const W normal = (static_cast<W>(given[k].items[j]) - mean) * scale;
+        own_weight[j] += slope * normal;
         own_bias[j] += slope;
+        const W inner = slope * static_cast<W>(weights.items[j]);
+        slopes[k].items[j] = static_cast<T>((inner - plain - normal * along) * scale);
       }
+      cuda::store<N>(back + strip.place(row), slopes[k]);
     }
   }
   for (int j = 0; j < N; ++j) {
-    weight[column + j] = own_weight[j];
-    bias[column + j] = own_bias[j];
+    weight[j] = own_weight[j];
+    bias[j] = own_bias[j];
   }
 }
 
@@ -247,12 +226,10 @@ void launch_normalise(cuda::NumberType type, const AnyNormalRows& rows, const vo
                       void* result, cuda::Stream stream);
 void launch_slope_sums(cuda::NumberType type, const AnyNormalRows& rows, const void* gradient,
                        void* sums, cuda::Stream stream);
-void launch_slopes(cuda::NumberType type, const AnyNormalRows& rows, const void* gradient,
-                   const void* means, void* back, cuda::Stream stream);
-/// `parts` [2, kRowSplits, width]: of the gradients of weight and bias.
-void launch_column_slopes(cuda::NumberType type, const AnyNormalRows& rows, const void* gradient,
-                          void* parts, cuda::Stream stream);
-constexpr std::int64_t kRowSplits = 64;
+/// `parts` [2, strips, width]: of the gradients of weight and bias.
+void launch_slopes(cuda::NumberType type, const AnyNormalRows& rows, std::int64_t strips,
+                   const void* gradient, const void* means, void* back, void* parts,
+                   cuda::Stream stream);
 
 void launch_loss_parts(cuda::NumberType type, std::int64_t rows, std::int64_t words,
                        const void* scores, const std::int64_t* column, const bool* mine,

@@ -140,14 +140,12 @@ Slopes slopes_by_kernel(cuda::NumberType type, const Rows& given, const at::Tens
                         const at::Tensor& means) {
   const Rows rows = dense(given);
   const at::Tensor dense_means = means.contiguous();
-  const std::int64_t width = rows.input.size(-1);
-  const cuda::Stream stream = cuda::current_stream(rows.input);
+  const AnyNormalRows pointers = pointers_of(rows);
   at::Tensor back = at::empty_like(rows.input);
-  launch_slopes(type, pointers_of(rows), gradient.const_data_ptr(), dense_means.const_data_ptr(),
-                back.data_ptr(), stream);
-  const at::Tensor parts = at::empty({2, kRowSplits, width}, wide_options(rows.input));
-  launch_column_slopes(type, pointers_of(rows), gradient.const_data_ptr(), parts.data_ptr(),
-                       stream);
+  const std::int64_t strips = cuda::strips_of(pointers.rows, pointers.width);
+  const at::Tensor parts = at::empty({2, strips, pointers.width}, wide_options(rows.input));
+  launch_slopes(type, pointers, strips, gradient.const_data_ptr(), dense_means.const_data_ptr(),
+                back.data_ptr(), parts.data_ptr(), cuda::current_stream(rows.input));
   const at::Tensor sums = parts.sum(1);
   return {.input = back, .weight = sums[0], .bias = sums[1]};
 }

@@ -146,10 +146,10 @@ at::Tensor TensorExchange::exchange_rows(const at::Tensor& contiguous) {
 
 at::Tensor TensorExchange::sum_of_slices(const at::Tensor& contiguous) {
   if (group_ && !is_on_cpu(contiguous)) {
-    at::Tensor input = contiguous;
-    at::Tensor output = at::empty(contiguous.sizes().slice(1), contiguous.options());
+    at::Tensor input = contiguous.view({-1});  // gloo refuses rows
+    at::Tensor output = at::empty({input.numel() / size_}, contiguous.options());
     exchange(contiguous, [&] { return group_->_reduce_scatter_base(output, input); });
-    return output;
+    return output.view(contiguous.sizes().slice(1));
   }
   return sum_of_rows(exchange_rows(contiguous));
 }

@@ -32,18 +32,15 @@ KERNELS = (
     Kernel("bias-GELU, tanh", "tensor_parallel", rf"bias_gelu<.*GeluKind\)1,8,{_BF16}>", 32, 4),
     Kernel("bias-GELU, erf", "tensor_parallel", rf"bias_gelu<.*GeluKind\)0,8,{_BF16}>", 32, 4),
     Kernel(
-        "bias-GELU's gradient, tanh", "tensor_parallel", rf"slopes<.*GeluKind\)1,8,{_BF16}>", 32, 6
+        "bias-GELU's gradient, tanh", "tensor_parallel", rf"slopes<.*GeluKind\)1,8,{_BF16}>", 16, 6
     ),
     Kernel(
-        "bias-GELU's gradient, erf", "tensor_parallel", rf"slopes<.*GeluKind\)0,8,{_BF16}>", 32, 6
+        "bias-GELU's gradient, erf", "tensor_parallel", rf"slopes<.*GeluKind\)0,8,{_BF16}>", 16, 6
     ),
     Kernel("layer norm: moments", "tensor_parallel", rf"moments<8,{_BF16}>", 32, 2),
     Kernel("layer norm: result", "tensor_parallel", rf"normalise<8,{_BF16}>", 32, 4),
     Kernel("layer norm's gradient: sums", "tensor_parallel", rf"slope_sums<8,{_BF16}>", 32, 4),
-    Kernel("layer norm's gradient: input", "tensor_parallel", rf":slopes<8,{_BF16}>", 32, 6),
-    Kernel(
-        "layer norm's gradient: columns", "tensor_parallel", rf"column_slopes<8,{_BF16}>", 32, 4
-    ),
+    Kernel("layer norm's gradient: result", "tensor_parallel", rf":slopes<8,{_BF16}>", 16, 6),
     Kernel("masked softmax", "tensor_parallel", rf"softmax<8,{_BF16}>", 32, 4),
     Kernel("vocabulary loss", "tensor_parallel", rf"loss_parts<8,{_BF16}>", 32, 2),
     Kernel("vocabulary loss's gradient", "tensor_parallel", rf"loss_slopes<8,{_BF16}>", 32, 4),

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._pipeline.splitting import split_inputs
 from smdistributed.modelparallel.torch._replicas import replicas
 from smdistributed.modelparallel.torch._session.devices import (
@@ -307,3 +308,18 @@ def test_without_a_gpu_there_is_nothing_to_share() -> None:
 
     assert store.num_keys() == 0
     assert computing_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_state_that_was_loaded_before_the_partition_follows_its_parameters(
+    monkeypatch: pytest.MonkeyPatch, fused: bool
+) -> None:
+    with fake_gpus(monkeypatch):
+        there = nn.Parameter(torch.zeros(3, device="cuda"))  # where the partition put it
+        optimizer = torch.optim.Adam([there], fused=fused)
+        optimizer.state[there] = {"step": torch.ones(()), "exp_avg": torch.ones(3)}
+
+        OptimizerStates(optimizer, None, None).settle()
+
+        devices = {name: value.device.type for name, value in optimizer.state[there].items()}
+    assert devices == {"step": "cuda" if fused else "cpu", "exp_avg": "cuda"}

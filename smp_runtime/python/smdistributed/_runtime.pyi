@@ -150,9 +150,6 @@ class Mesh:
 class GroupLayout:
     @property
     def hosts(self) -> int: ...
-    def gather_steps(self) -> tuple[list[int], list[int]] | None:
-        """Numbers in the group to gather from: first across hosts, then within this one. None
-        unless ranks lie evenly on several hosts, one host's after the other's."""
 
 # --- bindings_session.cc
 
@@ -661,6 +658,11 @@ class ShardGroups:
     def shards(self) -> ProcessGroup | None: ...
     @property
     def control(self) -> ProcessGroup | None: ...
+    @property
+    def across_hosts(self) -> ProcessGroup | None:
+        """With within_host the two steps of a hierarchical all-gather over gloo; else None."""
+    @property
+    def within_host(self) -> ProcessGroup | None: ...
 
 def make_shard_groups(session: Session, plan: ShardPlan) -> list[ShardGroups]: ...
 

@@ -80,12 +80,18 @@ struct Layer {
       }
     });
     for (double& sum : sums) sum /= kWidth;
-    each_tile([&](const cuda::Tile& tile) {
-      slopes_tile<N>(tile, rows(), gradient.data(), sums.data(), slopes.input.data());
-    });
-    for (std::int64_t column = 0; column < kWidth; column += N) {
-      slopes_of_columns<N>(rows(), 0, kRows, column, gradient.data(), slopes.weight.data(),
-                           slopes.bias.data());
+    // Two strips, of which the second has another number of rows.
+    for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, 3}, {3, kRows}}) {
+      for (std::int64_t column = 0; column < kWidth; column += N) {
+        double weights[N];
+        double biases[N];
+        slopes_of_strip<N>({.width = kWidth, .begin = begin, .end = end, .column = column}, rows(),
+                           gradient.data(), sums.data(), slopes.input.data(), weights, biases);
+        for (std::int64_t j = 0; j < N; ++j) {
+          slopes.weight[column + j] += weights[j];
+          slopes.bias[column + j] += biases[j];
+        }
+      }
     }
     return slopes;
   }

@@ -316,6 +316,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._masters.detach()
 
     def settle(self) -> None:
-        """The partition was made: drops the state of parameters that it put elsewhere."""
+        """The partition was made: drops the state of parameters that it put elsewhere, and takes
+        that of the others to their devices."""
         self._take_masters()
-        self.states.drop_remote()
+        self.states.settle()

@@ -294,14 +294,23 @@ class OptimizerStates:
         ends = list(itertools.accumulate(sizes))
         return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
-    def drop_remote(self) -> None:
-        """Drops the state of parameters of other partitions."""
+    def settle(self) -> None:
+        """The partition was made: drops the state of parameters of other partitions, and has that
+        of this one's on their devices, to which they were moved."""
         if self._masters is not None:
             return
         kept = self._only_local(self.optimizer.state_dict())["state"]
         for index, parameter in enumerate(self._parameters()):
             if index not in kept:
                 self.optimizer.state.pop(parameter, None)
+        for group in self.optimizer.param_groups:
+            # As torch where it loads state: the count of steps is the host's, or the kernel's.
+            on_device = bool(group.get("capturable") or group.get("fused"))
+            for parameter in group["params"]:
+                values = self.optimizer.state.get(parameter, {})
+                for name, value in values.items():
+                    if isinstance(value, torch.Tensor) and (name != "step" or on_device):
+                        values[name] = value.to(parameter.device)
 
     def _original_parameters(self) -> list[torch.Tensor]:
         """The model's parameters, in whose place masters are stepped."""
