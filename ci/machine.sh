@@ -101,7 +101,8 @@ apt_install() {
   require_packages "$@"
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]} > 0)) || return 0
-  quietly "apt-get update" "" as_root apt-get --quiet update
+  # apt waits for the lock of packages, but not for that of the lists, which another script may hold.
+  quietly "apt-get update" "" as_root flock /var/lib/dpkg apt-get --quiet update
   # What another run left half done.
   [[ -z $(dpkg --audit) ]] || quietly "dpkg --configure" "" as_root dpkg --configure --pending || true
   ((${#missing[@]} > 1)) || noun=package
