@@ -14,7 +14,7 @@ namespace smp {
 
 /// What goes into a checkpoint.
 struct CheckpointContent {
-  std::string tag;
+  std::string tag;  ///< a file name that begins with no dot
   DistributedOptimizer* optimizer =
       nullptr;                    ///< its state, too: of SGD, Adam, AdamW, RMSprop, Adagrad
   c10::IValue user_content = {};  ///< of rank 0: numbers, texts, tensors, lists and dictionaries

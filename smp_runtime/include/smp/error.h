@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 #endif
 
+/// What training programs in C++ include.
 namespace smp {
 
 /// Base of every error that the library throws. `what()` says what was found, where, what was

@@ -23,13 +23,15 @@ class Job {
   /// The tree in that folder; throws likewise.
   static Job from_folder(const std::filesystem::path& base);
 
-  /// Names of the hyperparameters, sorted, without those that `train` consumes (sagemaker_*).
+  /// @name Hyperparameters
+  /// Without `otherwise` a hyperparameter has to be there: ConfigError names those that are near.
+  /// One of another kind is a ConfigError in any case, and null counts as absent.
+  /// @{
+
+  /// Their names, sorted, without those that `train` consumes (sagemaker_*).
   [[nodiscard]] std::vector<std::string> hyperparameters() const;
+  /// Whether one is set, and not null.
   [[nodiscard]] bool has(std::string_view hyperparameter) const;
-
-  // A hyperparameter of that kind. Without `otherwise` it has to be there: ConfigError names those
-  // that are near. One of another kind is a ConfigError in any case, and null counts as absent.
-
   /// A whole number of 64 bits.
   [[nodiscard]] std::int64_t integer(std::string_view name,
                                      std::optional<std::int64_t> otherwise = {}) const;
@@ -37,9 +39,11 @@ class Job {
   [[nodiscard]] double number(std::string_view name, std::optional<double> otherwise = {}) const;
   /// true/false, 1/0, yes/no, on/off, in any case.
   [[nodiscard]] bool flag(std::string_view name, std::optional<bool> otherwise = {}) const;
-  /// Text as it is; other values as JSON, such as 3 or {"a":[1,2]}.
+  /// Text as it is; other values as JSON, such as `3` or `{"a":[1,2]}`.
   [[nodiscard]] std::string text(std::string_view name,
                                  const std::optional<std::string>& otherwise = {}) const;
+
+  /// @}
 
   /// Names of the input channels, sorted.
   [[nodiscard]] std::vector<std::string> channels() const;

@@ -18,9 +18,10 @@ namespace smp {
 
 /// One of the parts of a batch, along the first dim of each tensor.
 struct Microbatch {
-  int index = 0;
-  std::vector<at::Tensor> tensors;
+  int index = 0;                    ///< in the batch, from 0
+  std::vector<at::Tensor> tensors;  ///< views of those of the batch, in its order
 
+  /// A tensor by its place in the batch. Throws std::out_of_range for one that is not there.
   [[nodiscard]] const at::Tensor& operator[](std::size_t tensor) const {
     return tensors.at(tensor);
   }
@@ -29,26 +30,29 @@ struct Microbatch {
 /// What the body of a step returned for each microbatch, detached; the same on all ranks of a
 /// pipeline.
 struct StepOutput {
-  std::vector<at::Tensor> microbatches;
+  std::vector<at::Tensor> microbatches;  ///< by their index
 
+  /// The mean over the microbatches, of the shape of one.
   [[nodiscard]] at::Tensor mean() const;
 };
 
 /// Units, and what the model computes with them: any calls of units, each as often as wanted.
 struct Graph {
-  std::vector<Unit> units;
+  std::vector<Unit> units;  ///< the same on all ranks
   /// Calls units by DistributedModel::call(). Empty: each unit takes what the one before returned.
   UnitFunction forward = {};
 };
 
-/// Called by all ranks alike, from the thread that made the session.
+/// A model whose units are spread over the ranks of a job. Called by all ranks alike, from the
+/// thread that made the session.
 class DistributedModel {
  public:
+  /// Where units live, and how gradients are averaged.
   struct Options {
     /// Units that are to live on a partition, by name; the others go where the partitioner puts
     /// them: without any, it cuts the list of units so that the parameters are spread evenly.
     std::map<std::string, int> partition = {};
-    std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< gradients that are averaged together
+    std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< of gradients averaged in one exchange
   };
 
   /// All ranks give the same units. With `ddp`, parameters and buffers become those of the first
@@ -58,14 +62,20 @@ class DistributedModel {
   /// fewer than partitions, names that are empty, repeated or unknown, and parameters that two
   /// units on different partitions share.
   DistributedModel(Session& session, Graph graph, Options options);
+  /// The same with default options.
   DistributedModel(Session& session, Graph graph)
       : DistributedModel(session, std::move(graph), Options()) {}
+  /// Of a chain: each unit takes what the one before returned.
   DistributedModel(Session& session, std::vector<Unit> chain, Options options)
       : DistributedModel(session, Graph{.units = std::move(chain)}, std::move(options)) {}
+  /// Of a chain, with default options.
   DistributedModel(Session& session, std::vector<Unit> chain)
       : DistributedModel(session, Graph{.units = std::move(chain)}, Options()) {}
+  /// A model that was moved from may only be assigned to or destroyed.
   DistributedModel(DistributedModel&&) noexcept;
+  /// Likewise; the model that was here is destroyed.
   DistributedModel& operator=(DistributedModel&&) noexcept;
+  /// Steps and optimizers made from the model keep what they need of it.
   ~DistributedModel();
 
   /// Inside the body of a step: runs the model, each unit where it lives. With bf16 or fp16, inputs
@@ -74,6 +84,7 @@ class DistributedModel {
   [[nodiscard]] at::Tensor forward(const at::Tensor& first, const Inputs&... others) {
     return forward_all({first, others...}).at(0);
   }
+  /// The same with all that the model returns.
   [[nodiscard]] Tensors forward_all(const Tensors& inputs);
   /// Inside the body of a step, of the graph's forward or of a unit: runs a unit where it lives.
   /// Throws UserCodeError outside a step, for a name that no unit has, and for a tensor that is
@@ -83,6 +94,7 @@ class DistributedModel {
                                 const Inputs&... others) {
     return call_all(unit, {first, others...}).at(0);
   }
+  /// The same with all that the unit returns.
   [[nodiscard]] Tensors call_all(std::string_view unit, const Tensors& inputs);
   /// Inside the body of a step: backpropagates a microbatch's loss, divided by their number,
   /// through all partitions.
@@ -97,10 +109,11 @@ class DistributedModel {
   /// The partition of a unit. Throws ConfigError for a name that none has.
   [[nodiscard]] int partition_of(std::string_view unit) const;
 
+  /// @cond OF_THE_LIBRARY
   class Core;
-  /// Of the library's own.
   [[nodiscard]] const std::shared_ptr<Core>& core() const { return core_; }
   static Tensors call_of(Core& core, std::string_view unit, const Tensors& inputs);
+  /// @endcond
 
  private:
   std::shared_ptr<Core> core_;
@@ -109,8 +122,10 @@ class DistributedModel {
 /// Trains or evaluates a model with one batch at each call. Made by step().
 class Step {
  public:
+  /// Runs the model on one microbatch and returns its loss, or whatever is to come back.
   using Body = std::function<at::Tensor(const Microbatch&)>;
 
+  /// As step() does. Keeps the model alive.
   Step(const DistributedModel& model, Body body);
 
   /// Cuts each tensor along its first dim, runs the body for each microbatch on the first rank of
@@ -119,6 +134,7 @@ class Step {
   /// for a batch that the microbatches do not divide, what the body threw, UserCodeError where
   /// another rank failed, and HostError where one was lost.
   StepOutput operator()(const std::vector<at::Tensor>& batch);
+  /// The same with the tensors of the batch one by one.
   template <typename... Inputs>
   StepOutput operator()(const at::Tensor& first, const Inputs&... others) {
     return (*this)(std::vector<at::Tensor>{first, others...});

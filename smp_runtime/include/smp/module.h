@@ -17,8 +17,9 @@ namespace smp {
 /// A module as a function of the tensors that its forward takes.
 template <typename Module>
 struct ModuleCall {
-  torch::nn::ModuleHolder<Module> module;
+  torch::nn::ModuleHolder<Module> module;  ///< shared with its other holders
 
+  /// Returns what the module's forward does.
   template <typename... Inputs>
   auto operator()(const Inputs&... inputs) -> decltype(std::declval<Module&>().forward(inputs...)) {
     return module->forward(inputs...);
@@ -28,12 +29,13 @@ struct ModuleCall {
 /// A unit as its module calls it. Copies are the same unit.
 class UnitCall {
  public:
-  /// The unit's result: where its model is distributed, inside a step, and computed where the unit
-  /// lives; before that here.
+  /// The unit's result. Before its model is distributed it is computed here, then where the unit
+  /// lives, with the errors of DistributedModel::call(); UserCodeError when that model has ended.
   template <typename... Inputs>
   at::Tensor operator()(const at::Tensor& first, const Inputs&... others) const {
     return all({first, others...}).at(0);
   }
+  /// All its results, likewise.
   [[nodiscard]] Tensors all(const Tensors& inputs) const {
     if (!shared_->joined) return shared_->unit.forward(inputs);
     const auto model = shared_->model.lock();
@@ -65,6 +67,7 @@ class UnitCall {
 ///     smp::DistributedModel model = smp::distribute(session, Net());
 class UnitModule : public torch::nn::Module {
  public:
+  /// All units, in the order of their declaration.
   [[nodiscard]] std::vector<Unit> units() const {
     std::vector<Unit> all;
     for (const UnitCall& call : calls_) all.push_back(call.shared_->unit);

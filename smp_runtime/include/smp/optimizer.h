@@ -23,9 +23,9 @@ class DistributedOptimizer {
   struct LossScale {
     double scale = 4294967296.0;  ///< at the beginning
     bool dynamic = true;          ///< by `factor` down after an overflow, up after `window` steps
-    double factor = 2.0;
-    std::int64_t window = 1000;
-    double least = 1.0;
+    double factor = 2.0;          ///< greater than 1
+    std::int64_t window = 1000;   ///< steps without an overflow
+    double least = 1.0;           ///< `scale` never falls below it
   };
 
   /// Throws ConfigError for parameters that are not of this rank's units, LBFGS, and values that
@@ -33,14 +33,19 @@ class DistributedOptimizer {
   /// has another DistributedOptimizer.
   DistributedOptimizer(DistributedModel& model, std::unique_ptr<torch::optim::Optimizer> optimizer,
                        LossScale scale);
+  /// The same with an optimizer by value.
   template <std::derived_from<torch::optim::Optimizer> Optimizer>
   DistributedOptimizer(DistributedModel& model, Optimizer optimizer, LossScale scale)
       : DistributedOptimizer(model, std::make_unique<Optimizer>(std::move(optimizer)), scale) {}
+  /// The same with the default loss scale.
   template <std::derived_from<torch::optim::Optimizer> Optimizer>
   DistributedOptimizer(DistributedModel& model, Optimizer optimizer)
       : DistributedOptimizer(model, std::move(optimizer), LossScale()) {}
+  /// An optimizer that was moved from may only be assigned to or destroyed.
   DistributedOptimizer(DistributedOptimizer&&) noexcept;
+  /// Likewise; the optimizer that was here is destroyed.
   DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
+  /// Drops the masters; the model may have another optimizer then.
   ~DistributedOptimizer();
 
   /// Drops the gradients of all parameters of this rank.
@@ -60,9 +65,10 @@ class DistributedOptimizer {
   /// What was wrapped, for instance to set a learning rate; its groups hold what is stepped.
   [[nodiscard]] torch::optim::Optimizer& wrapped();
 
+  /// @cond OF_THE_LIBRARY
   class Core;
-  /// Of the library's own.
   [[nodiscard]] const std::shared_ptr<Core>& core() const { return core_; }
+  /// @endcond
 
  private:
   std::shared_ptr<Core> core_;

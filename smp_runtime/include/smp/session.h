@@ -21,22 +21,24 @@ class Session {
   /// the job have precedence.
   static Session from_settings(std::string_view mp_parameters);
 
+  /// A session that was moved from may only be assigned to or destroyed.
   Session(Session&&) noexcept;
+  /// Likewise; the session that was here is left.
   Session& operator=(Session&&) noexcept;
-  /// Leaves. Rank 0 serves the others' store, and waits for them for at most the same time; not
-  /// where an exception ends the process, for then the job ends anyway.
+  /// Leaves the job as soon as its models have ended, too. Rank 0 serves the others' store, and
+  /// waits for them for at most SMP_TIMEOUT_SECONDS; not where an exception ends the process, for
+  /// then the job ends anyway.
   ~Session();
 
-  [[nodiscard]] int rank() const;  ///< of the job
-  [[nodiscard]] int size() const;
+  [[nodiscard]] int rank() const;        ///< of the job, from 0
+  [[nodiscard]] int size() const;        ///< how many ranks the job has
   [[nodiscard]] int local_rank() const;  ///< among those of this host
-  /// The partition of the model that this rank has, and how many there are.
+  /// The partition of the model that this rank has.
   [[nodiscard]] int pp_rank() const;
-  [[nodiscard]] int pp_size() const;
-  /// Which replica of the model this rank belongs to, and how many there are: each trains on
-  /// batches of its own.
+  [[nodiscard]] int pp_size() const;  ///< how many partitions there are
+  /// Which replica of the model this rank belongs to: each trains on batches of its own.
   [[nodiscard]] int dp_rank() const;
-  [[nodiscard]] int dp_size() const;
+  [[nodiscard]] int dp_size() const;  ///< how many replicas there are
   /// Into how many parts a step cuts its batch.
   [[nodiscard]] int microbatches() const;
 
@@ -44,9 +46,10 @@ class Session {
   /// did not come in time.
   void barrier();
 
+  /// @cond OF_THE_LIBRARY
   class Core;
-  /// Of the library's own.
   [[nodiscard]] const std::shared_ptr<Core>& core() const { return core_; }
+  /// @endcond
 
  private:
   explicit Session(std::shared_ptr<Core> core);

@@ -14,13 +14,16 @@
 
 namespace smp {
 
+/// What units take and return.
 using Tensors = std::vector<at::Tensor>;
 
 /// What a unit computes: tensors of tensors. Made from a function of one, two or three tensors that
 /// returns one, or from a function of a list that returns a list.
 class UnitFunction {
  public:
+  /// Empty, as Graph::forward may be; must not be called.
   UnitFunction() = default;
+  /// Keeps a copy of the function.
   template <typename Function>
   requires(!std::same_as<std::remove_cvref_t<Function>, UnitFunction>)
       UnitFunction(Function function)
@@ -28,6 +31,7 @@ class UnitFunction {
 
   /// Throws UserCodeError for a number of tensors that it does not take.
   Tensors operator()(const Tensors& inputs) const { return run_(inputs); }
+  /// Whether there is a function.
   explicit operator bool() const { return static_cast<bool>(run_); }
 
  private:
@@ -62,12 +66,13 @@ class UnitFunction {
   std::function<Tensors(const Tensors&)> run_;
 };
 
+/// A parameter or a buffer of a unit.
 struct NamedTensor {
-  std::string name;  ///< within its unit, as "weight" or "norm.bias"
-  at::Tensor tensor;
+  std::string name;   ///< within its unit, as "weight" or "norm.bias"
+  at::Tensor tensor;  ///< the module's own, not a copy
 };
 
-/// Of what torch::nn::Module gives: named_parameters(), named_buffers().
+/// The named_parameters() or named_buffers() of a torch::nn::Module as a list.
 template <typename Items>
 [[nodiscard]] std::vector<NamedTensor> named_tensors(const Items& items) {
   std::vector<NamedTensor> all;
@@ -78,10 +83,10 @@ template <typename Items>
 /// A part of a model that is called as a whole and lives on one partition. Every rank makes all
 /// units and runs those of its own. Inputs must not be changed in place.
 struct Unit {
-  std::string name;
-  UnitFunction forward;
-  std::vector<NamedTensor> parameters;
-  std::vector<NamedTensor> buffers;
+  std::string name;                     ///< not empty, and unique in the model
+  UnitFunction forward;                 ///< takes its inputs, returns at least one tensor
+  std::vector<NamedTensor> parameters;  ///< what the optimizer updates
+  std::vector<NamedTensor> buffers;     ///< what else checkpoints keep
   /// Keep nothing but the inputs for the backward, which then runs `forward` once more, with the
   /// random numbers of the first time.
   bool recompute = false;
