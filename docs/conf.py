@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import tomllib
+from sphinx.errors import ConfigError
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -22,7 +23,7 @@ author = "the authors of smp-train"
 project_copyright = "the authors of smp-train, Apache-2.0"
 version = release = PROJECT["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["breathe", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
 
 # Pages are Markdown; every heading down to the third level can be linked to.
@@ -39,9 +40,19 @@ autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
 python_maximum_signature_line_length = 110
 add_module_names = False
+
+# What Doxygen says of the C++ headers.
+HEADERS = HERE.parent / "build" / "docs" / "doxygen" / "xml"
+if not (HEADERS / "index.xml").is_file():
+    raise ConfigError(f"{HEADERS} holds nothing of the C++ headers; run ci/docs, which makes it")
+breathe_projects = {"smp": str(HEADERS)}
+breathe_default_project = "smp"
+breathe_show_include = False
+
 # Names of Python, torch and others are not looked up: that would take the network. Ours are.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!smdistributed\.|smp\.).*"),
+    (r"cpp:.*", r"smp|(at|c10|std|torch)(::.*)?"),
     # Names of our own that only types mention.
     (
         r"py:class",

@@ -101,14 +101,19 @@ def test_another_processor_is_refused(machine: Machine, script: str) -> None:
     assert "this machine is aarch64" in machine.refuses(script)
 
 
-def test_a_user_who_cannot_become_root_is_refused(machine: Machine) -> None:
+PACKAGES = ["ci/setup", "ci/docs"]
+
+
+@pytest.mark.parametrize("script", PACKAGES)
+def test_a_user_who_cannot_become_root_is_refused(machine: Machine, script: str) -> None:
     machine.program("id", 'if [[ $* == --user ]]; then echo 1000; else exec /usr/bin/id "$@"; fi')
 
-    assert "sudo does not let" in machine.refuses("ci/setup")
+    assert "sudo does not let" in machine.refuses(script)
 
 
-def test_a_mirror_that_does_not_answer_is_refused(machine: Machine) -> None:
-    said = machine.refuses("ci/setup")
+@pytest.mark.parametrize("script", PACKAGES)
+def test_a_mirror_that_does_not_answer_is_refused(machine: Machine, script: str) -> None:
+    said = machine.refuses(script)
 
     assert "Debian's mirror cannot be reached (Could not connect to 127.0.0.1:9" in said
 
