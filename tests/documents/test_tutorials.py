@@ -18,6 +18,7 @@ import pytest
 from tests.documents.tutorials import (
     ROOT,
     TUTORIALS,
+    build_folder,
     environment,
     missing_lines,
     pattern_of,
@@ -222,6 +223,19 @@ def test_frameworks(tmp_path: Path) -> None:
     accuracies = numbers(r"over smddp, 2 ranks: accuracy ([\d.]+)%", output)
     assert len(accuracies) == 3
     assert min(accuracies) > 85
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("built")
+def test_cpp(tmp_path: Path) -> None:
+    if not (build_folder() / "lib/libsmp_runtime.so").exists():
+        pytest.skip(f"{build_folder()} has no C++ library; ci/build makes one")
+    output = run("cpp", tmp_path)
+
+    losses = numbers(r"test loss ([\d.]+)", output)
+    alone, split, resumed = losses[:10], losses[10:15], losses[15:]
+    assert [*split, *resumed] == pytest.approx(alone, abs=2e-3)
+    assert alone[-1] < 0.1 * alone[0]
 
 
 def test_each_tutorial_is_run_by_a_test() -> None:

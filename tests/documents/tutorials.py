@@ -22,12 +22,22 @@ OUTPUT_BLOCK = re.compile(r"```\{code-block\} text\n:caption: Output\n\n(.*?)```
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
+def build_folder() -> Path:
+    """The build of the launcher under test, if it lies in one; else that of ci/build."""
+    if launcher := os.environ.get("SMP_TRAIN"):
+        folder = Path(launcher).absolute().parents[1]
+        if (folder / "cmake_install.cmake").exists():
+            return folder
+    return ROOT / "build" / "release"
+
+
 def workplace(folder: Path) -> Path:
     """A copy of what the commands use, laid out as the repository; links where they only read."""
     shutil.copytree(TUTORIALS, folder / "docs" / "tutorials")
     for name in ("ci", "docker", "examples"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "build").mkdir()
+    (folder / "build" / "release").symlink_to(build_folder())
     return folder
 
 
