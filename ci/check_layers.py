@@ -70,8 +70,15 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/topology",
     ),
     "smp_runtime/checkpoint/job": ("smp_runtime/checkpoint", "smp_runtime/session"),
+    "smp_runtime/metrics/outputs": (
+        "smp_runtime/session/launch",
+        "smp_runtime/partition",
+        "smp_runtime/checkpoint",
+    ),
+    "smp_runtime/metrics": ("smp_runtime/metrics/outputs", "smp_runtime/session"),
     "smp_runtime/program": (
         "smp_runtime/checkpoint/job",
+        "smp_runtime/metrics",
         "smp_runtime/session",
         "smp_runtime/pipeline/engine",
         "smp_runtime/replicas",
@@ -80,6 +87,7 @@ USES: dict[str, tuple[str, ...]] = {
     ),
     "smp_runtime/python": (
         "smp_runtime/session",
+        "smp_runtime/metrics",
         "smp_runtime/pipeline/engine",
         "smp_runtime/replicas",
         "smp_runtime/sharding",
@@ -126,6 +134,7 @@ TORCH_FREE = (
     RUNTIME + "session/launch",
     RUNTIME + "session/waits",
     RUNTIME + "sharding/plan",
+    RUNTIME + "metrics/outputs",
     RUNTIME + "tensor_parallel/plan",
 )
 

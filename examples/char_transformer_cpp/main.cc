@@ -136,7 +136,7 @@ int main() {
   });
 
   int64_t done = 0;
-  if (std::filesystem::exists(job.checkpoint_folder() / "newest")) {
+  if (smp::has_checkpoint(session, job.checkpoint_folder())) {
     done = smp::resume_from_checkpoint(session, job.checkpoint_folder(), model,
                                        {.optimizer = &optimizer})
                .toInt();

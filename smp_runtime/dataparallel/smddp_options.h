@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a user may set by environment: the one table of it.
 //
-// libfabric has variables of its own; those with other defaults here stand in _fabric_defaults.py.
+// libfabric has variables of its own; those with other defaults here stand in fabric_library.cc.
 #pragma once
 
 #include <array>

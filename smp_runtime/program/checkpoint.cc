@@ -10,12 +10,14 @@
 
 #include "smp/version.h"
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/checkpoint/job/checkpoint_save.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
 #include "smp_runtime/program/checkpoint_parts.h"
 #include "smp_runtime/program/parameter_names.h"
 #include "smp_runtime/program/saved_state.h"
@@ -209,9 +211,14 @@ DistributedOptimizer::Core* core_of(DistributedOptimizer* optimizer) {
 void save_checkpoint(Session& session, const std::filesystem::path& folder,
                      const DistributedModel& model, const CheckpointContent& content) {
   check_tag(content.tag);
+  if (content.keep < 0) {
+    throw ConfigError("smp::save_checkpoint got keep={}; expected how many stay, 0 for all",
+                      content.keep);
+  }
   DistributedOptimizer::Core* const optimizer = core_of(content.optimizer);
   if (optimizer != nullptr) program::fields_of(optimizer->wrapped());  // throws on all ranks alike
   const at::NoGradGuard no_grad;
+  const auto begin = std::chrono::steady_clock::now();
   checkpoint::CheckpointSave save(session.core()->session(),
                                   {.what = kSave,
                                    .root = folder,
@@ -231,6 +238,28 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
     }
   });
   save.publish_folder();
+  if (content.keep > 0 && save.publishes()) {
+    const std::string name = content.tag + checkpoint::kPartial;
+    for (const std::string& old : checkpoint::prune_folders(folder, name, content.keep)) {
+      SMP_LOG(info, "checkpoint {} was removed: {} are kept", (folder / old).string(),
+              content.keep);
+    }
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  session.core()->reports().event("checkpoint",
+                                  fmt::format("{}, {:.1f} s", content.tag, took.count()));
+}
+
+bool has_checkpoint(Session& session, const std::filesystem::path& folder) {
+  session::Session& job = session.core()->session();
+  const bool is_there =
+      job.ranks().rank == 0 && std::filesystem::exists(folder / checkpoint::kNewest);
+  at::Tensor answer = at::tensor({is_there ? 1.0F : 0.0F});
+  if (job.ranks().size > 1) {
+    job.all_reduce("smp::has_checkpoint", answer, *job.groups().cpu_group(topology::Group::kWorld),
+                   c10d::ReduceOp::MAX);
+  }
+  return answer.item<float>() != 0;
 }
 
 c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path& folder,
@@ -244,6 +273,10 @@ c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path
     loader->check();
   });
   loader->load();
+  session.core()->reports().event(
+      "resumed",
+      fmt::format("from {}",
+                  (folder / (options.tag.empty() ? "the newest" : options.tag)).string()));
   return saved->user_content();
 }
 

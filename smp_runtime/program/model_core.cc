@@ -7,9 +7,11 @@
 #include <sstream>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/program/chain_placement.h"
+#include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/broadcast.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/transport/channel/process_transport.h"
@@ -19,6 +21,8 @@ namespace smp {
 namespace {
 
 using topology::Group;
+
+constexpr int kLinesOfARecord = 200;  // of a tree of modules
 
 std::string text_of(const std::exception_ptr& error) {
   try {
@@ -53,12 +57,17 @@ DistributedModel::Core::Core(std::shared_ptr<Session::Core> session, Graph graph
   align_replicas();
   keep_state(options);
   start_engine();
+  session_->reports().set_memory(this, {.ledger = [this] { return memory(); },
+                                        .formula = [this] { return state_by_formula(); }});
 }
 
-DistributedModel::Core::~Core() = default;
+DistributedModel::Core::~Core() { session_->reports().forget_memory(this); }
 
 void DistributedModel::Core::place(const Options& options) {
-  assignment_ = program::place_chain(units_, options.partition, session_->config());
+  program::Placement placed =
+      program::place_units(units_, !forward_, options.partition, session_->config());
+  assignment_ = std::move(placed.assignment);
+  if (session_->count(Group::kPp) > 1) tell(placed);
   for (std::size_t index = 0; index < units_.size(); ++index) {
     const int owner = assignment_.at(units_[index].name);
     if (segments_.empty() || segments_.back().owner != owner) {
@@ -76,11 +85,30 @@ void DistributedModel::Core::place(const Options& options) {
   }
 }
 
+void DistributedModel::Core::tell(const program::Placement& placed) {
+  const std::string balance = partition::balance_line(assignment_, placed.tree);
+  session::Session& session = session_->session();
+  if (session.ranks().rank == 0) {
+    SMP_LOG(info, "{}", partition::assignment_line(assignment_, placed.tree));
+    SMP_LOG(info, "{}", balance);
+    SMP_LOG(info, "{}", placed.summary);
+  }
+  const auto& recorder = session.recorder();
+  if (!recorder || !recorder->records()) return;
+  recorder->note("partition",
+                 nlohmann::ordered_json{{"summary", placed.summary},
+                                        {"balance", balance},
+                                        {"tree", partition::assignment_tree(
+                                                     assignment_, placed.tree, kLinesOfARecord)},
+                                        {"times", partition::times_of(assignment_, placed.tree)}}
+                     .dump());
+}
+
 /// Ranks with different models would wait for each other for ever, or train nonsense.
 void DistributedModel::Core::compare_units() {
   session::Session& session = session_->session();
   const std::string key = fmt::format("model/{}", session_->count_model());
-  const std::string mine = program::chain_text(units_) + assignment_.to_json();
+  const std::string mine = program::units_text(units_) + assignment_.to_json();
   if (session.ranks().rank == 0) {
     session.store()->set(key, mine);
     return;
@@ -151,26 +179,28 @@ void DistributedModel::Core::start_engine() {
         pipeline::ActivationStore::Options{.horizon = config.activation_loading_horizon});
   }
   pipeline::EngineOptions options{
-      .server = {
-          .schedule = pipeline::parse_schedule(config.pipeline),
-          .active_microbatches = config.active_microbatches,
-          // Shards reduce gradients as they come, in one order on all ranks anyway.
-          .deterministic = config.deterministic_server && config.sharded_data_parallel_degree == 1,
-          .timeout = session.options().timeout,
-          .name = fmt::format("rank {}", rank),
-          .check_interrupt =
-              [watch] {
-                if (watch) watch->check();
-              },
-          .target_name = [this](int64_t target) { return units_[segment_of(target).first].name; },
-          .timeline = {.recorder = session.recorder(),
-                       .ranks = session.groups().ranks(Group::kPp)}},
+      .server = {.schedule = pipeline::parse_schedule(config.pipeline),
+                 .active_microbatches = config.active_microbatches,
+                 // Shards reduce gradients as they come, in one order on all ranks anyway.
+                 .deterministic =
+                     config.deterministic_server && config.sharded_data_parallel_degree == 1,
+                 .timeout = session.options().timeout,
+                 .name = fmt::format("rank {}", rank),
+                 .check_interrupt =
+                     [watch] {
+                       if (watch) watch->check();
+                     },
+                 .target_name =
+                     [this](int64_t target) { return units_[segment_of(target).first].name; },
+                 .timeline = {.recorder = session.recorder(),
+                              .ranks = session.groups().ranks(Group::kPp)}},
       .run_module =
           [this](int64_t target, pipeline::TensorTree arguments, bool /*passes_on*/) {
             return pipeline::TensorTree{
                 .tensors = run_segment(segment_of(target), std::move(arguments.tensors))};
           },
-      .describe = text_of};
+      .describe = text_of,
+      .memory_in_use = [this] { return memory_in_use(); }};
   std::unique_ptr<transport::Transport> transport;
   if (session_->count(Group::kPp) == 1) {
     alone_ = std::make_unique<transport::LoopbackNetwork>(1);
@@ -184,11 +214,6 @@ void DistributedModel::Core::start_engine() {
   }
   engine_ = std::make_unique<pipeline::Engine>(std::move(transport), std::move(options));
   engine_->track_parameters(parameters_);
-  if (rank == 0 && session_->count(Group::kPp) > 1) {
-    for (const Unit& unit : units_) {
-      SMP_LOG(info, "unit {} is on partition {}", unit.name, assignment_.at(unit.name));
-    }
-  }
 }
 
 int DistributedModel::Core::partition_of(std::string_view unit) const {

@@ -18,6 +18,7 @@
 #include "smp_runtime/pipeline/engine/engine.h"
 #include "smp_runtime/program/model_state.h"
 #include "smp_runtime/program/session_core.h"
+#include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/gradient_reducer.h"
 #include "smp_runtime/sharding/plan/loss_scaler.h"
 #include "smp_runtime/transport/loopback.h"
@@ -62,9 +63,14 @@ class DistributedModel::Core {
   void attach_optimizer(std::shared_ptr<const sharding::LossScaler> scaler,
                         std::function<void()> on_gradients);
   void detach_optimizer();
+  /// Bytes of the state of the model's optimizer; empty without one.
+  void set_optimizer_bytes(std::function<std::int64_t()> bytes) {
+    optimizer_bytes_ = std::move(bytes);
+  }
 
  private:
   void place(const Options& options);
+  void tell(const program::Placement& placed);
   void compare_units();
   void align_replicas();
   void keep_state(const Options& options);
@@ -81,6 +87,11 @@ class DistributedModel::Core {
   StepOutput serve(bool& went_back);
   void begin_step();
   void finish_backward();
+
+  [[nodiscard]] metrics::MemoryLedger memory() const;
+  [[nodiscard]] std::int64_t state_by_formula() const;
+  [[nodiscard]] std::int64_t memory_in_use() const;
+  [[nodiscard]] at::Device device() const;
 
   const std::shared_ptr<Session::Core> session_;
   const std::vector<Unit> units_;
@@ -100,6 +111,7 @@ class DistributedModel::Core {
   std::shared_ptr<const sharding::LossScaler> scaler_;
   std::function<void()> on_gradients_;  ///< empty without an optimizer of masters
   bool lacked_optimizer_ = false;       ///< at the end of an earlier step
+  std::function<std::int64_t()> optimizer_bytes_;
 };
 
 }  // namespace smp

@@ -197,13 +197,19 @@ void DistributedModel::Core::finish_backward() {
 }
 
 StepOutput DistributedModel::Core::run(const Step::Body& body, const Tensors& batch) {
+  program::StepReports& reports = session_->reports();
+  reports.begin_step();
   begin_step();
   bool went_back = false;
   StepOutput output = partition_ == 0 ? drive(body, batch, went_back) : serve(went_back);
-  if (went_back) finish_backward();
-  if (const auto& recorder = session_->session().recorder()) {
-    recorder->describe_step(batch.empty() ? 0 : batch.front().size(0), went_back);
+  if (went_back) {
+    finish_backward();
+    reports.averaged(output.microbatches, device());
   }
+  reports.end_step({.pipeline_use = engine_->group_use(),
+                    .messages_sent = engine_->last_step().messages_sent,
+                    .bytes_sent = engine_->last_step().bytes_sent},
+                   batch.empty() ? 0 : batch.front().size(0), output.microbatches, went_back);
   return output;
 }
 

@@ -9,6 +9,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/program/optimizer_core.h"
+#include "smp_runtime/program/optimizer_fields.h"
 #include "smp_runtime/sharding/gradient_clipping.h"
 
 namespace smp {
@@ -41,12 +42,14 @@ DistributedOptimizer::Core::Core(std::shared_ptr<DistributedModel::Core> model,
       scaler_(std::make_shared<sharding::LossScaler>(scale_of(scale))) {
   refuse_unfit();
   for (const auto& group : optimizer_->param_groups()) groups_.push_back(group.params());
+  model_->set_optimizer_bytes([this] { return state_bytes(); });
   if (model_->state() == nullptr) return;
   take_masters();
   model_->attach_optimizer(scaler_, [this] { steps_->begin(); });
 }
 
 DistributedOptimizer::Core::~Core() {
+  model_->set_optimizer_bytes(nullptr);
   if (steps_) model_->detach_optimizer();
 }
 
@@ -60,8 +63,26 @@ void DistributedOptimizer::Core::zero_grad() {
 }
 
 void DistributedOptimizer::Core::step() {
-  const Measured measured(session().recorder());
-  update();
+  {
+    const Measured measured(session().recorder());
+    update();
+  }
+  model_->session().reports().optimizer_stepped();
+}
+
+/// Of SGD, Adam, AdamW, RMSprop and Adagrad; 0 of others.
+std::int64_t DistributedOptimizer::Core::state_bytes() {
+  std::int64_t bytes = 0;
+  const program::OptimizerFields* const fields = program::find_fields_of(*optimizer_);
+  if (fields == nullptr) return 0;
+  for (const auto& group : optimizer_->param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      for (const auto& [name, tensor] : fields->state_of(*optimizer_, parameter).tensors) {
+        bytes += static_cast<std::int64_t>(tensor.nbytes());
+      }
+    }
+  }
+  return bytes;
 }
 
 double DistributedOptimizer::Core::clip(double max_norm, double norm_type) {
@@ -151,7 +172,12 @@ void DistributedOptimizer::Core::update() {
     optimizer_->step();
     return;
   }
-  if (!steps_->begin_update()) return;
+  if (!steps_->begin_update()) {
+    if (overflow()) {
+      model_->session().reports().event("overflow", fmt::format("loss scale {:g}", loss_scale()));
+    }
+    return;
+  }
   steps_->apply_factor();
   optimizer_->step();
   steps_->end_update();

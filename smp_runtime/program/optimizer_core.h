@@ -44,6 +44,7 @@ class DistributedOptimizer::Core {
   [[nodiscard]] sharding::LossScaleOptions scale_of(const LossScale& scale) const;
   void refuse_unfit() const;
   void take_masters();
+  [[nodiscard]] std::int64_t state_bytes();
   void update();
 
   const std::shared_ptr<DistributedModel::Core> model_;

@@ -157,17 +157,22 @@ Fields<optim::AdagradParamState, optim::AdagradOptions> of_adagrad() {
 
 }  // namespace
 
-const OptimizerFields& fields_of(const optim::Optimizer& optimizer) {
+const OptimizerFields* find_fields_of(const optim::Optimizer& optimizer) {
   static const auto sgd = of_sgd();
   static const auto adam = of_adam<optim::AdamParamState, optim::AdamOptions>("Adam");
   static const auto adamw = of_adam<optim::AdamWParamState, optim::AdamWOptions>("AdamW");
   static const auto rmsprop = of_rmsprop();
   static const auto adagrad = of_adagrad();
-  if (typeid(optimizer) == typeid(optim::SGD)) return sgd;
-  if (typeid(optimizer) == typeid(optim::Adam)) return adam;
-  if (typeid(optimizer) == typeid(optim::AdamW)) return adamw;
-  if (typeid(optimizer) == typeid(optim::RMSprop)) return rmsprop;
-  if (typeid(optimizer) == typeid(optim::Adagrad)) return adagrad;
+  if (typeid(optimizer) == typeid(optim::SGD)) return &sgd;
+  if (typeid(optimizer) == typeid(optim::Adam)) return &adam;
+  if (typeid(optimizer) == typeid(optim::AdamW)) return &adamw;
+  if (typeid(optimizer) == typeid(optim::RMSprop)) return &rmsprop;
+  if (typeid(optimizer) == typeid(optim::Adagrad)) return &adagrad;
+  return nullptr;
+}
+
+const OptimizerFields& fields_of(const optim::Optimizer& optimizer) {
+  if (const OptimizerFields* const fields = find_fields_of(optimizer)) return *fields;
   throw ConfigError(
       "checkpoints hold the state of SGD, Adam, AdamW, RMSprop and Adagrad, and this optimizer is "
       "another; save without it, or use one of them");

@@ -46,7 +46,9 @@ class OptimizerFields {
                             const GroupSettings& settings) const = 0;
 };
 
-/// Throws ConfigError for an optimizer of another class.
+/// Null for an optimizer of another class.
+const OptimizerFields* find_fields_of(const torch::optim::Optimizer& optimizer);
+/// Throws ConfigError for one.
 const OptimizerFields& fields_of(const torch::optim::Optimizer& optimizer);
 
 }  // namespace smp::program

@@ -15,6 +15,7 @@
 #include "smp_runtime/program/c10d_groups.h"
 #include "smp_runtime/program/session_core.h"
 #include "smp_runtime/topology/setting.h"
+#include "smp_runtime/transport/fabric/fabric_library.h"
 
 namespace smp {
 namespace {
@@ -44,6 +45,7 @@ void refuse_missing(const ParallelConfig& config) {
 
 session::SessionRequest request_for(std::string_view mp_parameters) {
   check_torch();
+  transport::set_fabric_defaults();
   const Variables variables = read_variables();
   session::RuntimeOptions options = session::make_runtime_options(variables);
   ParallelConfig config = topology::make_parallel_config(
@@ -70,9 +72,11 @@ Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_pa
   }
   session_.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = "smddp"},
                        program::group_maker(session_.world_store(), ranks.rank));
+  reports_.emplace(session_);
 }
 
 Session::Core::~Core() {
+  reports_.reset();  // tells what is left
   try {
     session_.leave(std::uncaught_exceptions() > 0, /*serves=*/true);
   } catch (const std::exception& error) {
@@ -100,6 +104,15 @@ int Session::pp_size() const { return core_->count(Group::kPp); }
 int Session::dp_rank() const { return core_->index(Group::kDp); }
 int Session::dp_size() const { return core_->count(Group::kDp); }
 int Session::microbatches() const { return static_cast<int>(core_->config().microbatches); }
+
+void Session::progress(std::int64_t steps) {
+  if (steps < 1) {
+    throw ConfigError(
+        "smp::Session::progress got {}; expected how many steps the program makes, at least 1",
+        steps);
+  }
+  core_->reports().set_total(steps);
+}
 
 void Session::barrier() {
   std::vector<int> all(static_cast<std::size_t>(size()));

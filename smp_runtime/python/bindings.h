@@ -21,6 +21,7 @@ void bind_masters(pybind11::module_& module);
 void bind_optimizer(pybind11::module_& module);
 void bind_tensor_parallel(pybind11::module_& module);
 void bind_session(pybind11::module_& module);
+void bind_metrics(pybind11::module_& module);
 
 /// A Python object that C++ threads may drop without holding Python's lock.
 inline std::shared_ptr<pybind11::object> shared_object(pybind11::object object) {

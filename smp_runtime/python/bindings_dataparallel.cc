@@ -19,6 +19,7 @@
 #include "smp_runtime/dataparallel/smddp_backend.h"
 #include "smp_runtime/dataparallel/smddp_options.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
+#include "smp_runtime/transport/fabric/fabric_library.h"
 
 namespace smp::python {
 namespace {
@@ -74,6 +75,8 @@ PYBIND11_MODULE(_smddp, module) {
   module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
              "Makes this rank's end of a group; collective.");
+  module.def("set_fabric_defaults", &smp::transport::set_fabric_defaults,
+             "Variables of libfabric that have other defaults here.");
   module.def("missing_rank_variables", &smp::session::missing_rank_variables,
              pybind11::arg("variables"),
              "What init_process_group() needs besides, under mpirun or srun; nothing that is set.");

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <malloc.h>
 #include <pybind11/functional.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -275,12 +274,6 @@ class PyEngine {
   std::unique_ptr<pipeline::Engine> engine_;
 };
 
-/// On all threads, of glibc's heap. Takes some microseconds.
-int64_t heap_bytes() {
-  const struct mallinfo2 heap = mallinfo2();
-  return static_cast<int64_t>(heap.uordblks + heap.hblkhd);  // of arenas, and mapped by themselves
-}
-
 }  // namespace
 
 void bind_pipeline(py::module_& module) {
@@ -338,8 +331,6 @@ void bind_pipeline(py::module_& module) {
       .def("put", &ActivationStore::put, py::arg("tensor"), py::arg("microbatch"),
            py::call_guard<py::gil_scoped_release>())
       .def("stats", &ActivationStore::stats);
-
-  module.def("heap_bytes", &heap_bytes, "Bytes that this process has allocated and not freed.");
 }
 
 }  // namespace smp::python

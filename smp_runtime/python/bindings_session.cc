@@ -16,6 +16,7 @@
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/session/session.h"
+#include "smp_runtime/transport/fabric/fabric_library.h"
 
 namespace smp::python {
 namespace {
@@ -239,16 +240,14 @@ void bind_recorder(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
   using measure::Recorder;
   py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", "What this rank does when.")
-      .def("describe_step", &Recorder::describe_step, py::arg("samples"), py::arg("trained"))
       .def("begin_optimizer", &Recorder::begin_optimizer)
       .def("end_optimizer", &Recorder::end_optimizer)
-      .def("note", &Recorder::note, py::arg("key"), py::arg("json"), without_gil)
-      .def("close", &Recorder::close, without_gil)
-      .def_property_readonly("records", &Recorder::records);
+      .def("close", &Recorder::close, without_gil);
 }
 
 void bind_session(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
+  module.def("set_fabric_defaults", &transport::set_fabric_defaults);
   bind_recorder(module);
   bind_launch(module);
   bind_groups(module);

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_errors(module);
   smp::python::bind_topology(module);
   smp::python::bind_session(module);
+  smp::python::bind_metrics(module);
   smp::python::bind_partition(module);
   smp::python::bind_pipeline(module);
   smp::python::bind_replicas(module);

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sklearn.datasets
 
-from tests.cpp.commands import BUILD, HERE, succeed
+from tests.cpp.commands import BUILD, HERE, command, succeed
 
 EXAMPLE = HERE.parents[1] / "examples/digits_cpp"
 EPOCHS = 2
@@ -56,9 +58,10 @@ def train(
     *,
     epochs: int = EPOCHS,
     after: Path | None = None,
+    **variables: str,
 ) -> list[str]:
-    """Runs a job by the launcher in a new folder; its losses. It goes on from the checkpoints of
-    the job ``after``, if there is one."""
+    """Runs a job by the launcher in a new folder, with variables of its environment; its losses. It
+    goes on from the checkpoints of the job ``after``, if there is one."""
     processes = ("--processes", 4) if "ddp" in settings else ()
     succeed(
         BUILD / "bin/train", "--make-tree", job, "--code", code, "--program", name,
@@ -73,6 +76,7 @@ def train(
         PYTHONPATH=str(BUILD / "python"),
         SM_LAUNCH_PYTHON=sys.executable,
         OMP_NUM_THREADS="1",
+        **variables,
     )
     file = "curve0.txt" if name.endswith(".py") else "curve.txt"
     return (job / "output/data" / file).read_text().split()
@@ -134,3 +138,53 @@ def test_a_checkpoint_fits_jobs_of_other_degrees(code, data, tmp_path, saved, lo
 
 def test_the_program_has_no_python_in_it(program):
     assert "libpython" not in succeed("ldd", program)
+
+
+def told(job: Path) -> list[dict[str, object]]:
+    """What the metrics say of steps, without times and memory."""
+    lines = map(json.loads, (job / "metrics.jsonl").read_text().splitlines())
+    return [
+        {name: line[name] for name in ("step", "evaluation", "loss", "loss_ranks",
+                                       "global_batch_size")}
+        for line in lines
+    ]  # fmt: skip
+
+
+def report_of(job: Path) -> dict[str, Any]:
+    page = (job / "output/data/report.html").read_text()
+    found = re.search(r'id="job">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_metrics_and_the_report_say_what_they_say_of_the_python_job(code, data, tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for job, name in ((ours, "digits"), (theirs, "digits.py")):
+        train(job, code, name, data, FOUR, epochs=1, SMP_METRICS=str(job / "metrics.jsonl"))
+
+    trained = [line for line in told(ours) if not line["evaluation"]]
+    assert trained == [line for line in told(theirs) if not line["evaluation"]]
+    assert {line["loss_ranks"] for line in trained} == {2}, "the mean over both replicas"
+    reports = [report_of(ours), report_of(theirs)]
+    places = [
+        [(rank["rank"], rank["stage"], rank["rdp"]) for rank in report["ranks"]]
+        for report in reports
+    ]
+    assert places[0] == places[1] == [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 1, 1)]
+    for fact in ("stages", "microbatches"):
+        assert reports[0]["card"][fact] == reports[1]["card"][fact], fact
+    assert reports[0]["card"]["stages"] == 2
+    assert all(rank["memory_kinds"]["parameters"] > 0 for rank in reports[0]["ranks"])
+    assert [event[2] for event in reports[0]["events"]] == ["checkpoint"]
+
+
+def test_rank_0_tells_how_the_steps_go(code, data, tmp_path):
+    succeed(
+        BUILD / "bin/train", "--make-tree", tmp_path / "job", "--code", code, "--program", "digits",
+        "--channel", f"train={data}", "--hyperparameter", "epochs=1",
+    )  # fmt: skip
+
+    done = command(BUILD / "bin/train", SAGEMAKER_BASE_DIR=str(tmp_path / "job"))
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"step 1: loss \d\.\d+, \d+ samples/s, .*peak \d", done.stderr), done.stderr

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,117 +15,10 @@ import pytest
 import smdistributed.modelparallel.torch as smp
 import torch
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from smdistributed.modelparallel.torch._report import step_meter
-from smdistributed.modelparallel.torch._report.metric_outputs import (
-    EmbeddedMetrics,
-    OpenMetricsFile,
-    TensorBoardEvents,
-    write_to,
-)
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 WATCH_A_JOB = Path(__file__).parents[2] / "docs" / "how-to" / "watch_a_job.md"
 JOB = 'a "quoted" \\ job'
-
-
-def report(**changes: Any) -> dict[str, Any]:
-    return {
-        "step": 3, "evaluation": False, "time": 1.75e9, "seconds": 0.5, "global_batch_size": 8,
-        "samples_per_second": 16.0, "pipeline_use": 0.75, "data_wait_share": 0.125,
-        "peak_memory_bytes": 2**30, "messages_sent": 4, "bytes_sent": 1000, "loss": 2.5,
-        "loss_ranks": 1, "memory_bytes": {"parameters": 400, "gradients": 0},
-    } | changes  # fmt: skip
-
-
-def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    events = EventAccumulator(str(folder)).Reload()
-    return {
-        tag: [(event.step, event.value) for event in events.Scalars(tag)]
-        for tag in events.Tags()["scalars"]
-    }
-
-
-def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
-    output = TensorBoardEvents(tmp_path / "events")
-    assert not (tmp_path / "events").exists(), "nothing before the first report"
-
-    output.write(report())
-    output.write(report(step=4, loss=1.5, pipeline_use=None))
-    output.write(report(step=4, evaluation=True, loss=2.0))
-    output.close()
-
-    found = scalars(tmp_path / "events")
-    assert found["train/loss"] == [(3, 2.5), (4, 1.5)]
-    assert found["train/pipeline_use"] == [(3, 0.75)], "what is not known is left out"
-    assert found["evaluation/loss"] == [(4, 2.0)]
-    assert found["train/peak_memory_bytes"] == [(3, 2**30), (4, 2**30)]
-
-
-def test_a_loss_that_is_lost_is_seen_in_tensorboard(tmp_path: Path) -> None:
-    output = TensorBoardEvents(tmp_path)
-    output.write(report(loss=math.nan))
-    output.close()
-
-    [(step, loss)] = scalars(tmp_path)["train/loss"]
-    assert step == 3
-    assert math.isnan(loss)
-
-
-def test_without_tensorboard_one_warning_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    output = TensorBoardEvents(tmp_path)
-
-    assert write_to([output], report()) == [output]
-    said = capfd.readouterr().err
-    assert "SMP_TENSORBOARD: no more metrics: the package tensorboard cannot be loaded" in said
-
-
-@pytest.mark.parametrize("loss", [2.5, math.nan, math.inf, -math.inf])
-def test_prometheus_reads_the_last_step(tmp_path: Path, loss: float) -> None:
-    file = tmp_path / "metrics.txt"
-    output = OpenMetricsFile(file, JOB)
-
-    output.write(report(step=2, loss=9.0))
-    output.write(report(loss=loss))
-    output.write(report(evaluation=True, loss=7.0))
-
-    families = {family.name: family for family in text_string_to_metric_families(file.read_text())}
-    assert [sample.value for sample in families["smp_steps"].samples] == [3]
-    assert families["smp_steps"].type == "counter"
-    [sample] = families["smp_loss"].samples
-    assert sample.labels == {"job_name": JOB}
-    assert sample.value == loss or math.isnan(sample.value) == math.isnan(loss)
-    assert families["smp_pipeline_use_ratio"].unit == "ratio"
-    assert families["smp_step_seconds"].samples[0].value == 0.5
-    held = {s.labels["kind"]: s.value for s in families["smp_memory_bytes"].samples}
-    assert held == {"parameters": 400, "gradients": 0}
-    assert list(tmp_path.iterdir()) == [file], "no draft stays"
-
-
-def test_cloudwatch_finds_each_metric_in_its_line(capfd: pytest.CaptureFixture[str]) -> None:
-    output = EmbeddedMetrics("Training", JOB)
-
-    output.write(report())
-    output.write(report(evaluation=True, loss=math.inf))
-
-    train, evaluation = map(json.loads, capfd.readouterr().out.splitlines())
-    for line in (train, evaluation):
-        about = line["_aws"]
-        assert about["Timestamp"] == 1_750_000_000_000
-        [directive] = about["CloudWatchMetrics"]
-        assert directive["Namespace"] == "Training"
-        assert directive["Dimensions"] == [["JobName"]]
-        assert line["JobName"] == JOB
-        names = [metric["Name"] for metric in directive["Metrics"]]
-        assert all(math.isfinite(line[name]) for name in names)
-        assert {metric["Unit"] for metric in directive["Metrics"]} <= {
-            "None", "Seconds", "Bytes", "Count/Second",
-        }  # fmt: skip
-    assert train["loss"] == 2.5
-    assert "evaluation_loss" not in evaluation, "CloudWatch takes finite numbers alone"
-    assert evaluation["evaluation_seconds"] == 0.5
 
 
 @smp.step
@@ -139,27 +33,126 @@ def evaluate(model: Any, batch: torch.Tensor) -> torch.Tensor:
     return model(batch).mean()
 
 
-def test_a_job_writes_what_its_environment_asks_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.fixture
+def run_job(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Trains on batches of each of the numbers, then evaluates on those of ``evaluated``."""
+
+    def run(values: Sequence[float], evaluated: Sequence[float] = (), **variables: str) -> None:
+        for name, value in {"SMP_PROGRESS": "off", "SAGEMAKER_JOB_NAME": JOB, **variables}.items():
+            monkeypatch.setenv(name, value)
+        smp.init({"microbatches": 2})
+        try:
+            assert smp.state.reports.meter is not None
+            smp.state.reports.meter.set_interval(0)
+            model = smp.DistributedModel(torch.nn.Linear(3, 1, bias=False))
+            with torch.no_grad():
+                model.get_module().weight.fill_(1 / 3)
+            for value in values:
+                train(model, torch.full((8, 3), value))
+            with torch.no_grad():
+                for value in evaluated:
+                    evaluate(model, torch.full((8, 3), value))
+        finally:
+            smp.shutdown()
+
+    return run
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(folder)).Reload()
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
+
+
+def test_tensorboard_reads_the_events(tmp_path: Path, run_job: Callable[..., None]) -> None:
+    run_job([2.5, math.nan], [2.0], SMP_TENSORBOARD=str(tmp_path / "events"))
+
+    found = scalars(tmp_path / "events")
+    (first, loss), (second, lost) = found["train/loss"]
+    assert (first, loss, second) == (1, 2.5, 2)
+    assert math.isnan(lost), "a loss that is lost is to be seen"
+    assert found["evaluation/loss"] == [(2, 2.0)]
+    assert "train/flops_utilization" not in found, "nobody knows this processor's peak"
+    assert all(bytes_ > 2**20 for _, bytes_ in found["train/peak_memory_bytes"])
+    times = [event.wall_time for event in EventAccumulator(str(tmp_path / "events"))
+             .Reload().Scalars("train/loss")]  # fmt: skip
+    assert all(abs(time.time() - one) < 600 for one in times)
+
+
+@pytest.mark.parametrize("loss", [2.5, math.nan, math.inf, -math.inf])
+def test_prometheus_reads_the_last_step(
+    tmp_path: Path, run_job: Callable[..., None], loss: float
 ) -> None:
-    monkeypatch.setenv("SMP_TENSORBOARD", str(tmp_path / "events"))
-    monkeypatch.setenv("SMP_OPENMETRICS", str(tmp_path / "metrics.txt"))
-    monkeypatch.setenv("SMP_EMBEDDED_METRICS", "Training")
-    monkeypatch.setenv("SAGEMAKER_JOB_NAME", "one")
-    monkeypatch.setenv("SMP_PROGRESS", "off")
-    monkeypatch.setattr(step_meter, "_LINE_INTERVAL", 0.0)
-    smp.init({"microbatches": 2})
-    try:
-        model = smp.DistributedModel(torch.nn.Linear(3, 1))
-        for _ in range(3):
-            train(model, torch.ones(8, 3))
-    finally:
-        smp.shutdown()
+    file = tmp_path / "metrics.txt"
+
+    run_job([9.0, loss], [7.0], SMP_OPENMETRICS=str(file))
+
+    families = {family.name: family for family in text_string_to_metric_families(file.read_text())}
+    assert [sample.value for sample in families["smp_steps"].samples] == [2]
+    assert families["smp_steps"].type == "counter"
+    [sample] = families["smp_loss"].samples
+    assert sample.labels == {"job_name": JOB}
+    assert sample.value == loss or math.isnan(sample.value) == math.isnan(loss)
+    assert families["smp_data_wait_ratio"].unit == "ratio"
+    assert families["smp_step_seconds"].samples[0].value > 0
+    held = {s.labels["kind"]: s.value for s in families["smp_memory_bytes"].samples}
+    assert held["parameters"] == 12
+    assert list(tmp_path.iterdir()) == [file], "no draft stays"
+
+
+def test_cloudwatch_finds_each_metric_in_its_line(
+    capfd: pytest.CaptureFixture[str], run_job: Callable[..., None]
+) -> None:
+    run_job([2.5], [math.inf], SMP_EMBEDDED_METRICS="Training")
+
+    train_line, evaluation = map(json.loads, capfd.readouterr().out.splitlines())
+    for line in (train_line, evaluation):
+        about = line["_aws"]
+        assert abs(about["Timestamp"] - 1000 * time.time()) < 600_000
+        [directive] = about["CloudWatchMetrics"]
+        assert directive["Namespace"] == "Training"
+        assert directive["Dimensions"] == [["JobName"]]
+        assert line["JobName"] == JOB
+        names = [metric["Name"] for metric in directive["Metrics"]]
+        assert all(math.isfinite(line[name]) for name in names)
+        assert {metric["Unit"] for metric in directive["Metrics"]} <= {
+            "None", "Seconds", "Bytes", "Count/Second",
+        }  # fmt: skip
+    assert train_line["loss"] == 2.5
+    assert "evaluation_loss" not in evaluation, "CloudWatch takes finite numbers alone"
+    assert evaluation["evaluation_seconds"] > 0
+
+
+def test_a_job_writes_what_its_environment_asks_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], run_job: Callable[..., None]
+) -> None:
+    run_job(
+        [1.0, 2.0, 3.0],
+        SMP_TENSORBOARD=str(tmp_path / "events"),
+        SMP_EMBEDDED_METRICS="Training",
+        SMP_OPENMETRICS=str(tmp_path / "metrics.txt"),
+        SAGEMAKER_JOB_NAME="one",
+    )
 
     assert [step for step, _ in scalars(tmp_path / "events")["train/loss"]] == [1, 2, 3]
     assert 'smp_steps_total{job_name="one"} 3' in (tmp_path / "metrics.txt").read_text()
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3]
+
+
+def test_losses_that_are_no_numbers_are_texts_in_json(
+    tmp_path: Path, run_job: Callable[..., None]
+) -> None:
+    run_job([1.0, math.nan, -math.inf], SMP_METRICS=str(tmp_path / "metrics"))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    lines = (tmp_path / "metrics").read_text().splitlines()
+    losses = [json.loads(line, parse_constant=refuse)["loss"] for line in lines]
+    assert losses == [1.0, "NaN", "-Infinity"]
 
 
 def test_the_published_definitions_find_the_metrics_in_the_log() -> None:

@@ -18,14 +18,20 @@ struct CheckpointContent {
   DistributedOptimizer* optimizer =
       nullptr;                    ///< its state, too: of SGD, Adam, AdamW, RMSprop, Adagrad
   c10::IValue user_content = {};  ///< of rank 0: numbers, texts, tensors, lists and dictionaries
+  int keep = 0;  ///< how many checkpoints stay in the folder, the newest ones; 0: all
 };
 
 /// Writes `folder/TAG_partial`, as the newest checkpoint of the folder, in the files that Python's
 /// smp.save_checkpoint writes. It appears in one step: a save that fails or is killed leaves the
-/// one before. Collective over the job. Throws ConfigError for a tag that is no file name, or ranks
-/// that save different ones, and HostError, on all ranks, which names the rank that failed and why.
+/// one before. Collective over the job. Throws ConfigError for a tag that is no file name, a
+/// negative `keep`, or ranks that save different ones, and HostError, on all ranks, which names the
+/// rank that failed and why.
 void save_checkpoint(Session& session, const std::filesystem::path& folder,
                      const DistributedModel& model, const CheckpointContent& content);
+
+/// Whether rank 0 finds a checkpoint in the folder; the same answer on all ranks. Collective over
+/// the job.
+[[nodiscard]] bool has_checkpoint(Session& session, const std::filesystem::path& folder);
 
 /// Which checkpoint is loaded, and what of it.
 struct ResumeOptions {

@@ -2,6 +2,7 @@
 // One process's part in a job: its settings, its ranks, the other ranks.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -41,6 +42,10 @@ class Session {
   [[nodiscard]] int dp_size() const;  ///< how many replicas there are
   /// Into how many parts a step cuts its batch.
   [[nodiscard]] int microbatches() const;
+
+  /// Tells the live line how many training steps the program makes: it shows `step 12 of 400` and
+  /// the time left. Any rank may call it, at any time, and again. Throws ConfigError below 1.
+  void progress(std::int64_t steps);
 
   /// Returns when all ranks of the job have called it. Throws HostError, which names the ranks that
   /// did not come in time.

@@ -254,19 +254,79 @@ class Groups:
 class Recorder:
     """What this rank does when, for its record and the timeline; measure/recorder.h."""
 
-    def describe_step(self, samples: int, trained: bool) -> None:
-        """What the step that has ended was; ``samples``: of this rank's batch."""
-
     def begin_optimizer(self) -> None: ...
     def end_optimizer(self) -> None: ...
-    def note(self, key: str, json: str) -> None:
-        """Adds the line ``{"KEY": JSON}`` to the record, if there is one."""
-
     def close(self) -> None:
         """Writes what is left. Nothing is recorded afterwards."""
 
-    @property
-    def records(self) -> bool: ...
+def set_fabric_defaults() -> None:
+    """Variables of libfabric that have other defaults here, where the environment does not set
+    them; transport/fabric/fabric_library.h."""
+
+class ReplicaLoss:
+    """The mean of a step's loss over the replicas; metrics/replica_loss.h."""
+
+    def exchange(self, own: torch.Tensor | None, device: torch.device) -> None:
+        """After gradients were averaged. Collective over the group; does not wait.
+
+        ``own`` is the loss of this rank's step; None where it has none, or made no step.
+        """
+
+def make_replica_loss(session: Session) -> ReplicaLoss | None:
+    """None unless several ranks have a loss, this one and rank 0 among them, and rank 0 reports it.
+    Collective over the job."""
+
+class StepMeter:
+    """How the steps of a job go, told by its first rank; metrics/step_meter.h."""
+
+    def set_total(self, steps: int) -> None: ...
+    def set_interval(self, seconds: float) -> None:
+        """Between two lines where they stay, and two reports to most outputs; 1 at first."""
+
+    def count_flops(self, microbatches: int, ranks: int, peak: float | None) -> None:
+        """From now on reports have operations: of ``microbatches`` of a step, of all replicas, on
+        ``ranks`` devices of this ``peak`` a second."""
+
+    def set_forward_flops(self, flops: int) -> None:
+        """Operations of the forward of one microbatch."""
+
+    def begin_step(self) -> None: ...
+    def end_step(
+        self, use: Mapping[str, float], samples: int, loss: torch.Tensor | None, training: bool
+    ) -> None:
+        """``use``: `Engine.last_step`. ``samples``: of this rank's batch."""
+
+    def optimizer_stepped(self) -> None: ...
+    def close(self) -> None:
+        """Tells what is left. Nothing is told afterwards."""
+
+def make_step_meter(
+    session: Session, ledger: Callable[[], dict[str, int]], replica_loss: ReplicaLoss | None
+) -> StepMeter | None:
+    """Rank 0's, if the environment asks for a line or metrics."""
+
+class StepRecords:
+    """What a rank's record says besides the times of its steps; metrics/step_records.h.
+
+    Args:
+        ledger: what the model's state takes here.
+        formula: what it would by arithmetic; 0: no formula.
+    """
+
+    def __init__(
+        self, recorder: Recorder, ledger: Callable[[], dict[str, int]], formula: Callable[[], int]
+    ) -> None: ...
+    def end_step(self, samples: int, trained: bool) -> None:
+        """``samples``: of this rank's batch."""
+
+    def note(self, key: str, json: str) -> None:
+        """Adds the line ``{"KEY": JSON}`` to the record, if there is one."""
+
+    def event(self, kind: str, text: str) -> None:
+        """Something that the report marks on its time axis, such as a checkpoint."""
+
+def note_job(session: Session, device: str, library: str, torch: str) -> None:
+    """What the report's card says of the job. Nothing without a recorder."""
 
 class WaitWatch:
     """Tells ranks that wait for each other in different calls; see session/waits/wait_watch.h."""

@@ -7,6 +7,10 @@ def create_backend(
     store: Any, rank: int, size: int, timeout: timedelta, global_ranks: list[int]
 ) -> Any: ...
 def leave(backend: object) -> None: ...
+def set_fabric_defaults() -> None:
+    """Variables of libfabric that have other defaults here, where the environment does not set
+    them."""
+
 def missing_rank_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE as Open MPI, PMI or Slurm say them, and the
     place of the rendezvous where all ranks are on this host or Slurm names the first one, as far as

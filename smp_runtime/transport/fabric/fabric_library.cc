@@ -3,6 +3,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <string_view>
 
 #include <dlfcn.h>
@@ -61,6 +62,15 @@ FabricLibrary::FabricLibrary() {
   find(library, "fi_dupinfo", dupinfo);
   find(library, "fi_strerror", strerror);
   find(library, "fi_version", version);
+}
+
+void set_fabric_defaults() {
+  constexpr int kKeep = 0;
+  // Over TCP it cuts longer messages into pieces of 16 KiB and waits for answers between them,
+  // which leaves a slow network idle for a third of the time.
+  setenv("FI_OFI_RXM_EAGER_LIMIT", "262144", kKeep);
+  // Over EFA, memory that the device writes to must stay the parent's when a DataLoader forks.
+  setenv("FI_EFA_FORK_SAFE", "1", kKeep);
 }
 
 const FabricLibrary& FabricLibrary::get() {

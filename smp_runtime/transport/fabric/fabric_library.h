@@ -15,6 +15,10 @@ struct fid_fabric;
 
 namespace smp::transport {
 
+/// Sets variables of libfabric that have other defaults here, where the environment does not. It
+/// reads them once, when it is loaded. To be called before other threads begin.
+void set_fabric_defaults();
+
 /// The functions that libfabric exports; all others are reached through objects that they make.
 /// Safe to call from several threads.
 class FabricLibrary {

@@ -9,7 +9,7 @@ import sys
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
+from smdistributed._runtime import ReplicaLoss
 
 
 @smp.step
@@ -28,10 +28,10 @@ def main() -> None:
     exchanges = 0
     exchange = ReplicaLoss.exchange
 
-    def counted(self: ReplicaLoss, own: torch.Tensor | None) -> None:
+    def counted(self: ReplicaLoss, own: torch.Tensor | None, device: torch.device) -> None:
         nonlocal exchanges
         exchanges += 1
-        exchange(self, own)
+        exchange(self, own, device)
 
     ReplicaLoss.exchange = counted  # type: ignore[method-assign]
     if "silent" in sys.argv and os.environ["OMPI_COMM_WORLD_RANK"] == "0":

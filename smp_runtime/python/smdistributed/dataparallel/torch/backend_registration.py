@@ -9,8 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from smdistributed._fabric_defaults import set_fabric_defaults
-from smdistributed._smddp import create_backend, leave
+from smdistributed._smddp import create_backend, leave, set_fabric_defaults
 
 #: The backend's name.
 BACKEND = "smddp"

@@ -51,7 +51,7 @@ from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import
     set_activation_checkpointing,
 )
 from smdistributed.modelparallel.torch._report.memory_ledger import memory_summary
-from smdistributed.modelparallel.torch._report.step_meter import progress
+from smdistributed.modelparallel.torch._report.progress import progress
 from smdistributed.modelparallel.torch._session.comm import (
     CommGroup,
     RankType,

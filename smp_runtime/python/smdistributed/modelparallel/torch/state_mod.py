@@ -14,6 +14,7 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._pipeline.remote_tensors import RemoteTensor
+from smdistributed.modelparallel.torch._report.reports import Reports
 from smdistributed.modelparallel.torch._session.devices import (
     check_own_gpu,
     tell_of_missing_gpu_code,
@@ -21,9 +22,6 @@ from smdistributed.modelparallel.torch._session.devices import (
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 
 if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
-    from smdistributed.modelparallel.torch._report.step_meter import StepMeter
-    from smdistributed.modelparallel.torch._report.step_records import StepRecords
     from smdistributed.modelparallel.torch.model import DistributedModel
 
 
@@ -43,9 +41,7 @@ class State:
         self._cfg: _runtime.ParallelConfig | None = None
         self.model: DistributedModel | None = None
         self.optimizer: Any = None
-        self.meter: StepMeter | None = None
-        self.records: StepRecords | None = None
-        self.replica_loss: ReplicaLoss | None = None  # of ranks that take part in reports
+        self.reports = Reports()
         self.in_step = self.is_scaling = False
         # Of the thread that called the step: what modules that serve other ranks see.
         self.step_context = contextvars.copy_context()
@@ -57,15 +53,9 @@ class State:
         self.dropout_generators: dict[tuple[bool, str], torch.Generator] = {}
 
     def begin(
-        self,
-        session: _runtime.Session,
-        cfg: _runtime.ParallelConfig,
-        meter: StepMeter | None,
-        replica_loss: ReplicaLoss | None,
-        records: StepRecords | None,
+        self, session: _runtime.Session, cfg: _runtime.ParallelConfig, reports: Reports
     ) -> None:
-        self._session, self._cfg = session, cfg
-        self.meter, self.replica_loss, self.records = meter, replica_loss, records
+        self._session, self._cfg, self.reports = session, cfg, reports
 
     @property
     def initialized(self) -> bool:

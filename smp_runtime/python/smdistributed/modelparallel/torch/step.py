@@ -121,9 +121,9 @@ class StepFunction(Generic[P, R_co]):
             if not model.partitioned:
                 model.partition(lambda: self._trace(args, kwargs))
             model.steps.before()
-        meter = state.meter
-        if meter is not None:
-            meter.step_begins()
+        reports = state.reports
+        if reports.meter is not None:
+            reports.meter.begin_step()
         # Ranks that do not run the function may be fed anything.
         driver = ranks.pp_rank() == 0
         if driver and model is not None and model.checks.wants_batches:
@@ -133,21 +133,21 @@ class StepFunction(Generic[P, R_co]):
         needs = session.groups.ranks("PP") if model is None else model.steps.needed_ranks()
         with session.barriers.waiting(call, "step", needs):
             outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
-            reports = meter is not None or state.replica_loss is not None
-            loss = loss_of(outputs) if reports else None
+            is_told = reports.meter is not None or reports.replica_loss is not None
+            loss = loss_of(outputs) if is_told else None
             if model is not None:
                 model.steps.after(backward_ran, loss)
         collected = collect_outputs(outputs)
-        records = state.records
-        if meter is not None or records is not None:
+        if reports.meter is not None or reports.records is not None:
             samples = batch_size(
                 self._function, args, kwargs, self._non_split_inputs, self._input_split_axes
             )
             trains = torch.is_grad_enabled() and (backward_ran or model is None or model.training)
-            if records is not None:
-                records.step_ended(samples, trained=trains)
-            if meter is not None:
-                meter.step_ended(state.require_engine().last_step(), samples, loss, training=trains)
+            if reports.records is not None:
+                reports.records.end_step(samples, trained=trains)
+            if reports.meter is not None:
+                use = state.require_engine().last_step()
+                reports.meter.end_step(use, samples, loss, training=trains)
         return collected
 
     def _compare_lengths(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -244,7 +244,7 @@ class StepFunction(Generic[P, R_co]):
 
 
 def _counting_forward() -> contextlib.AbstractContextManager[None]:
-    flops = None if state.meter is None else state.meter.flops
+    flops = state.reports.flops
     return contextlib.nullcontext() if flops is None else flops.counting_forward()
 
 

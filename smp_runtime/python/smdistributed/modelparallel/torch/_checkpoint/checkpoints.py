@@ -110,8 +110,8 @@ def save_checkpoint(
         _save_parts(Path(path), tag, target, optimizer or state.optimizer, user_content, kept)
     else:
         _save_whole(Path(path), tag, target, user_content, translate_if_full)
-    if state.records is not None:
-        state.records.event("checkpoint", f"{tag}, {time.monotonic() - begin:.1f} s")
+    if state.reports.records is not None:
+        state.reports.records.event("checkpoint", f"{tag}, {time.monotonic() - begin:.1f} s")
 
 
 def resume_from_checkpoint(
@@ -156,8 +156,8 @@ def resume_from_checkpoint(
     else:
         with agreement("smp.resume_from_checkpoint"):
             content = _resume_whole(root, tag, model, strict, translate_function)
-    if state.records is not None:
-        state.records.event("resumed", f"from {root / (tag or 'the newest')}")
+    if state.reports.records is not None:
+        state.reports.records.event("resumed", f"from {root / (tag or 'the newest')}")
     return content
 
 

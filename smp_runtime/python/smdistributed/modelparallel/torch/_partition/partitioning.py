@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import traceback
@@ -112,16 +113,14 @@ def _decide_here(
     info(assignment.balance_line(tree))
     info(summary)
     info(_partition_tree(assignment, tree))
-    if state.records is not None:
-        state.records.note(
-            "partition",
-            {
-                "summary": summary,
-                "balance": assignment.balance_line(tree),
-                "tree": assignment.describe(tree, most_lines=_LINES_OF_A_RECORD),
-                "times": assignment.times(tree),
-            },
-        )
+    if state.reports.records is not None:
+        note = {
+            "summary": summary,
+            "balance": assignment.balance_line(tree),
+            "tree": assignment.describe(tree, most_lines=_LINES_OF_A_RECORD),
+            "times": assignment.times(tree),
+        }
+        state.reports.records.note("partition", json.dumps(note))
     return assignment.to_json()
 
 
@@ -146,8 +145,8 @@ def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: Trace
     try:
         with state.tracing():
             trace = trace_step(module, run_step, options)
-        if state.meter is not None and state.meter.flops is not None:
-            state.meter.flops.forward = trace.flops
+        if state.reports.flops is not None:
+            state.reports.flops.tell(trace.flops)
         return trace
     except Exception as error:
         plain = options.device == "cpu" or not torch.cuda.is_available()

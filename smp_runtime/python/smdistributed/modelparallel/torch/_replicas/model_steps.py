@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch.state_mod import state
 
 if TYPE_CHECKING:
@@ -71,5 +72,5 @@ class ModelSteps:
             self._model.sharded.finish_step(due)
         elif due:
             self._model.replicas.average(self._model.local_parameters())
-        if due and state.replica_loss is not None:
-            state.replica_loss.exchange(loss)
+        if due and state.reports.replica_loss is not None:
+            state.reports.replica_loss.exchange(loss, computing_device())

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import resource
-
 import torch
 
 from smdistributed import _runtime
@@ -71,13 +69,6 @@ def state_by_formula() -> int:
     if model.sharded is not None:
         return model.sharded.state_by_formula() if model.sharded.plan.on_demand else 0
     return 16 * sum(parameter.numel() for parameter in model.local_parameters())
-
-
-def peak_memory_bytes() -> int:
-    """At most so far: of the GPU where there is one, else of the process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def memory_in_use() -> int:

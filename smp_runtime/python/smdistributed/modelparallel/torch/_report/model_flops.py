@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floating-point operations of a model, and how many of them its devices could do.
 
-Counted are those that the model's arithmetic needs: a backward as twice the forward, and no
-recomputation, as the definition of model FLOPs utilization has it (Chowdhery et al. 2022, PaLM,
-appendix B).
+A forward is counted here; what a step takes by it, metrics/step_meter.h says.
 """
 
 from __future__ import annotations
@@ -16,8 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-_TRAINING = 3
-"""Operations of a forward and its backward, for each of the forward."""
+from smdistributed import _runtime
 
 _PEAKS = (
     ("GB200", 2.5e15),
@@ -77,44 +74,28 @@ class _ForwardFlops(TorchDispatchMode):
 
 
 class ModelFlops:
-    """What a job's steps compute, once the operations of one forward are known.
+    """Tells the meter the operations of the forward of one microbatch, once they are known.
 
     Args:
-        microbatches: of a step, of all replicas.
-        ranks: of the job, each with a device.
-        peak: of a device, a second; None: not known.
+        meter: counts steps by them.
         seen_by_trace: the forward is not to be counted as it runs, for parts of it run elsewhere.
-
-    >>> job = ModelFlops(microbatches=4, ranks=2, peak=1e3)
-    >>> with job.counting_forward():
-    ...     _ = torch.ones(2, 3) @ torch.ones(3, 4)
-    >>> job.of_step(0.5, training=True)
-    {'flops': 576, 'flops_per_second': 576.0, 'flops_utilization': 0.576}
     """
 
-    def __init__(
-        self, *, microbatches: int, ranks: int, peak: float | None, seen_by_trace: bool = False
-    ) -> None:
-        self.forward: int | None = None
-        """Operations of the forward of one microbatch; None: not known."""
-        self._microbatches, self._ranks, self._peak = microbatches, ranks, peak
-        self._seen_by_trace = seen_by_trace
+    def __init__(self, meter: _runtime.StepMeter, *, seen_by_trace: bool = False) -> None:
+        self._meter, self._seen_by_trace = meter, seen_by_trace
+        self._is_known = False
+
+    def tell(self, flops: int) -> None:
+        """``flops``: of the forward."""
+        self._is_known = True
+        self._meter.set_forward_flops(flops)
 
     @contextlib.contextmanager
     def counting_forward(self) -> Iterator[None]:
         """Around the run of one microbatch; without effect once the number is known."""
-        if self.forward is not None or self._seen_by_trace:
+        if self._is_known or self._seen_by_trace:
             yield
             return
         with _ForwardFlops() as counter:
             yield
-        self.forward = counter.flops
-
-    def of_step(self, seconds: float, *, training: bool) -> dict[str, float | None]:
-        """Of all ranks in the step, of a rank in a second, and the share of its peak."""
-        flops = rate = use = None
-        if self.forward:
-            flops = self.forward * self._microbatches * (_TRAINING if training else 1)
-            rate = flops / self._ranks / seconds
-            use = None if self._peak is None else rate / self._peak
-        return {"flops": flops, "flops_per_second": rate, "flops_utilization": use}
+        self.tell(counter.flops)

@@ -15,13 +15,14 @@ import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed._fabric_defaults import set_fabric_defaults
-from smdistributed.modelparallel.torch._report.memory_ledger import memory_summary
-from smdistributed.modelparallel.torch._report.metric_outputs import metric_outputs
+from smdistributed.modelparallel import __version__
+from smdistributed.modelparallel.torch._report.memory_ledger import (
+    memory_summary,
+    state_by_formula,
+)
 from smdistributed.modelparallel.torch._report.model_flops import ModelFlops, device_peak_flops
-from smdistributed.modelparallel.torch._report.reported_loss import ReplicaLoss
-from smdistributed.modelparallel.torch._report.step_meter import StepMeter
-from smdistributed.modelparallel.torch._report.step_records import StepRecords, job_facts
+from smdistributed.modelparallel.torch._report.optimizer_times import OptimizerTimes
+from smdistributed.modelparallel.torch._report.reports import Reports
 from smdistributed.modelparallel.torch._session import cuda_on_cpu, log, mpi_world
 from smdistributed.modelparallel.torch._session.groups import (
     backend_by_host,
@@ -83,9 +84,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     session = _start(parallel, options)
     if options.cuda_on_cpu:
         cuda_on_cpu.install()
-    replica_loss = _replica_loss(session, parallel)
-    meter, records = _meter(session, parallel, replica_loss), _records(session, options)
-    state.begin(session, parallel, meter, replica_loss, records)
+    state.begin(session, parallel, _reports(session))
     for line in (*options.warnings, *parallel.warnings):
         log.warning(line)
 
@@ -125,10 +124,9 @@ def shutdown() -> None:
     state.close_engine()
     if state.model is not None:
         state.model.checks.close()
-    if state.meter is not None:
-        state.meter.close()
-    if state.records is not None:
-        state.records.close()
+    state.reports.close()
+    if session.recorder is not None:
+        session.recorder.close()
     _leave(session)
     state.clear()
     if _owner.owns_torch and dist.is_initialized():
@@ -195,7 +193,7 @@ def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) 
             timeout=options.timeout,
         )
     if parallel.pipeline_parallel_degree > 1:
-        set_fabric_defaults()
+        _runtime.set_fabric_defaults()
     session.open_groups(backend, "gloo", backend_by_host(parallel.ddp_dist_backend), make_group)
     atexit.register(shutdown)
     # Not the session itself: its groups are to go with shutdown.
@@ -215,62 +213,42 @@ def _ranks_of_torch(variables: dict[str, str]) -> _runtime.LaunchRanks:
     )
 
 
-def _replica_loss(session: _runtime.Session, cfg: _runtime.ParallelConfig) -> ReplicaLoss | None:
-    """Of the ranks that have a loss, if there are several and the first one reports it."""
-    with_a_loss = session.groups.ranks("DP")
-    if not cfg.ddp or len(with_a_loss) == 1 or 0 not in with_a_loss:
-        return None
-    if session.ranks.rank == 0:
-        session.store.set("reports", "yes" if _reports(session.options) else "")
-    return ReplicaLoss(session.groups) if session.store.get("reports") else None
-
-
-def _reports(options: _runtime.RuntimeOptions) -> bool:
-    return options.progress or bool(metric_outputs(options))
-
-
-def _meter(
-    session: _runtime.Session, cfg: _runtime.ParallelConfig, replica_loss: ReplicaLoss | None
-) -> StepMeter | None:
-    """The first rank's, if anybody wants to know."""
+def _count_flops(session: _runtime.Session, meter: _runtime.StepMeter) -> ModelFlops | None:
+    """Not with tensor parallelism: a rank sees its slices of some modules and all of others. On the
+    CPU only metrics have them."""
     options = session.options
-    if session.ranks.rank != 0 or not _reports(options):
-        return None
-    # With prescaled_batch the ranks of a tensor-parallel group get one batch.
-    replicas = session.mesh.size(_runtime.Group.RDP if cfg.prescaled_batch else _runtime.Group.DP)
-    outputs = metric_outputs(options)
-    return StepMeter(
-        replicas=replicas,
-        pipeline=session.mesh.size(_runtime.Group.PP) > 1,
-        outputs=outputs,
-        flops=_flops(session, cfg, replicas) if outputs or torch.cuda.is_available() else None,
-        progress=options.progress,
-        ledger=memory_summary,
-        replica_loss=replica_loss,
-    )
-
-
-def _flops(
-    session: _runtime.Session, cfg: _runtime.ParallelConfig, replicas: int
-) -> ModelFlops | None:
-    """Not with tensor parallelism: a rank sees its slices of some modules and all of others."""
+    metrics = (options.metrics_file, options.tensorboard_folder, options.openmetrics_file,
+               options.embedded_metrics)  # fmt: skip
     if session.mesh.size(_runtime.Group.TP) > 1:
         return None
-    return ModelFlops(
+    if not (any(metrics) or torch.cuda.is_available()):
+        return None
+    cfg = session.config
+    replicas = session.mesh.size(_runtime.Group.RDP if cfg.prescaled_batch else _runtime.Group.DP)
+    meter.count_flops(
         microbatches=cfg.microbatches * replicas,
         ranks=session.ranks.size,
         peak=device_peak_flops(torch.cuda.get_device_name()) if torch.cuda.is_available() else None,
-        seen_by_trace=session.mesh.size(_runtime.Group.PP) > 1,
     )
+    return ModelFlops(meter, seen_by_trace=session.mesh.size(_runtime.Group.PP) > 1)
 
 
-def _records(session: _runtime.Session, options: _runtime.RuntimeOptions) -> StepRecords | None:
-    """Each rank's, if the environment wants any."""
-    if session.recorder is None:
-        return None
-    records = StepRecords(session.recorder, memory_summary)
-    records.note("job", job_facts(session, options))
-    return records
+def _reports(session: _runtime.Session) -> Reports:
+    """What of this rank's steps is told: to people, to other programs, to the report."""
+    replica_loss = _runtime.make_replica_loss(session)
+    meter = _runtime.make_step_meter(session, memory_summary, replica_loss)
+    recorder, records = session.recorder, None
+    if recorder is not None:
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+        _runtime.note_job(session, device=device, library=__version__, torch=torch.__version__)
+        records = _runtime.StepRecords(recorder, memory_summary, state_by_formula)
+    return Reports(
+        meter=meter,
+        replica_loss=replica_loss,
+        records=records,
+        flops=None if meter is None else _count_flops(session, meter),
+        optimizers=OptimizerTimes(recorder, meter) if meter or recorder else None,
+    )
 
 
 def _leave(session: _runtime.Session) -> None:

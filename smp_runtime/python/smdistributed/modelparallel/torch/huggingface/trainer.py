@@ -18,7 +18,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import agreem
 from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
     set_activation_checkpointing,
 )
-from smdistributed.modelparallel.torch._report.step_meter import progress
+from smdistributed.modelparallel.torch._report.progress import progress
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch._tensor.tensor_annotations import (

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the first rank's metrics go: files and streams that other programs read, each asked for by
+// a variable of the environment.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "smp_runtime/metrics/outputs/step_report.h"
+#include "smp_runtime/session/launch/runtime_options.h"
+
+namespace smp::metrics {
+
+/// What takes reports. Not thread-safe.
+class MetricOutput {
+ public:
+  virtual ~MetricOutput() = default;
+  /// The variable that asks for it.
+  [[nodiscard]] virtual std::string_view variable() const = 0;
+  /// Whether it gets each step, or one a second at most: on a GPU a loss has to be waited for.
+  [[nodiscard]] virtual bool each_step() const { return false; }
+  /// Throws HostError where that fails; it is not called again then.
+  virtual void write(const StepReport& report) = 0;
+};
+using MetricOutputs = std::vector<std::unique_ptr<MetricOutput>>;
+
+/// SMP_METRICS: an object of JSON a step, appended to a file.
+/// SMP_TENSORBOARD: event files in a folder, made with the first report.
+/// SMP_OPENMETRICS: the last training step in OpenMetrics' text format, for Prometheus; the file is
+/// whole at every moment.
+/// SMP_EMBEDDED_METRICS: lines of stdout from which CloudWatch makes metrics (embedded metric
+/// format).
+MetricOutputs metric_outputs(const session::RuntimeOptions& options);
+
+}  // namespace smp::metrics

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the first rank tells of a step, to people and to other programs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace smp::metrics {
+
+/// Bytes on this rank by what they are for ("parameters", "optimizer", ...).
+using MemoryLedger = std::vector<std::pair<std::string, std::int64_t>>;
+
+/// Floating-point operations of a step. Empty members are not known.
+struct StepFlops {
+  std::optional<std::int64_t> flops;  ///< of all ranks
+  std::optional<double> per_second;   ///< of one rank
+  std::optional<double> utilization;  ///< `per_second` by the peak of its device
+};
+
+struct StepReport {
+  std::int64_t step = 0;  ///< training steps so far
+  bool evaluation = false;
+  double time = 0;     ///< [s] since 1970
+  double seconds = 0;  ///< from the end of the step before
+  std::int64_t global_batch_size = 0;
+  double samples_per_second = 0;
+  std::optional<double> pipeline_use;  ///< empty where it is not known yet
+  double data_wait_share = 0;
+  std::int64_t peak_memory_bytes = 0;
+  std::int64_t messages_sent = 0;
+  std::int64_t bytes_sent = 0;
+  std::optional<StepFlops> flops;  ///< empty: nobody counts them
+  std::optional<double> loss;
+  int loss_ranks = 0;  ///< over how many ranks `loss` is the mean
+  MemoryLedger memory_bytes;
+};
+
+/// An object of JSON on one line (docs/reference/file_formats.md). JSON has no numbers that are not
+/// finite; they are the texts "NaN", "Infinity" and "-Infinity".
+std::string as_json(const StepReport& report);
+
+}  // namespace smp::metrics

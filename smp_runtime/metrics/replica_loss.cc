@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/metrics/replica_loss.h"
+
+#include <exception>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+namespace smp::metrics {
+
+using topology::Group;
+
+void ReplicaLoss::exchange(const at::Tensor& own, at::Device device) {
+  const at::NoGradGuard no_grad;
+  sum_and_count_ = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));
+  if (own.defined()) {
+    sum_and_count_.narrow(0, 0, 1).copy_(own.reshape({1}), /*non_blocking=*/device.is_cuda());
+    sum_and_count_.narrow(0, 1, 1).fill_(1);
+  }
+  std::vector<at::Tensor> tensors{sum_and_count_};
+  work_ = groups_.internal_group(Group::kDp)->allreduce(tensors);
+}
+
+std::optional<MeanLoss> ReplicaLoss::mean() {
+  if (!work_) return std::nullopt;
+  try {
+    work_->wait();
+    const at::Tensor both = sum_and_count_.cpu();
+    const double* const numbers = both.const_data_ptr<double>();
+    const int ranks = static_cast<int>(numbers[1]);
+    if (ranks == 0) return MeanLoss{};
+    return MeanLoss{.loss = numbers[0] / ranks, .ranks = ranks};
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+bool reports(const session::RuntimeOptions& options) {
+  return options.progress || !options.metrics_file.empty() || !options.tensorboard_folder.empty() ||
+         !options.openmetrics_file.empty() || !options.embedded_metrics.empty();
+}
+
+std::shared_ptr<ReplicaLoss> make_replica_loss(session::Session& session) {
+  const std::vector<int>& with_a_loss = session.groups().ranks(Group::kDp);
+  if (!session.config().ddp || with_a_loss.size() == 1 || with_a_loss.front() != 0) return nullptr;
+  if (session.ranks().rank == 0) {
+    session.store()->set("reports", std::string(reports(session.options()) ? "yes" : "no"));
+  }
+  const std::string answer = session::asking_store(
+      session.ranks().rank, [&] { return session.store()->get_to_str("reports"); });
+  return answer == "yes" ? std::make_shared<ReplicaLoss>(session.groups()) : nullptr;
+}
+
+}  // namespace smp::metrics

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank's record says of the job and its steps besides their times: for the report.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "smp_runtime/measure/recorder.h"
+#include "smp_runtime/metrics/outputs/step_report.h"
+#include "smp_runtime/session/session.h"
+
+namespace smp::metrics {
+
+/// Of this process; the same on all ranks.
+struct JobFacts {
+  std::string_view device;   ///< its name
+  std::string_view library;  ///< the version
+  std::string_view torch;
+};
+
+/// What the report's card says of the job. Nothing without a recorder.
+void note_job(session::Session& session, const JobFacts& facts);
+
+/// One thread at a time.
+class StepRecords {
+ public:
+  /// `ledger` says what the model's state takes here, `formula` what it would by arithmetic (0: no
+  /// formula). [bytes]
+  StepRecords(std::shared_ptr<measure::Recorder> recorder, std::function<MemoryLedger()> ledger,
+              std::function<std::int64_t()> formula);
+
+  /// `samples`: of this rank's batch. Now and then a line of memory: every second at first, and
+  /// less often in long jobs.
+  void end_step(std::int64_t samples, bool trained);
+  /// A line of its own, if there is a record.
+  void note(std::string_view key, std::string_view json);
+  /// Something that the report marks on its time axis, such as a checkpoint.
+  void event(std::string_view kind, std::string_view text);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const std::shared_ptr<measure::Recorder> recorder_;
+  const std::function<MemoryLedger()> ledger_;
+  const std::function<std::int64_t()> formula_;
+  Clock::duration interval_;
+  Clock::time_point due_;
+  std::int64_t lines_ = 0;
+};
+
+}  // namespace smp::metrics

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/program/unit_placement.h"
+
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/partition/auto_partitioner.h"
+#include "smp_runtime/partition/manual_partitioner.h"
+#include "smp_runtime/pipeline/scheduler.h"
+#include "smp_runtime/pipeline/step_prediction.h"
+
+namespace smp::program {
+namespace {
+
+void check(const std::vector<Unit>& units, const std::map<std::string, int>& pins, int partitions) {
+  std::set<std::string> names;
+  for (const Unit& unit : units) {
+    if (unit.name.empty()) throw ConfigError("DistributedModel: a unit has no name; give it one");
+    if (!unit.forward) throw ConfigError("DistributedModel: unit \"{}\" has no forward", unit.name);
+    if (!names.insert(unit.name).second) {
+      throw ConfigError("DistributedModel: two units are named \"{}\"; names have to differ",
+                        unit.name);
+    }
+  }
+  if (static_cast<int>(units.size()) < partitions) {
+    throw ConfigError(
+        "DistributedModel: {} units for pipeline_parallel_degree={}; divide the model into more of "
+        "them, or lower the degree",
+        units.size(), partitions);
+  }
+  for (const auto& [name, place] : pins) {
+    if (!names.contains(name)) {
+      throw ConfigError("DistributedModel: no unit is named \"{}\"; there are {}", name,
+                        fmt::join(names, ", "));
+    }
+    if (place < 0 || place >= partitions) {
+      throw ConfigError("DistributedModel: partition {} of unit \"{}\" is not in [0, {})", place,
+                        name, partitions);
+    }
+  }
+}
+
+/// With `follows` a unit without parameters hangs on the one before it.
+partition::ModuleTree tree_of(const std::vector<Unit>& units,
+                              const std::map<std::string, int>& pins, bool follows) {
+  partition::ModuleTree tree;
+  const int root = tree.add_module({.name = "", .passes_on = true});
+  int before = root;
+  std::map<const void*, int> known;
+  for (const Unit& unit : units) {
+    partition::Module module{.name = unit.name};
+    for (const auto& [name, parameter] : unit.parameters) {
+      const auto [found, is_new] = known.emplace(parameter.unsafeGetTensorImpl(), 0);
+      if (is_new) {
+        found->second = tree.add_parameter(fmt::format("{}.{}", unit.name, name),
+                                           static_cast<std::int64_t>(parameter.nbytes()));
+      }
+      module.parameters.push_back(found->second);
+    }
+    if (const auto pin = pins.find(unit.name); pin != pins.end()) module.pin = pin->second;
+    const bool hangs = follows && unit.parameters.empty();
+    const int node = tree.add_module(std::move(module), hangs ? before : root);
+    if (!hangs) before = node;
+  }
+  return tree;
+}
+
+}  // namespace
+
+Placement place_units(const std::vector<Unit>& units, bool is_chain,
+                      const std::map<std::string, int>& pins,
+                      const topology::ParallelConfig& config) {
+  const int partitions = static_cast<int>(config.pipeline_parallel_degree);
+  check(units, pins, partitions);
+  const bool by_hand = !pins.empty() || !config.auto_partition;
+  Placement placed{
+      .tree = tree_of(units, pins, is_chain && !by_hand), .assignment = {}, .summary = {}};
+  if (by_hand) {
+    placed.assignment = partition::assign_manual(placed.tree, partitions,
+                                                 static_cast<int>(config.default_partition));
+    partition::check_fits(placed.assignment, placed.tree, partitions);
+    placed.summary = "Partition chosen: as Options::partition and default_partition say";
+    return placed;
+  }
+  const bool simple = pipeline::parse_schedule(config.pipeline) == pipeline::Schedule::kSimple;
+  partition::AutoDecision decision = partition::assign_auto(
+      placed.tree, partitions,
+      {.memory_weight = config.memory_weight,
+       .state_factor = 4,
+       .step = {.shape = {.microbatches = static_cast<int>(config.microbatches),
+                          .active_microbatches = static_cast<int>(config.active_microbatches),
+                          .simple = simple}},
+       .predict = &pipeline::predict_step});
+  placed.summary = decision.summary();
+  placed.assignment = std::move(decision.assignment);
+  return placed;
+}
+
+std::string units_text(const std::vector<Unit>& units) {
+  std::ostringstream text;
+  for (const Unit& unit : units) {
+    text << '"' << unit.name << "\" with parameters of";
+    for (const auto& [name, parameter] : unit.parameters) {
+      text << ' ' << name << ' ' << parameter.sizes() << ' ' << parameter.scalar_type()
+           << (parameter.requires_grad() ? "" : " frozen");
+    }
+    text << '\n';
+  }
+  return text.str();
+}
+
+}  // namespace smp::program
