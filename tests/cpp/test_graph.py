@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,9 +15,15 @@ from tests.cpp.commands import BUILD, command, succeed
 PIPELINE = {"pipeline_parallel_degree": 2, "microbatches": 2, "deterministic_server": True}
 
 
-def run(outside: Path, folder: Path, settings: dict[str, object], **hyperparameters: object):
+def run(
+    outside: Path,
+    folder: Path,
+    settings: dict[str, object],
+    ranks: int = 0,
+    **hyperparameters: object,
+):
     """A job of the program `graph`; what it printed, and its exit code."""
-    ranks = 2 if settings.keys() & {"pipeline_parallel_degree", "ddp"} else 1
+    ranks = ranks or (2 if settings.keys() & {"pipeline_parallel_degree", "ddp"} else 1)
     job = folder / "job"
     succeed(
         BUILD / "bin/train", "--make-tree", job, "--code", outside, "--program", "graph",
@@ -138,3 +145,20 @@ def test_mistakes_with_masters_are_named(outside, tmp_path, mistake, message):
 def test_offloading_without_recomputed_units_is_refused(outside, tmp_path):
     done = run(outside, tmp_path, {"offload_activations": True})
     assert "no unit has that" in done.stdout
+
+
+def test_ranks_that_make_different_models_are_told_which_unit(outside, tmp_path):
+    done = run(outside, tmp_path, PIPELINE, mistake="different")
+    assert done.returncode != 0
+    assert "rank 1 and rank 0 make different models: unit 0 is" in done.stdout
+
+
+def test_programs_have_groups_of_their_own(outside, tmp_path):
+    settings = {"ddp": True, "pipeline_parallel_degree": 2, "microbatches": 2}
+    done = run(outside, tmp_path, settings, ranks=4, groups=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = sorted(re.findall(r"rank (\d) of ([\d ]+) sums up to (\d)", done.stdout))
+    groups = {0: ("0 1", "0 2"), 1: ("0 1", "1 3"), 2: ("2 3", "0 2"), 3: ("2 3", "1 3")}
+    wanted = [(str(rank), members, str(sum(map(int, members.split()))))
+              for rank, own in groups.items() for members in ("0 1 2 3", *own)]  # fmt: skip
+    assert told == sorted(wanted)

@@ -3,6 +3,7 @@
 // inputs. Prints the loss of each step, or the mistake that the hyperparameter `mistake` names.
 #include <iostream>
 
+#include <smp/groups.h>
 #include <smp/smp.h>
 #include <torch/torch.h>
 
@@ -53,15 +54,34 @@ void train_plain(smp::DistributedModel& model) {
   }
 }
 
+/// Of each group the ranks and the sum of their numbers in the job, as a collective makes it.
+void add_ranks_up(smp::Session& session) {
+  for (const auto group : {smp::CommGroup::kWorld, smp::CommGroup::kPp, smp::CommGroup::kDp}) {
+    std::vector<torch::Tensor> sum{torch::full({3}, session.rank())};
+    smp::process_group(session, group)->allreduce(sum)->wait();
+    std::cout << "rank " << session.rank() << " of";
+    for (const int rank : smp::ranks_of(session, group)) std::cout << ' ' << rank;
+    std::cout << " sums up to " << sum[0][2].item<int64_t>() << std::endl;
+  }
+}
+
 int main() {
   const smp::Job job = smp::Job::from_environment();
   const std::string mistake = job.text("mistake", "");
   try {
     smp::Session session = smp::Session::from_environment();
+    if (job.flag("groups", false)) {
+      add_ranks_up(session);
+      return 0;
+    }
     torch::manual_seed(1);
     Net net(job.flag("recompute", false), job.number("drop", 0.0), mistake == "twice");
     net->to(torch::kDouble);  // so that the printed digits depend on no order of sums
     smp::DistributedModel model = smp::distribute(session, net);
+    if (mistake == "different") {
+      torch::nn::Sequential other(torch::nn::Linear(8, 4 + session.rank()), torch::nn::ReLU());
+      smp::DistributedModel(session, smp::units_of(other));
+    }
     if (mistake == "ended") {
       { const smp::DistributedModel last = std::move(model); }
       net->embed(torch::ones({1, 8}, torch::kDouble));
