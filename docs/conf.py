@@ -52,7 +52,7 @@ breathe_show_include = False
 # Names of Python, torch and others are not looked up: that would take the network. Ours are.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!smdistributed\.|smp\.).*"),
-    (r"cpp:.*", r"smp|(at|c10|std|torch)(::.*)?"),
+    (r"cpp:.*", r"smp|(at|c10|c10d|std|torch)(::.*)?"),
     # Names of our own that only types mention.
     (
         r"py:class",

@@ -17,7 +17,7 @@ HEADERS = ROOT / "smp_runtime" / "include" / "smp"
 PAGE = ROOT / "docs" / "reference" / "cpp_headers.md"
 ALL_OF_THEM = "smp.h"  # declares nothing
 DECLARED = re.compile(
-    r"^(?:using (?P<type>\w+) =|(?:class|struct) (?P<class>\w+)(?: final)?(?: : .*)? \{"
+    r"^(?:using (?P<type>\w+) =|(?:enum class|class|struct) (?P<class>\w+)(?: final)?(?: : .*)? \{"
     r"|(?:\[\[nodiscard\]\] )?(?:inline )?[\w:<>]+ (?P<function>\w+)\(|#define (?P<define>\w+))",
     re.MULTILINE,
 )
