@@ -93,7 +93,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/sharding",
         "smp_runtime/tensor_parallel",
         "smp_runtime/optimizer",
-        "smp_runtime/checkpoint",
+        "smp_runtime/checkpoint/job",
         "smp_runtime/dataparallel",
     ),
     "smp_runtime/library": ("smp_runtime/core",),

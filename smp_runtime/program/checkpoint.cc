@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/checkpoint/job/agreement.h"
 #include "smp_runtime/checkpoint/job/checkpoint_save.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
@@ -55,27 +56,6 @@ std::filesystem::path folder_of(const std::filesystem::path& root, std::string n
   const std::filesystem::path folder = checkpoint::locate(root, name, name);
   if (std::filesystem::is_directory(folder)) return folder;
   throw ConfigError("{}: there is no checkpoint in parts {}", kResume, (root / name).string());
-}
-
-/// Throws on all ranks what one of them throws inside of `act`.
-void together(session::Session& session, const std::function<void()>& act) {
-  std::exception_ptr own;
-  std::string error;
-  try {
-    act();
-  } catch (const std::exception& exception) {
-    own = std::current_exception();
-    error = exception.what();
-  }
-  const nlohmann::json mine{{"failed", own != nullptr}, {"error", error}};
-  const auto told = session.objects().all_gather(
-      kResume, Group::kWorld, mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  if (own) std::rethrow_exception(own);
-  for (std::size_t rank = 0; rank < told.size(); ++rank) {
-    const auto other = nlohmann::json::parse(told[rank]);
-    if (!other["failed"].get<bool>()) continue;
-    throw ConfigError("{} failed on rank {}: {}", kResume, rank, other["error"].get<std::string>());
-  }
 }
 
 /// Loads what was read, after it was compared.
@@ -267,7 +247,7 @@ c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path
   session::Session& job = session.core()->session();
   std::optional<SavedState> saved;
   std::optional<Loader> loader;
-  together(job, [&] {
+  checkpoint::together(job, kResume, [&] {
     saved.emplace(folder_of(folder, options.tag));
     loader.emplace(*model.core(), core_of(options.optimizer), *saved);
     loader->check();

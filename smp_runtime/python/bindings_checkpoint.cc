@@ -10,6 +10,8 @@
 #include <pybind11/stl/filesystem.h>
 
 #include "smp_runtime/checkpoint/atomic_file.h"
+#include "smp_runtime/checkpoint/job/agreement.h"
+#include "smp_runtime/checkpoint/job/checkpoint_save.h"
 #include "smp_runtime/checkpoint/manifest.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
@@ -21,6 +23,7 @@ namespace {
 namespace py = pybind11;
 namespace fs = std::filesystem;
 using checkpoint::AtomicFile;
+using checkpoint::CheckpointSave;
 using checkpoint::FileDigest;
 using checkpoint::Manifest;
 
@@ -56,13 +59,7 @@ void bind_checkpoint(py::module_& module) {
            py::arg("crc32c"))
       .def_readonly("name", &FileDigest::name)
       .def_readonly("bytes", &FileDigest::bytes)
-      .def_readonly("crc32c", &FileDigest::crc32c)
-      .def(py::pickle(
-          [](const FileDigest& file) { return py::make_tuple(file.name, file.bytes, file.crc32c); },
-          [](const py::tuple& held) {
-            return FileDigest{held[0].cast<std::string>(), held[1].cast<int64_t>(),
-                              held[2].cast<uint32_t>()};
-          }));
+      .def_readonly("crc32c", &FileDigest::crc32c);
 
   py::class_<AtomicFile>(module, "AtomicFile", "A file that is there whole or not at all.")
       .def(py::init([](const fs::path& path) {
@@ -110,32 +107,34 @@ void bind_checkpoint(py::module_& module) {
         return checked([&] { return checkpoint::write_file(path, text); });
       },
       py::arg("path"), py::arg("text"));
+  const auto without_gil = py::call_guard<py::gil_scoped_release>();
   module.def(
-      "open_staging",
-      [](const fs::path& root, const std::string& name, const std::string& token) {
-        return checked([&] { return checkpoint::open_staging(root, name, token); });
+      "end_together",
+      [](session::Session& session, const std::string& what, const std::string& error) {
+        checkpoint::end_together(session, what, error);
       },
-      py::arg("root"), py::arg("name"), py::arg("token"));
-  module.def("staging_path", &checkpoint::staging_path, py::arg("root"), py::arg("name"),
-             py::arg("token"));
-  module.def(
-      "discard_staging",
-      [](const fs::path& root, const std::string& name, const std::string& token) {
-        checked([&] { checkpoint::discard_staging(root, name, token); });
-      },
-      py::arg("root"), py::arg("name"), py::arg("token"));
-  module.def(
-      "publish_folder",
-      [](const fs::path& root, const std::string& name, const std::string& token) {
-        checked([&] { checkpoint::publish_folder(root, name, token); });
-      },
-      py::arg("root"), py::arg("name"), py::arg("token"));
-  module.def(
-      "publish_files",
-      [](const fs::path& root, const std::string& name, const std::string& token) {
-        checked([&] { checkpoint::publish_files(root, name, token); });
-      },
-      py::arg("root"), py::arg("name"), py::arg("token"));
+      py::arg("session"), py::arg("what"), py::arg("error"), without_gil);
+  py::class_<CheckpointSave>(module, "CheckpointSave", "One save of a checkpoint by all ranks.")
+      .def(py::init([](session::Session& session, std::string what, fs::path root, std::string name,
+                       std::string library) {
+             try {
+               return std::make_unique<CheckpointSave>(
+                   session, CheckpointSave::Options{.what = std::move(what),
+                                                    .root = std::move(root),
+                                                    .name = std::move(name),
+                                                    .library = std::move(library)});
+             } catch (const ConfigError& error) {
+               throw checkpoint::CheckpointError("{}", error.what());
+             }
+           }),
+           py::arg("session"), py::arg("what"), py::arg("root"), py::arg("name"),
+           py::arg("library"), without_gil)
+      .def_property_readonly("folder", &CheckpointSave::folder)
+      .def_property_readonly("publishes", &CheckpointSave::publishes)
+      .def("add", &CheckpointSave::add, py::arg("file"))
+      .def("tell", &CheckpointSave::tell, py::arg("error"), without_gil)
+      .def("publish_folder", &CheckpointSave::publish_folder, without_gil)
+      .def("publish_files", &CheckpointSave::publish_files, py::arg("manifest"), without_gil);
   module.def("locate", &checkpoint::locate, py::arg("root"), py::arg("name"), py::arg("entry"));
   module.def(
       "prune_folders",

@@ -5,6 +5,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include "smp_runtime/checkpoint/job/agreement.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/python/bindings.h"
@@ -34,6 +35,8 @@ void bind_errors(py::module_& module) {
       raise(kTorch, "SMPConfigError", error);
     } catch (const session::WaitTimeout& error) {
       raise(kTorch, "SMPCommTimeoutError", error);
+    } catch (const checkpoint::CheckpointError& error) {
+      raise(kTorch, "SMPCheckpointError", error);
     } catch (const HostError& error) {
       raise(kBackend, "SMPConnectionError", error);
     } catch (const session::CallMismatch& error) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/checkpoint/job/agreement.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
 
@@ -24,22 +25,21 @@ std::string new_token() {
   return fmt::format("{:08x}{:04x}", random(), random() & 0xffffU);
 }
 
-/// What a rank tells the others at the end of a part of the save.
-std::string outcome(const std::string& error, const std::vector<FileDigest>& written) {
+std::string as_text(const std::vector<FileDigest>& written) {
   json files = json::array();
   for (const FileDigest& file : written) files.push_back({file.name, file.bytes, file.crc32c});
-  return json{{"error", error}, {"files", files}}.dump(-1, ' ', false,
-                                                       json::error_handler_t::replace);
+  return files.dump();
 }
 
-std::string text_of(const std::exception_ptr& error) {
+/// What files or their folder are blamed for is a CheckpointError.
+template <typename Act>
+void with_files(const Act& act) {
   try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& exception) {
-    const std::string text = exception.what();
-    return text.empty() ? "an error without a text" : text;
-  } catch (...) {
-    return "an error of another kind";
+    act();
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error& error) {
+    throw CheckpointError("{}", error.what());
   }
 }
 
@@ -65,46 +65,50 @@ CheckpointSave::CheckpointSave(session::Session& session, Options options)
   try {
     for (const bool turn : {ranks.rank == 0, ranks.local_rank.value_or(0) == 0}) {
       together([&] {
-        if (turn && !publishes_) publishes_ = open_staging(options_.root, options_.name, token_);
+        if (!turn || publishes_) return;
+        with_files([&] { publishes_ = open_staging(options_.root, options_.name, token_); });
       });
     }
   } catch (...) {
-    if (publishes_) discard_staging(options_.root, options_.name, token_);
+    discard();  // whoever has made a folder, whose destructor is not called
     throw;
   }
 }
 
-CheckpointSave::~CheckpointSave() {
-  if (publishes_ && !is_published_) discard_staging(options_.root, options_.name, token_);
+CheckpointSave::~CheckpointSave() { discard(); }
+
+void CheckpointSave::discard() {
+  if (std::exchange(publishes_, false) && !is_published_) {
+    discard_staging(options_.root, options_.name, token_);
+  }
 }
 
 void CheckpointSave::together(const std::function<void()>& act) {
   std::exception_ptr own;
-  std::string error;
   try {
     act();
   } catch (...) {
     own = std::current_exception();
-    error = text_of(own);
   }
-  if (!own) return tell(error);
+  if (!own) return tell({});
   try {
-    tell(error);
+    tell(text_of(own));
   } catch (const HostError&) {  // what failed elsewhere, or because of this
   }
   std::rethrow_exception(own);
 }
 
 void CheckpointSave::tell(const std::string& error) {
-  const auto outcomes =
-      session_.objects().all_gather(options_.what, Group::kWorld, outcome(error, written_));
+  std::vector<std::string> outcomes;
+  try {
+    outcomes = end_together(session_, options_.what, error, as_text(written_));
+  } catch (...) {
+    discard();
+    throw;
+  }
   std::map<std::string, FileDigest> files;  // once, where several ranks wrote the same
-  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    const json told = json::parse(outcomes[rank]);
-    if (const auto text = told["error"].get<std::string>(); !text.empty()) {
-      throw HostError("{} failed on rank {}: {}", options_.what, rank, text);
-    }
-    for (const json& file : told["files"]) {
+  for (const std::string& told : outcomes) {
+    for (const json& file : json::parse(told)) {
       FileDigest digest{.name = file[0].get<std::string>(),
                         .bytes = file[1].get<std::int64_t>(),
                         .crc32c = file[2].get<std::uint32_t>()};
@@ -133,10 +137,12 @@ void CheckpointSave::publish(const std::string& manifest, Publish move) {
                                        .tensor = mesh.size(Group::kTp),
                                        .reduced_data = mesh.size(Group::kRdp)},
                            .files = all_written_};
-    write_file(folder_ / manifest, content.to_json());
-    move(options_.root, options_.name, token_);
-    is_published_ = true;
-    write_file(options_.root / kNewest, options_.name);
+    with_files([&] {
+      write_file(folder_ / manifest, content.to_json());
+      move(options_.root, options_.name, token_);
+      is_published_ = true;
+      write_file(options_.root / kNewest, options_.name);
+    });
   });
 }
 

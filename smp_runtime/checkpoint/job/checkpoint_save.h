@@ -45,7 +45,8 @@ class CheckpointSave {
   /// This rank has written a file.
   void add(FileDigest file) { written_.push_back(std::move(file)); }
 
-  /// Tells the others what failed here, if anything: throws where one of them failed.
+  /// Tells the others what failed here, if anything. Throws CheckpointError where one of all
+  /// failed; nothing is left behind then.
   void tell(const std::string& error);
   /// Calls `act`, which may throw, and tells. See the class.
   void together(const std::function<void()>& act);
@@ -58,6 +59,7 @@ class CheckpointSave {
   using Publish = void (*)(const std::filesystem::path&, const std::string&, const std::string&);
 
   void publish(const std::string& manifest, Publish move);
+  void discard();
 
   session::Session& session_;
   const Options options_;

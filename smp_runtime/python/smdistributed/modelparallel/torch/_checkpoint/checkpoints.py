@@ -24,6 +24,7 @@ every host is given back what its own ranks wrote.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -35,8 +36,10 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import (
     NEWEST,
     PARTIAL,
-    CheckpointSave,
     agreement,
+    checkpoint_save,
+    write,
+    write_text,
 )
 from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import (
     FlatParts,
@@ -173,22 +176,22 @@ def _save_parts(
     kept: int | None,
 ) -> None:
     name = tag + PARTIAL
-    with CheckpointSave(root, name) as save:
+    with checkpoint_save(root, name) as save:
         part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
         if model.sharded is not None:
-            write_flat_parts(save.write, model, optimizer)
+            write_flat_parts(functools.partial(write, save), model, optimizer)
         elif ranks.rdp_rank() == 0:
-            save.write(f"model_{part}", dict(model.local_state_dict()))
+            write(save, f"model_{part}", dict(model.local_state_dict()))
             if optimizer is not None:
-                save.write(f"optimizer_{part}", optimizer.states.part_for_checkpoint())
+                write(save, f"optimizer_{part}", optimizer.states.part_for_checkpoint())
         if save.publishes:
-            save.write_text("partition.json", model.partition_json())
+            write_text(save, "partition.json", model.partition_json())
             if ranks.tp_size() > 1 or model.replaced():
                 slices = Slices(axes_of(model.get_module()), model.replaced())
-                save.write_text("slices.json", slices_to_json(slices))
+                write_text(save, "slices.json", slices_to_json(slices))
             if user_content is not None:
-                save.write("user_content.pt", user_content)
-        save.publish_folder()
+                write(save, "user_content.pt", user_content)
+    save.publish_folder()
     if kept is not None and save.publishes:
         for old in _runtime.prune_folders(root, name, kept):
             info(f"checkpoint {root / old} was removed: {kept} are kept")
@@ -293,13 +296,13 @@ def _save_whole(
     entries: dict[str, Any] | None = None
     if gathered or ranks.rdp_rank() == 0:
         entries = model.plain_state_dict() if translate else model.state_dict()
-    with CheckpointSave(root, tag) as save:
+    with checkpoint_save(root, tag) as save:
         if ranks.rank() == 0:
             assert entries is not None
-            save.write(tag, dict(entries))
+            write(save, tag, dict(entries))
             if user_content is not None:
-                save.write(f"user_content_{tag}", user_content)
-        save.publish_files(f"{tag}.manifest.json")
+                write(save, f"user_content_{tag}", user_content)
+    save.publish_files(f"{tag}.manifest.json")
 
 
 def _resume_whole(

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/checkpoint/job/agreement.h"
+
+#include <exception>
+
+#include <nlohmann/json.hpp>
+
+namespace smp::checkpoint {
+
+using nlohmann::json;
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    const std::string text = exception.what();
+    return text.empty() ? "an error without a text" : text;
+  } catch (...) {
+    return "an error of another kind";
+  }
+}
+
+std::vector<std::string> end_together(session::Session& session, const std::string& what,
+                                      const std::string& error, const std::string& payload) {
+  const std::string mine =
+      json{error, payload}.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::vector<std::string> payloads;
+  for (const std::string& told :
+       session.objects().all_gather(what, topology::Group::kWorld, mine)) {
+    const json outcome = json::parse(told);
+    if (const auto text = outcome[0].get<std::string>(); !text.empty()) {
+      throw CheckpointError("{} failed on rank {}: {}", what, payloads.size(), text);
+    }
+    payloads.push_back(outcome[1].get<std::string>());
+  }
+  return payloads;
+}
+
+void together(session::Session& session, const std::string& what,
+              const std::function<void()>& act) {
+  std::exception_ptr own;
+  try {
+    act();
+  } catch (...) {
+    own = std::current_exception();
+  }
+  if (!own) {
+    end_together(session, what, {});
+    return;
+  }
+  try {
+    end_together(session, what, text_of(own));
+  } catch (const HostError&) {  // what failed elsewhere, or because of this
+  }
+  std::rethrow_exception(own);
+}
+
+}  // namespace smp::checkpoint

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of a save or a load that all ranks end together: what failed on one of them fails on all,
+// or the others would wait for it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/session/session.h"
+
+namespace smp::checkpoint {
+
+/// A checkpoint cannot be written or read, here or on another rank.
+class CheckpointError : public HostError {
+  using HostError::HostError;
+};
+
+/// All ranks of the job call it at the end of a part, with what failed here, or an empty text;
+/// blocks until all have. Returns what each gave along as `payload`, by rank. Throws
+/// CheckpointError that names the first rank that failed.
+std::vector<std::string> end_together(session::Session& session, const std::string& what,
+                                      const std::string& error, const std::string& payload = {});
+
+/// Calls `act` and ends with all ranks. Throws what it threw, or CheckpointError for what failed on
+/// another rank.
+void together(session::Session& session, const std::string& what, const std::function<void()>& act);
+
+/// Of an exception that is held, for the other ranks. Not empty.
+std::string text_of(const std::exception_ptr& error);
+
+}  // namespace smp::checkpoint
