@@ -57,7 +57,16 @@ StepMeter::StepMeter(Options options, Ledger ledger, std::shared_ptr<ReplicaLoss
       ledger_(std::move(ledger)),
       replica_loss_(std::move(replica_loss)),
       recorder_(std::move(recorder)),
-      on_terminal_(isatty(STDERR_FILENO) == 1) {}
+      on_terminal_(isatty(STDERR_FILENO) == 1),
+      process_(getpid()) {}
+
+StepMeter::~StepMeter() {
+  try {
+    close();
+  } catch (const std::exception& error) {  // a GPU's, which the loss of an evaluation waits for
+    SMP_LOG(warning, "the last steps are not told: {}", error.what());
+  }
+}
 
 void StepMeter::begin_step() {
   begun_ = clock_();
@@ -182,6 +191,7 @@ void StepMeter::write(StepReport& report, bool due) {
 }
 
 void StepMeter::close() {
+  if (getpid() != process_) return;
   end_evaluation();
   end_line();
   options_.outputs.clear();
@@ -231,13 +241,15 @@ void StepMeter::show(const std::string& text) {
     SMP_LOG(info, "{}", text);
     return;
   }
-  fmt::print(stderr, "\r{}\x1b[K", text);
+  // Without a look at the outcome: no job ends for its terminal.
+  const std::string line = "\r" + text + "\x1b[K";
+  std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   line_is_open_ = true;
 }
 
 void StepMeter::end_line() {
-  if (std::exchange(line_is_open_, false)) fmt::print(stderr, "\n");
+  if (std::exchange(line_is_open_, false)) std::fputc('\n', stderr);
 }
 
 std::shared_ptr<StepMeter> make_step_meter(session::Session& session, StepMeter::Ledger ledger,

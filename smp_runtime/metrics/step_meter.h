@@ -54,7 +54,7 @@ class StepMeter {
   /// `ledger` says what the model's state takes here; the last two may be null.
   StepMeter(Options options, Ledger ledger, std::shared_ptr<ReplicaLoss> replica_loss,
             std::shared_ptr<measure::Recorder> recorder);
-  ~StepMeter() { close(); }
+  ~StepMeter();
   StepMeter(const StepMeter&) = delete;
   StepMeter& operator=(const StepMeter&) = delete;
 
@@ -102,6 +102,7 @@ class StepMeter {
   const std::shared_ptr<ReplicaLoss> replica_loss_;
   const std::shared_ptr<measure::Recorder> recorder_;
   const bool on_terminal_;
+  const int process_;  ///< a fork of it tells nothing
 
   std::optional<std::int64_t> total_;
   std::optional<std::int64_t> forward_flops_;

@@ -21,25 +21,30 @@ double record_time() {
   return std::chrono::duration<double>(now).count();
 }
 
+/// What is no UTF-8, as of a path, is replaced.
+std::string text_of(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 }  // namespace
 
 void note_job(session::Session& session, const JobFacts& facts) {
   const auto& recorder = session.recorder();
   if (!recorder || !recorder->records()) return;
   session::Groups& groups = session.groups();
-  recorder->note("job", ordered_json{{"settings", ordered_json::parse(session.config().as_json())},
-                                     {"job_name", session.options().job_name},
-                                     {"image", session.options().image},
-                                     {"ranks", session.ranks().size},
-                                     {"groups",
-                                      {{"PP", groups.ranks(Group::kPp)},
-                                       {"TP", groups.ranks(Group::kTp)},
-                                       {"RDP", groups.ranks(Group::kRdp)},
-                                       {"DP", groups.ranks(Group::kDp)}}},
-                                     {"smp", facts.library},
-                                     {"torch", facts.torch},
-                                     {"device", facts.device}}
-                            .dump());
+  recorder->note("job",
+                 text_of(ordered_json{{"settings", ordered_json::parse(session.config().as_json())},
+                                      {"job_name", session.options().job_name},
+                                      {"image", session.options().image},
+                                      {"ranks", session.ranks().size},
+                                      {"groups",
+                                       {{"PP", groups.ranks(Group::kPp)},
+                                        {"TP", groups.ranks(Group::kTp)},
+                                        {"RDP", groups.ranks(Group::kRdp)},
+                                        {"DP", groups.ranks(Group::kDp)}}},
+                                      {"smp", facts.library},
+                                      {"torch", facts.torch},
+                                      {"device", facts.device}}));
 }
 
 StepRecords::StepRecords(std::shared_ptr<measure::Recorder> recorder,
@@ -58,11 +63,10 @@ void StepRecords::end_step(std::int64_t samples, bool trained) {
   if (++lines_ % kLinesBeforeDoubling == 0) interval_ *= 2;
   ordered_json kinds = ordered_json::object();
   for (const auto& [kind, bytes] : ledger_()) kinds[kind] = bytes;
-  recorder_->note("memory", ordered_json{{"time", record_time()},
-                                         {"peak", peak_memory_bytes()},
-                                         {"kinds", std::move(kinds)},
-                                         {"formula", formula_()}}
-                                .dump());
+  recorder_->note("memory", text_of(ordered_json{{"time", record_time()},
+                                                 {"peak", peak_memory_bytes()},
+                                                 {"kinds", std::move(kinds)},
+                                                 {"formula", formula_()}}));
 }
 
 void StepRecords::note(std::string_view key, std::string_view json) {
@@ -70,7 +74,7 @@ void StepRecords::note(std::string_view key, std::string_view json) {
 }
 
 void StepRecords::event(std::string_view kind, std::string_view text) {
-  note("event", ordered_json{{"time", record_time()}, {"kind", kind}, {"text", text}}.dump());
+  note("event", text_of(ordered_json{{"time", record_time()}, {"kind", kind}, {"text", text}}));
 }
 
 }  // namespace smp::metrics

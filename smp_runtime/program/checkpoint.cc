@@ -218,13 +218,14 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
     }
   });
   save.publish_folder();
-  if (content.keep > 0 && save.publishes()) {
+  checkpoint::together(session.core()->session(), kSave, [&] {
+    if (content.keep == 0 || !save.publishes()) return;
     const std::string name = content.tag + checkpoint::kPartial;
     for (const std::string& old : checkpoint::prune_folders(folder, name, content.keep)) {
       SMP_LOG(info, "checkpoint {} was removed: {} are kept", (folder / old).string(),
               content.keep);
     }
-  }
+  });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   session.core()->reports().event("checkpoint",
                                   fmt::format("{}, {:.1f} s", content.tag, took.count()));
@@ -232,8 +233,9 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
 
 bool has_checkpoint(Session& session, const std::filesystem::path& folder) {
   session::Session& job = session.core()->session();
+  std::error_code unreadable;  // resuming says why, on all ranks
   const bool is_there =
-      job.ranks().rank == 0 && std::filesystem::exists(folder / checkpoint::kNewest);
+      job.ranks().rank == 0 && std::filesystem::exists(folder / checkpoint::kNewest, unreadable);
   at::Tensor answer = at::tensor({is_there ? 1.0F : 0.0F});
   if (job.ranks().size > 1) {
     job.all_reduce("smp::has_checkpoint", answer, *job.groups().cpu_group(topology::Group::kWorld),

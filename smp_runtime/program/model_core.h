@@ -63,9 +63,14 @@ class DistributedModel::Core {
   void attach_optimizer(std::shared_ptr<const sharding::LossScaler> scaler,
                         std::function<void()> on_gradients);
   void detach_optimizer();
-  /// Bytes of the state of the model's optimizer; empty without one.
-  void set_optimizer_bytes(std::function<std::int64_t()> bytes) {
+  /// What tells the bytes of an optimizer's state: of the one that was made last. `owner` tells it
+  /// apart.
+  void set_optimizer_bytes(const void* owner, std::function<std::int64_t()> bytes) {
+    optimizer_ = owner;
     optimizer_bytes_ = std::move(bytes);
+  }
+  void forget_optimizer_bytes(const void* owner) {
+    if (optimizer_ == owner) set_optimizer_bytes(nullptr, nullptr);
   }
 
  private:
@@ -111,7 +116,8 @@ class DistributedModel::Core {
   std::shared_ptr<const sharding::LossScaler> scaler_;
   std::function<void()> on_gradients_;  ///< empty without an optimizer of masters
   bool lacked_optimizer_ = false;       ///< at the end of an earlier step
-  std::function<std::int64_t()> optimizer_bytes_;
+  const void* optimizer_ = nullptr;
+  std::function<std::int64_t()> optimizer_bytes_;  ///< empty without one
 };
 
 }  // namespace smp

@@ -60,6 +60,12 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   return tensors;
 }
 
+/// 0 where there is no batch: ranks that serve may be given anything.
+std::int64_t samples_in(const Tensors& batch) {
+  const bool is_batch = !batch.empty() && batch.front().defined() && batch.front().dim() > 0;
+  return is_batch ? batch.front().size(0) : 0;
+}
+
 std::string named(std::string_view unit) { return fmt::format("unit \"{}\"", unit); }
 
 }  // namespace
@@ -209,7 +215,7 @@ StepOutput DistributedModel::Core::run(const Step::Body& body, const Tensors& ba
   reports.end_step({.pipeline_use = engine_->group_use(),
                     .messages_sent = engine_->last_step().messages_sent,
                     .bytes_sent = engine_->last_step().bytes_sent},
-                   batch.empty() ? 0 : batch.front().size(0), output.microbatches, went_back);
+                   samples_in(batch), output.microbatches, went_back);
   return output;
 }
 

@@ -42,14 +42,15 @@ DistributedOptimizer::Core::Core(std::shared_ptr<DistributedModel::Core> model,
       scaler_(std::make_shared<sharding::LossScaler>(scale_of(scale))) {
   refuse_unfit();
   for (const auto& group : optimizer_->param_groups()) groups_.push_back(group.params());
-  model_->set_optimizer_bytes([this] { return state_bytes(); });
-  if (model_->state() == nullptr) return;
-  take_masters();
-  model_->attach_optimizer(scaler_, [this] { steps_->begin(); });
+  if (model_->state() != nullptr) {
+    take_masters();
+    model_->attach_optimizer(scaler_, [this] { steps_->begin(); });
+  }
+  model_->set_optimizer_bytes(this, [this] { return state_bytes(); });
 }
 
 DistributedOptimizer::Core::~Core() {
-  model_->set_optimizer_bytes(nullptr);
+  model_->forget_optimizer_bytes(this);
   if (steps_) model_->detach_optimizer();
 }
 

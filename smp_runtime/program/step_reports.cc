@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/program/step_reports.h"
 
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,11 @@ StepReports::StepReports(session::Session& session)
   records_ = std::make_unique<metrics::StepRecords>(session.recorder(), ledger, [memory = memory_] {
     return memory->formula ? memory->formula() : 0;
   });
+}
+
+StepReports::~StepReports() {
+  // Else a rank that ends first would take its part of the exchange along.
+  if (replica_loss_ && std::uncaught_exceptions() == 0) static_cast<void>(replica_loss_->mean());
 }
 
 void StepReports::set_memory(const void* owner, Memory memory) {

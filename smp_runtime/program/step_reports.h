@@ -27,6 +27,10 @@ class StepReports {
 
   /// Collective over the job, whose groups have been opened.
   explicit StepReports(session::Session& session);
+  /// Waits for the other ranks' last losses, unless an exception ends the process.
+  ~StepReports();
+  StepReports(const StepReports&) = delete;
+  StepReports& operator=(const StepReports&) = delete;
 
   /// Of the model that was made last. `owner` tells it apart until forget_memory().
   void set_memory(const void* owner, Memory memory);

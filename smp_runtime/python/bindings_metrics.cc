@@ -92,6 +92,7 @@ void bind_replica_loss(py::module_& module) {
 }
 
 void bind_records(py::module_& module) {
+  const auto without_gil = py::call_guard<py::gil_scoped_release>();
   py::class_<StepRecords>(module, "StepRecords", "A rank's record besides the times of its steps.")
       .def(py::init([](std::shared_ptr<measure::Recorder> recorder, py::object ledger,
                        std::function<std::int64_t()> formula) {
@@ -99,9 +100,9 @@ void bind_records(py::module_& module) {
                                                   std::move(formula));
            }),
            py::arg("recorder"), py::arg("ledger"), py::arg("formula"))
-      .def("end_step", &StepRecords::end_step, py::arg("samples"), py::arg("trained"))
-      .def("note", &StepRecords::note, py::arg("key"), py::arg("json"))
-      .def("event", &StepRecords::event, py::arg("kind"), py::arg("text"));
+      .def("end_step", &StepRecords::end_step, py::arg("samples"), py::arg("trained"), without_gil)
+      .def("note", &StepRecords::note, py::arg("key"), py::arg("json"), without_gil)
+      .def("event", &StepRecords::event, py::arg("kind"), py::arg("text"), without_gil);
   module.def(
       "note_job",
       [](session::Session& session, const std::string& device, const std::string& library,

@@ -138,6 +138,7 @@ void fill_unit(const UnitOptions& options, const std::vector<StoredParameter>& p
   const at::ScalarType type = computing_type(options, unit);
   const at::TensorOptions device = unit.parameters[0].tensor.options();
   unit.full = at::zeros({unit.layout.padded}, device.dtype(type));
+  unit.written.assign(unit.parameters.size(), 1);
   if (unit.trained) {
     Arena& arena = arenas[unit.arena];
     unit.master = arena.master.narrow(0, unit.arena_offset, unit.layout.shard);

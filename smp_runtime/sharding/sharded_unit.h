@@ -54,7 +54,8 @@ struct ShardedUnit {
   // Its gradient.
   std::size_t arrived = 0;  ///< gradients of the backward that is running
   bool fresh = true;        ///< nothing was added to `gradient` since it was zeroed
-  /// By parameter, in a group of one: whether something of it was added since `fresh` was true.
+  /// By parameter, in a group of one: whether its part of `gradient` has a value; another's is what
+  /// was there before.
   std::vector<std::uint8_t> written;
 };
 

@@ -49,8 +49,8 @@ class DistributedModel {
  public:
   /// Where units live, and how gradients are averaged.
   struct Options {
-    /// Units that are to live on a partition, by name; the others go where the partitioner puts
-    /// them: without any, it cuts the list of units so that the parameters are spread evenly.
+    /// Units that are to live on a partition, by name; the others go to `default_partition`.
+    /// Empty: the partitioner spreads the parameters evenly.
     std::map<std::string, int> partition = {};
     std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< of gradients averaged in one exchange
   };

@@ -165,6 +165,7 @@ def _accept_second_init(parallel: _runtime.ParallelConfig) -> None:
 def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) -> _runtime.Session:
     global _inits, _owner  # noqa: PLW0603 - of this process
     _owner = _Owner(os.getpid(), owns_torch=not dist.is_initialized())
+    _runtime.set_fabric_defaults()  # before threads begin
     backend = backend_for(parallel.ddp_dist_backend)
     variables = dict(os.environ)
     ranks = None if _owner.owns_torch else _ranks_of_torch(variables)
@@ -192,8 +193,6 @@ def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) 
             world_size=ranks.size,
             timeout=options.timeout,
         )
-    if parallel.pipeline_parallel_degree > 1:
-        _runtime.set_fabric_defaults()
     session.open_groups(backend, "gloo", backend_by_host(parallel.ddp_dist_backend), make_group)
     atexit.register(shutdown)
     # Not the session itself: its groups are to go with shutdown.
