@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cpp.commands import BUILD, HERE, succeed
+from tests.cpp.commands import HERE
+from tests.cpp.jobs import run_job
 
 EXAMPLE = HERE.parents[1] / "examples/char_transformer_cpp"
 TEXT = Path("/usr/share/common-licenses/GPL-3")  # of Debian's base-files
@@ -39,21 +38,13 @@ def losses(
     code = job.with_name(job.name + "_code")
     code.mkdir()
     shutil.copy(program, code)
-    processes = ("--processes", 2) if "ddp" in settings else ()
-    succeed(
-        BUILD / "bin/train", "--make-tree", job, "--code", code, "--program", program.name,
-        "--channel", f"train={data}", "--hyperparameter", f"steps={steps}", *processes,
-        "--mp-parameters", json.dumps(settings),
+    done = run_job(
+        job, code, program.name, settings,
+        processes=2 if "ddp" in settings else 1, data=data, hyperparameters={"steps": steps},
+        after=after,
     )  # fmt: skip
-    if after is not None:
-        shutil.copytree(after / "checkpoints", job / "checkpoints", dirs_exist_ok=True)
-    output = succeed(
-        BUILD / "bin/train",
-        SAGEMAKER_BASE_DIR=str(job),
-        SM_LAUNCH_PYTHON=sys.executable,
-        OMP_NUM_THREADS="1",
-    )
-    return {int(step): loss for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)}
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {int(step): loss for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", done.stdout)}
 
 
 def test_a_job_that_was_interrupted_goes_on_as_if_it_were_not(program, data, tmp_path):

@@ -7,14 +7,14 @@ import gzip
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sklearn.datasets
 
-from tests.cpp.commands import BUILD, HERE, command, succeed
+from tests.cpp.commands import HERE, succeed
+from tests.cpp.jobs import run_job
 
 EXAMPLE = HERE.parents[1] / "examples/digits_cpp"
 EPOCHS = 2
@@ -62,22 +62,12 @@ def train(
 ) -> list[str]:
     """Runs a job by the launcher in a new folder, with variables of its environment; its losses. It
     goes on from the checkpoints of the job ``after``, if there is one."""
-    processes = ("--processes", 4) if "ddp" in settings else ()
-    succeed(
-        BUILD / "bin/train", "--make-tree", job, "--code", code, "--program", name,
-        "--channel", f"train={data}", "--hyperparameter", f"epochs={epochs}", *processes,
-        "--mp-parameters", json.dumps(settings),
+    done = run_job(
+        job, code, name, settings,
+        processes=4 if "ddp" in settings else 1, data=data, hyperparameters={"epochs": epochs},
+        after=after, **variables,
     )  # fmt: skip
-    if after is not None:
-        shutil.copytree(after / "checkpoints", job / "checkpoints", dirs_exist_ok=True)
-    succeed(
-        BUILD / "bin/train",
-        SAGEMAKER_BASE_DIR=str(job),
-        PYTHONPATH=str(BUILD / "python"),
-        SM_LAUNCH_PYTHON=sys.executable,
-        OMP_NUM_THREADS="1",
-        **variables,
-    )
+    assert done.returncode == 0, done.stdout + done.stderr
     file = "curve0.txt" if name.endswith(".py") else "curve.txt"
     return (job / "output/data" / file).read_text().split()
 
@@ -179,12 +169,9 @@ def test_metrics_and_the_report_say_what_they_say_of_the_python_job(code, data, 
 
 
 def test_rank_0_tells_how_the_steps_go(code, data, tmp_path):
-    succeed(
-        BUILD / "bin/train", "--make-tree", tmp_path / "job", "--code", code, "--program", "digits",
-        "--channel", f"train={data}", "--hyperparameter", "epochs=1",
+    done = run_job(
+        tmp_path / "job", code, "digits", {}, data=data, hyperparameters={"epochs": 1}
     )  # fmt: skip
-
-    done = command(BUILD / "bin/train", SAGEMAKER_BASE_DIR=str(tmp_path / "job"))
 
     assert done.returncode == 0, done.stderr
     assert re.search(r"step 1: loss \d\.\d+, \d+ samples/s, .*peak \d", done.stderr), done.stderr

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cpp.commands import BUILD, command, succeed
+from tests.cpp.jobs import run_job
 
 PIPELINE = {"pipeline_parallel_degree": 2, "microbatches": 2, "deterministic_server": True}
 
@@ -24,21 +22,10 @@ def run(
 ):
     """A job of the program `graph`; what it printed, and its exit code."""
     ranks = ranks or (2 if settings.keys() & {"pipeline_parallel_degree", "ddp"} else 1)
-    job = folder / "job"
-    succeed(
-        BUILD / "bin/train", "--make-tree", job, "--code", outside, "--program", "graph",
-        *(("--processes", ranks) if ranks > 1 else ()),
-        "--mp-parameters", json.dumps(settings),
-        *(part for name, value in hyperparameters.items()
-          for part in ("--hyperparameter", f"{name}={value}")),
+    return run_job(
+        folder / "job", outside, "graph", settings,
+        processes=ranks, hyperparameters=hyperparameters, SM_LAUNCH_REPORT="0",
     )  # fmt: skip
-    return command(
-        BUILD / "bin/train",
-        SAGEMAKER_BASE_DIR=str(job),
-        SM_LAUNCH_PYTHON=sys.executable,
-        SM_LAUNCH_REPORT="0",
-        OMP_NUM_THREADS="1",
-    )
 
 
 def losses(outside: Path, folder: Path, settings: dict[str, object], **hyperparameters: object):
