@@ -2,6 +2,7 @@
 #include "entrypoint/supervise/rank_lines.h"
 
 #include <algorithm>
+#include <string>
 
 namespace entrypoint::supervise {
 namespace {
@@ -18,6 +19,18 @@ std::optional<RankTag> find_tag(std::string_view text, std::size_t& position) {
 
 bool ends_line(std::string_view piece) { return piece.ends_with('\n') || piece.ends_with('\r'); }
 
+/// The rule over words of mpirun's own, where it comes behind a piece of a rank's line; else empty.
+/// mpirun writes it as soon as a rank has failed, when the rest of that rank's last line may still
+/// be on its way from another host.
+std::string_view rule_within(std::string_view piece) {
+  static const std::string rule = std::string(74, '-') + "\n";  // Open MPI's show_help
+  if (!piece.ends_with(rule)) return {};
+  const std::string_view before = piece.substr(0, piece.size() - rule.size());
+  // A rule that follows a tag, or is longer, is the rank's.
+  const bool is_its_own = before.empty() || before.ends_with(">:") || before.ends_with('-');
+  return is_its_own ? std::string_view() : piece.substr(before.size());
+}
+
 }  // namespace
 
 LineStream& RankLines::lines_of(const std::optional<RankTag>& tag) {
@@ -31,6 +44,8 @@ LineStream& RankLines::lines_of(const std::optional<RankTag>& tag) {
 }
 
 void RankLines::append(std::string_view piece, LineStream::Clock::time_point now) {
+  const std::string_view rule = rule_within(piece);
+  piece.remove_suffix(rule.size());
   const bool is_whole = ends_line(piece);
   while (!piece.empty()) {
     std::size_t end = 0;
@@ -41,7 +56,10 @@ void RankLines::append(std::string_view piece, LineStream::Clock::time_point now
     piece.remove_prefix(next->length);
     speaker_ = next;
   }
-  if (is_whole) {
+  if (!rule.empty()) {
+    speaker_.reset();
+    lines_of(speaker_).append(rule, now);
+  } else if (is_whole) {
     speaker_.reset();  // the next words without a tag are mpirun's own
   } else {
     lines_of(speaker_).finish();  // it has waited for the rest of the line once already

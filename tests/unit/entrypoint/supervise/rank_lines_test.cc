@@ -52,6 +52,30 @@ TEST(RankLines, PassesAPartialLineOnWithItsRank) {
   EXPECT_EQ(c.lines.due(), LineStream::Clock::time_point::max());
 }
 
+TEST(RankLines, MpirunsWordsMayComeWithinALine) {
+  // The last line of a traceback whose rest comes from another host.
+  CollectedRankPieces c;
+  const std::string rule(74, '-');
+
+  c.lines.append("[1,3]<stderr>:RuntimeError: " + rule + "\n", c.now);
+  c.lines.append("Primary job  terminated normally, but\n", c.now);
+  c.lines.append("[1,3]<stderr>:enough\n", c.now);
+
+  EXPECT_THAT(c.pieces, ElementsAre("+mpirun " + rule + "\n",
+                                    "+mpirun Primary job  terminated normally, but\n",
+                                    "+3 RuntimeError: enough\n"));
+}
+
+TEST(RankLines, ARankMayWriteRulesItself) {
+  CollectedRankPieces c;
+  const std::string rule(74, '-');
+
+  c.lines.append("[1,3]<stdout>:" + rule + "\n", c.now);
+  c.lines.append("[1,3]<stdout>:a" + rule + "-\n", c.now);
+
+  EXPECT_THAT(c.pieces, ElementsAre("+3 " + rule + "\n", "+3 a" + rule + "-\n"));
+}
+
 TEST(RankLines, LosesNothingAtTheEnd) {
   CollectedRankPieces c;
   c.lines.append("[1,0]<stdout>:a[1,1]<stdout>:\n", c.now);
