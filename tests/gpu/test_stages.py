@@ -218,7 +218,7 @@ def test_only_results_of_a_commit_on_a_gpu_are_kept(
     monkeypatch.setattr(report, "RECORD", record)
     monkeypatch.setattr(report, "write_page", lambda: None)
     results = [
-        {"stage": stage, "commit": commit, "device": device}
+        {"stage": stage, "commit": commit, "device": device, "reason": "in /root/site/torch/a.py"}
         for stage, commit, device in (
             ("a", "abc", "H200"),
             ("b", "abc+", "H200"),
@@ -230,6 +230,7 @@ def test_only_results_of_a_commit_on_a_gpu_are_kept(
     report.record(results)  # of a folder that another run added to
 
     assert [json.loads(line)["stage"] for line in record.read_text().splitlines()] == ["a"]
+    assert "in a.py" in record.read_text(), "no folder of a machine is kept"
 
 
 def test_the_page_has_what_is_recorded() -> None:
