@@ -2,8 +2,8 @@
 #include "smp/checkpoint.h"
 
 #include <algorithm>
-#include <exception>
-#include <functional>
+#include <chrono>
+#include <filesystem>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,7 +12,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
-#include <nlohmann/json.hpp>
 
 #include "smp_runtime/checkpoint/job/agreement.h"
 #include "smp_runtime/checkpoint/job/checkpoint_save.h"
@@ -30,7 +29,6 @@ namespace {
 using program::OptimizerFields;
 using program::ParameterNames;
 using program::SavedState;
-using topology::Group;
 
 constexpr const char* kSave = "smp::save_checkpoint";
 constexpr const char* kResume = "smp::resume_from_checkpoint";

@@ -55,6 +55,8 @@ class DistributedModel::Core {
   [[nodiscard]] const partition::Assignment& assignment() const { return assignment_; }
 
   [[nodiscard]] Session::Core& session() const { return *session_; }
+  /// Where its parameters are; the CPU for a rank without any.
+  [[nodiscard]] at::Device device() const;
   /// Null where the settings leave the state as it is.
   [[nodiscard]] program::ModelState* state() const { return state_.get(); }
   /// The optimizer of the masters: the loss is multiplied by its scale from now on, and it is
@@ -96,7 +98,6 @@ class DistributedModel::Core {
   [[nodiscard]] metrics::MemoryLedger memory() const;
   [[nodiscard]] std::int64_t state_by_formula() const;
   [[nodiscard]] std::int64_t memory_in_use() const;
-  [[nodiscard]] at::Device device() const;
 
   const std::shared_ptr<Session::Core> session_;
   const std::vector<Unit> units_;

@@ -94,10 +94,8 @@ double DistributedOptimizer::Core::clip(double max_norm, double norm_type) {
       if (parameter.grad().defined()) gradients.whole.push_back(parameter.grad());
     }
   }
-  const c10::Device device =
-      model_->parameters().empty() ? c10::Device(at::kCPU) : model_->parameters()[0].device();
   return sharding::clip_gradients(session(), "DistributedOptimizer::clip_gradients", gradients,
-                                  max_norm, norm_type, device)
+                                  max_norm, norm_type, model_->device())
       .item<double>();
 }
 

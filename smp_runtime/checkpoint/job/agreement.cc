@@ -9,6 +9,9 @@ namespace smp::checkpoint {
 
 using nlohmann::json;
 
+namespace {
+
+/// Not empty.
 std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -19,6 +22,8 @@ std::string text_of(const std::exception_ptr& error) {
     return "an error of another kind";
   }
 }
+
+}  // namespace
 
 std::vector<std::string> end_together(session::Session& session, const std::string& what,
                                       const std::string& error, const std::string& payload) {
@@ -38,18 +43,20 @@ std::vector<std::string> end_together(session::Session& session, const std::stri
 
 void together(session::Session& session, const std::string& what,
               const std::function<void()>& act) {
+  act_and_tell(act, [&](const std::string& error) { end_together(session, what, error); });
+}
+
+void act_and_tell(const std::function<void()>& act,
+                  const std::function<void(const std::string&)>& tell) {
   std::exception_ptr own;
   try {
     act();
   } catch (...) {
     own = std::current_exception();
   }
-  if (!own) {
-    end_together(session, what, {});
-    return;
-  }
+  if (!own) return tell({});
   try {
-    end_together(session, what, text_of(own));
+    tell(text_of(own));
   } catch (const HostError&) {  // what failed elsewhere, or because of this
   }
   std::rethrow_exception(own);

@@ -27,7 +27,9 @@ std::vector<std::string> end_together(session::Session& session, const std::stri
 /// another rank.
 void together(session::Session& session, const std::string& what, const std::function<void()>& act);
 
-/// Of an exception that is held, for the other ranks. Not empty.
-std::string text_of(const std::exception_ptr& error);
+/// Calls `act`, then `tell` with what failed in it, or an empty text. Throws what `act` threw, else
+/// what `tell` did.
+void act_and_tell(const std::function<void()>& act,
+                  const std::function<void(const std::string&)>& tell);
 
 }  // namespace smp::checkpoint

@@ -2,7 +2,6 @@
 #include "smp_runtime/checkpoint/job/checkpoint_save.h"
 
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <random>
 #include <utility>
@@ -84,18 +83,7 @@ void CheckpointSave::discard() {
 }
 
 void CheckpointSave::together(const std::function<void()>& act) {
-  std::exception_ptr own;
-  try {
-    act();
-  } catch (...) {
-    own = std::current_exception();
-  }
-  if (!own) return tell({});
-  try {
-    tell(text_of(own));
-  } catch (const HostError&) {  // what failed elsewhere, or because of this
-  }
-  std::rethrow_exception(own);
+  act_and_tell(act, [this](const std::string& error) { tell(error); });
 }
 
 void CheckpointSave::tell(const std::string& error) {
