@@ -2,14 +2,23 @@
 #include "smp_runtime/metrics/replica_loss.h"
 
 #include <exception>
+#include <string>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
+#include "smp_runtime/session/group_failure.h"
+
 namespace smp::metrics {
 
 using topology::Group;
+
+namespace {
+
+const std::string kWhat = "the mean loss";
+
+}  // namespace
 
 void ReplicaLoss::exchange(const at::Tensor& own, at::Device device) {
   const at::NoGradGuard no_grad;
@@ -19,18 +28,23 @@ void ReplicaLoss::exchange(const at::Tensor& own, at::Device device) {
     sum_and_count_.narrow(0, 1, 1).fill_(1);
   }
   std::vector<at::Tensor> tensors{sum_and_count_};
+  turn_ = watch_->start(kWhat);
   work_ = groups_.internal_group(Group::kDp)->allreduce(tensors);
 }
 
 std::optional<MeanLoss> ReplicaLoss::mean() {
   if (!work_) return std::nullopt;
   try {
-    work_->wait();
+    const session::Waiting waiting(*watch_, kWhat, kWhat, groups_.ranks(Group::kDp), turn_);
+    session::await(*groups_.internal_group(Group::kDp), kWhat, *work_,
+                   sum_and_count_.device().type(), session::Uneven::kNever, watch_.get());
     const at::Tensor both = sum_and_count_.cpu();
     const double* const numbers = both.const_data_ptr<double>();
     const int ranks = static_cast<int>(numbers[1]);
     if (ranks == 0) return MeanLoss{};
     return MeanLoss{.loss = numbers[0] / ranks, .ranks = ranks};
+  } catch (const session::CallMismatch&) {
+    throw;
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -49,7 +63,7 @@ std::shared_ptr<ReplicaLoss> make_replica_loss(session::Session& session) {
   }
   const std::string answer = session::asking_store(
       session.ranks().rank, [&] { return session.store()->get_to_str("reports"); });
-  return answer == "yes" ? std::make_shared<ReplicaLoss>(session.groups()) : nullptr;
+  return answer == "yes" ? std::make_shared<ReplicaLoss>(session) : nullptr;
 }
 
 }  // namespace smp::metrics

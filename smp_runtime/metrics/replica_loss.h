@@ -6,6 +6,7 @@
 // and only in steps of which it says something; no rank waits for its GPU.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -25,7 +26,8 @@ struct MeanLoss {
 class ReplicaLoss {
  public:
   /// Of the group that gradients are averaged in: its ranks come to exchange() in one order.
-  explicit ReplicaLoss(session::Groups& groups) : groups_(groups) {}
+  explicit ReplicaLoss(session::Session& session)
+      : groups_(session.groups()), watch_(session.barriers().watch()) {}
 
   /// A step begins, and has not averaged anything yet.
   void forget() { work_.reset(); }
@@ -33,11 +35,13 @@ class ReplicaLoss {
   /// none, or made no step, and travels from `device`. Collective over the group; does not wait.
   void exchange(const at::Tensor& own, at::Device device);
   /// Waits for the others. Empty unless this step averaged gradients, or where a rank was lost,
-  /// which others will say.
+  /// which others will say. Throws CallMismatch where they are in other calls.
   [[nodiscard]] std::optional<MeanLoss> mean();
 
  private:
   session::Groups& groups_;
+  const std::shared_ptr<session::WaitWatch> watch_;  // there are several ranks
+  std::int64_t turn_ = 0;                            // of the exchange, among them
   at::Tensor sum_and_count_;
   c10::intrusive_ptr<c10d::Work> work_;
 };

@@ -15,53 +15,29 @@
 namespace smp::session {
 namespace {
 
+using std::chrono::milliseconds;
+
 // Keys of the group's store; a rank's number in the group follows.
 constexpr std::string_view kJobRank = "smp/job_rank/";  ///< its number in the job
 constexpr std::string_view kFailed = "smp/failed/";     ///< it has seen the group fail
 const std::string kAnyFailed = "smp/failed";            ///< some rank has
-constexpr std::chrono::milliseconds kAnswer{3000};
-constexpr std::chrono::milliseconds kLook{1000};
+constexpr milliseconds kAnswer{3000};
+constexpr milliseconds kLook{1000};
 
 std::string key_of(std::string_view kind, int rank) { return fmt::format("{}{}", kind, rank); }
 
-/// The rank of the job that smddp says has left the group: it knows at once, so that the others
-/// need not be asked. Empty if it says something else.
-std::vector<int> rank_that_left(std::string_view text) {
-  static const std::regex left("rank ([0-9]+) has ");
-  std::match_results<std::string_view::const_iterator> found;
-  if (!std::regex_search(text.begin(), text.end(), found, left)) return {};
-  return {std::stoi(found[1].str())};
+int job_rank_of(c10d::ProcessGroup& group, int rank) {
+  return std::stoi(group.getStore()->get_to_str(key_of(kJobRank, rank)));
 }
 
-std::string named(const std::vector<int>& silent) {
-  if (silent.empty()) return "one of them has";
-  return silent.size() == 1 ? fmt::format("rank {} has", silent[0])
-                            : fmt::format("ranks {} have", fmt::join(silent, ", "));
-}
-
-std::string_view advice_on(Uneven batches) {
-  if (batches == Uneven::kMayJoin) {
-    return "drop the last ones (drop_last=True) or train inside model.join()";
-  }
-  return "give all ranks the same number of batches, for example by drop_last=True in the "
-         "DataLoader";
-}
-
-}  // namespace
-
-void leave_job_rank(c10d::ProcessGroup& group, int job_rank) {
-  group.getStore()->set(key_of(kJobRank, group.getRank()), std::to_string(job_rank));
-}
-
+/// Tells the other ranks of the group that a collective has failed for this one.
 void tell_failure(c10d::ProcessGroup& group) {
-  try {
-    const auto store = group.getStore();
-    store->set(key_of(kFailed, group.getRank()), std::string());
-    store->set(kAnyFailed, std::string());
-  } catch (const std::exception&) {  // the store is lost: nobody is there to be told
-  }
+  const auto store = group.getStore();
+  store->set(key_of(kFailed, group.getRank()), std::string());
+  store->set(kAnyFailed, std::string());
 }
 
+/// Whether some rank has told so; also if the store is lost, with rank 0 or its launcher.
 bool has_failed(const c10d::ProcessGroup& group) {
   try {
     return group.getStore()->check({kAnyFailed});
@@ -70,65 +46,134 @@ bool has_failed(const c10d::ProcessGroup& group) {
   }
 }
 
+/// Numbers in the job of those ranks that have not told so within 3 s. Each does, once: a group
+/// does not outlive its first failure.
 std::vector<int> silent_ranks(c10d::ProcessGroup& group) {
+  const auto store = group.getStore();
+  std::vector<std::string> answers;
+  for (int rank = 0; rank < group.getSize(); ++rank) answers.push_back(key_of(kFailed, rank));
   try {
-    const auto store = group.getStore();
-    std::vector<std::string> signs;
-    for (int rank = 0; rank < group.getSize(); ++rank) signs.push_back(key_of(kFailed, rank));
-    try {
-      store->wait(signs, kAnswer);
-      return {};
-    } catch (const std::exception&) {  // what a deadline looks like depends on the kind of store
-    }
-    std::vector<int> silent;
-    for (int rank = 0; rank < group.getSize(); ++rank) {
-      if (store->check({key_of(kFailed, rank)})) continue;
-      silent.push_back(std::stoi(store->get_to_str(key_of(kJobRank, rank))));
-    }
-    return silent;
-  } catch (const std::exception&) {
+    store->wait(answers, kAnswer);
     return {};
-  }
-}
-
-HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text,
-                        Uneven advice) {
-  // Where NCCL's words and ours behind them say what it is, it is no lack of batches.
-  if (const auto cure = transport::nccl_advice(text); !cure.empty()) {
-    return HostError("{} over {} of the job failed: {}{}", what, group.getGroupDesc(), text, cure);
+  } catch (const std::exception&) {  // what a deadline looks like depends on the kind of store
   }
   std::vector<int> silent;
-  if (text.find("smddp: ") != std::string_view::npos) {
-    silent = rank_that_left(text);
-    if (silent.empty()) {
-      return HostError(
-          "{} over {} of the job failed: {}; where ranks have fewer batches than others, {}", what,
-          group.getGroupDesc(), text, advice_on(advice));
+  for (int rank = 0; rank < group.getSize(); ++rank) {
+    if (!store->check({answers[static_cast<std::size_t>(rank)]})) {
+      silent.push_back(job_rank_of(group, rank));
     }
-  } else if (text.find("NCCL") == std::string_view::npos) {
-    // NCCL fails on one rank while the others wait: they have no answer to give.
-    tell_failure(group);
-    silent = silent_ranks(group);
   }
-  return HostError(
-      "{} over {} of the job failed: {} ended or not answered; if one said why, that is the cause; "
-      "where ranks have fewer batches than others, {} ({})",
-      what, group.getGroupDesc(), named(silent), advice_on(advice), text);
+  return silent;
+}
+
+/// How long Gloo has waited, if that is why it failed.
+milliseconds time_of_gloo(std::string_view text) {
+  static const std::regex waited("Timed out waiting ([0-9]+)ms");
+  std::match_results<std::string_view::const_iterator> found;
+  if (!std::regex_search(text.begin(), text.end(), found, waited)) return {};
+  return milliseconds(std::stoll(found[1].str()));
+}
+
+std::string_view advice_on(Uneven batches) {
+  switch (batches) {
+    case Uneven::kMayJoin:
+      return "where ranks have fewer batches than others, drop the last ones (drop_last=True) or "
+             "train inside model.join()";
+    case Uneven::kRefused:
+      return "where ranks have fewer batches than others, give all ranks the same number, for "
+             "example by drop_last=True in the DataLoader";
+    case Uneven::kNever:
+      break;
+  }
+  return {};
+}
+
+std::string added(std::string_view advice) {
+  return advice.empty() ? std::string() : fmt::format("; {}", advice);
+}
+
+}  // namespace
+
+void leave_job_rank(c10d::ProcessGroup& group, int job_rank) {
+  group.getStore()->set(key_of(kJobRank, group.getRank()), std::to_string(job_rank));
+}
+
+std::string described(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 8;
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks[0]);
+  if (ranks.size() <= kShown) return fmt::format("ranks {}", fmt::join(ranks, ", "));
+  return fmt::format("ranks {}, {}, {}, ..., {}", ranks[0], ranks[1], ranks[2], ranks.back());
+}
+
+WaitTimeout waited_in_vain(std::string_view what, int rank, milliseconds timeout,
+                           std::string_view absent, std::string_view group,
+                           std::string_view advice) {
+  return WaitTimeout(
+      "{}: rank {} waited {:g} s for {} of {}; they ended, hang, or do not make the matching call "
+      "(SMP_TIMEOUT_SECONDS sets the time){}",
+      what, rank, std::chrono::duration<double>(timeout).count(), absent, group, added(advice));
+}
+
+HostError lost_connection(std::string_view what, int rank, std::string_view others,
+                          std::string_view text, std::string_view advice) {
+  return HostError("{}: rank {} lost the connection to {}: {}; see how it ended{}", what, rank,
+                   others, transport::first_line(text), added(advice));
+}
+
+void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_view text,
+                Uneven batches) {
+  const std::string& members = group.getGroupDesc();
+  // Where NCCL's words and ours behind them say what it is, it is no lack of batches.
+  if (const auto cure = transport::nccl_advice(text); !cure.empty()) {
+    throw HostError("{} over {} of the job failed: {}{}", what, members, text, cure);
+  }
+  const std::string_view advice = advice_on(batches);
+  // smddp names the rank. NCCL fails on one rank while the others wait: they cannot answer.
+  if (text.find("smddp: ") == std::string_view::npos &&
+      text.find("NCCL") == std::string_view::npos) {
+    try {
+      tell_failure(group);
+      const std::vector<int> silent = silent_ranks(group);
+      const int rank = job_rank_of(group, group.getRank());
+      const std::string others = silent.empty() ? "one of " + members : described(silent);
+      const milliseconds timeout = time_of_gloo(text);
+      if (timeout.count() == 0) throw lost_connection(what, rank, others, text, advice);
+      throw waited_in_vain(what, rank, timeout, others, members, advice);
+    } catch (const c10::Error&) {  // the store is lost, too, with rank 0 or its launcher
+    }
+  }
+  throw HostError("{} over {} of the job failed: {}{}", what, members, text, added(advice));
 }
 
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, session::WaitWatch* watch) {
+           c10::DeviceType device, Uneven advice, WaitWatch* watch) {
+  const auto look = [&] {
+    if (watch) watch->check();
+    if (is_gloo(group, device) && has_failed(group)) {
+      fail_group(group, what, "another rank has seen it fail", advice);
+    }
+  };
   const auto wait = [&] {
-    if (!is_gloo(group, device)) {
-      work.wait();
+    const std::string backend = group.getBackend(device)->getBackendName();
+    if (backend != "gloo" && backend != "smddp") {
+      work.wait();  // others may not know of a limit
       return;
     }
-    wait_looking(work, kLook, [&] {
-      if (has_failed(group)) {
-        throw group_failure(group, what, "another rank has seen it fail", advice);
+    while (true) {
+      try {
+        work.wait(kLook);
+        return;
+      } catch (const std::exception&) {
+        if (work.isCompleted()) break;
       }
-      if (watch) watch->check();
-    });
+      look();
+    }
+    try {
+      work.wait();  // it is done: returns, or throws why it failed
+    } catch (const std::exception&) {
+      if (watch) watch->check_failed();
+      throw;
+    }
   };
   naming_group(group, what, wait, advice);
 }

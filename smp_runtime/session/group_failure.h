@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What c10d throws when a rank of a group is gone names a connection; here it gets to name the
-// rank.
+// Waits for a c10d group, and the errors that name the rank for which they were in vain: what c10d
+// itself throws names a connection.
 #pragma once
 
 #include <chrono>
@@ -28,20 +28,32 @@ inline bool is_gloo(c10d::ProcessGroup& group, c10::DeviceType device) {
 /// lost. Each rank that makes a group does so.
 void leave_job_rank(c10d::ProcessGroup& group, int job_rank);
 
-/// Whether ranks with different numbers of batches can be helped by DistributedModel.join().
-enum class Uneven { kMayJoin, kRefused };
+/// Whether a rank may be missing because it has fewer batches, and DistributedModel.join() helps.
+enum class Uneven { kNever, kRefused, kMayJoin };
 [[nodiscard]] constexpr Uneven uneven(bool may_join) {
   return may_join ? Uneven::kMayJoin : Uneven::kRefused;
 }
 
-/// What to throw for a collective, `what`, over `group` that c10d gave up with `text`. Tells the
-/// other ranks of the group, whose collective then fails, too, and names those that do not answer
-/// within 3 s. The group is of no use any more.
-HostError group_failure(c10d::ProcessGroup& group, std::string_view what, std::string_view text,
-                        Uneven advice = Uneven::kMayJoin);
+/// "rank 2", or "ranks 0, 2, 4", of many the first three and the last; they are ascending.
+std::string described(const std::vector<int>& ranks);
 
-/// What `call` returns: a part of `what`, a collective over `group`. Throws group_failure() where
-/// c10d reports a lost or silent rank; all other errors, such as those of user code, pass.
+/// The error where `rank` has waited for `absent`, which may be described(), of a group of ranks.
+WaitTimeout waited_in_vain(std::string_view what, int rank, std::chrono::milliseconds timeout,
+                           std::string_view absent, std::string_view group,
+                           std::string_view advice);
+/// The error where `rank` has lost `others`, which may be described(); `text` is c10d's.
+HostError lost_connection(std::string_view what, int rank, std::string_view others,
+                          std::string_view text, std::string_view advice = {});
+
+/// Throws what there is to say of a collective, `what`, over `group` that c10d gave up with `text`:
+/// HostError, or WaitTimeout. Over Gloo it first tells the other ranks of the group, whose
+/// collective then fails, too: those that do not answer within 3 s are named. The group is of no
+/// use any more.
+[[noreturn]] void fail_group(c10d::ProcessGroup& group, std::string_view what,
+                             std::string_view text, Uneven advice);
+
+/// What `call` returns: a part of `what`, a collective over `group`. fail_group() where c10d
+/// reports a lost or silent rank; all other errors, such as those of user code, pass.
 template <typename Call>
 decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Call&& call,
                             Uneven advice = Uneven::kMayJoin) {
@@ -50,39 +62,17 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
   } catch (const Error&) {
     throw;
   } catch (const c10::DistError& error) {
-    throw group_failure(group, what, error.what_without_backtrace(), advice);
+    fail_group(group, what, error.what_without_backtrace(), advice);
   } catch (const std::runtime_error& error) {  // Gloo's own
-    throw group_failure(group, what, transport::error_text(error), advice);
+    fail_group(group, what, transport::error_text(error), advice);
   }
 }
 
-/// Tells the other ranks of the group that a collective has failed for this one.
-void tell_failure(c10d::ProcessGroup& group);
-/// Whether some rank has told so; also if the store is lost, with rank 0 or its launcher.
-[[nodiscard]] bool has_failed(const c10d::ProcessGroup& group);
-/// Numbers in the job of those ranks that have not told so within 3 s. Each does, once: a group
-/// does not outlive its first failure. None if the store is lost.
-[[nodiscard]] std::vector<int> silent_ranks(c10d::ProcessGroup& group);
-
-/// Waits for `work`, and calls `look`, which may throw, each `interval` meanwhile: over Gloo a rank
-/// may wait for one that has failed and not for the one that is lost.
-template <typename Look>
-void wait_looking(c10d::Work& work, std::chrono::milliseconds interval, const Look& look) {
-  while (true) {
-    try {
-      work.wait(interval);
-      return;
-    } catch (const std::exception&) {
-      if (work.isCompleted()) throw;
-    }
-    look();
-  }
-}
-
-/// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Over Gloo
-/// it looks each second whether another rank has failed, and whether `watch`, if there is one, has
-/// seen that ranks wait for each other in different calls, which throws CallMismatch.
+/// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Each second
+/// it looks whether `watch`, if there is one, has seen that ranks wait for each other in different
+/// calls, which throws CallMismatch, and, over Gloo, whether another rank has failed: Gloo notices
+/// the end of a neighbour only. NCCL's work is on the stream alone: nobody waits for it here.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, session::WaitWatch* watch);
+           c10::DeviceType device, Uneven advice, WaitWatch* watch);
 
 }  // namespace smp::session

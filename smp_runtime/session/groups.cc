@@ -14,16 +14,6 @@
 #include "smp_runtime/session/group_failure.h"
 
 namespace smp::session {
-namespace {
-
-/// "ranks 0, 2, 4", of many the first three and the last.
-std::string described(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 8;
-  if (ranks.size() <= kShown) return fmt::format("ranks {}", fmt::join(ranks, ", "));
-  return fmt::format("ranks {}, {}, {}, ..., {}", ranks[0], ranks[1], ranks[2], ranks.back());
-}
-
-}  // namespace
 
 Groups::Groups(const topology::Mesh& mesh, StoreBarriers& barriers, int number,
                GroupBackends backends, MakeGroup make)

@@ -9,6 +9,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "smp_runtime/session/group_failure.h"
+
 namespace smp::session {
 namespace {
 
@@ -60,7 +62,8 @@ void ObjectExchange::send(const std::string& what, Group kind, const std::string
     for (const int rank : receivers) works.push_back(channel->send(tensors, rank, 0));
     for (const auto& work : works) work->wait();
   } catch (const std::exception& error) {
-    throw barriers_.lost(what, receivers, transport::error_text(error));
+    throw lost_connection(what, barriers_.rank(), described(receivers),
+                          transport::error_text(error));
   }
 }
 
@@ -79,7 +82,8 @@ std::string ObjectExchange::receive(const std::string& what, Group kind, int sou
   try {
     groups_.cpu_group(Group::kWorld)->recv(tensors, source, 0)->wait();
   } catch (const std::exception& error) {
-    throw barriers_.lost(what, {source}, transport::error_text(error));
+    throw lost_connection(what, barriers_.rank(), described({source}),
+                          transport::error_text(error));
   }
   return bytes_of(tensors[0], size);
 }
@@ -113,7 +117,8 @@ std::vector<std::string> ObjectExchange::all_gather(const std::string& what, Gro
     }
     return gathered;
   } catch (const std::exception& error) {
-    throw barriers_.lost(what, ranks, transport::error_text(error));
+    throw lost_connection(what, barriers_.rank(), "one of " + described(ranks),
+                          transport::error_text(error));
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/session/c10d_store.h"
+#include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/transport/host_identity.h"
 
 namespace smp::session {
@@ -151,7 +152,14 @@ void Session::open_groups(GroupBackends backends, MakeGroup make) {
 
 void Session::all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
                          c10d::ReduceOp::RedOpType operation) {
-  barriers_->all_reduce(what, tensor, group, groups_->members(group), operation);
+  const std::shared_ptr<WaitWatch>& watch = barriers_->watch();
+  const WaitingCall waiting(watch, what, "reduce/" + group.getGroupName(), groups_->members(group));
+  const auto start = [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    return group.allreduce(tensors, {.reduceOp = c10d::ReduceOp(operation)});
+  };
+  const auto work = naming_group(group, what, start, Uneven::kNever);
+  await(group, what, *work, tensor.device().type(), Uneven::kNever, watch.get());
 }
 
 void Session::leave(bool failed, bool serves) {

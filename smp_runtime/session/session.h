@@ -62,7 +62,9 @@ class Session {
   void open_groups(GroupBackends backends, MakeGroup make);
   [[nodiscard]] Groups& groups() { return *groups_; }
 
-  /// StoreBarriers::all_reduce() over a group of groups().
+  /// Sums `tensor`, or what `operation` says, in place over a group of groups(); `what` begins its
+  /// errors, which name the absent ranks: WaitTimeout, and HostError where it failed before that
+  /// time. On a GPU nobody waits here: NCCL's watchdog ends the process.
   void all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
                   c10d::ReduceOp::RedOpType operation);
 

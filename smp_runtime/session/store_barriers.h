@@ -11,10 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-
-#include "smp_runtime/core/error.h"
 #include "smp_runtime/session/job_store.h"
 #include "smp_runtime/session/waits/wait_watch.h"
 
@@ -48,36 +44,15 @@ class StoreBarriers {
   /// A receiver's call: returns the note of the matching call of `sender`.
   std::string await_sender(const std::string& what, const std::string& label, int sender);
 
-  /// Sums `tensor`, or what `operation` says, over `group` of the job's ranks `members`, in place;
-  /// `what` begins its errors, which name the absent ranks: WaitTimeout, and HostError where it
-  /// failed before that time.
-  ///
-  /// The store hears of it only where it fails or takes half of the timeout. Where it takes too
-  /// long, ranks leave signs that they came, and one that fails looks whose are missing; at half
-  /// the time already, so that those that came late are not taken for absent. Where a rank is lost,
-  /// those that are there tell_failure() of the whole group, for they may be at different calls:
-  /// the last one of the lost rank may have ended well for some. On a GPU nobody waits here: NCCL's
-  /// watchdog ends the process.
-  void all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
-                  const std::vector<int>& members, c10d::ReduceOp::RedOpType operation);
-
-  /// The error to throw where an exchange with `peers` ended with `text`.
-  [[nodiscard]] HostError lost(std::string_view what, const std::vector<int>& peers,
-                               std::string_view text) const;
-
  private:
   using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] std::string next(const std::string& label);
   std::string await(const std::string& what, const std::string& key, int peer);
-  void finish(c10d::ProcessGroup& group, c10d::Work& work, const std::string& call);
   /// Whether the keys are there within `limit`. Throws CallMismatch as all() does.
   bool appear(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
-  [[nodiscard]] std::vector<int> without_sign(const std::string& key,
-                                              const std::vector<int>& ranks);
-  void sign(const std::string& key);
-  [[nodiscard]] WaitTimeout timed_out(std::string_view what, const std::vector<int>& absent,
-                                      std::vector<int> ranks, std::string_view advice = {}) const;
+  [[nodiscard]] WaitTimeout in_vain(const std::string& what, const std::vector<int>& absent,
+                                    std::vector<int> ranks, std::string_view advice = {}) const;
 
   const StorePtr store_;
   const int rank_;

@@ -153,8 +153,7 @@ def blamed(text: str) -> str:
     if "SMPConnectionError: " not in text and "SMPStepError: " not in text:
         return ""
     pattern = (
-        r"rank \d+ of the pipeline group is lost|of the job failed: rank \d+ has ended|"
-        r"lost the connection to rank \d+:"
+        r"rank \d+ of the pipeline group is lost|lost the connection to rank \d+:"
     )
     found = set(re.findall(pattern, text))
     return found.pop() if len(found) == 1 else ""
@@ -169,7 +168,7 @@ def names_of_the_lost(rank: int, victim: int, places: list[Place]) -> set[str]:
         if lost in mine.pipeline:
             found.add(f"rank {mine.pipeline.index(lost)} of the pipeline group is lost")
         if lost in mine.data:
-            found.add(f"of the job failed: rank {lost} has ended")
+            found.add(f"lost the connection to rank {lost}:")
         return found
 
     others = [other for other in range(RANKS) if other not in (rank, victim)]

@@ -84,14 +84,14 @@ def test_an_initialised_torch_distributed_decides_the_ranks(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("call", "waiting", "text"),
     [
-        ("barrier", 0, "smp.barrier over WORLD: rank 0 waited 1 s for rank 1 of [0, 1]"),
-        ("recv_from", 0, "smp.recv_from: rank 0 waited 1 s for rank 1 of [0, 1]"),
-        ("send", 1, "smp.send: rank 1 waited 1 s for rank 0 of [0, 1]"),
-        ("allgather", 1, "smp.allgather over PP: rank 1 waited 1 s for rank 0 of [0, 1]"),
+        ("barrier", 0, "smp.barrier over WORLD: rank 0 waited 1 s for rank 1 of ranks 0, 1"),
+        ("recv_from", 0, "smp.recv_from: rank 0 waited 1 s for rank 1 of ranks 0, 1"),
+        ("send", 1, "smp.send: rank 1 waited 1 s for rank 0 of ranks 0, 1"),
+        ("allgather", 1, "smp.allgather over PP: rank 1 waited 1 s for rank 0 of ranks 0, 1"),
         (
             "state_dict",
             1,
-            "DistributedModel.state_dict(): rank 1 waited 1 s for rank 0 of [0, 1]; they ended, "
+            "DistributedModel.state_dict(): rank 1 waited 1 s for rank 0 of ranks 0, 1; they ended, "
             "hang, or do not make the matching call (SMP_TIMEOUT_SECONDS sets the time); call it "
             "on all ranks with rdp_rank() == 0",
         ),
@@ -118,14 +118,14 @@ def test_who_waits_in_vain_learns_for_whom(
             1,
             1,
             1,
-            "SMPCommTimeoutError: smp.clip_grad_norm_: rank 1 waited 1 s for rank 0 of [0, 1]",
+            "SMPCommTimeoutError: smp.clip_grad_norm_: rank 1 waited 1 s for rank 0 of ranks 0, 1",
         ),
         (
             "GradScaler",
             1,
             1,
             1,
-            "SMPCommTimeoutError: GradScaler.unscale_: rank 1 waited 1 s for rank 0 of [0, 1]",
+            "SMPCommTimeoutError: GradScaler.unscale_: rank 1 waited 1 s for rank 0 of ranks 0, 1",
         ),
         (
             "clip_grad_norm_",

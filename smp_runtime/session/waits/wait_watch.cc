@@ -134,7 +134,8 @@ void WaitWatch::watch() {
 }
 
 void WaitWatch::look_at(const Call& call) {
-  if (!call.told) line_of_call_ = line_();  // without our locks: it may wait for Python's
+  // Without our locks: it may wait for Python's.
+  if (!call.told) line_of_call_ = line_ ? line_() : std::string();
   const std::lock_guard store_lock(store_mutex_);
   if (!call.told) {
     Wait wait;
@@ -174,6 +175,26 @@ void WaitWatch::check() {
   }
   if (first) write_final(false);
   throw CallMismatch("{}", mismatch_);
+}
+
+void WaitWatch::check_failed() {
+  {
+    const std::lock_guard store_lock(store_mutex_);
+    std::unique_lock lock(mutex_);
+    if (calls_.empty()) return;
+    const Call call = calls_.back();
+    lock.unlock();
+    try {
+      const std::map<int, Wait> waits = waits_around(call);
+      const std::vector<int> path = deadlock_of(waits, rank_);
+      if (path.empty() || waits.at(path.back()).mismatch.empty()) return;
+      lock.lock();
+      verdict_ = deadlock_text(waits, path);
+    } catch (const std::exception&) {  // the store is lost, too
+      return;
+    }
+  }
+  check();
 }
 
 /// This rank, those that it needs, those that these need, and so on.

@@ -37,7 +37,8 @@ class WaitWatch {
   };
 
   /// `store` is all ranks'; one thread at a time calls it here. Where it is lost, nobody is judged
-  /// any more. `line` says where the script is; it is called on the watch's own thread.
+  /// any more. `line` says where the script is, if
+  /// anything does; it is called on the watch's own thread.
   WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
             std::function<std::string()> line, Timing timing,
             std::shared_ptr<measure::Recorder> recorder = nullptr);
@@ -70,6 +71,9 @@ class WaitWatch {
   /// Throws CallMismatch with the verdict, if there is one; no call can be begun any more then,
   /// which those that still wait for this rank are told.
   void check();
+  /// The call that was begun last has failed, perhaps since a rank that it needs was told of a
+  /// mismatch, and left: throws CallMismatch with what that one was told. Asks the store.
+  void check_failed();
 
   /// May be null.
   [[nodiscard]] measure::Recorder* recorder() const { return recorder_.get(); }
