@@ -25,7 +25,8 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/core": (),
     "smp_runtime/cuda": ("smp_runtime/core",),
     "smp_runtime/topology": ("smp_runtime/core",),
-    "smp_runtime/partition": ("smp_runtime/core",),
+    "smp_runtime/schedule": ("smp_runtime/core",),
+    "smp_runtime/partition": ("smp_runtime/schedule",),
     "smp_runtime/measure": ("smp_runtime/core",),
     "smp_runtime/transport": ("smp_runtime/core",),
     "smp_runtime/transport/fabric": ("smp_runtime/transport",),
@@ -50,8 +51,8 @@ USES: dict[str, tuple[str, ...]] = {
     ),
     "smp_runtime/pipeline": (
         "smp_runtime/measure",
+        "smp_runtime/schedule",
         "smp_runtime/transport",
-        "smp_runtime/partition",
     ),
     "smp_runtime/pipeline/engine": ("smp_runtime/pipeline", "smp_runtime/transport/channel"),
     "smp_runtime/replicas": ("smp_runtime/session",),
@@ -116,7 +117,7 @@ USES: dict[str, tuple[str, ...]] = {
         "entrypoint/sync",
         "smp_runtime/session/launch",
     ),
-    "entrypoint/report": ("entrypoint/config", "smp_runtime/measure"),
+    "entrypoint/report": ("entrypoint/config", "smp_runtime/measure", "smp_runtime/schedule"),
     "entrypoint/supervise": ("entrypoint/launch", "entrypoint/report"),
     "entrypoint": ("entrypoint/supervise",),
 }
@@ -126,6 +127,7 @@ UMBRELLAS = ("torch/torch.h", "torch/extension.h")
 TORCH_FREE = (
     RUNTIME + "core",
     RUNTIME + "topology",
+    RUNTIME + "schedule",
     RUNTIME + "partition",
     RUNTIME + "transport",
     RUNTIME + "transport/fabric",

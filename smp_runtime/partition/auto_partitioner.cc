@@ -13,7 +13,7 @@ namespace smp::partition {
 namespace {
 
 void weigh(const ModuleTree& tree, const std::vector<Cost>& costs, const MemoryModel& memory,
-           int partitions, int stages, const ScheduleShape& shape, Proposal& proposal) {
+           int partitions, int stages, const schedule::ScheduleShape& shape, Proposal& proposal) {
   std::vector<Cost> load(partitions, 0);
   std::vector<std::int64_t> bytes(partitions, 0);
   std::vector<bool> used(partitions, false);
@@ -33,8 +33,8 @@ void weigh(const ModuleTree& tree, const std::vector<Cost>& costs, const MemoryM
 void predict(const ModuleTree& tree, int partitions, const AutoOptions& options,
              Proposal& proposal) {
   const CallProgram program = make_call_program(tree, proposal.device_of_node);
-  const PredictedStep step = options.predict(program, partitions, options.step);
-  proposal.predicted_step_ns = step.step_ns;
+  const schedule::Simulation step = predict_step(program, partitions, options.step);
+  proposal.predicted_step_ns = step.length;
   proposal.predicted_use = step.use();
   proposal.messages = program.messages();
   proposal.sent_bytes = program.bytes();
@@ -60,7 +60,7 @@ std::string AutoDecision::summary() const {
 AutoDecision assign_auto(const ModuleTree& tree, int partitions, const AutoOptions& options) {
   SMP_CHECK(tree.size() > 0 && partitions >= 1, "{} modules for {} partitions", tree.size(),
             partitions);
-  const ScheduleShape& shape = options.step.shape;
+  const schedule::ScheduleShape& shape = options.step.shape;
   const MemoryModel memory{.state_factor = options.state_factor, .kept_activations = shape.open()};
   const Units units = make_units(tree, options.memory_weight, memory);
   const std::vector<Cost> costs = own_costs(tree, options.memory_weight, memory);

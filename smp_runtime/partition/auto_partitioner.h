@@ -17,7 +17,6 @@ struct AutoOptions {
   int state_factor = 1;             ///< MemoryModel::state_factor
   std::int64_t capacity_bytes = 0;  ///< what one device can hold; 0: not known
   StepModel step;
-  PredictStep predict;  ///< required
 };
 
 /// What a method proposed.

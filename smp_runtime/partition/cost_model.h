@@ -24,7 +24,7 @@ struct MemoryModel {
   /// Parameter, gradient and optimizer state for each byte of parameters: 4 for fp32 with Adam
   /// (4 + 4 + 8 bytes an element), 8 for bf16 or fp16 with fp32 masters (2 + 2 + 12).
   int state_factor = 1;
-  int kept_activations = 1;  ///< microbatches whose activations are held at one time
+  std::int64_t kept_activations = 1;  ///< microbatches whose activations are held at one time
 };
 
 /// Own cost of each node: memory_weight × its share of the model's bytes (parameters, each counted

@@ -17,7 +17,7 @@ namespace smp::partition {
 struct Limit {
   std::vector<std::int64_t> fixed;
   std::vector<std::int64_t> kept;
-  std::vector<int> times;
+  std::vector<std::int64_t> times;
   std::int64_t most = 0;
 };
 

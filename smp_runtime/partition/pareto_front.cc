@@ -14,7 +14,7 @@ constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 class Front {
  public:
-  Front(const TwoResources& units, int count, const ScheduleShape& shape)
+  Front(const TwoResources& units, int count, const schedule::ScheduleShape& shape)
       : units_(units),
         count_(count),
         problem_{.weights = units.time_ns,
@@ -84,7 +84,7 @@ class Front {
 
 }  // namespace
 
-Limit memory_limit(const TwoResources& units, int count, const ScheduleShape& shape,
+Limit memory_limit(const TwoResources& units, int count, const schedule::ScheduleShape& shape,
                    std::int64_t most) {
   Limit limit{.fixed = units.state_bytes, .kept = units.kept_bytes, .times = {}, .most = most};
   for (int stage = 0; stage < count; ++stage) limit.times.push_back(shape.kept(stage, count));
@@ -92,8 +92,8 @@ Limit memory_limit(const TwoResources& units, int count, const ScheduleShape& sh
 }
 
 std::vector<ParetoPoint> pareto_front(const TwoResources& units, int count,
-                                      const ScheduleShape& shape, std::int64_t capacity_bytes,
-                                      int points) {
+                                      const schedule::ScheduleShape& shape,
+                                      std::int64_t capacity_bytes, int points) {
   SMP_CHECK(points >= 2, "{} points", points);
   Front search(units, count, shape);
   std::vector<ParetoPoint> front;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "smp_runtime/partition/interval_partitioner.h"
-#include "smp_runtime/partition/schedule_shape.h"
+#include "smp_runtime/schedule/schedule_shape.h"
 
 namespace smp::partition {
 
@@ -29,8 +29,8 @@ struct ParetoPoint {
 /// At most `points`, without those that another one beats in both. `capacity_bytes` > 0 leaves out
 /// what does not fit; nothing may be left.
 std::vector<ParetoPoint> pareto_front(const TwoResources& units, int count,
-                                      const ScheduleShape& shape, std::int64_t capacity_bytes,
-                                      int points);
+                                      const schedule::ScheduleShape& shape,
+                                      std::int64_t capacity_bytes, int points);
 
 /// The point with the least memory_weight × memory + (1 - memory_weight) × time, each as a share of
 /// the whole model's. The first of equals. `front` is not empty.
@@ -38,7 +38,7 @@ const ParetoPoint& choose_point(const std::vector<ParetoPoint>& front, const Two
                                 double memory_weight);
 
 /// The memory limit of each stage for `pareto_front` and others.
-Limit memory_limit(const TwoResources& units, int count, const ScheduleShape& shape,
+Limit memory_limit(const TwoResources& units, int count, const schedule::ScheduleShape& shape,
                    std::int64_t most);
 
 }  // namespace smp::partition

@@ -146,7 +146,7 @@ class Proposer {
     }
   }
 
-  [[nodiscard]] const ScheduleShape& shape() const { return options_.step.shape; }
+  [[nodiscard]] const schedule::ScheduleShape& shape() const { return options_.step.shape; }
 
   const ModuleTree& tree_;
   const Units& units_;

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "smp_runtime/pipeline/task_order.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::pipeline {
@@ -61,7 +60,7 @@ struct Envelope {
   int64_t microbatch = 0;
   uint64_t call = 0;            ///< unique in its step: caller's rank and a counter
   int depth = 0;                ///< nesting of the work asked for
-  int64_t run = 0;              ///< see TaskKey
+  int64_t run = 0;              ///< see schedule::TaskKey
   int64_t ranks = 0;            ///< how many ranks the microbatch has been on
   int caller = -1;              ///< of calls: who gets the reply
   int hop = 0;                  ///< of calls: where on the route the message is

@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "smp_runtime/pipeline/envelope.h"
-#include "smp_runtime/pipeline/task_order.h"
+#include "smp_runtime/schedule/task_order.h"
 
 namespace smp::pipeline {
+
+using schedule::Phase;
 
 /// Ranks are those of the pipeline group.
 struct Waits {

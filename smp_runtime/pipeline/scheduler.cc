@@ -112,7 +112,7 @@ std::vector<Scheduler::Task*>::iterator Scheduler::pick() {
   const auto first = std::ranges::min_element(runnable_, [this](const Task* a, const Task* b) {
     const bool a_may = admits(*a);
     if (a_may != admits(*b)) return a_may;
-    return runs_before(schedule_, last_phase_, a->key, b->key);
+    return schedule::runs_before(schedule_, last_phase_, a->key, b->key);
   });
   return first != runnable_.end() && admits(**first) ? first : runnable_.end();
 }
@@ -155,7 +155,7 @@ void Scheduler::begin(TaskKey& key) {
   if (first) ++key.ranks;
   if (key.phase != Phase::kForward) return;
   Stay& stay = found->second;
-  if (stay.last_forward >= 0 && key.run > stay.last_forward + kNextRun) open_.come_back();
+  if (stay.last_forward >= 0 && key.run > stay.last_forward + schedule::kNextRun) open_.come_back();
   if (++stay.forwards == 1) open_.open(key.microbatch);
 }
 

@@ -19,11 +19,15 @@
 #include <utility>
 #include <vector>
 
-#include "smp_runtime/pipeline/open_microbatches.h"
-#include "smp_runtime/pipeline/schedule_simulation.h"
-#include "smp_runtime/pipeline/task_order.h"
+#include "smp_runtime/schedule/open_microbatches.h"
+#include "smp_runtime/schedule/task_order.h"
 
 namespace smp::pipeline {
+
+using schedule::OpenMicrobatches;
+using schedule::Phase;
+using schedule::Schedule;
+using schedule::TaskKey;
 
 /// Thrown inside a paused task to unwind it when its step has failed elsewhere. A std::exception,
 /// since it passes through the autograd engine, which handles no others.
@@ -77,7 +81,7 @@ class Scheduler {
   /// no fixed order.
   void cancel_all();
 
-  /// Fixes the order of run_tasks() to `order` (microbatches, see schedule_simulation.h).
+  /// Fixes the order of run_tasks() to `order` (microbatches, see StepOrder).
   void follow(std::vector<int64_t> order);
   /// True if there are runnable tasks, but the fixed order waits for another one.
   [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }

@@ -69,16 +69,16 @@ std::string encode_recorded(std::span<const TaskKey> runs) {
 }
 
 StepOrder::StepOrder(Schedule schedule, int64_t active_microbatches, bool deterministic, int ranks)
-    : schedule_(schedule),
-      active_microbatches_(active_microbatches),
+    : shape_{.active_microbatches = active_microbatches, .schedule = schedule},
       deterministic_(deterministic),
       ranks_(ranks) {}
 
 void StepOrder::begin_step(const std::string& kind, int64_t microbatches) {
-  microbatches_ = microbatches;
+  shape_.microbatches = microbatches;
   recorded_ranks_ = 0;
   runs_.clear();
-  const bool one_by_one = schedule_ == Schedule::kInterleaved && active_microbatches_ == 1;
+  const bool one_by_one =
+      shape_.schedule == Schedule::kInterleaved && shape_.active_microbatches == 1;
   if (!deterministic_ || one_by_one) return;
   plan_ = &plans_[{kind, microbatches}];
   mode_ = plan_->orders.empty() ? OrderMode::kRecord : OrderMode::kPlanned;
@@ -91,11 +91,7 @@ RankOrder StepOrder::of_rank(int rank) const {
           .patience = plan_->patience};
 }
 
-int64_t StepOrder::active() const {
-  if (mode_ == OrderMode::kRecord) return 1;
-  // All forwards come first: with fewer in flight the first backward would never begin.
-  return schedule_ == Schedule::kSimple ? microbatches_ : active_microbatches_;
-}
+int64_t StepOrder::active() const { return mode_ == OrderMode::kRecord ? 1 : shape_.open(); }
 
 void StepOrder::add_recorded(int rank, std::string_view recorded) {
   if (mode_ != OrderMode::kRecord) {
@@ -105,7 +101,7 @@ void StepOrder::add_recorded(int rank, std::string_view recorded) {
   ++recorded_ranks_;
   for (const RecordedTask& entry : from_bytes<RecordedTask>(recorded)) {
     runs_[entry.run] = {.rank = rank,
-                        .phase = static_cast<Phase>(entry.phase),
+                        .phase = static_cast<schedule::Phase>(entry.phase),
                         .depth = static_cast<int>(entry.depth)};
   }
 }
@@ -116,15 +112,14 @@ bool StepOrder::is_recorded() const {
 
 void StepOrder::finish_step(std::chrono::milliseconds took) {
   if (mode_ != OrderMode::kRecord || plan_->divergences >= kMaxDivergences) return;
-  std::vector<Run> runs;
+  std::vector<schedule::Run> runs;
   for (const auto& [index, run] : runs_) {
     SMP_CHECK(index == static_cast<int64_t>(runs.size()), "run {} of microbatch 0 is missing",
               runs.size());
     runs.push_back(run);
   }
-  mode_ = OrderMode::kPlanned;  // for active()
   plan_->patience = kMinPatience + 2 * took;
-  plan_->orders = simulate_schedule(runs, microbatches_, active(), schedule_, ranks_).orders;
+  plan_->orders = schedule::simulate_schedule(runs, shape_, ranks_).orders();
 }
 
 void StepOrder::diverged() {

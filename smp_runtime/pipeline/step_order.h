@@ -13,10 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "smp_runtime/pipeline/schedule_simulation.h"
-#include "smp_runtime/pipeline/task_order.h"
+#include "smp_runtime/schedule/simulation.h"
 
 namespace smp::pipeline {
+
+using schedule::Schedule;
+using schedule::TaskKey;
 
 enum class OrderMode : char {
   kFree,     ///< as messages arrive, or by nature: one microbatch after the other
@@ -46,7 +48,6 @@ class StepOrder {
 
   /// Decides how the next step runs. Steps of one `kind` are expected to call the same modules.
   void begin_step(const std::string& kind, int64_t microbatches);
-  [[nodiscard]] OrderMode mode() const { return mode_; }
   [[nodiscard]] RankOrder of_rank(int rank) const;
   /// How many microbatches may be begun and unfinished in this step.
   [[nodiscard]] int64_t active() const;
@@ -62,8 +63,7 @@ class StepOrder {
   void diverged();
 
  private:
-  const Schedule schedule_;
-  const int64_t active_microbatches_;
+  schedule::ScheduleShape shape_;  ///< of this step
   const bool deterministic_;
   const int ranks_;
 
@@ -73,10 +73,9 @@ class StepOrder {
     int divergences = 0;
     std::chrono::milliseconds patience{0};
   };
-  int64_t microbatches_ = 0;  ///< of this step
   std::map<std::pair<std::string, int64_t>, Plan> plans_;
-  Plan* plan_ = nullptr;         ///< of this step
-  std::map<int64_t, Run> runs_;  ///< recorded so far, by number
+  Plan* plan_ = nullptr;                   ///< of this step
+  std::map<int64_t, schedule::Run> runs_;  ///< recorded so far, by number
   int recorded_ranks_ = 0;
 };
 

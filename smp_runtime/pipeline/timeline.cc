@@ -64,7 +64,8 @@ void Timeline::ran(const TaskKey& key, std::string_view name) {
   const auto end = Clock::now();
   use_.computed += end - run_begun_;
   ++use_.runs;
-  add(key.phase == Phase::kForward ? measure::Activity::kForward : measure::Activity::kBackward,
+  add(key.phase == schedule::Phase::kForward ? measure::Activity::kForward
+                                             : measure::Activity::kBackward,
       name, run_begun_, end, key.microbatch);
 }
 

@@ -13,8 +13,11 @@
 #include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/pipeline/device_clock.h"
 #include "smp_runtime/pipeline/envelope.h"
+#include "smp_runtime/schedule/task_order.h"
 
 namespace smp::pipeline {
+
+using schedule::TaskKey;
 
 /// How a rank's host spent a step. Where a device computes, it starts that.
 struct StepUse {

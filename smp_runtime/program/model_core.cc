@@ -13,6 +13,7 @@
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/broadcast.h"
+#include "smp_runtime/schedule/task_order.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/transport/channel/process_transport.h"
 #include "smp_runtime/transport/error_text.h"
@@ -179,7 +180,7 @@ void DistributedModel::Core::start_engine() {
         pipeline::ActivationStore::Options{.horizon = config.activation_loading_horizon});
   }
   pipeline::EngineOptions options{
-      .server = {.schedule = pipeline::parse_schedule(config.pipeline),
+      .server = {.schedule = schedule::parse_schedule(config.pipeline),
                  .active_microbatches = config.active_microbatches,
                  // Shards reduce gradients as they come, in one order on all ranks anyway.
                  .deterministic =

@@ -10,8 +10,6 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/partition/auto_partitioner.h"
 #include "smp_runtime/partition/manual_partitioner.h"
-#include "smp_runtime/pipeline/scheduler.h"
-#include "smp_runtime/pipeline/step_prediction.h"
 
 namespace smp::program {
 namespace {
@@ -86,15 +84,13 @@ Placement place_units(const std::vector<Unit>& units, bool is_chain,
     placed.summary = "Partition chosen: as Options::partition and default_partition say";
     return placed;
   }
-  const bool simple = pipeline::parse_schedule(config.pipeline) == pipeline::Schedule::kSimple;
   partition::AutoDecision decision = partition::assign_auto(
       placed.tree, partitions,
       {.memory_weight = config.memory_weight,
        .state_factor = 4,
-       .step = {.shape = {.microbatches = static_cast<int>(config.microbatches),
-                          .active_microbatches = static_cast<int>(config.active_microbatches),
-                          .simple = simple}},
-       .predict = &pipeline::predict_step});
+       .step = {.shape = {.microbatches = config.microbatches,
+                          .active_microbatches = config.active_microbatches,
+                          .schedule = schedule::parse_schedule(config.pipeline)}}});
   placed.summary = decision.summary();
   placed.assignment = std::move(decision.assignment);
   return placed;

@@ -14,8 +14,6 @@
 #include "smp_runtime/partition/manual_partitioner.h"
 #include "smp_runtime/partition/module_tree.h"
 #include "smp_runtime/partition/partition_file.h"
-#include "smp_runtime/pipeline/step_prediction.h"
-#include "smp_runtime/pipeline/task_order.h"
 #include "smp_runtime/python/bindings.h"
 
 namespace smp::python {
@@ -28,21 +26,18 @@ using partition::ModuleTree;
 namespace {
 
 AutoDecision assign_auto(const ModuleTree& tree, int partitions, double memory_weight,
-                         int state_factor, int64_t capacity_bytes, int microbatches,
-                         int active_microbatches, const std::string& schedule_name,
+                         int state_factor, int64_t capacity_bytes, int64_t microbatches,
+                         int64_t active_microbatches, const std::string& schedule,
                          int64_t latency_ns, int64_t bytes_per_us) {
-  const pipeline::Schedule schedule = pipeline::parse_schedule(schedule_name);
-  return partition::assign_auto(
-      tree, partitions,
-      {.memory_weight = memory_weight,
-       .state_factor = state_factor,
-       .capacity_bytes = capacity_bytes,
-       .step = {.shape = {.microbatches = microbatches,
-                          .active_microbatches = active_microbatches,
-                          .simple = schedule == pipeline::Schedule::kSimple},
-                .latency_ns = latency_ns,
-                .bytes_per_us = bytes_per_us},
-       .predict = &pipeline::predict_step});
+  return partition::assign_auto(tree, partitions,
+                                {.memory_weight = memory_weight,
+                                 .state_factor = state_factor,
+                                 .capacity_bytes = capacity_bytes,
+                                 .step = {.shape = {.microbatches = microbatches,
+                                                    .active_microbatches = active_microbatches,
+                                                    .schedule = schedule::parse_schedule(schedule)},
+                                          .latency_ns = latency_ns,
+                                          .bytes_per_us = bytes_per_us}});
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "smp_runtime/pipeline/engine/engine.h"
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/schedule/task_order.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/session/job_store.h"
 #include "smp_runtime/transport/channel/process_transport.h"
@@ -123,7 +124,7 @@ class PyEngine {
     const auto after_backward = shared_object(std::move(after_backward_outside));
     const auto in_use = shared_object(std::move(memory_in_use));
     pipeline::EngineOptions options{
-        .server = {.schedule = pipeline::parse_schedule(schedule),
+        .server = {.schedule = schedule::parse_schedule(schedule),
                    .active_microbatches = active_microbatches,
                    .deterministic = deterministic,
                    .shared_order = shared_order,

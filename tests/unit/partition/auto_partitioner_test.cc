@@ -128,9 +128,9 @@ TEST(AssignAuto, IsNeverSlowerThanTheContiguousOptimumByPrediction) {
     const Proposals proposals = make_proposals(tree, units, 4, options);
     ASSERT_EQ(proposals.list.front().method, "contiguous by load");
     const CallProgram program = make_call_program(tree, proposals.list.front().device_of_node);
-    const PredictedStep step = options.predict(program, 4, options.step);
+    const schedule::Simulation step = predict_step(program, 4, options.step);
 
-    EXPECT_LE(decision.chosen.predicted_step_ns, step.step_ns) << name;
+    EXPECT_LE(decision.chosen.predicted_step_ns, step.length) << name;
     EXPECT_EQ(decision.proposals, static_cast<int>(proposals.list.size()));
     EXPECT_GE(decision.chosen.messages, 4) << name << ": four devices meet";
     EXPECT_GT(decision.chosen.predicted_use, 0.0) << name;

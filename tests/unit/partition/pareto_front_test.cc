@@ -10,7 +10,7 @@
 namespace smp::partition {
 namespace {
 
-const ScheduleShape kShape{.microbatches = 8, .active_microbatches = 4};
+const schedule::ScheduleShape kShape{.microbatches = 8, .active_microbatches = 4};
 
 TwoResources random_units(std::uint32_t seed, int size) {
   std::mt19937 random(seed);
@@ -53,8 +53,10 @@ std::vector<std::pair<std::int64_t, std::int64_t>> all_outcomes(const TwoResourc
 TEST(ParetoFront, LateStagesKeepFewerActivations) {
   EXPECT_EQ(kShape.kept(0, 4), 4) << "bounded by active_microbatches";
   EXPECT_EQ(kShape.kept(3, 4), 3);
-  EXPECT_EQ((ScheduleShape{.microbatches = 8, .active_microbatches = 4, .simple = true}.kept(3, 4)),
-            8);
+  EXPECT_EQ(
+      (schedule::ScheduleShape{.microbatches = 8, .schedule = schedule::Schedule::kSimple}.kept(3,
+                                                                                                4)),
+      8);
 }
 
 TEST(ParetoFront, EveryPointIsBeatenInBothByNothing) {

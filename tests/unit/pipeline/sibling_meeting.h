@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/pipeline/task_order.h"
+#include "smp_runtime/pipeline/scheduler.h"
 
 namespace smp::pipeline::testing {
 

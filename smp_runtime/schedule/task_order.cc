@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/pipeline/task_order.h"
+#include "smp_runtime/schedule/task_order.h"
 
 #include <tuple>
 
 #include "smp_runtime/core/error.h"
 
-namespace smp::pipeline {
+namespace smp::schedule {
 
 Schedule parse_schedule(std::string_view name) {
   if (name == "simple") return Schedule::kSimple;
@@ -24,4 +24,4 @@ bool runs_before(Schedule schedule, Phase last, const TaskKey& a, const TaskKey&
   return key(a) < key(b);
 }
 
-}  // namespace smp::pipeline
+}  // namespace smp::schedule

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/pipeline/schedule_simulation.h"
+#include "smp_runtime/schedule/simulation.h"
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "smp_runtime/pipeline/open_microbatches.h"
+#include "smp_runtime/schedule/open_microbatches.h"
 
-namespace smp::pipeline {
+namespace smp::schedule {
 namespace {
 
 /// Two stages: rank 0, 1, 0 forward, then 0, 1, 0 backward.
@@ -22,8 +23,13 @@ std::vector<Run> two_stages() {
           {.rank = 0, .phase = Phase::kBackward}};
 }
 
-TEST(ScheduleSimulation, EveryRankTakesEveryRunOnce) {
-  const auto order = simulate_schedule(two_stages(), 5, 3, Schedule::kInterleaved, 3).orders;
+std::vector<std::vector<int64_t>> order_of(std::span<const Run> runs, const ScheduleShape& shape,
+                                           int ranks) {
+  return simulate_schedule(runs, shape, ranks).orders();
+}
+
+TEST(Simulation, EveryRankTakesEveryRunOnce) {
+  const auto order = order_of(two_stages(), {.microbatches = 5, .active_microbatches = 3}, 3);
 
   for (int64_t microbatch = 0; microbatch < 5; ++microbatch) {
     EXPECT_EQ(std::ranges::count(order[0], microbatch), 4);
@@ -32,17 +38,44 @@ TEST(ScheduleSimulation, EveryRankTakesEveryRunOnce) {
   EXPECT_TRUE(order[2].empty());
 }
 
-TEST(ScheduleSimulation, OneActiveMicrobatchRunsAlone) {
-  const auto order = simulate_schedule(two_stages(), 2, 1, Schedule::kInterleaved, 2).orders;
+TEST(Simulation, OneActiveMicrobatchRunsAlone) {
+  const auto order = order_of(two_stages(), {.microbatches = 2, .active_microbatches = 1}, 2);
 
   EXPECT_EQ(order[0], (std::vector<int64_t>{0, 0, 0, 0, 1, 1, 1, 1}));
   EXPECT_EQ(order[1], (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
-TEST(ScheduleSimulation, SimpleDoesAllForwardsOfARankFirst) {
-  const auto order = simulate_schedule(two_stages(), 3, 3, Schedule::kSimple, 2).orders;
+TEST(Simulation, SimpleDoesAllForwardsOfARankFirst) {
+  const auto order = order_of(two_stages(), {.microbatches = 3, .schedule = Schedule::kSimple}, 2);
 
   EXPECT_EQ(order[1], (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
+}
+
+std::vector<int64_t> begins_of(const std::vector<BegunRun>& runs) {
+  std::vector<int64_t> begins;
+  for (const BegunRun& run : runs) begins.push_back(run.begin);
+  return begins;
+}
+
+TEST(Simulation, SaysWhenEachRunBegins) {
+  const auto runs = runs_of_equal_stages(2, 2, 4);
+
+  const Simulation step = simulate_schedule(runs, {.microbatches = 2, .active_microbatches = 4}, 2);
+
+  EXPECT_EQ(step.orders()[1], (std::vector<int64_t>{0, 0, 1, 1}));
+  EXPECT_EQ(begins_of(step.begun[0]), (std::vector<int64_t>{0, 2, 8, 14}));
+  EXPECT_EQ(begins_of(step.begun[1]), (std::vector<int64_t>{2, 4, 8, 10}));
+  EXPECT_EQ(runs[step.begun[1][1].run].phase, Phase::kBackward);
+  EXPECT_EQ(step.length, 18);
+  EXPECT_DOUBLE_EQ(step.use(), 12.0 / 18);
+}
+
+TEST(Simulation, EqualStagesThatGoOnlyForwardFillAndDrainOnce) {
+  const auto runs = runs_of_equal_stages(3, 5, 0);
+
+  const Simulation step = simulate_schedule(runs, {.microbatches = 4, .active_microbatches = 5}, 3);
+
+  EXPECT_EQ(step.length, (4 + 3 - 1) * 5);
 }
 
 /// The most microbatches that each rank has open at one time, under the plan of a step in which
@@ -55,7 +88,7 @@ std::vector<size_t> most_open(int ranks, int rounds) {
   for (int stage = rounds * ranks - 1; stage >= 0; --stage) {
     runs.push_back({.rank = stage % ranks, .phase = Phase::kBackward, .depth = 1});
   }
-  const auto order = simulate_schedule(runs, 32, ranks + 2, Schedule::kInterleaved, ranks).orders;
+  const auto order = order_of(runs, {.microbatches = 32, .active_microbatches = ranks + 2}, ranks);
 
   std::vector<size_t> most(order.size());
   for (size_t rank = 0; rank < order.size(); ++rank) {
@@ -72,13 +105,13 @@ std::vector<size_t> most_open(int ranks, int rounds) {
   return most;
 }
 
-TEST(ScheduleSimulation, KeepsNoMoreMicrobatchesOpenThanItsRankNeeds) {
+TEST(Simulation, KeepsNoMoreMicrobatchesOpenThanItsRankNeeds) {
   const std::vector<size_t> most = most_open(4, 1);
 
   for (size_t rank = 0; rank < most.size(); ++rank) EXPECT_LE(most[rank], 6 - rank);
 }
 
-TEST(ScheduleSimulation, KeepsRanksBusyToWhichMicrobatchesComeBack) {
+TEST(Simulation, KeepsRanksBusyToWhichMicrobatchesComeBack) {
   for (const size_t open : most_open(4, 3)) EXPECT_GT(open, 3);
 }
 
@@ -157,4 +190,4 @@ TEST(TaskOrder, InterleavedFeedsTheOtherRanksFirst) {
 }
 
 }  // namespace
-}  // namespace smp::pipeline
+}  // namespace smp::schedule

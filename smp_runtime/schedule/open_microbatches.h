@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <set>
 
-#include "smp_runtime/partition/schedule_shape.h"
-#include "smp_runtime/pipeline/task_order.h"
+#include "smp_runtime/schedule/schedule_shape.h"
 
-namespace smp::pipeline {
+namespace smp::schedule {
 
 /// As many as ScheduleShape::kept() says, with the ranks that a microbatch was on before for the
 /// number of the stage. Unbounded under kSimple, where all forwards come first.
@@ -36,7 +35,7 @@ class OpenMicrobatches {
   void clear() { open_.clear(); }
 
  private:
-  partition::ScheduleShape shape_;
+  ScheduleShape shape_;
   int ranks_;
   bool early_ = false;
   std::set<int64_t> open_;
@@ -46,4 +45,4 @@ class OpenMicrobatches {
 /// caller in between.
 inline constexpr int64_t kNextRun = 2;
 
-}  // namespace smp::pipeline
+}  // namespace smp::schedule

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace smp::pipeline {
+namespace smp::schedule {
 
 enum class Schedule {
   kSimple,       ///< all forwards of the step, then all backwards
@@ -37,4 +37,4 @@ struct TaskKey {
 /// Then the lower microbatch, the deeper call (finish what is open), arrival.
 [[nodiscard]] bool runs_before(Schedule schedule, Phase last, const TaskKey& a, const TaskKey& b);
 
-}  // namespace smp::pipeline
+}  // namespace smp::schedule

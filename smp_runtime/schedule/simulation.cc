@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/pipeline/schedule_simulation.h"
+#include "smp_runtime/schedule/simulation.h"
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <queue>
 #include <tuple>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/pipeline/open_microbatches.h"
+#include "smp_runtime/schedule/open_microbatches.h"
 
-namespace smp::pipeline {
+namespace smp::schedule {
 namespace {
 
 /// A microbatch that has come to a rank, and waits there.
@@ -58,14 +59,13 @@ std::vector<SimulatedRank> ranks_of(std::span<const Run> runs, const OpenMicroba
 
 class Clockwork {
  public:
-  Clockwork(std::span<const Run> runs, int64_t microbatches, int64_t active, Schedule schedule,
-            int ranks)
+  Clockwork(std::span<const Run> runs, const ScheduleShape& shape, int ranks)
       : runs_(runs),
-        active_(active),
-        schedule_(schedule),
-        ranks_(ranks_of(runs, OpenMicrobatches(schedule, active, ranks), ranks)),
-        next_run_(static_cast<size_t>(microbatches), 0),
-        result_{.orders = std::vector<std::vector<int64_t>>(ranks_.size()),
+        shape_(shape),
+        ranks_(ranks_of(runs, OpenMicrobatches(shape.schedule, shape.active_microbatches, ranks),
+                        ranks)),
+        next_run_(static_cast<size_t>(shape.microbatches), 0),
+        result_{.begun = std::vector<std::vector<BegunRun>>(ranks_.size()),
                 .busy = std::vector<int64_t>(ranks_.size(), 0)} {}
 
   Simulation run() {
@@ -84,8 +84,8 @@ class Clockwork {
         }
       }
     }
-    SMP_CHECK(finished_ == microbatches(), "the simulation ended after {} of {} microbatches",
-              finished_, microbatches());
+    SMP_CHECK(finished_ == shape_.microbatches, "the simulation ended after {} of {} microbatches",
+              finished_, shape_.microbatches);
     return std::move(result_);
   }
 
@@ -101,7 +101,6 @@ class Clockwork {
     }
   };
 
-  [[nodiscard]] int64_t microbatches() const { return static_cast<int64_t>(next_run_.size()); }
   [[nodiscard]] size_t& next_run(int64_t microbatch) {
     return next_run_[static_cast<size_t>(microbatch)];
   }
@@ -110,7 +109,7 @@ class Clockwork {
   }
 
   void admit() {
-    while (begun_ < microbatches() && begun_ - finished_ < active_) arrive(begun_++);
+    while (begun_ < shape_.microbatches && begun_ - finished_ < shape_.open()) arrive(begun_++);
   }
 
   void arrive(int64_t microbatch) {
@@ -135,7 +134,7 @@ class Clockwork {
     std::optional<size_t> best;
     for (size_t index = 0; index < rank.waiting.size(); ++index) {
       if (!admits(rank, rank.waiting[index].microbatch)) continue;
-      if (!best || runs_before(schedule_, rank.last, key_of(rank.waiting[index]),
+      if (!best || runs_before(shape_.schedule, rank.last, key_of(rank.waiting[index]),
                                key_of(rank.waiting[*best]))) {
         best = index;
       }
@@ -148,7 +147,8 @@ class Clockwork {
     rank.last = runs_[position].phase;
     if (position == rank.first_run) rank.open.open(microbatch);
     if (position == rank.last_run) rank.open.close(microbatch);
-    result_.orders[number].push_back(microbatch);
+    result_.begun[number].push_back(
+        {.microbatch = microbatch, .run = position, .begin = result_.length});
     result_.busy[number] += runs_[position].work;
     schedule(runs_[position].work, microbatch, /*work_done=*/true);
   }
@@ -174,8 +174,7 @@ class Clockwork {
   }
 
   const std::span<const Run> runs_;
-  const int64_t active_;
-  const Schedule schedule_;
+  const ScheduleShape shape_;
   std::vector<SimulatedRank> ranks_;
   std::vector<size_t> next_run_;  ///< of each microbatch
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -188,11 +187,37 @@ class Clockwork {
 
 }  // namespace
 
-Simulation simulate_schedule(std::span<const Run> runs, int64_t microbatches, int64_t active,
-                             Schedule schedule, int ranks) {
-  SMP_CHECK(!runs.empty() && microbatches > 0 && active > 0, "{} runs, {} microbatches, {} active",
-            runs.size(), microbatches, active);
-  return Clockwork(runs, microbatches, active, schedule, ranks).run();
+std::vector<Run> runs_of_equal_stages(int stages, int64_t forward, int64_t backward) {
+  std::vector<Run> runs;
+  for (int stage = 0; stage < stages; ++stage) {
+    runs.push_back({.rank = stage, .depth = stage, .work = forward});
+  }
+  for (int stage = stages - 1; stage >= 0 && backward > 0; --stage) {
+    runs.push_back({.rank = stage, .phase = Phase::kBackward, .depth = stage, .work = backward});
+  }
+  return runs;
 }
 
-}  // namespace smp::pipeline
+std::vector<std::vector<int64_t>> Simulation::orders() const {
+  std::vector<std::vector<int64_t>> orders;
+  for (const std::vector<BegunRun>& runs : begun) {
+    std::vector<int64_t>& order = orders.emplace_back();
+    for (const BegunRun& run : runs) order.push_back(run.microbatch);
+  }
+  return orders;
+}
+
+double Simulation::use() const {
+  if (length == 0) return 1;
+  const double all = std::accumulate(busy.begin(), busy.end(), 0.0);
+  return all / (static_cast<double>(length) * static_cast<double>(busy.size()));
+}
+
+Simulation simulate_schedule(std::span<const Run> runs, const ScheduleShape& shape, int ranks) {
+  SMP_CHECK(!runs.empty() && shape.microbatches > 0 && shape.active_microbatches > 0,
+            "{} runs, {} microbatches, {} active", runs.size(), shape.microbatches,
+            shape.active_microbatches);
+  return Clockwork(runs, shape, ranks).run();
+}
+
+}  // namespace smp::schedule
