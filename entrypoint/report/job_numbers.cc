@@ -31,13 +31,21 @@ int place_in(const RankRecord& record, const char* kind) {
 }
 
 template <typename T>
-T fact(const JobRecord& job, const char* name, T otherwise) {
+T setting(const JobRecord& job, const char* name, T otherwise) {
   for (const RankRecord& rank : job.ranks) {
     if (!rank.facts.is_object() || !rank.facts.contains("settings")) continue;
     const auto& settings = rank.facts.at("settings");
-    if (settings.contains(name) && settings.at(name).is_number()) return settings.at(name);
+    if (settings.contains(name) && !settings.at(name).is_null()) return settings.at(name);
   }
   return otherwise;
+}
+
+smp::schedule::ScheduleShape shape_of(const JobRecord& job) {
+  const auto microbatches = setting<std::int64_t>(job, "microbatches", 1);
+  return {.microbatches = microbatches,
+          .active_microbatches = setting(job, "active_microbatches", microbatches),
+          .schedule =
+              smp::schedule::parse_schedule(setting<std::string>(job, "pipeline", "interleaved"))};
 }
 
 RankNumbers numbers_of_rank(const RankRecord& record) {
@@ -93,7 +101,7 @@ double JobNumbers::mean(double RankNumbers::*what) const {
 }
 
 JobNumbers numbers_of(const JobRecord& job) {
-  JobNumbers numbers{.microbatches = fact<std::int64_t>(job, "microbatches", 1)};
+  JobNumbers numbers{.shape = shape_of(job)};
   std::set<std::string> hosts;
   std::int64_t samples = 0;
   for (const RankRecord& record : job.ranks) {

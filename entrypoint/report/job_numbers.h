@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "entrypoint/report/job_record.h"
+#include "smp_runtime/schedule/schedule_shape.h"
 
 namespace entrypoint::report {
 
@@ -38,7 +39,7 @@ struct JobNumbers {
   double p50_ms = 0, p95_ms = 0;  ///< of its steps
   double samples_per_second = 0;  ///< of all replicas
   int stages = 1;
-  std::int64_t microbatches = 1;
+  smp::schedule::ScheduleShape shape;  ///< of the pipeline's schedule
   int hosts = 1;
   double overflow_share = 0;  ///< of the steps
   /// Growth of a rank's memory over the second half of the job, of what it was at its begin; the

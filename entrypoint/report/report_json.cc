@@ -6,10 +6,13 @@
 #include <map>
 #include <set>
 
+#include "smp_runtime/schedule/simulation.h"
+
 namespace entrypoint::report {
 namespace {
 
 using nlohmann::json;
+using smp::measure::Activity;
 using smp::measure::kActivities;
 
 constexpr int kReportFormat = 1;
@@ -112,9 +115,52 @@ std::vector<const RankRecord*> ranks_with_series(const JobRecord& job) {
   return ranks;
 }
 
+/// What a microbatch takes of an activity on one rank [ns], the mean of the step's.
+std::int64_t mean_work(const JobRecord& job, std::int64_t step, Activity activity,
+                       std::int64_t microbatches) {
+  std::int64_t sum = 0;
+  std::int64_t ranks = 0;
+  for (const RankRecord& record : job.ranks) {
+    for (const StepSpans& spans : record.spans) {
+      if (spans.step != step) continue;
+      ++ranks;
+      for (const Span& span : spans.spans) {
+        if (span.activity == static_cast<int>(activity)) sum += span.duration;
+      }
+    }
+  }
+  return 1000 * sum / std::max<std::int64_t>(1, ranks * microbatches);
+}
+
+/// A step's work in equal partitions, in the job's schedule and without any transfer; rows:
+/// [partition, activity, begin us, duration us, microbatch]. Null where there is no pipeline, or
+/// too much to draw.
+json ideal_json(const JobRecord& job, const JobNumbers& numbers, std::int64_t step) {
+  const auto work = [&](Activity activity) {
+    return mean_work(job, step, activity, numbers.shape.microbatches);
+  };
+  const auto spans = static_cast<std::size_t>(2 * numbers.stages * numbers.shape.microbatches);
+  const std::int64_t forward = work(Activity::kForward);
+  if (numbers.stages < 2 || forward == 0 || spans > kChartSpans / 2) return nullptr;
+  const auto runs =
+      smp::schedule::runs_of_equal_stages(numbers.stages, forward, work(Activity::kBackward));
+  const auto ideal = smp::schedule::simulate_schedule(runs, numbers.shape, numbers.stages);
+  json rows = json::array();
+  for (const auto& begun : ideal.begun) {
+    for (const auto& [microbatch, number, begin] : begun) {
+      const smp::schedule::Run& run = runs[number];
+      const auto activity =
+          run.phase == smp::schedule::Phase::kForward ? Activity::kForward : Activity::kBackward;
+      rows.push_back(
+          {run.rank, static_cast<int>(activity), begin / 1000, run.work / 1000, microbatch});
+    }
+  }
+  return {{"length", ideal.length / 1000}, {"waited", rounded(1 - ideal.use())}, {"rows", rows}};
+}
+
 /// Steps whose spans are there of most ranks, spread over the job; rows: [rank, activity, begin us
 /// since the first rank's begin, duration us, microbatch, name's number].
-json chart_json(const JobRecord& job) {
+json chart_json(const JobRecord& job, const JobNumbers& numbers) {
   std::map<std::int64_t, std::size_t> count;
   for (const RankRecord& record : job.ranks) {
     for (const StepSpans& spans : record.spans) count[spans.step] += spans.spans.size();
@@ -151,7 +197,10 @@ json chart_json(const JobRecord& job) {
         }
       }
     }
-    chart.push_back({{"step", *step}, {"names", names}, {"rows", rows}});
+    chart.push_back({{"step", *step},
+                     {"names", names},
+                     {"rows", rows},
+                     {"ideal", ideal_json(job, numbers, *step)}});
   }
   std::reverse(chart.begin(), chart.end());
   return chart;
@@ -254,7 +303,7 @@ json card_json(const JobRecord& job, const JobNumbers& numbers) {
             {"ranks", job.ranks.size()},
             {"steps", numbers.steps},
             {"stages", numbers.stages},
-            {"microbatches", numbers.microbatches},
+            {"microbatches", numbers.shape.microbatches},
             {"p50_ms", rounded(numbers.p50_ms)},
             {"p95_ms", rounded(numbers.p95_ms)},
             {"samples_per_second", rounded(numbers.samples_per_second)}};
@@ -292,7 +341,7 @@ json report_json(const JobRecord& job, const JobNumbers& numbers,
               {"events", events_json(job)},
               {"hosts", hosts_json(job)},
               {"activities", activities},
-              {"chart", chart_json(job)},
+              {"chart", chart_json(job, numbers)},
               {"traffic", traffic_json(job)}};
   if (job.end) {
     report["end"] = {{"exit_code", job.end->exit_code},

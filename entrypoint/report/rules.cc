@@ -151,7 +151,7 @@ bool partition(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& 
 /// What a pipeline of equal stages cannot use: it fills and drains.
 double least_bubble(const JobNumbers& numbers) {
   const auto stages = static_cast<double>(numbers.stages);
-  return (stages - 1) / (static_cast<double>(numbers.microbatches) + stages - 1);
+  return (stages - 1) / (static_cast<double>(numbers.shape.microbatches) + stages - 1);
 }
 
 bool bubble(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rule,
@@ -164,8 +164,8 @@ bool bubble(const JobRecord& /*job*/, const JobNumbers& numbers, const Rule& rul
   finding.text = fmt::format(
       "Ranks of the pipeline wait {:.0f} % of the time: with {} microbatch{} {} partitions cannot "
       "work for {:.0f} % of a step, while it fills and drains.",
-      percent(waited), numbers.microbatches, numbers.microbatches == 1 ? "" : "es", numbers.stages,
-      percent(least));
+      percent(waited), numbers.shape.microbatches, numbers.shape.microbatches == 1 ? "" : "es",
+      numbers.stages, percent(least));
   finding.advice = fmt::format(
       "Raise microbatches, {} or more if the batch allows it, or lower pipeline_parallel_degree.",
       4 * numbers.stages);

@@ -30,7 +30,7 @@ def write_rank(file: Path, rank: int) -> None:
     """Of a pipeline of two partitions, whose second one computes half as long."""
     header = {"format": 1, "rank": rank, "first_rank": 0, "host": "algo-1", "job": "one",
               "columns": COLUMNS}  # fmt: skip
-    settings = {"microbatches": 4, "pipeline": "interleaved"}
+    settings = {"microbatches": 4, "pipeline": "interleaved", "active_microbatches": 4}
     job = {"ranks": RANKS, "groups": {"PP": [0, 1]}, "settings": settings, "torch": "2.11.0"}
     lines: list[object] = [header, {"job": job}]
     if rank == 0:
@@ -130,6 +130,7 @@ def test_all_parts_are_drawn_and_text_stays_text(page: Path, tmp_path: Path) -> 
     assert found.drawn["img"] == 0
     assert "<title>caught</title>" not in document
     assert "Partition 0 computes 30.0 ms in a step" in document
+    assert re.search(r"schedule\s+and without any transfer: [\d.]+ ms, of which each", document)
 
 
 @pytest.mark.parametrize("scheme", GROUNDS)

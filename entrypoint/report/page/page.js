@@ -113,64 +113,19 @@ if (job.ranks.length > 0) {
 const paintOf = (kind) => color(kind === 'forward' ? 'compute' : kind);
 const MODULES = ['forward', 'backward', 'wait'];
 
-function lanesOf(step) {
+/** Rows of [place, number in activities, begin us, duration us, microbatch, number in names]. */
+function lanesOf(rows, place, names = []) {
   const lanes = new Map();
-  let end = 0;
-  for (const [rank, activity, begin, duration, microbatch, number] of step.rows) {
+  for (const [number, activity, begin, duration, microbatch, named] of rows) {
     const kind = job.activities[activity];
-    const lane = MODULES.includes(kind) ? `rank ${rank}` : `rank ${rank}: ${kind}`;
-    if (!lanes.has(lane)) lanes.set(lane, { name: lane, rank, spans: [] });
-    const label = step.names[number] || kind;
+    const lane = `${place} ${number}${MODULES.includes(kind) ? '' : `: ${kind}`}`;
+    if (!lanes.has(lane)) lanes.set(lane, { name: lane, number, spans: [] });
+    const text = [microbatch >= 0 ? `${kind} of microbatch ${microbatch}` : kind, names[named]];
     lanes.get(lane).spans.push([begin / 1000, duration / 1000, paintOf(kind),
-      `${kind} ${microbatch >= 0 ? `of microbatch ${microbatch}, ` : ''}${label}`]);
-    end = Math.max(end, (begin + duration) / 1000);
+      text.filter(Boolean).join(', ')]);
   }
-  const rows = [...lanes.values()].sort((one, other) =>
-    one.rank - other.rank || one.name.length - other.name.length);
-  return [rows, end];
-}
-
-/** When equal partitions would work in the job's schedule, with the forwards and backwards measured. */
-function idealLanes(step, stages, microbatches) {
-  const mean = (kind) => {
-    const own = step.rows.filter((row) => job.activities[row[1]] === kind);
-    return own.reduce((sum, row) => sum + row[3], 0) / 1000 / (stages * microbatches) || 0;
-  };
-  const [forward, backward] = [mean('forward'), mean('backward')];
-  const done = { F: {}, B: {} };
-  const rows = [];
-  const order = (stage) => {
-    const warm = settings.pipeline === 'simple' ? microbatches : Math.min(microbatches, stages - stage);
-    const list = [];
-    for (let m = 0; m < warm; m += 1) list.push(['F', m]);
-    for (let m = 0; m < microbatches; m += 1) {
-      list.push(['B', m]);
-      if (warm + m < microbatches) list.push(['F', warm + m]);
-    }
-    return list;
-  };
-  const state = Array.from({ length: stages }, (_, stage) => ({ list: order(stage), time: 0, spans: [] }));
-  for (let moved = true; moved;) {
-    moved = false;
-    state.forEach((own, stage) => {
-      while (own.list.length > 0) {
-        const [kind, m] = own.list[0];
-        const before = kind === 'F' ? (stage === 0 ? 0 : done.F[`${stage - 1}.${m}`])
-          : (stage === stages - 1 ? done.F[`${stage}.${m}`] : done.B[`${stage + 1}.${m}`]);
-        if (before === undefined) break;
-        const begin = Math.max(own.time, before);
-        const length = kind === 'F' ? forward : backward;
-        own.time = begin + length;
-        done[kind][`${stage}.${m}`] = own.time;
-        own.spans.push([begin, length, color(kind === 'F' ? 'compute' : 'backward'),
-          `${kind === 'F' ? 'forward' : 'backward'} of microbatch ${m}`]);
-        own.list.shift();
-        moved = true;
-      }
-    });
-  }
-  state.forEach((own, stage) => rows.push({ name: `partition ${stage}`, spans: own.spans }));
-  return [rows, Math.max(...state.map((own) => own.time), 1e-3)];
+  return [...lanes.values()].sort((one, other) =>
+    one.number - other.number || one.name.length - other.name.length);
 }
 
 if (job.chart.length > 0) {
@@ -179,15 +134,14 @@ if (job.chart.length > 0) {
   const show = (number) => {
     buttons.forEach((button, n) => button.setAttribute('aria-pressed', String(n === number)));
     const step = job.chart[number];
-    const [rows, end] = lanesOf(step);
-    place.replaceChildren(laneChart(rows, end, 'ms'));
-    const { stages, microbatches } = job.card;
-    if (stages < 2 || stages > 64 || microbatches > 256) return;
-    const [ideal, length] = idealLanes(step, stages, microbatches);
-    const bubble = (stages - 1) / (microbatches + stages - 1);
-    place.append(make('p', { class: 'note' }, `The same work, divided into equal partitions, without
-      any transfer: ${digits(length)} ms, of which each partition waits ${digits(100 * bubble)} %.`),
-    laneChart(ideal, length, 'ms'));
+    const end = Math.max(0, ...step.rows.map((row) => row[2] + row[3])) / 1000;
+    place.replaceChildren(laneChart(lanesOf(step.rows, 'rank', step.names), end, 'ms'));
+    if (!step.ideal) return;
+    const { length, waited, rows } = step.ideal;
+    place.append(make('p', { class: 'note' }, `The same work in equal partitions, in the job's
+      schedule and without any transfer: ${digits(length / 1000)} ms, of which each partition waits
+      ${digits(100 * waited)} %.`),
+    laneChart(lanesOf(rows, 'partition'), length / 1000, 'ms'));
   };
   buttons.forEach((button, number) => { button.onclick = () => show(number); });
   section('What ranks did in a step',
