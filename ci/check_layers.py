@@ -26,7 +26,7 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/cuda": ("smp_runtime/core",),
     "smp_runtime/topology": ("smp_runtime/core",),
     "smp_runtime/schedule": ("smp_runtime/core",),
-    "smp_runtime/partition": ("smp_runtime/schedule",),
+    "smp_runtime/partition": ("smp_runtime/schedule", "smp_runtime/topology"),
     "smp_runtime/measure": ("smp_runtime/core",),
     "smp_runtime/transport": ("smp_runtime/core",),
     "smp_runtime/transport/fabric": ("smp_runtime/transport",),

@@ -10,11 +10,12 @@ namespace smp::partition {
 namespace {
 
 constexpr std::int64_t kMostRuns = 200'000;
+constexpr std::int64_t kBackwardPerForward = 2;  // gradients of inputs, and of parameters
 
 /// The forward runs, then the same ones back to the first.
 std::vector<schedule::Run> runs_of(const CallProgram& program, const StepModel& model) {
   const auto message = [&](const Run& run) {
-    return run.messages * model.latency_ns + run.bytes * 1000 / model.bytes_per_us;
+    return run.messages * model.link.latency_ns + run.bytes * 1000 / model.link.bytes_per_us;
   };
   std::vector<schedule::Run> runs;
   for (const Run& run : program.runs) {
@@ -28,7 +29,7 @@ std::vector<schedule::Run> runs_of(const CallProgram& program, const StepModel& 
     runs.push_back({.rank = run->device,
                     .phase = schedule::Phase::kBackward,
                     .depth = run->depth,
-                    .work = run->work_ns * model.backward_per_forward,
+                    .work = run->work_ns * kBackwardPerForward,
                     .message = gradient});
     gradient = message(*run);  // of what the run had begun with
   }
@@ -38,7 +39,7 @@ std::vector<schedule::Run> runs_of(const CallProgram& program, const StepModel& 
 }  // namespace
 
 schedule::Simulation predict_step(const CallProgram& program, int devices, const StepModel& model) {
-  SMP_CHECK(!program.runs.empty() && devices >= 1 && model.bytes_per_us >= 1,
+  SMP_CHECK(!program.runs.empty() && devices >= 1 && model.link.bytes_per_us >= 1,
             "{} runs on {} devices", program.runs.size(), devices);
   const std::vector<schedule::Run> runs = runs_of(program, model);
   const auto affordable = kMostRuns / static_cast<std::int64_t>(runs.size());

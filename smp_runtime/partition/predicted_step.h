@@ -9,15 +9,22 @@
 
 namespace smp::partition {
 
+/// What a message between ranks is assumed to cost.
+struct LinkCost {
+  std::int64_t latency_ns = 0;
+  std::int64_t bytes_per_us = 1;
+};
+inline constexpr LinkCost kCpuLink{.latency_ns = 100'000, .bytes_per_us = 2'000};
+inline constexpr LinkCost kGpuLink{.latency_ns = 20'000, .bytes_per_us = 50'000};
+
 struct StepModel {
   schedule::ScheduleShape shape;
-  std::int64_t latency_ns = 50'000;       ///< of one message
-  std::int64_t bytes_per_us = 10'000;     ///< 10 GB/s
-  std::int64_t backward_per_forward = 2;  ///< times the forward's work; 3 where it is recomputed
+  LinkCost link = kCpuLink;
 };
 
-/// Simulates the schedule that will run the step, in nanoseconds. At most some 200,000 runs are
-/// simulated, of at least two microbatches: fewer than asked for where the program is long.
+/// Simulates the schedule that will run the step, in nanoseconds; a backward takes twice as long as
+/// its forward. At most some 200,000 runs are simulated, of at least two microbatches: fewer than
+/// asked for where the program is long.
 [[nodiscard]] schedule::Simulation predict_step(const CallProgram& program, int devices,
                                                 const StepModel& model);
 

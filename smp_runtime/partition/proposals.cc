@@ -56,7 +56,7 @@ class Proposer {
                            .cut_ns = cut_bytes(tree_, units_, order),
                            .state_bytes = along(order, &Unit::state_bytes),
                            .kept_bytes = along(order, &Unit::kept_bytes)};
-    for (auto& cut : resources.cut_ns) cut = cut * 1000 / options_.step.bytes_per_us;
+    for (auto& cut : resources.cut_ns) cut = cut * 1000 / options_.step.link.bytes_per_us;
     const std::vector<std::int64_t> loads = along(order, &Unit::load);
     const bool first = suffix.empty();
 

@@ -66,7 +66,8 @@ DistributedModel::Core::~Core() { session_->reports().forget_memory(this); }
 
 void DistributedModel::Core::place(const Options& options) {
   program::Placement placed =
-      program::place_units(units_, !forward_, options.partition, session_->config());
+      program::place_units(units_, !forward_, options.partition, session_->config(),
+                           session_->session().options().partitioner, session_->count(Group::kRdp));
   assignment_ = std::move(placed.assignment);
   if (session_->count(Group::kPp) > 1) tell(placed);
   for (std::size_t index = 0; index < units_.size(); ++index) {

@@ -3,12 +3,13 @@
 
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/partition/auto_partitioner.h"
+#include "smp_runtime/partition/job_partition.h"
 #include "smp_runtime/partition/manual_partitioner.h"
 
 namespace smp::program {
@@ -42,6 +43,20 @@ void check(const std::vector<Unit>& units, const std::map<std::string, int>& pin
   }
 }
 
+partition::JobModel model_of(const std::vector<Unit>& units, int replicas) {
+  partition::JobModel model{.replicas = replicas};
+  std::set<const void*> known;
+  for (const Unit& unit : units) {
+    for (const auto& [name, parameter] : unit.parameters) {
+      if (!known.insert(parameter.unsafeGetTensorImpl()).second) continue;
+      model.elements += parameter.numel();
+      model.parameter_bytes += static_cast<std::int64_t>(parameter.nbytes());
+      model.on_gpus = parameter.is_cuda();
+    }
+  }
+  return model;
+}
+
 /// With `follows` a unit without parameters hangs on the one before it.
 partition::ModuleTree tree_of(const std::vector<Unit>& units,
                               const std::map<std::string, int>& pins, bool follows) {
@@ -71,7 +86,8 @@ partition::ModuleTree tree_of(const std::vector<Unit>& units,
 
 Placement place_units(const std::vector<Unit>& units, bool is_chain,
                       const std::map<std::string, int>& pins,
-                      const topology::ParallelConfig& config) {
+                      const topology::ParallelConfig& config, const std::string& partitioner,
+                      int replicas) {
   const int partitions = static_cast<int>(config.pipeline_parallel_degree);
   check(units, pins, partitions);
   const bool by_hand = !pins.empty() || !config.auto_partition;
@@ -84,15 +100,10 @@ Placement place_units(const std::vector<Unit>& units, bool is_chain,
     placed.summary = "Partition chosen: as Options::partition and default_partition say";
     return placed;
   }
-  partition::AutoDecision decision = partition::assign_auto(
-      placed.tree, partitions,
-      {.memory_weight = config.memory_weight,
-       .state_factor = 4,
-       .step = {.shape = {.microbatches = config.microbatches,
-                          .active_microbatches = config.active_microbatches,
-                          .schedule = schedule::parse_schedule(config.pipeline)}}});
-  placed.summary = decision.summary();
-  placed.assignment = std::move(decision.assignment);
+  partition::JobPartition chosen =
+      partition::partition_job(placed.tree, config, model_of(units, replicas), partitioner);
+  placed.summary = std::move(chosen.summary);
+  placed.assignment = std::move(chosen.assignment);
   return placed;
 }
 

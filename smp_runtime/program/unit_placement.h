@@ -21,13 +21,15 @@ struct Placement {
 };
 
 /// By `pins`, if there are any or the job wants no automatic partition: the others then go to its
-/// default_partition. Else by the partitioner, with parameters as costs; in a chain a unit without
-/// any goes with the one before it. Depends on the arguments only. Throws ConfigError for no units,
-/// names that are empty, repeated or unknown, fewer units than partitions, pins outside them, and
-/// shared parameters on two of them.
+/// default_partition. Else by `partitioner`, as SMP_PARTITIONER names it, with parameters as costs;
+/// in a chain a unit without any goes with the one before it. `replicas` is the number of ranks
+/// that will hold the same parameters. Depends on the arguments only. Throws ConfigError for no
+/// units, names that are empty, repeated or unknown, fewer units than partitions, pins outside
+/// them, and shared parameters on two of them.
 Placement place_units(const std::vector<Unit>& units, bool is_chain,
                       const std::map<std::string, int>& pins,
-                      const topology::ParallelConfig& config);
+                      const topology::ParallelConfig& config, const std::string& partitioner,
+                      int replicas);
 
 /// One line for each unit, with its parameters: equal on ranks that make the same model.
 std::string units_text(const std::vector<Unit>& units);

@@ -9,8 +9,7 @@
 #include <pybind11/stl.h>
 
 #include "smp_runtime/partition/assignment.h"
-#include "smp_runtime/partition/auto_partitioner.h"
-#include "smp_runtime/partition/compat_partitioner.h"
+#include "smp_runtime/partition/job_partition.h"
 #include "smp_runtime/partition/manual_partitioner.h"
 #include "smp_runtime/partition/module_tree.h"
 #include "smp_runtime/partition/partition_file.h"
@@ -20,27 +19,8 @@ namespace smp::python {
 
 namespace py = pybind11;
 using partition::Assignment;
-using partition::AutoDecision;
+using partition::JobPartition;
 using partition::ModuleTree;
-
-namespace {
-
-AutoDecision assign_auto(const ModuleTree& tree, int partitions, double memory_weight,
-                         int state_factor, int64_t capacity_bytes, int64_t microbatches,
-                         int64_t active_microbatches, const std::string& schedule,
-                         int64_t latency_ns, int64_t bytes_per_us) {
-  return partition::assign_auto(tree, partitions,
-                                {.memory_weight = memory_weight,
-                                 .state_factor = state_factor,
-                                 .capacity_bytes = capacity_bytes,
-                                 .step = {.shape = {.microbatches = microbatches,
-                                                    .active_microbatches = active_microbatches,
-                                                    .schedule = schedule::parse_schedule(schedule)},
-                                          .latency_ns = latency_ns,
-                                          .bytes_per_us = bytes_per_us}});
-}
-
-}  // namespace
 
 void bind_partition(py::module_& module) {
   py::class_<ModuleTree>(module, "ModuleTree", "The modules of a model in execution order.")
@@ -92,25 +72,31 @@ void bind_partition(py::module_& module) {
       .def("balance_line", &partition::balance_line, py::arg("tree"))
       .def("times", &partition::times_of, py::arg("tree"));
 
-  py::class_<AutoDecision>(module, "AutoDecision", "What assign_auto chose, and why.")
-      .def_readonly("assignment", &AutoDecision::assignment)
-      .def_readonly("fits", &AutoDecision::fits)
-      .def_property_readonly("method",
-                             [](const AutoDecision& decision) { return decision.chosen.method; })
-      .def_property_readonly("optimality_gap", &AutoDecision::optimality_gap)
-      .def("summary", &AutoDecision::summary);
+  py::class_<JobPartition>(module, "JobPartition", "What partition_job chose, and why.")
+      .def_readonly("assignment", &JobPartition::assignment)
+      .def_readonly("summary", &JobPartition::summary)
+      .def_readonly("fits", &JobPartition::fits);
 
   module.def("read_partition_file", &partition::read_partition_file, py::arg("text"),
              py::arg("where"), py::arg("tree"), py::arg("partitions"));
   module.def("partition_file_text", &partition::partition_file_text, py::arg("assignment"),
              py::arg("tree"));
-  module.def("assign_auto", &assign_auto, py::arg("tree"), py::arg("partitions"), py::kw_only(),
-             py::arg("memory_weight") = 0.8, py::arg("state_factor") = 4,
-             py::arg("capacity_bytes") = 0, py::arg("microbatches") = 1,
-             py::arg("active_microbatches") = 1, py::arg("pipeline") = "interleaved",
-             py::arg("latency_ns") = 50'000, py::arg("bytes_per_us") = 10'000);
-  module.def("assign_compat", &partition::assign_compat, py::arg("tree"), py::arg("partitions"),
-             py::arg("memory_weight"));
+  module.def(
+      "partition_job",
+      [](const ModuleTree& tree, const topology::ParallelConfig& config,
+         const std::string& partitioner, int64_t elements, int64_t parameter_bytes, int replicas,
+         bool on_gpus, int64_t capacity_bytes) {
+        return partition::partition_job(tree, config,
+                                        {.elements = elements,
+                                         .parameter_bytes = parameter_bytes,
+                                         .replicas = replicas,
+                                         .on_gpus = on_gpus,
+                                         .capacity_bytes = capacity_bytes},
+                                        partitioner);
+      },
+      py::arg("tree"), py::arg("config"), py::kw_only(), py::arg("partitioner"),
+      py::arg("elements"), py::arg("parameter_bytes"), py::arg("replicas"), py::arg("on_gpus"),
+      py::arg("capacity_bytes"));
   module.def("human_bytes", &partition::human_bytes, py::arg("bytes"));
   module.def("assign_manual", &partition::assign_manual, py::arg("tree"), py::arg("partitions"),
              py::arg("default_partition"));

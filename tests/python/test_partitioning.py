@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -12,39 +12,28 @@ from smdistributed.modelparallel.torch._session import ranks
 from torch import nn
 
 
-@pytest.mark.parametrize(
-    ("dtype", "computing", "alone", "sharded"),
-    [
-        # Bytes of parameter and gradient, and of Adam's state, which 3 ranks share, over those of
-        # the parameter.
-        (torch.float32, {}, (4 + 4 + 8) // 4, (4 + 4 + 4) // 4),
-        (torch.float32, {"bf16": True}, (2 + 2 + 12) // 4, (2 + 2 + 4) // 4),
-        (torch.bfloat16, {}, (2 + 2 + 12) // 2, (2 + 2 + 4) // 2),
-    ],
-)
-def test_optimizer_state_counts_as_far_as_it_is_a_rank_s_own(
-    smp: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    dtype: torch.dtype,
-    computing: dict[str, bool],
-    alone: int,
-    sharded: int,
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.bfloat16, 2)])
+def test_parameters_count_once_with_those_who_hold_them(
+    smp: ModuleType, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, size: int
 ) -> None:
-    told: list[int] = []
+    told: dict[str, object] = {}
 
-    def assign(*_args: object, state_factor: int, **_others: object) -> None:
-        told.append(state_factor)
-        raise InterruptedError
+    def partition_job(tree: object, config: object, **others: object) -> SimpleNamespace:
+        told.update(others, config=config)
+        return SimpleNamespace(assignment=tree, summary="chosen", fits=True)
 
-    monkeypatch.setattr(partitioning._runtime, "assign_auto", assign)
+    monkeypatch.setattr(partitioning._runtime, "partition_job", partition_job)
     monkeypatch.setattr(ranks, "rdp_size", lambda: 3)
-    for key, value in computing.items():
-        setattr(smp.state.cfg, key, value)
-    module = nn.Linear(4, 4, dtype=dtype)
+    layer = nn.Linear(4, 4, dtype=dtype)
+    module = nn.Sequential(layer, layer)
 
-    for shares in (False, True):
-        smp.state.cfg.shard_optimizer_state = shares
-        with pytest.raises(InterruptedError):
-            partitioning._assign_automatically(module, None, 0)
-
-    assert told == [alone, sharded]
+    assert partitioning._assign_automatically(module, None, 1000) == (None, "chosen")
+    assert told == {
+        "config": smp.state.cfg,
+        "partitioner": "auto",
+        "elements": 20,
+        "parameter_bytes": 20 * size,
+        "replicas": 3,
+        "on_gpus": torch.cuda.is_available(),
+        "capacity_bytes": 1000,
+    }

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +67,24 @@ def traced_stack(options: TraceOptions) -> tuple[Stack, Trace]:
     torch.manual_seed(3)
     model = Stack()
     return model, trace_step(model, step_of(model, torch.arange(12)), options)
+
+
+def partition(
+    tree: _runtime.ModuleTree, partitions: int, partitioner: str = "auto", **settings: float
+) -> _runtime.JobPartition:
+    """For a job of these settings, of a model in 32 bits."""
+    text = json.dumps({"partitions": partitions, **settings})
+    config = _runtime.make_parallel_config("", "", text, "settings")
+    return _runtime.partition_job(
+        tree,
+        config,
+        partitioner=partitioner,
+        elements=1,
+        parameter_bytes=4,
+        replicas=1,
+        on_gpus=False,
+        capacity_bytes=0,
+    )
 
 
 def no_pins(_module: nn.Module) -> None:
@@ -213,7 +233,7 @@ def test_module_with_several_parents_goes_to_the_one_that_runs_it() -> None:
     tree = module_tree(model, trace, no_pins)
 
     # The keeper runs alone on 0; the user, with the shared module below it, on 1.
-    assignment = _runtime.assign_compat(tree, 2, 1.0)
+    assignment = partition(tree, 2, "compat", memory_weight=1.0).assignment
     assert assignment["0.kept"] == assignment["1"] == 1
     assert len(tree) == len(list(model.modules()))
 
@@ -223,7 +243,7 @@ def test_tree_of_a_model_without_a_trace_is_whole() -> None:
 
     tree = module_tree(model, Trace(), no_pins)
 
-    _runtime.assign_compat(tree, 2, 0.8).check_fits(tree, 2)
+    partition(tree, 2, "compat").assignment.check_fits(tree, 2)
     assert len(tree) == len(list(model.modules()))
 
 
@@ -234,8 +254,8 @@ def test_recomputed_modules_keep_their_inputs_and_run_once_more() -> None:
     def on_first(memory_weight: float, *regions: list[nn.Module]) -> int:
         """How many blocks are on the first of two partitions."""
         tree = module_tree(model, trace, no_pins, regions)
-        partition_of = _runtime.assign_compat(tree, 2, memory_weight).partition_of
-        return sum(partition_of[str(number)] == 0 for number in range(12))
+        chosen = partition(tree, 2, "compat", memory_weight=memory_weight)
+        return sum(chosen.assignment[str(number)] == 0 for number in range(12))
 
     assert on_first(1.0) == on_first(0.0) == 6
     assert on_first(1.0, *([block] for block in model[:8])) == 8, "each keeps one tensor, of two"
@@ -272,15 +292,15 @@ def test_real_models_are_partitioned_evenly(
     trace = trace_step(model, step_of(model, inputs), TraceOptions(device))
     tree = module_tree(model, trace, no_pins)
 
-    decision = _runtime.assign_auto(
-        tree, partitions, memory_weight=0.5, microbatches=4, active_microbatches=partitions + 2
-    )
+    chosen = partition(tree, partitions, memory_weight=0.5, microbatches=4)
 
-    decision.assignment.check_fits(tree, partitions)
-    assert set(decision.assignment.partition_of.values()) == set(range(partitions))
-    assert decision.optimality_gap <= 1.05
-    assert decision.summary().startswith("Partition chosen: ")
-    assert "% of the time" in decision.assignment.balance_line(tree)
+    chosen.assignment.check_fits(tree, partitions)
+    assert set(chosen.assignment.partition_of.values()) == set(range(partitions))
+    assert chosen.summary.startswith("Partition chosen: ")
+    gap = re.search(r"heaviest partition ([\d.]+) of the contiguous optimum", chosen.summary)
+    assert gap is not None
+    assert float(gap[1]) <= 1.05
+    assert "% of the time" in chosen.assignment.balance_line(tree)
 
 
 def test_attention_counts_its_operations() -> None:

@@ -462,31 +462,33 @@ class Assignment:
 def read_partition_file(text: str, where: str, tree: ModuleTree, partitions: int) -> Assignment: ...
 def partition_file_text(assignment: Assignment, tree: ModuleTree) -> str: ...
 
-class AutoDecision:
+class JobPartition:
+    """What partition_job chose, and why."""
+
     @property
     def assignment(self) -> Assignment: ...
     @property
-    def fits(self) -> bool: ...
+    def summary(self) -> str:
+        """A line for the log: who decided, and what is expected of it."""
     @property
-    def method(self) -> str: ...
-    @property
-    def optimality_gap(self) -> float: ...
-    def summary(self) -> str: ...
+    def fits(self) -> bool:
+        """False: nothing fits ``capacity_bytes``; the smallest found was taken."""
 
-def assign_auto(
+def partition_job(
     tree: ModuleTree,
-    partitions: int,
+    config: ParallelConfig,
     *,
-    memory_weight: float = 0.8,
-    state_factor: int = 4,
-    capacity_bytes: int = 0,
-    microbatches: int = 1,
-    active_microbatches: int = 1,
-    pipeline: str = "interleaved",
-    latency_ns: int = 50_000,
-    bytes_per_us: int = 10_000,
-) -> AutoDecision: ...
-def assign_compat(tree: ModuleTree, partitions: int, memory_weight: float) -> Assignment: ...
+    partitioner: str,
+    elements: int,
+    parameter_bytes: int,
+    replicas: int,
+    on_gpus: bool,
+    capacity_bytes: int,
+) -> JobPartition:
+    """By the partitioner that ``SMP_PARTITIONER`` names, auto or compat. ``elements`` and
+    ``parameter_bytes`` are those of the model's parameters, which ``replicas`` ranks hold alike;
+    ``capacity_bytes`` is what one device can hold of the model, 0 if that is not known."""
+
 def human_bytes(bytes: int) -> str: ...  # noqa: A002
 def assign_manual(tree: ModuleTree, partitions: int, default_partition: int) -> Assignment: ...
 

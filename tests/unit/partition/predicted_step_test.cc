@@ -21,7 +21,7 @@ CallProgram pipeline_of(int stages, std::int64_t work) {
 StepModel model_of(int microbatches, int active, Schedule schedule = Schedule::kInterleaved) {
   return {
       .shape = {.microbatches = microbatches, .active_microbatches = active, .schedule = schedule},
-      .latency_ns = 0};
+      .link = {}};
 }
 
 TEST(StepPrediction, EqualStagesNeedTheIdealTime) {
@@ -52,17 +52,9 @@ TEST(StepPrediction, MessagesTakeLatencyAndBytes) {
   CallProgram program = pipeline_of(2, 100);
   program.runs[1].bytes = 3000;
   StepModel model = model_of(1, 4);
-  model.latency_ns = 7;
-  model.bytes_per_us = 1000;
+  model.link = {.latency_ns = 7, .bytes_per_us = 1000};
 
   EXPECT_EQ(predict_step(program, 2, model).length, 2 * 300 + 2 * (7 + 3000));
-}
-
-TEST(StepPrediction, RecomputationMakesTheBackwardLonger) {
-  StepModel model = model_of(4, 4);
-  model.backward_per_forward = 3;
-
-  EXPECT_EQ(predict_step(pipeline_of(1, 100), 1, model).length, 4 * 400);
 }
 
 TEST(StepPrediction, TheSlowestStageSetsThePace) {

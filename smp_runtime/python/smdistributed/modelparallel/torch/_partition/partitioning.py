@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import traceback
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from smdistributed.modelparallel.torch._partition.tracing import (
 from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import regions_of
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info, shows_details, warning
-from smdistributed.modelparallel.torch._sharding.precision import computing_type
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPConfigError,
@@ -35,9 +33,6 @@ from smdistributed.modelparallel.torch.exceptions import (
 from smdistributed.modelparallel.torch.state_mod import state
 
 _WORLD = comm.CommGroup.WORLD
-#: What the predicted step takes a message between ranks to cost.
-_CPU_LINK = {"latency_ns": 100_000, "bytes_per_us": 2_000}
-_GPU_LINK = {"latency_ns": 20_000, "bytes_per_us": 50_000}
 #: Its heading is one of them.
 _LINES_OF_A_TREE = 30
 _LINES_OF_A_RECORD = 200
@@ -163,39 +158,20 @@ def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: Trace
 def _assign_automatically(
     module: nn.Module, tree: _runtime.ModuleTree, capacity_bytes: int
 ) -> tuple[_runtime.Assignment, str]:
-    cfg, partitions = state.cfg, ranks.pp_size()
-    if state.require_initialized("the partition").options.partitioner == "compat":
-        assignment = _runtime.assign_compat(tree, partitions, cfg.memory_weight)
-        return assignment, "Partition chosen: level by level, as SMP_PARTITIONER=compat asks for"
-    decision = _runtime.assign_auto(
+    parameters = list(module.parameters())
+    chosen = _runtime.partition_job(
         tree,
-        partitions,
-        memory_weight=cfg.memory_weight,
-        state_factor=_state_factor(module),
+        state.cfg,
+        partitioner=state.require_initialized("the partition").options.partitioner,
+        elements=sum(p.numel() for p in parameters),
+        parameter_bytes=sum(p.nbytes for p in parameters),
+        replicas=ranks.rdp_size(),
+        on_gpus=torch.cuda.is_available(),
         capacity_bytes=capacity_bytes,
-        microbatches=cfg.microbatches,
-        active_microbatches=cfg.active_microbatches,
-        pipeline=cfg.pipeline,
-        **(_GPU_LINK if torch.cuda.is_available() else _CPU_LINK),
     )
-    if not decision.fits:
+    if not chosen.fits:
         warning("no partition found that fits the memory of the devices; took the smallest")
-    return decision.assignment, decision.summary()
-
-
-def _state_factor(module: nn.Module) -> int:
-    """Bytes of parameter, gradient and Adam's state for each byte of parameters, rounded up."""
-    elements = sum(p.numel() for p in module.parameters())
-    size = sum(p.nbytes for p in module.parameters())
-    if size < 4 * elements:
-        kept, stepped = 2, 6  # 16-bit ones have 32-bit masters
-    elif computing_type() is not None:
-        kept, stepped = 1, 3  # and so have those that become 16-bit later
-    else:
-        kept, stepped = 2, 2
-    # Slices of tensor ranks, which are most of a model, are shared by these.
-    sharing = ranks.rdp_size() if state.cfg.shard_optimizer_state else 1
-    return kept + math.ceil(stepped / sharing)
+    return chosen.assignment, chosen.summary
 
 
 def _capacity_bytes(once: int) -> int:

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/partition/job_partition.h"
+
+#include <utility>
+
+#include "smp_runtime/partition/auto_partitioner.h"
+#include "smp_runtime/partition/compat_partitioner.h"
+
+namespace smp::partition {
+namespace {
+
+AutoOptions options_of(const topology::ParallelConfig& config, const JobModel& model) {
+  return {.memory_weight = config.memory_weight,
+          .state_factor = state_factor(config, model),
+          .capacity_bytes = model.capacity_bytes,
+          .step = {.shape = {.microbatches = config.microbatches,
+                             .active_microbatches = config.active_microbatches,
+                             .schedule = schedule::parse_schedule(config.pipeline)},
+                   .link = model.on_gpus ? kGpuLink : kCpuLink}};
+}
+
+}  // namespace
+
+int state_factor(const topology::ParallelConfig& config, const JobModel& model) {
+  int kept = 2;     // parameter and gradient
+  int stepped = 2;  // Adam's two moments
+  if (model.parameter_bytes < 4 * model.elements) {
+    stepped = 6;  // 16-bit parameters have 32-bit masters
+  } else if (config.fp16 || config.bf16) {
+    kept = 1;  // and so have those that become 16-bit later
+    stepped = 3;
+  }
+  // Slices of tensor ranks, which are most of a model, are shared by the replicas.
+  const int sharing = config.shard_optimizer_state ? model.replicas : 1;
+  return kept + (stepped + sharing - 1) / sharing;
+}
+
+JobPartition partition_job(const ModuleTree& tree, const topology::ParallelConfig& config,
+                           const JobModel& model, const std::string& partitioner) {
+  const int partitions = static_cast<int>(config.pipeline_parallel_degree);
+  if (partitioner == "compat") {
+    return {.assignment = assign_compat(tree, partitions, config.memory_weight),
+            .summary = "Partition chosen: level by level, as SMP_PARTITIONER=compat asks for"};
+  }
+  AutoDecision decision = assign_auto(tree, partitions, options_of(config, model));
+  return {.assignment = std::move(decision.assignment),
+          .summary = decision.summary(),
+          .fits = decision.fits};
+}
+
+}  // namespace smp::partition
