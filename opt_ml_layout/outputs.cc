@@ -12,6 +12,7 @@
 
 #include "opt_ml_layout/utf8.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file_descriptor.h"
 
 namespace opt_ml {
 namespace {
@@ -21,38 +22,17 @@ namespace {
                        what, std::strerror(error));
 }
 
-class File {
- public:
-  File(const std::filesystem::path& path, int flags)
-      : path_(path), descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+smp::FileDescriptor open_to_write(const std::filesystem::path& path, int flags) {
+  return smp::FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644));
+}
 
-  [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
-
-  void write_all(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail(path_, "cannot be written", errno);
-      bytes.remove_prefix(static_cast<std::size_t>(written));
-    }
-  }
-
-  /// A full disk may show only here.
-  void sync() const {
-    if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
-      fail(path_, "cannot be written", errno);
-    }
-  }
-
- private:
-  std::filesystem::path path_;
-  int descriptor_;
-};
+/// Until it is on the disk: a full one may show only then.
+void write_through(const smp::FileDescriptor& file, const std::filesystem::path& path,
+                   std::string_view bytes) {
+  int error = smp::write_all(file, bytes);
+  if (error == 0 && ::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS) error = errno;
+  if (error != 0) fail(path, "cannot be written", error);
+}
 
 /// Removes a file on the way out; it may be gone already.
 struct Remover {
@@ -86,9 +66,9 @@ void create_job_folders(const Layout& layout) {
 
 void write_success(const Layout& layout) {
   create_folder(layout.output());
-  const File file(layout.success_marker(), O_WRONLY | O_CREAT);
+  const smp::FileDescriptor file = open_to_write(layout.success_marker(), 0);
   if (!file.is_open()) fail(layout.success_marker(), "cannot be created", errno);
-  file.sync();
+  write_through(file, layout.success_marker(), "");
 }
 
 bool write_failure(const Layout& layout, std::string_view text) {
@@ -97,23 +77,21 @@ bool write_failure(const Layout& layout, std::string_view text) {
   const std::string clean = as_utf8(text);
 
   const Remover draft{layout.output() / (".failure." + std::to_string(::getpid()))};
-  const File file(draft.path, O_WRONLY | O_CREAT | O_TRUNC);
+  const smp::FileDescriptor file = open_to_write(draft.path, O_TRUNC);
   if (!file.is_open()) fail(draft.path, "cannot be created", errno);
-  file.write_all(clean);
-  file.sync();
+  write_through(file, draft.path, clean);
 
   // link() is atomic and, unlike rename(), refuses to replace what somebody else wrote.
   if (::link(draft.path.c_str(), marker.c_str()) == 0) return true;
   if (errno == EEXIST) return false;
 
   // Some shared file systems have no hard links; there the text is not atomic, its owner still is.
-  const File direct(marker, O_WRONLY | O_CREAT | O_EXCL);
+  const smp::FileDescriptor direct = open_to_write(marker, O_EXCL);
   if (!direct.is_open()) {
     if (errno == EEXIST) return false;
     fail(marker, "cannot be created", errno);
   }
-  direct.write_all(clean);
-  direct.sync();
+  write_through(direct, marker, clean);
   return true;
 }
 

@@ -14,11 +14,11 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "entrypoint/fabric/interfaces.h"
 #include "entrypoint/fabric/name_lookup.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file_descriptor.h"
 
 namespace entrypoint {
 namespace {
@@ -38,12 +38,8 @@ sockaddr_in as_ipv4(const sockaddr* address) {
 /// The local address from which packets to `peer` would leave. Connecting a datagram socket asks
 /// the kernel for the route and sends nothing.
 std::optional<std::string> source_address(const in_addr& peer) {
-  const int descriptor = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) return std::nullopt;
-  struct Closer {
-    int descriptor;
-    ~Closer() { ::close(descriptor); }
-  } const closer{descriptor};
+  const smp::FileDescriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) return std::nullopt;
   sockaddr_in target{};
   target.sin_family = AF_INET;
   target.sin_port = htons(22);
@@ -55,8 +51,8 @@ std::optional<std::string> source_address(const in_addr& peer) {
   const auto as_sockaddr = [](sockaddr_storage& storage) {
     return static_cast<sockaddr*>(static_cast<void*>(&storage));
   };
-  if (::connect(descriptor, as_sockaddr(generic), sizeof target) != 0) return std::nullopt;
-  if (::getsockname(descriptor, as_sockaddr(local), &size) != 0) return std::nullopt;
+  if (::connect(socket.get(), as_sockaddr(generic), sizeof target) != 0) return std::nullopt;
+  if (::getsockname(socket.get(), as_sockaddr(local), &size) != 0) return std::nullopt;
   return dotted(as_ipv4(as_sockaddr(local)).sin_addr);
 }
 

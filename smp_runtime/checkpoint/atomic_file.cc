@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/checkpoint/atomic_file.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -20,32 +19,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
-constexpr std::size_t kMostBytesOfAWrite = std::size_t{1} << 30;  // write(2) takes no 2 GiB
 
 [[noreturn]] void fail(const char* what, const fs::path& path, int code) {
   throw HostError("cannot {} {}: {}", what, path.string(),
                   std::error_code(code, std::generic_category()).message());
 }
 
-/// An open file descriptor; -1 for none.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags) : value_(::open(path.c_str(), flags | O_CLOEXEC)) {
-    if (value_ < 0) fail("open", path, errno);
-  }
-  ~Descriptor() { ::close(value_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return value_; }
-
- private:
-  const int value_;
-};
+FileDescriptor open_to_read(const fs::path& path, int flags = 0) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
+  if (!file.is_open()) fail("open", path, errno);
+  return file;
+}
 
 /// Calls `take` with every part of the file.
 template <typename Take>
 void read_parts(const fs::path& path, const Take& take) {
-  const Descriptor file(path, O_RDONLY);
+  const FileDescriptor file = open_to_read(path);
   std::vector<std::byte> part(kReadBytes);
   while (true) {
     const ssize_t got = ::read(file.get(), part.data(), part.size());
@@ -61,40 +50,28 @@ void read_parts(const fs::path& path, const Take& take) {
 AtomicFile::AtomicFile(fs::path path)
     : path_(std::move(path)),
       temporary_(path_.parent_path() /
-                 fmt::format(".{}.{}.writing", path_.filename().string(), ::getpid())) {
-  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail("write", path_, errno);
+                 fmt::format(".{}.{}.writing", path_.filename().string(), ::getpid())),
+      file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (!file_.is_open()) fail("write", path_, errno);
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  if (file_.is_open()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(std::span<const std::byte> data) {
-  SMP_CHECK(descriptor_ >= 0, "{} was written to after its end", path_.string());
+  SMP_CHECK(file_.is_open(), "{} was written to after its end", path_.string());
   crc_ = crc32c(crc_, data);
   bytes_ += static_cast<std::int64_t>(data.size());
-  while (!data.empty()) {
-    const ssize_t written =
-        ::write(descriptor_, data.data(), std::min(data.size(), kMostBytesOfAWrite));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("write", path_, errno);
-    data = data.subspan(static_cast<std::size_t>(written));
-  }
+  const std::string_view bytes(reinterpret_cast<const char*>(data.data()), data.size());
+  if (const int code = write_all(file_, bytes)) fail("write", path_, code);
 }
 
 FileDigest AtomicFile::commit() {
-  SMP_CHECK(descriptor_ >= 0, "{} was committed twice", path_.string());
+  SMP_CHECK(file_.is_open(), "{} was committed twice", path_.string());
   // Some file systems report a full disk only here, or when the descriptor is closed.
-  if (::fsync(descriptor_) != 0) fail("write", path_, errno);
-  if (::close(std::exchange(descriptor_, -1)) != 0) {
-    const int code = errno;
-    ::unlink(temporary_.c_str());
-    fail("write", path_, code);
-  }
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (::fsync(file_.get()) != 0) fail("write", path_, errno);
+  if (::close(file_.release()) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int code = errno;
     ::unlink(temporary_.c_str());
     fail("write", path_, code);
@@ -128,7 +105,7 @@ FileDigest digest_of(const fs::path& path) {
 
 void sync_folder(const fs::path& folder) {
   const fs::path named = folder.empty() ? fs::path(".") : folder;
-  const Descriptor opened(named, O_RDONLY | O_DIRECTORY);
+  const FileDescriptor opened = open_to_read(named, O_DIRECTORY);
   // File systems that cannot (some network ones) say EINVAL; their renames are durable by contract.
   if (::fsync(opened.get()) != 0 && errno != EINVAL) fail("synchronise", named, errno);
 }

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "smp_runtime/core/file_descriptor.h"
+
 namespace smp::checkpoint {
 
 /// What a file held when it was written.
@@ -39,7 +41,7 @@ class AtomicFile {
  private:
   const std::filesystem::path path_;
   const std::filesystem::path temporary_;
-  int descriptor_ = -1;
+  FileDescriptor file_;
   std::int64_t bytes_ = 0;
   std::uint32_t crc_ = 0;
 };

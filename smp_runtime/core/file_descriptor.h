@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owner of one file descriptor.
+// Owner of one file descriptor, and writing to it.
 #pragma once
 
+#include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include <unistd.h>
@@ -27,9 +29,21 @@ class FileDescriptor {
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
+  /// Whoever wants to know whether close() fails closes what this returns.
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
 };
+
+/// Blocks until all bytes are written. 0, or the errno of what failed.
+[[nodiscard]] inline int write_all(const FileDescriptor& file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
 
 }  // namespace smp

@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <utility>
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -14,16 +13,9 @@ namespace smp::transport {
 ProcessWatch::ProcessWatch(pid_t process)
     : process_(process), file_(static_cast<int>(syscall(SYS_pidfd_open, process, 0))) {}
 
-ProcessWatch::ProcessWatch(ProcessWatch&& other) noexcept
-    : process_(other.process_), file_(std::exchange(other.file_, -1)) {}
-
-ProcessWatch::~ProcessWatch() {
-  if (file_ >= 0) ::close(file_);
-}
-
 bool ProcessWatch::has_ended() const {
-  if (file_ < 0) return kill(process_, 0) != 0 && errno == ESRCH;
-  pollfd ended{.fd = file_, .events = POLLIN, .revents = 0};
+  if (!file_.is_open()) return kill(process_, 0) != 0 && errno == ESRCH;
+  pollfd ended{.fd = file_.get(), .events = POLLIN, .revents = 0};
   return poll(&ended, 1, 0) > 0;
 }
 

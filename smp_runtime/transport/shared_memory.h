@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <string>
 
+#include "smp_runtime/core/file_descriptor.h"
+
 namespace smp::transport {
 
 /// A mapping, unmapped at the end. Pages cost memory once they are touched.
@@ -29,15 +31,15 @@ class SharedMemory {
   /// For open() in other processes of the host, until close_address().
   [[nodiscard]] std::string address() const;
   /// From here on nobody can open it any more.
-  void close_address();
+  void close_address() { file_.close(); }
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] size_t size_bytes() const { return size_; }
 
  private:
-  SharedMemory(int file, size_t size_bytes);
+  SharedMemory(FileDescriptor file, size_t size_bytes);
 
-  int file_ = -1;
+  FileDescriptor file_;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
