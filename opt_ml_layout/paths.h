@@ -37,10 +37,6 @@ class Layout {
   [[nodiscard]] std::filesystem::path channel(std::string_view name) const {
     return input_data() / name;
   }
-  /// Processing jobs keep their resource config elsewhere.
-  [[nodiscard]] std::filesystem::path processing_resource_config() const {
-    return base_ / "config" / "resourceconfig.json";
-  }
 
   /// User code, and the working directory of the user's process.
   [[nodiscard]] std::filesystem::path code() const { return base_ / "code"; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -124,13 +125,6 @@ ResourceConfig read_resource_config(const Layout& layout) {
         "or make one with `train --make-tree DIR`",
         file.string());
   }
-  return Reader(file).read(std::move(*document));
-}
-
-std::optional<ResourceConfig> read_processing_resource_config(const Layout& layout) {
-  const std::filesystem::path file = layout.processing_resource_config();
-  std::optional<Value> document = read_json_file(file);
-  if (!document) return std::nullopt;
   return Reader(file).read(std::move(*document));
 }
 

@@ -2,7 +2,6 @@
 // resourceconfig.json: which hosts the job has and which of them this is.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,9 +33,5 @@ struct ResourceConfig {
 /// The config of a Training job. Throws ConfigError when the file is missing, is not JSON, lacks
 /// `hosts` or `current_host`, names a current host outside `hosts`, or has a value of another type.
 ResourceConfig read_resource_config(const Layout& layout);
-
-/// The config of a Processing job, which has `current_host` and `hosts`; nothing when the tree has
-/// none. Throws as above.
-std::optional<ResourceConfig> read_processing_resource_config(const Layout& layout);
 
 }  // namespace opt_ml

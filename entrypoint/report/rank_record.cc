@@ -139,9 +139,7 @@ class Reader {
   }
 
   void read_spans(const json& object) {
-    StepSpans step{.step = object.at("step"),
-                   .begin = object.at("begin_us"),
-                   .dropped = object.value("dropped", false)};
+    StepSpans step{.step = object.at("step"), .begin = object.at("begin_us")};
     for (const json& row : object.at("rows")) {
       step.spans.push_back({.activity = row.at(0),
                             .begin = row.at(1),

@@ -27,7 +27,6 @@ struct Span {
 struct StepSpans {
   std::int64_t step = 0;
   std::int64_t begin = 0;  ///< [us] since 1970
-  bool dropped = false;    ///< there were more than are kept
   std::vector<Span> spans;
 };
 
@@ -61,7 +60,7 @@ struct RankRecord {
   int first_rank = 0;  ///< of its host
   std::string host;
   std::string job;              ///< equal for all ranks of one job
-  nlohmann::json facts;         ///< of the job, see job_facts() in Python; may be null
+  nlohmann::json facts;         ///< of the job, see metrics::note_job(); may be null
   nlohmann::json partition;     ///< of rank 0; may be null
   std::vector<StepLine> lines;  ///< at most kMostLines, of equally many steps
   StepLine all;                 ///< of all steps

@@ -6,24 +6,14 @@
 #include "smp_runtime/core/error.h"
 
 namespace smp::collectives {
-namespace {
-
-bool has_avx2() {
-#if defined(__x86_64__)
-  static const bool has = __builtin_cpu_supports("avx2") > 0 && __builtin_cpu_supports("f16c") > 0;
-  return has;
-#else
-  return false;
-#endif
-}
-
-}  // namespace
 
 void reduce(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
             std::byte* destination, size_t count, int divisor) {
   SMP_CHECK(!sources.empty() && divisor >= 1, "{} sources, divisor {}", sources.size(), divisor);
 #if defined(__x86_64__)
-  if (has_avx2()) {
+  static const bool has_avx2 =
+      __builtin_cpu_supports("avx2") > 0 && __builtin_cpu_supports("f16c") > 0;
+  if (has_avx2) {
     return reduce_avx2(type, op, sources.data(), sources.size(), destination, count, divisor);
   }
 #endif
@@ -34,7 +24,5 @@ void reduce_portably(ElementType type, ReduceOp op, std::span<const std::byte* c
                      std::byte* destination, size_t count, int divisor) {
   reduce_any(type, op, {sources.data(), sources.size(), destination, count, divisor});
 }
-
-const char* reduction_instructions() { return has_avx2() ? "avx2" : "portable"; }
 
 }  // namespace smp::collectives

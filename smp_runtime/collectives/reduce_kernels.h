@@ -24,7 +24,4 @@ void reduce(ElementType type, ReduceOp op, std::span<const std::byte* const> sou
 void reduce_portably(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
                      std::byte* destination, size_t count, int divisor = 1);
 
-/// "avx2" or "portable": what reduce() uses on this CPU.
-const char* reduction_instructions();
-
 }  // namespace smp::collectives

@@ -113,28 +113,6 @@ Cost load_lower_bound(const std::vector<Cost>& loads, int devices) {
   return std::max(heaviest, (total + devices - 1) / devices);
 }
 
-std::vector<int> longest_first(const std::vector<Cost>& loads, int devices) {
-  std::vector<int> by_load(loads.size());
-  std::iota(by_load.begin(), by_load.end(), 0);
-  std::stable_sort(by_load.begin(), by_load.end(),
-                   [&](int a, int b) { return loads[a] > loads[b]; });
-  std::vector<Cost> total(devices, 0);
-  std::vector<int> count(devices, 0);
-  std::vector<int> device_of(loads.size(), 0);
-  for (const int unit : by_load) {
-    int lightest = 0;
-    for (int device = 1; device < devices; ++device) {
-      if (std::pair(total[device], count[device]) < std::pair(total[lightest], count[lightest])) {
-        lightest = device;
-      }
-    }
-    device_of[unit] = lightest;
-    total[lightest] += loads[unit];
-    ++count[lightest];
-  }
-  return device_of;
-}
-
 std::vector<int> refine(const std::vector<Cost>& loads, std::vector<int> device_of, int devices) {
   return LocalSearch(loads, std::move(device_of), devices).run();
 }

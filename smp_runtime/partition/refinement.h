@@ -11,10 +11,6 @@ namespace smp::partition {
 /// No partition onto `devices` has a heaviest device lighter than this.
 Cost load_lower_bound(const std::vector<Cost>& loads, int devices);
 
-/// Longest processing time first: each unit, from the heaviest on, to the lightest device; the
-/// lowest number among equals. Within 4/3 of the best by load alone; takes no heed of cuts.
-std::vector<int> longest_first(const std::vector<Cost>& loads, int devices);
-
 /// Local search from `device_of` (by unit): moves a unit that stands next to one of another device,
 /// or swaps two units, as long as the heaviest device gets lighter. Leaves no device empty that was
 /// not. Stops at the lower bound, at a local optimum, or after a fixed number of trials.

@@ -134,8 +134,6 @@ class Server {
   std::shared_ptr<transport::Payload> fetch(int holder, ValueId id);
   /// Nobody will ask `holder` for the value again. It learns of it with the next message.
   void drop(int holder, ValueId id) { values_.drop(holder, id); }
-  /// Values that this rank holds; none between steps.
-  [[nodiscard]] size_t values_held() const { return values_.size(); }
   /// From the body: what follows is backward work. Pauses under kSimple, until forwards are done.
   void enter_backward();
 

@@ -149,7 +149,6 @@ void FabricEndpoint::open() {
   check(fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind", provider_);
   check(fi_enable(endpoint), "fi_enable", provider_);
   registers_ = (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
-  longest_ = info_->ep_attr->max_msg_size;
 }
 
 FabricEndpoint::~FabricEndpoint() {

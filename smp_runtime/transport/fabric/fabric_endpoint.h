@@ -58,7 +58,6 @@ class FabricEndpoint {
   [[nodiscard]] const std::string& provider() const { return provider_; }
   /// Opaque bytes for add_peer() of others.
   [[nodiscard]] std::string address() const;
-  [[nodiscard]] size_t longest_message() const { return longest_; }
 
   /// The number of a peer for send().
   uint64_t add_peer(std::string_view address);
@@ -108,7 +107,6 @@ class FabricEndpoint {
   std::vector<Region> regions_;
   bool registers_ = false;
   uint64_t keys_ = 0;
-  size_t longest_ = 0;
   int wait_file_ = -1;
 };
 

@@ -78,14 +78,5 @@ TEST_F(ResourceConfigFile, AMissingFileNamesTheWayOut) {
   EXPECT_THAT(message, HasSubstr("SAGEMAKER_BASE_DIR"));
 }
 
-TEST_F(ResourceConfigFile, ProcessingJobsKeepTheirsElsewhere) {
-  EXPECT_FALSE(read_processing_resource_config(layout));
-
-  write_file(layout.processing_resource_config(),
-             R"({"current_host":"algo-1","hosts":["algo-1"]})");
-
-  EXPECT_EQ(read_processing_resource_config(layout)->current_host, "algo-1");
-}
-
 }  // namespace
 }  // namespace opt_ml

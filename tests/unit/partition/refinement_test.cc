@@ -92,14 +92,6 @@ TEST(Refinement, IsCloseToTheBestOfAllAssignments) {
   EXPECT_GT(sum_contiguous / 40, 1.05) << "or there was nothing to refine";
 }
 
-TEST(LongestFirst, IsWithinAThirdOfTheBest) {
-  for (std::uint32_t seed = 0; seed < 40; ++seed) {
-    const std::vector<Cost> loads = random_loads(seed, 12);
-
-    EXPECT_LE(3 * worst_of(loads, longest_first(loads, 4), 4), 4 * best_of_all(loads, 4));
-  }
-}
-
 TEST(LoadLowerBound, IsTheMeanOrTheHeaviestUnit) {
   EXPECT_EQ(load_lower_bound({1, 1, 1, 2}, 2), 3);
   EXPECT_EQ(load_lower_bound({1, 9, 1, 2}, 2), 9);
