@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "entrypoint/config/aws_profile.h"
 #include "entrypoint/config/job_distribution.h"
@@ -15,6 +14,7 @@
 #include "opt_ml_layout/python_text.h"
 #include "opt_ml_layout/tensorboard_config.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/host_name.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
 
@@ -89,11 +89,6 @@ void follow_cluster(JobConfig& job) {
   }
 }
 
-std::string machine_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
-}
-
 std::vector<std::string> standing_for_hosts(const ClusterJob& cluster) {
   std::vector<std::string> hosts = {cluster.main_host.empty() ? "main-node" : cluster.main_host};
   for (int i = 1; i < cluster.host_count; ++i) hosts.push_back(fmt::format("node-{}", i));
@@ -125,7 +120,7 @@ void read_hosts(const opt_ml::Layout& layout, const EnvironmentMap& environment,
     files.cluster->hosts =
         find_hosts ? find_hosts(*files.cluster, options) : standing_for_hosts(*files.cluster);
   }
-  files.resources = make_resources(*files.cluster, machine_name());
+  files.resources = make_resources(*files.cluster, smp::host_name());
   files.hosts_by_cluster = true;
   if (files.cluster->cluster == Cluster::kHostfile) {
     files.mounted_key = find_mounted_key(options.ssh_key, environment);

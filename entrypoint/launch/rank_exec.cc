@@ -16,6 +16,7 @@
 #include "entrypoint/launch/process/spawn.h"
 #include "opt_ml_layout/json_document.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/host_name.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace entrypoint::launch {
@@ -94,10 +95,7 @@ int run_rank(const RankRequest& request) {
   const std::vector<std::string> current = current_environment();
   const std::string folder(value_of(current, kFolderVariable));
   std::vector<std::string> environment = rank_environment(folder, current);
-  if (folder.empty()) {
-    char machine[256] = {};
-    if (gethostname(machine, sizeof(machine) - 1) == 0) set_own_host(environment, machine);
-  }
+  if (folder.empty()) set_own_host(environment, smp::host_name());
   if (request.sets_rank_variables) set_rank_variables(environment);
   leave_out_sleeping_transport(environment);
   const pid_t rank = spawn({.argv = whole_command(request), .environment = std::move(environment)});

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
-#include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/core/host_name.h"
 
 namespace smp::dataparallel {
 
@@ -29,7 +29,7 @@ int64_t sent_to_each(c10d::OpType type, const std::vector<at::Tensor>& inputs, i
 std::unique_ptr<measure::TrafficRecord> make_traffic_record(const std::string& folder, int rank) {
   static std::atomic<int> groups{0};
   return std::make_unique<measure::TrafficRecord>(
-      fmt::format("{}/smddp-{}-{}.jsonl", folder, rank, groups++), rank, transport::host_name());
+      fmt::format("{}/smddp-{}-{}.jsonl", folder, rank, groups++), rank, host_name());
 }
 
 }  // namespace smp::dataparallel

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 
 namespace smp::transport {
 namespace {
@@ -21,12 +20,6 @@ std::string host_identity() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   return fmt::format("{}/{}/{}", boot, inode("/proc/self/ns/pid"), inode("/proc/self/ns/net"));
-}
-
-std::string host_name() {
-  utsname names{};
-  uname(&names);
-  return names.nodename;
 }
 
 }  // namespace smp::transport

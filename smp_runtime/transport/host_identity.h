@@ -4,14 +4,15 @@
 
 #include <string>
 
+#include "smp_runtime/core/host_name.h"
+
 namespace smp::transport {
+
+using smp::host_name;
 
 /// Equal for two processes exactly when they may take each other for being on one host: same boot
 /// of the same kernel, same process numbers, same network. Containers and network namespaces on
 /// one machine count as hosts of their own.
 std::string host_identity();
-
-/// What this host calls itself; for people and for names of files.
-std::string host_name();
 
 }  // namespace smp::transport

@@ -14,6 +14,7 @@
 
 #include "smp_runtime/checkpoint/crc32c.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/host_name.h"
 #include "smp_runtime/metrics/outputs/output_file.h"
 
 namespace smp::metrics {
@@ -111,13 +112,11 @@ fs::path new_event_file(const fs::path& folder, double time) {
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw HostError("cannot make {}: {}", folder.string(), failed.message());
-  char name[256] = {};
-  const std::string_view host = ::gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
   fs::path file;
   int number = 0;
   do {  // one process may have several jobs in a second
     file = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}",
-                                static_cast<std::int64_t>(time), host, ::getpid(), number++);
+                                static_cast<std::int64_t>(time), host_name(), ::getpid(), number++);
   } while (fs::exists(file, failed));
   return file;
 }
