@@ -2,9 +2,8 @@
 #include "entrypoint/config/aws_profile.h"
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <utility>
+
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint {
 namespace {
@@ -33,11 +32,7 @@ std::string text_of(const EnvironmentMap& environment, std::string_view variable
   } else if (path.string().starts_with("~/")) {
     path = std::filesystem::path(home) / path.string().substr(2);
   }
-  // Not by stream iterators: of a folder, which opens well, the first read would throw.
-  const std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
+  return smp::read_text(path);
 }
 
 }  // namespace

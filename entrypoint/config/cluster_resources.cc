@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint {
 namespace {
@@ -47,11 +46,7 @@ void check_start(const ClusterJob& cluster) {
 std::optional<ClusterJob> find_cluster(const EnvironmentMap& environment) {
   const std::string path = smp::session::hostfile_path(environment);
   std::optional<std::string> hostfile;
-  if (std::ifstream file(path); !path.empty() && file) {
-    std::ostringstream text;
-    text << file.rdbuf();
-    hostfile = std::move(text).str();
-  }
+  if (access(path.c_str(), R_OK) == 0) hostfile = smp::read_text(path);
   return smp::session::read_cluster(environment, hostfile);
 }
 

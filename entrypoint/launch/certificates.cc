@@ -4,21 +4,21 @@
 #include <string>
 #include <system_error>
 
-#include "entrypoint/launch/process/launch_folder.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
 
 void join_certificates(const ExtraCertificates& certificates) {
-  const std::string extra = read_small_file(certificates.extra);
+  const std::string extra = smp::read_text(certificates.extra);
   if (extra.find("-----BEGIN CERTIFICATE-----") == std::string::npos) {
     throw smp::ConfigError(
         "SMP_EXTRA_CA_FILE={}: {}; bind a file of PEM certificates into the container, or unset it",
         certificates.extra.string(),
         extra.empty() ? "no such file, or it is empty" : "it holds no PEM certificate");
   }
-  std::string text = read_small_file(certificates.system);
+  std::string text = smp::read_text(certificates.system);
   if (text.empty()) {
     SMP_LOG(warning, "{} is not there: only the authorities of {} are trusted",
             certificates.system.string(), certificates.extra.string());
@@ -27,7 +27,7 @@ void join_certificates(const ExtraCertificates& certificates) {
   }
   std::error_code failed;
   std::filesystem::create_directories(certificates.joined.parent_path(), failed);
-  write_private_file(certificates.joined, text + extra);
+  smp::replace_text(certificates.joined, text + extra, smp::kForOwner);
 }
 
 }  // namespace entrypoint::launch

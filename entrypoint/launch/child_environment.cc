@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "entrypoint/launch/process/launch_folder.h"
 #include "entrypoint/launch/process/spawn.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -35,7 +35,7 @@ std::string to_text(std::span<const std::string> entries) {
 }
 
 std::vector<std::string> from_file(const std::filesystem::path& path) {
-  const std::string text = read_small_file(path);
+  const std::string text = smp::read_text(path);
   std::vector<std::string> entries;
   std::size_t begin = 0;
   for (std::size_t end = 0; (end = text.find('\0', begin)) != std::string::npos; begin = end + 1) {
@@ -81,8 +81,8 @@ void save_rank_environment(const std::filesystem::path& folder, const LaunchPlan
   for (const Variable& variable : plan.host_environment) {
     of_host.push_back(fmt::format("{}={}", variable.name, variable.value));
   }
-  write_private_file(folder / kSavedFile, to_text(planned));
-  write_private_file(folder / kHostFile, to_text(of_host));
+  smp::replace_text(folder / kSavedFile, to_text(planned), smp::kForOwner);
+  smp::replace_text(folder / kHostFile, to_text(of_host), smp::kForOwner);
 }
 
 std::vector<std::string> rank_environment(const std::filesystem::path& folder,

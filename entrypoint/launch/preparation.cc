@@ -14,12 +14,12 @@
 #include "entrypoint/launch/cluster/peer.h"
 #include "entrypoint/launch/doctor/host_probe.h"
 #include "entrypoint/launch/process/helper_result.h"
-#include "entrypoint/launch/process/launch_folder.h"
 #include "entrypoint/plan/secrets.h"
 #include "entrypoint/plan/shell_text.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -35,7 +35,7 @@ void write_files(const LaunchPlan& plan) {
       throw smp::HostError("{}: {}; a variable that is too long for the environment goes there",
                            file.path.parent_path().string(), failed.message());
     }
-    write_private_file(file.path, file.content);
+    smp::replace_text(file.path, file.content, smp::kForOwner);
   }
   constexpr mode_t kForEverybody = 0777;
   const char* const program = plan.make_executable.c_str();

@@ -12,11 +12,11 @@
 
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/cluster/sshd.h"
-#include "entrypoint/launch/process/launch_folder.h"
 #include "entrypoint/launch/process/spawn.h"
 #include "opt_ml_layout/json_document.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/text_file.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace entrypoint::launch {
@@ -28,7 +28,7 @@ constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, kUserSign
 std::vector<std::string> whole_command(const RankRequest& request) {
   std::vector<std::string> words = request.command;
   if (request.command_file.empty()) return words;
-  const std::string text = read_small_file(request.command_file);
+  const std::string text = smp::read_text(request.command_file);
   if (text.empty()) {
     throw smp::HostError("{}: cannot be read, and holds the command of the ranks of this host",
                          request.command_file.string());

@@ -20,8 +20,8 @@ struct ReportRequest {
 };
 
 /// Writes the page, in one step. The verdict as text: the first finding and its advice; empty where
-/// no step was recorded. Throws ConfigError where there are no records or the page cannot be
-/// written.
+/// no step was recorded. Throws ConfigError where there are no records, HostError where the page
+/// cannot be written.
 std::string write_report(const ReportRequest& request);
 
 /// Of a folder that somebody names: the records itself, or where a job keeps them below it.

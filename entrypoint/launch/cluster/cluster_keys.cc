@@ -5,6 +5,7 @@
 #include "entrypoint/launch/cluster/ssh_keys.h"
 #include "entrypoint/launch/cluster/sshd.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
 
@@ -17,14 +18,14 @@ ClusterKeys::ClusterKeys(const LaunchPlan& plan, const JobSettings& settings)
                                                              .user = current_user()}));
   if (mounted_) {
     // Copied, for ssh refuses a private key that others can read, as mounts often are.
-    const std::string text = read_small_file(settings.ssh_key);
+    const std::string text = smp::read_text(settings.ssh_key);
     if (text.empty()) {
       throw smp::ConfigError(
           "SM_LAUNCH_SSH_KEY: {} cannot be read; mount the same private key on "
           "every host, or unset the variable",
           settings.ssh_key.string());
     }
-    write_private_file(host_file, text);
+    smp::replace_text(host_file, text, smp::kForOwner);
     folder_.write("job_key", text);
     host_key_ = job_key_ = public_key_of(host_file, settings.inherited);
     for (const std::string& host : plan.hosts) {

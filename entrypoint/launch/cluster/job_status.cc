@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "entrypoint/launch/cluster/ssh_client.h"
-#include "entrypoint/launch/process/launch_folder.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -50,7 +50,7 @@ std::optional<JobStatus> read_job_status(const std::filesystem::path& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return std::nullopt;
   if (!S_ISREG(info.st_mode) || info.st_uid != geteuid()) return std::nullopt;
-  return parse_job_status(read_small_file(path));
+  return parse_job_status(smp::read_text(path));
 }
 
 void deliver_job_status(const StatusDelivery& delivery, const std::string& host,

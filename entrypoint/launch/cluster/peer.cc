@@ -8,9 +8,9 @@
 #include "entrypoint/launch/cluster/key_exchange.h"
 #include "entrypoint/launch/cluster/ssh_client.h"
 #include "entrypoint/launch/cluster/tcp.h"
-#include "entrypoint/launch/process/launch_folder.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -40,8 +40,8 @@ class Pause {
 };
 
 void pin(const PeerRequest& request, std::string_view host_key) {
-  write_private_file(request.folder / "known_hosts" / request.host,
-                     known_host_line(request.host, request.port, host_key));
+  smp::replace_text(request.folder / "known_hosts" / request.host,
+                    known_host_line(request.host, request.port, host_key), smp::kForOwner);
 }
 
 std::string greeting_of(Connection& connection) {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "entrypoint/launch/process/launch_folder.h"
 #include "entrypoint/launch/process/spawn.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -47,7 +47,7 @@ std::string make_key(const std::filesystem::path& private_file,
   const Completed done =
       keygen({"-q", "-t", "ed25519", "-N", "", "-C", "smp-train", "-f", private_file.string()},
              environment);
-  const auto key = parse_public_key(read_small_file(private_file.string() + ".pub"));
+  const auto key = parse_public_key(smp::read_text(private_file.string() + ".pub"));
   if (!done.status.ok() || !key) {
     throw smp::HostError(
         "ssh-keygen made no key (exit {}): {}; a job on several hosts needs "

@@ -30,10 +30,4 @@ class LaunchFolder {
   pid_t owner_;  // a forked child must not remove it
 };
 
-/// As LaunchFolder::write(), anywhere. Throws HostError.
-void write_private_file(const std::filesystem::path& path, std::string_view content);
-
-/// The whole file; empty when it cannot be read.
-std::string read_small_file(const std::filesystem::path& path);
-
 }  // namespace entrypoint::launch

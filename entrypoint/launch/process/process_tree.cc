@@ -4,26 +4,18 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "smp_runtime/core/text_file.h"
+
 namespace entrypoint::launch {
 namespace {
 
-// A process may end between open and read, which then fails: a stream iterator would throw that,
-// while this operator keeps what there is.
-std::string contents(const std::string& path) {
-  const std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
-}
-
 std::optional<Process> read_process(pid_t pid) {
   // "PID (NAME) STATE PARENT …"; the name may hold blanks and brackets, so look from its end.
-  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat = smp::read_text("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream rest(stat.substr(name_end + 1));
@@ -66,7 +58,7 @@ std::vector<Process> descendants(pid_t root) {
 }
 
 std::vector<std::string> command_line_of(pid_t pid) {
-  const std::string text = contents("/proc/" + std::to_string(pid) + "/cmdline");
+  const std::string text = smp::read_text("/proc/" + std::to_string(pid) + "/cmdline");
   std::vector<std::string> result;
   std::size_t begin = 0;
   while (begin < text.size()) {

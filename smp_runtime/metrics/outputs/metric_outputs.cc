@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/metrics/outputs/output_file.h"
+#include "smp_runtime/core/text_file.h"
 #include "smp_runtime/metrics/outputs/tensorboard_events.h"
 
 namespace smp::metrics {

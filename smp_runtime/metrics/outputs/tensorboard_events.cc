@@ -15,7 +15,7 @@
 #include "smp_runtime/checkpoint/crc32c.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host_name.h"
-#include "smp_runtime/metrics/outputs/output_file.h"
+#include "smp_runtime/core/text_file.h"
 
 namespace smp::metrics {
 namespace {

@@ -123,7 +123,7 @@ TEST_F(ReportOfFolder, FilesOfAnEarlierJobAreLeftOut) {
 TEST_F(ReportOfFolder, APageThatCannotBeWrittenIsNamed) {
   write_text(records_ / "rank-0.jsonl", header_text(0));
   EXPECT_THROW(write_report({.folders = {records_}, .page = "/proc/none/report.html"}),
-               smp::ConfigError);
+               smp::HostError);
 }
 
 }  // namespace
