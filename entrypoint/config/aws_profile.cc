@@ -3,24 +3,18 @@
 
 #include <filesystem>
 
+#include "smp_runtime/core/split.h"
 #include "smp_runtime/core/text_file.h"
 
 namespace entrypoint {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r";
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 bool names_profile(std::string_view section, std::string_view profile) {
   constexpr std::string_view kPrefix = "profile";
   if (section == profile) return true;
   return section.starts_with(kPrefix) && section.size() > kPrefix.size() &&
          (section[kPrefix.size()] == ' ' || section[kPrefix.size()] == '\t') &&
-         trimmed(section.substr(kPrefix.size())) == profile;
+         smp::trimmed(section.substr(kPrefix.size())) == profile;
 }
 
 std::string text_of(const EnvironmentMap& environment, std::string_view variable,
@@ -44,16 +38,17 @@ ProfileSettings parse_profile(std::string_view text, std::string_view profile) {
     const std::size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    const std::string_view content = trimmed(line);
+    const std::string_view content = smp::trimmed(line);
     if (content.empty() || content.front() == '#' || content.front() == ';') continue;
     if (content.front() == '[') {
-      is_inside = names_profile(trimmed(content.substr(1, content.find(']') - 1)), profile);
+      is_inside = names_profile(smp::trimmed(content.substr(1, content.find(']') - 1)), profile);
       continue;
     }
     const bool is_nested = line.front() == ' ' || line.front() == '\t';
     const std::size_t equals = content.find('=');
     if (!is_inside || is_nested || equals == std::string_view::npos) continue;
-    result[std::string(trimmed(content.substr(0, equals)))] = trimmed(content.substr(equals + 1));
+    result[std::string(smp::trimmed(content.substr(0, equals)))] =
+        smp::trimmed(content.substr(equals + 1));
   }
   return result;
 }

@@ -12,6 +12,7 @@
 #include <curl/curl.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint::fetch {
 namespace {
@@ -64,11 +65,7 @@ std::size_t take_header(char* data, std::size_t, std::size_t count, void* where)
   if (colon == std::string_view::npos) return count;
   std::string name(line.substr(0, colon));
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const std::string_view value = line.substr(colon + 1);
-  const std::size_t begin = value.find_first_not_of(" \t\r\n");
-  const std::size_t end = value.find_last_not_of(" \t\r\n");
-  exchange.response.headers[name] =
-      begin == std::string_view::npos ? "" : value.substr(begin, end - begin + 1);
+  exchange.response.headers[name] = smp::trimmed(line.substr(colon + 1));
   return count;
 }
 

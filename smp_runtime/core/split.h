@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that are lists, such as PATH.
+// Parts of texts.
 #pragma once
 
 #include <string>
@@ -10,5 +10,8 @@ namespace smp {
 
 /// What stands before, between and behind the separators: of an empty text one empty part.
 std::vector<std::string> split(std::string_view text, char separator);
+
+/// Without the white space at both ends. A view into `text`.
+std::string_view trimmed(std::string_view text);
 
 }  // namespace smp

@@ -9,18 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/split.h"
 
 namespace smp::topology {
 namespace {
 
 using nlohmann::json;
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
 
 template <typename Number>
 std::optional<Number> as_number(std::string_view text) {
@@ -143,17 +137,17 @@ std::vector<std::string_view> split_items(std::string_view text) {
 Settings from_pairs(std::string_view text, std::string where) {
   Settings settings{.where = std::move(where), .entries = {}};
   for (const std::string_view item : split_items(text)) {
-    const std::string_view pair = trim(item);
+    const std::string_view pair = trimmed(item);
     if (pair.empty()) continue;  // a trailing comma
     const size_t equals = pair.find('=');
-    const std::string_view name = trim(pair.substr(0, equals));
+    const std::string_view name = trimmed(pair.substr(0, equals));
     if (equals == std::string_view::npos || name.empty()) {
       throw ConfigError(
           "{}: found \"{}\"; expected JSON (an object in braces) or a list such as "
           "partitions=2,ddp=True",
           settings.where, pair);
     }
-    add_once(settings, std::string(name), guess(trim(pair.substr(equals + 1))));
+    add_once(settings, std::string(name), guess(trimmed(pair.substr(equals + 1))));
   }
   return settings;
 }
@@ -174,11 +168,11 @@ std::string to_text(const Value& value) {
 }
 
 Settings parse_settings(std::string_view text, std::string where) {
-  const std::string_view body = trim(text);
+  const std::string_view body = trimmed(text);
   if (body.starts_with('{')) return from_json(text, std::move(where));
   if (!body.starts_with('"')) return from_pairs(body, std::move(where));
   const auto inner = parse_json(text, where).get<std::string>();  // starts with a quote: a string
-  if (trim(inner).starts_with('"')) return from_pairs(inner, std::move(where));  // refuses it
+  if (trimmed(inner).starts_with('"')) return from_pairs(inner, std::move(where));  // refuses it
   return parse_settings(inner, std::move(where));
 }
 

@@ -12,6 +12,7 @@
 
 #include "entrypoint/launch/doctor/efa_query.h"
 #include "entrypoint/launch/process/spawn.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -29,9 +30,7 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda or ""
 )";
 
 std::string last_line(std::string_view text) {
-  const std::size_t end = text.find_last_not_of(" \r\n");
-  if (end == std::string_view::npos) return {};
-  text = text.substr(0, end + 1);
+  text = smp::trimmed(text);
   return std::string(text.substr(text.rfind('\n') + 1));
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "smp_runtime/core/split.h"
+
 namespace entrypoint::launch {
 namespace {
 
@@ -38,12 +40,6 @@ struct VirtualEnvironment {
   bool includes_base = false;
 };
 
-std::string trimmed(const std::string& text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r");
-  const std::size_t end = text.find_last_not_of(" \t\r");
-  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
-}
-
 VirtualEnvironment read_virtual_environment(const fs::path& python) {
   VirtualEnvironment result;
   const fs::path prefix = python.parent_path().parent_path();
@@ -54,8 +50,8 @@ VirtualEnvironment read_virtual_environment(const fs::path& python) {
   while (std::getline(file, line)) {
     const std::size_t equals = line.find('=');
     if (equals == std::string::npos) continue;
-    const std::string key = trimmed(line.substr(0, equals));
-    const std::string value = trimmed(line.substr(equals + 1));
+    const std::string_view key = smp::trimmed(std::string_view(line).substr(0, equals));
+    const std::string_view value = smp::trimmed(std::string_view(line).substr(equals + 1));
     if (key == "home") result.base = value;
     if (key == "include-system-site-packages") result.includes_base = value == "true";
   }
