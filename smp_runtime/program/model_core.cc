@@ -25,13 +25,7 @@ using topology::Group;
 
 constexpr int kLinesOfARecord = 200;  // of a tree of modules
 
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& exception) {
-    return transport::error_text(exception);
-  }
-}
+std::string text_of(const std::exception_ptr& error) { return transport::error_text(error); }
 
 std::string line_of(std::istringstream& text) {
   std::string line;

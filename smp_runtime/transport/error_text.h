@@ -32,4 +32,16 @@ inline std::string_view first_line(std::string_view text) {
 /// What `error` says, without them.
 inline std::string error_text(const std::exception& error) { return without_frames(error.what()); }
 
+/// The same of any error; never empty.
+inline std::string error_text(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    const std::string text = error_text(exception);
+    return text.empty() ? "an error without a text" : text;
+  } catch (...) {
+    return "an error of another kind";
+  }
+}
+
 }  // namespace smp::transport

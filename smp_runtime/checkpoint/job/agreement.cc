@@ -5,25 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/transport/error_text.h"
+
 namespace smp::checkpoint {
 
 using nlohmann::json;
-
-namespace {
-
-/// Not empty.
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& exception) {
-    const std::string text = exception.what();
-    return text.empty() ? "an error without a text" : text;
-  } catch (...) {
-    return "an error of another kind";
-  }
-}
-
-}  // namespace
 
 std::vector<std::string> end_together(session::Session& session, const std::string& what,
                                       const std::string& error, const std::string& payload) {
@@ -56,7 +42,7 @@ void act_and_tell(const std::function<void()>& act,
   }
   if (!own) return tell({});
   try {
-    tell(text_of(own));
+    tell(transport::error_text(own));
   } catch (const HostError&) {  // what failed elsewhere, or because of this
   }
   std::rethrow_exception(own);

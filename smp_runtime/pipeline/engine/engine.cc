@@ -14,6 +14,7 @@
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/pipeline/engine/remote_call.h"
 #include "smp_runtime/pipeline/engine/stream_clock.h"
+#include "smp_runtime/transport/error_text.h"
 
 namespace smp::pipeline {
 namespace {
@@ -294,12 +295,7 @@ void Engine::release(int64_t microbatch) {
 }
 
 std::string Engine::describe(const std::exception_ptr& error) {
-  if (options_.describe) return options_.describe(error);
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& exception) {
-    return exception.what();
-  }
+  return options_.describe ? options_.describe(error) : transport::error_text(error);
 }
 
 }  // namespace smp::pipeline

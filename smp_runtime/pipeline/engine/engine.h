@@ -38,7 +38,7 @@ struct EngineOptions {
   /// Where modules compute, if not on the CPU: tasks use the stream there that was the current one
   /// of the thread that began the step.
   std::optional<c10::Device> device;
-  /// An error as text for other ranks.
+  /// An error as text for other ranks; empty: transport::error_text().
   std::function<std::string(const std::exception_ptr&)> describe;
   /// Bytes that this rank has allocated, for activation_bytes(); may be empty.
   std::function<int64_t()> memory_in_use;

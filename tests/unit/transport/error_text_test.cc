@@ -19,6 +19,12 @@ TEST(ErrorText, LeavesOutTheFramesOfTorch) {
   EXPECT_EQ(error_text(error), "the store did not answer\n. This may mean that rank 0 has ended.");
 }
 
+TEST(ErrorText, OfAnyErrorIsNotEmpty) {
+  EXPECT_EQ(error_text(std::make_exception_ptr(std::runtime_error("it is full"))), "it is full");
+  EXPECT_EQ(error_text(std::make_exception_ptr(std::runtime_error(""))), "an error without a text");
+  EXPECT_EQ(error_text(std::make_exception_ptr(1)), "an error of another kind");
+}
+
 TEST(ErrorText, KeepsOtherTextAsItIs) {
   EXPECT_EQ(without_frames("a frame #0 within\na second line"), "a frame #0 within\na second line");
   EXPECT_EQ(without_frames(""), "");
