@@ -2,6 +2,7 @@
 // Clips gradients by their norm over a model that lies on several ranks.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,20 @@
 #include "smp_runtime/session/session.h"
 
 namespace smp::sharding {
+
+inline constexpr double kLeastNorm = 1e-6;  ///< as torch.nn.utils.clip_grad_norm_
+
+/// What brings together the ranks' sums of powers, or their largest elements.
+inline c10d::ReduceOp::RedOpType operation_of(double norm_type) {
+  return std::isinf(norm_type) ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
+}
+
+/// The norm over the ranks of all `groups`, of which `own` is this rank's part: the sum of powers,
+/// or the largest element for the infinite norm. Both are scalars of 64 bits; no number on one rank
+/// is none on all. Collective over the groups, one after the other; errors begin with `what`.
+at::Tensor norm_over_ranks(session::Session& session, const std::string& what,
+                           const at::Tensor& own, double norm_type,
+                           const std::vector<session::GroupPtr>& groups);
 
 /// Of one rank.
 struct RankGradients {

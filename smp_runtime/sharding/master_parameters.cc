@@ -3,27 +3,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/optimizer/squares.h"
+#include "smp_runtime/sharding/gradient_clipping.h"
 
 namespace smp::sharding {
 namespace {
 
-using Operation = c10d::ReduceOp::RedOpType;
 using topology::Group;
-
-Operation operation_of(double norm_type) {
-  return std::isinf(norm_type) ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
-}
 
 /// The largest of all elements for the infinite norm. Without copies as large as a gradient.
 double sum_of_powers(const std::vector<at::Tensor>& gradients, double norm_type) {
@@ -153,17 +148,10 @@ std::vector<session::GroupPtr> MasterParameters::copy_groups() {
 
 double MasterParameters::norm(double norm_type) {
   const at::NoGradGuard no_grad;
-  const double own = sum_of_powers(counted_gradients(), norm_type);
-  // MAX of gloo drops NaN, a sum keeps it.
-  const bool is_finite = std::isfinite(own);
-  at::Tensor both = at::tensor({is_finite ? own : 0.0, is_finite ? 0.0 : 1.0}, at::kDouble);
-  for (const session::GroupPtr& group : copy_groups()) {
-    session_.all_reduce("the norm of gradients", both, *group, operation_of(norm_type));
-  }
-  const double total = both[0].item<double>();
-  if (both[1].item<double>() > 0) return std::numeric_limits<double>::quiet_NaN();
-  if (std::isinf(norm_type)) return total;
-  return norm_type == 2 ? std::sqrt(total) : std::pow(total, 1 / norm_type);
+  const at::Tensor own =
+      at::scalar_tensor(sum_of_powers(counted_gradients(), norm_type), at::kDouble);
+  return norm_over_ranks(session_, "the norm of gradients", own, norm_type, copy_groups())
+      .item<double>();
 }
 
 void MasterParameters::scale_gradients(double factor) {

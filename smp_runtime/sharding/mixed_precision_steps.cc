@@ -9,11 +9,10 @@
 #include <ATen/ops/tensor.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/sharding/gradient_clipping.h"
 
 namespace smp::sharding {
 namespace {
-
-constexpr double kLeastNorm = 1e-6;  // as torch.nn.utils.clip_grad_norm_
 
 double clipping_factor(double max_norm, double norm) {
   return std::min(1.0, max_norm / (norm + kLeastNorm));

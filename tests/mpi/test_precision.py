@@ -2,6 +2,7 @@
 """16-bit computing and sharded optimizer state: masters that train as one process would."""
 
 import itertools
+import math
 import random
 
 import pytest
@@ -202,6 +203,16 @@ def test_masters_are_clipped_by_their_norm_over_all_partitions(pool, ranks, part
     for seen, _ in results:
         assert seen[0][2] == pytest.approx(expected, rel=1e-6)
         assert seen[1] == (16.0, True, -1.0)
+
+
+@pytest.mark.parametrize("norm_type", [2.0, math.inf])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_norm_over_partitions_is_no_number_if_one_gradient_is_none(pool, rank, norm_type):
+    norms = pool(2).run(
+        "precision_jobs:norm_where_one_gradient_is_lost", config(2), rank, norm_type
+    )
+
+    assert all(map(math.isnan, norms)), norms
 
 
 def test_whole_tensor_optimizers_need_whole_tensors(pool):

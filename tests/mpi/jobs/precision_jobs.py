@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import smdistributed.modelparallel.torch as smp
 import torch
 from jobs.sharding_jobs import (
@@ -204,3 +206,10 @@ def accumulate_on_alone(replicas: int):
         for replica in range(replicas):
             (module(batch(step, replica))["out"][0].sum() / replicas).backward()
     return {name: parameter.grad.reshape(-1) for name, parameter in module.named_parameters()}
+
+
+def norm_where_one_gradient_is_lost(rank: int, norm_type: float) -> float:
+    """``rank`` has a gradient that is no number."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.tensor([1.0, math.nan if smp.rank() == rank else 2.0])
+    return smp.clip_grad_norm_([parameter], 1.0, norm_type).item()
