@@ -66,14 +66,10 @@ std::pair<std::int64_t, std::int64_t> network_bytes() {
 
 }  // namespace
 
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 HostSample sample_host(ProcessorTime& before) {
   const ProcessorTime now = processor_time();
   const auto all = static_cast<double>(now.all - before.all);
-  HostSample sample{.time = unix_time(),
+  HostSample sample{.time = smp::measure::unix_time(),
                     .cpu = all > 0 ? static_cast<double>(now.busy - before.busy) / all : 0,
                     .memory_total = memory_of("MemTotal:")};
   before = now;

@@ -16,9 +16,6 @@ struct ProcessorTime {
   std::int64_t all = 0;
 };
 
-/// [s] since 1970, as records have it.
-double unix_time();
-
 /// Now; what the system does not say is 0. `cpu` is the share since `before`, which becomes now.
 HostSample sample_host(ProcessorTime& before);
 

@@ -10,8 +10,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "entrypoint/report/host_samples.h"
-
 namespace entrypoint::report {
 namespace {
 
@@ -66,7 +64,7 @@ void StepLog::add(int rank, std::string_view line) {
         (folder_ / fmt::format("log-{}.jsonl", host_)).string());
     file_->add(json{{"format", 1}, {"host", host_}}.dump());
   }
-  const double time = unix_time();
+  const double time = smp::measure::unix_time();
   if (time < due_) return;
   due_ = time + interval_;
   if (++kept_ % kStepsBeforeDoubling == 0) interval_ *= 2;

@@ -18,6 +18,10 @@ constexpr std::chrono::seconds kFlushInterval{1};
 
 }  // namespace
 
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 RecordFile::RecordFile(std::string name) : name_(std::move(name)) {
   if (name_.empty()) return;
   std::error_code failed;  // opening says the same

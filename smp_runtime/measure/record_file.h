@@ -11,6 +11,9 @@
 
 namespace smp::measure {
 
+/// [s] since 1970, as records have it.
+double unix_time();
+
 class RecordFile {
  public:
   /// Replaces a file of that name and makes its folder. An empty name: nothing is kept. Where it

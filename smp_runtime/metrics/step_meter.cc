@@ -15,6 +15,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/measure/record_file.h"
 #include "smp_runtime/metrics/outputs/progress_line.h"
 #include "smp_runtime/metrics/process_memory.h"
 
@@ -27,11 +28,6 @@ constexpr int kTraining = 3;  // operations of a forward and its backward, by th
 
 double steady_seconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
-
-double epoch_seconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
 }
 
@@ -123,7 +119,7 @@ StepReport StepMeter::account(const EngineUse& use, std::int64_t samples, bool t
   const std::int64_t of_all = samples * options_.replicas;
   return {.step = steps_,
           .evaluation = !training,
-          .time = epoch_seconds(),
+          .time = measure::unix_time(),
           .seconds = seconds,
           .global_batch_size = of_all,
           .samples_per_second = static_cast<double>(of_all) / seconds,

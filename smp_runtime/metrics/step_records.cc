@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/measure/record_file.h"
 #include "smp_runtime/metrics/process_memory.h"
 
 namespace smp::metrics {
@@ -15,11 +16,6 @@ using nlohmann::ordered_json;
 using topology::Group;
 
 constexpr int kLinesBeforeDoubling = 1000;
-
-double record_time() {
-  const auto now = measure::Clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
 
 /// What is no UTF-8, as of a path, is replaced.
 std::string text_of(const ordered_json& value) {
@@ -63,7 +59,7 @@ void StepRecords::end_step(std::int64_t samples, bool trained) {
   if (++lines_ % kLinesBeforeDoubling == 0) interval_ *= 2;
   ordered_json kinds = ordered_json::object();
   for (const auto& [kind, bytes] : ledger_()) kinds[kind] = bytes;
-  recorder_->note("memory", text_of(ordered_json{{"time", record_time()},
+  recorder_->note("memory", text_of(ordered_json{{"time", measure::unix_time()},
                                                  {"peak", peak_memory_bytes()},
                                                  {"kinds", std::move(kinds)},
                                                  {"formula", formula_()}}));
@@ -74,7 +70,8 @@ void StepRecords::note(std::string_view key, std::string_view json) {
 }
 
 void StepRecords::event(std::string_view kind, std::string_view text) {
-  note("event", text_of(ordered_json{{"time", record_time()}, {"kind", kind}, {"text", text}}));
+  note("event",
+       text_of(ordered_json{{"time", measure::unix_time()}, {"kind", kind}, {"text", text}}));
 }
 
 }  // namespace smp::metrics
