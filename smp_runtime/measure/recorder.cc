@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "smp_runtime/core/json_line.h"
+
 namespace smp::measure {
 namespace {
 
@@ -26,7 +28,7 @@ double micros(Clock::duration duration) {
 }
 
 std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return json_line(nlohmann::json(text), /*in_ascii=*/true);
 }
 
 /// 1, 2, 5, 10, 20, 50, …: all ranks keep the spans of the same steps, and of few.

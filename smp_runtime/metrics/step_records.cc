@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/core/json_line.h"
 #include "smp_runtime/measure/record_file.h"
 #include "smp_runtime/metrics/process_memory.h"
 
@@ -17,30 +18,25 @@ using topology::Group;
 
 constexpr int kLinesBeforeDoubling = 1000;
 
-/// What is no UTF-8, as of a path, is replaced.
-std::string text_of(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 }  // namespace
 
 void note_job(session::Session& session, const JobFacts& facts) {
   const auto& recorder = session.recorder();
   if (!recorder || !recorder->records()) return;
   session::Groups& groups = session.groups();
-  recorder->note("job",
-                 text_of(ordered_json{{"settings", ordered_json::parse(session.config().as_json())},
-                                      {"job_name", session.options().job_name},
-                                      {"image", session.options().image},
-                                      {"ranks", session.ranks().size},
-                                      {"groups",
-                                       {{"PP", groups.ranks(Group::kPp)},
-                                        {"TP", groups.ranks(Group::kTp)},
-                                        {"RDP", groups.ranks(Group::kRdp)},
-                                        {"DP", groups.ranks(Group::kDp)}}},
-                                      {"smp", facts.library},
-                                      {"torch", facts.torch},
-                                      {"device", facts.device}}));
+  recorder->note(
+      "job", json_line(ordered_json{{"settings", ordered_json::parse(session.config().as_json())},
+                                    {"job_name", session.options().job_name},
+                                    {"image", session.options().image},
+                                    {"ranks", session.ranks().size},
+                                    {"groups",
+                                     {{"PP", groups.ranks(Group::kPp)},
+                                      {"TP", groups.ranks(Group::kTp)},
+                                      {"RDP", groups.ranks(Group::kRdp)},
+                                      {"DP", groups.ranks(Group::kDp)}}},
+                                    {"smp", facts.library},
+                                    {"torch", facts.torch},
+                                    {"device", facts.device}}));
 }
 
 StepRecords::StepRecords(std::shared_ptr<measure::Recorder> recorder,
@@ -59,10 +55,10 @@ void StepRecords::end_step(std::int64_t samples, bool trained) {
   if (++lines_ % kLinesBeforeDoubling == 0) interval_ *= 2;
   ordered_json kinds = ordered_json::object();
   for (const auto& [kind, bytes] : ledger_()) kinds[kind] = bytes;
-  recorder_->note("memory", text_of(ordered_json{{"time", measure::unix_time()},
-                                                 {"peak", peak_memory_bytes()},
-                                                 {"kinds", std::move(kinds)},
-                                                 {"formula", formula_()}}));
+  recorder_->note("memory", json_line(ordered_json{{"time", measure::unix_time()},
+                                                   {"peak", peak_memory_bytes()},
+                                                   {"kinds", std::move(kinds)},
+                                                   {"formula", formula_()}}));
 }
 
 void StepRecords::note(std::string_view key, std::string_view json) {
@@ -71,7 +67,7 @@ void StepRecords::note(std::string_view key, std::string_view json) {
 
 void StepRecords::event(std::string_view kind, std::string_view text) {
   note("event",
-       text_of(ordered_json{{"time", measure::unix_time()}, {"kind", kind}, {"text", text}}));
+       json_line(ordered_json{{"time", measure::unix_time()}, {"kind", kind}, {"text", text}}));
 }
 
 }  // namespace smp::metrics

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/json_line.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/broadcast.h"
@@ -91,13 +92,13 @@ void DistributedModel::Core::tell(const program::Placement& placed) {
   }
   const auto& recorder = session.recorder();
   if (!recorder || !recorder->records()) return;
-  recorder->note("partition",
-                 nlohmann::ordered_json{{"summary", placed.summary},
-                                        {"balance", balance},
-                                        {"tree", partition::assignment_tree(
-                                                     assignment_, placed.tree, kLinesOfARecord)},
-                                        {"times", partition::times_of(assignment_, placed.tree)}}
-                     .dump());
+  recorder->note(
+      "partition",
+      json_line(nlohmann::ordered_json{
+          {"summary", placed.summary},
+          {"balance", balance},
+          {"tree", partition::assignment_tree(assignment_, placed.tree, kLinesOfARecord)},
+          {"times", partition::times_of(assignment_, placed.tree)}}));
 }
 
 /// Ranks with different models would wait for each other for ever, or train nonsense.

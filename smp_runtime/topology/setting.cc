@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/json_line.h"
 #include "smp_runtime/core/split.h"
 
 namespace smp::topology {
@@ -161,7 +162,7 @@ std::string to_text(const Value& value) {
         if constexpr (std::is_same_v<Held, std::monostate>) {
           return "null";
         } else {
-          return json(held).dump(-1, ' ', false, json::error_handler_t::replace);
+          return json_line(json(held));
         }
       },
       value);

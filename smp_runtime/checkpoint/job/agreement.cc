@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/core/json_line.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::checkpoint {
@@ -13,8 +14,7 @@ using nlohmann::json;
 
 std::vector<std::string> end_together(session::Session& session, const std::string& what,
                                       const std::string& error, const std::string& payload) {
-  const std::string mine =
-      json{error, payload}.dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string mine = json_line(json{error, payload});
   std::vector<std::string> payloads;
   for (const std::string& told :
        session.objects().all_gather(what, topology::Group::kWorld, mine)) {

@@ -12,6 +12,7 @@
 #include "smp_runtime/checkpoint/job/agreement.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/json_line.h"
 
 namespace smp::checkpoint {
 namespace {
@@ -48,7 +49,7 @@ CheckpointSave::CheckpointSave(session::Session& session, Options options)
     : session_(session), options_(std::move(options)) {
   const auto asked = session_.objects().all_gather(
       options_.what, Group::kWorld,
-      json{options_.root.string(), options_.name, new_token()}.dump());
+      json_line(json{options_.root.string(), options_.name, new_token()}));
   const json first = json::parse(asked.front());
   for (std::size_t rank = 1; rank < asked.size(); ++rank) {
     const json other = json::parse(asked[rank]);

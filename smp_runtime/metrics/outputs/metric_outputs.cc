@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/json_line.h"
 #include "smp_runtime/core/text_file.h"
 #include "smp_runtime/metrics/outputs/tensorboard_events.h"
 
@@ -198,7 +199,7 @@ class EmbeddedMetrics final : public MetricOutput {
         {"step", report.step},
     };
     line.update(values);
-    print(line.dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
+    print(json_line(line, /*in_ascii=*/true) + "\n");
   }
 
  private:

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "smp_runtime/core/json_line.h"
+
 namespace smp::metrics {
 namespace {
 
@@ -51,7 +53,7 @@ std::string as_json(const StepReport& report) {
   object["loss"] = json_of(report.loss);
   object["loss_ranks"] = report.loss_ranks;
   object["memory_bytes"] = json_of(report.memory_bytes);
-  return object.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+  return json_line(object, /*in_ascii=*/true);
 }
 
 }  // namespace smp::metrics
