@@ -34,10 +34,7 @@ std::string text_of(const EnvironmentMap& environment, std::string_view variable
 ProfileSettings parse_profile(std::string_view text, std::string_view profile) {
   ProfileSettings result;
   bool is_inside = false;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  for (const std::string& line : smp::split(text, '\n')) {
     const std::string_view content = smp::trimmed(line);
     if (content.empty() || content.front() == '#' || content.front() == ';') continue;
     if (content.front() == '[') {

@@ -205,12 +205,9 @@ bool should_ask_libfabric(const EfaProbe& probe, const std::vector<std::string>&
 std::vector<std::string> listed_providers(std::string_view fi_info_output) {
   constexpr std::string_view kStart = "provider: ";
   std::vector<std::string> providers;
-  while (!fi_info_output.empty()) {
-    std::string_view line = fi_info_output.substr(0, fi_info_output.find('\n'));
-    fi_info_output.remove_prefix(std::min(line.size() + 1, fi_info_output.size()));
+  for (const std::string& line : smp::split(fi_info_output, '\n')) {
     if (!line.starts_with(kStart)) continue;
-    line.remove_prefix(kStart.size());
-    std::string name(line.substr(0, line.find(';')));
+    std::string name = line.substr(kStart.size(), line.find(';') - kStart.size());
     if (std::ranges::find(providers, name) == providers.end()) providers.push_back(std::move(name));
   }
   return providers;

@@ -4,18 +4,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "smp_runtime/core/split.h"
+
 namespace entrypoint::fetch {
 namespace {
-
-template <typename Visit>
-void each_segment(std::string_view path, Visit visit) {
-  while (true) {
-    const std::size_t end = path.find('/');
-    visit(path.substr(0, end));
-    if (end == std::string_view::npos) return;
-    path.remove_prefix(end + 1);
-  }
-}
 
 bool is_drive(std::string_view segment) {
   return segment.size() >= 2 && segment[1] == ':' &&
@@ -29,16 +21,17 @@ MemberPath harmless_path(std::string_view name) {
   std::string text(name);
   std::ranges::replace(text, '\\', '/');
   MemberPath result{.changed = text != name || text.starts_with('/')};
-  each_segment(text, [&result](std::string_view segment) {
+  for (const std::string& part : smp::split(text, '/')) {
+    std::string_view segment = part;
     while (is_drive(segment)) {
       segment.remove_prefix(2);
       result.changed = true;
     }
     if (segment == "..") result.changed = true;
-    if (segment.empty() || segment == "." || segment == "..") return;
+    if (segment.empty() || segment == "." || segment == "..") continue;
     if (!result.path.empty()) result.path += '/';
     result.path += segment;
-  });
+  }
   return result;
 }
 
@@ -47,13 +40,12 @@ bool stays_inside(std::string_view link, std::string_view target) {
     return false;
   }
   long depth = std::ranges::count(link, '/');  // of the folder that holds the link
-  bool inside = true;
-  each_segment(target, [&](std::string_view segment) {
-    if (segment.empty() || segment == ".") return;
+  for (const std::string& segment : smp::split(target, '/')) {
+    if (segment.empty() || segment == ".") continue;
     depth += segment == ".." ? -1 : 1;
-    inside &= depth >= 0;
-  });
-  return inside;
+    if (depth < 0) return false;
+  }
+  return true;
 }
 
 }  // namespace entrypoint::fetch

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <map>
 
+#include <fmt/ranges.h>
+
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/cluster/host_name.h"
 #include "entrypoint/launch/cluster/host_records.h"
@@ -131,13 +133,10 @@ std::optional<Outcome> MpiMaster::wait_for_workers(std::optional<ChildId> sshd) 
 
 std::vector<std::string> MpiMaster::mpirun_environment() const {
   std::vector<std::string> environment = planned_environment(plan_, settings_.inherited);
-  std::string agent;
-  for (const std::string& word : ssh_command(keys_.ssh_config())) {
-    agent += (agent.empty() ? "" : " ") + word;
-  }
   // By the environment, so that the command line stays what the documentation shows; an agent of
   // the user's on the command line wins over this.
-  set_variable(environment, "OMPI_MCA_plm_rsh_agent", agent);
+  set_variable(environment, "OMPI_MCA_plm_rsh_agent",
+               fmt::to_string(fmt::join(ssh_command(keys_.ssh_config()), " ")));
   set_variable(environment, kFolderVariable, keys_.folder().path().string());
   return environment;
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/ranges.h>
+
 #include "entrypoint/plan/secrets.h"
 #include "entrypoint/supervise/failure_text.h"
 #include "entrypoint/supervise/free_space.h"
@@ -22,12 +24,6 @@ int exit_code_of(const launch::ExitStatus& status, int stop_signal, ExitPolicy p
   if (status.ok()) return 0;
   if (stop_signal != 0) return 128 + stop_signal;
   return policy == ExitPolicy::kPropagate ? status.shell_code() : 1;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
 }
 
 std::optional<bool> ran_out_of_memory(std::optional<long> before) {
@@ -62,7 +58,7 @@ Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervis
                         .full_disks = free_space_text(free_space(context.folders), kFullBelow),
                         .debugger = context.debugger,
                         .channels = context.channels,
-                        .command = joined(mask_secrets(outcome.command))};
+                        .command = fmt::to_string(fmt::join(mask_secrets(outcome.command), " "))};
   const auto host_of = [&](int rank) { return supervisor.rank_tags().host_of(rank); };
   return {
       .exit_code = exit_code,

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 
+#include <fmt/ranges.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -86,9 +87,9 @@ std::vector<std::string> session_environment(const std::vector<std::string>& env
 
 std::string authorized_key_line(std::string_view public_key,
                                 const std::vector<std::string>& addresses) {
-  std::string from;
-  for (const std::string& address : addresses) from += (from.empty() ? "" : ",") + address;
-  return fmt::format("restrict{} {}\n", from.empty() ? "" : ",from=\"" + from + "\"", public_key);
+  const std::string from =
+      addresses.empty() ? "" : fmt::format(",from=\"{}\"", fmt::join(addresses, ","));
+  return fmt::format("restrict{} {}\n", from, public_key);
 }
 
 int default_ssh_port() {

@@ -52,13 +52,9 @@ void look_at_gpus(const std::string& path, MachineFacts& facts) {
 }
 
 std::vector<fs::path> split_path(std::string_view text) {
-  std::vector<fs::path> folders;
-  std::string folder;
-  std::istringstream stream{std::string(text)};
-  while (std::getline(stream, folder, ':')) {
-    if (!folder.empty()) folders.emplace_back(folder);
-  }
-  return folders;
+  std::vector<std::string> folders = smp::split(text, ':');
+  std::erase(folders, "");
+  return {folders.begin(), folders.end()};
 }
 
 /// Files of a folder whose name starts so, each real file once.

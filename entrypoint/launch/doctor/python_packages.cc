@@ -68,10 +68,8 @@ void add_installation(std::vector<fs::path>& folders, const fs::path& bin) {
 
 std::vector<fs::path> package_folders(const fs::path& python, std::string_view python_path) {
   std::vector<fs::path> folders;
-  while (!python_path.empty()) {
-    const std::string_view folder = python_path.substr(0, python_path.find(':'));
+  for (const std::string& folder : smp::split(python_path, ':')) {
     if (!folder.empty()) add_folder(folders, folder);
-    python_path.remove_prefix(std::min(folder.size() + 1, python_path.size()));
   }
   if (python.empty()) return folders;
   const VirtualEnvironment environment = read_virtual_environment(python);
