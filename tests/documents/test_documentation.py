@@ -94,15 +94,29 @@ def test_public_functions_and_classes_have_docstrings() -> None:
     """Those that the reference shows by autodoc: functions, classes and their listed members."""
     named = re.findall(r"auto(?:function|class):: +([\w.]+)", reference())
     shown = {name.rpartition(".")[2] for name in named}
+    trees = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    documented = {
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node)
+    }
     undocumented, found = [], set()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in shown:
+    for path, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 if any(ast.unparse(mark) == "overload" for mark in node.decorator_list):
                     continue
-                found.add(node.name)
-                if ast.get_docstring(node) is None:
-                    undocumented.append(f"{path.name}: {node.name}")
+                name, is_documented = node.name, ast.get_docstring(node) is not None
+            elif isinstance(node, ast.Assign):  # another name of a function or of a method
+                name = ast.unparse(node.targets[0])
+                is_documented = ast.unparse(node.value).rpartition(".")[2] in documented
+            else:
+                continue
+            if name in shown:
+                found.add(name)
+                if not is_documented:
+                    undocumented.append(f"{path.name}: {name}")
 
     assert not undocumented
     assert shown <= found

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BERT: state dicts of Hugging Face's models and of distributed ones, either from the other."""
+"""BERT: state dicts of Hugging Face's models and of distributed ones, either from the other.
+
+RoBERTa has the same names.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from smdistributed.modelparallel.torch.nn.huggingface.encoder_names import (
 def translate_hf_state_dict_to_smdistributed_bert(
     state_dict: Mapping[str, Any], max_seq_len: int | None = None
 ) -> dict[str, Any]:
-    """A state dict of any of Hugging Face's BERT models under the distributed names.
+    """A state dict of any of Hugging Face's BERT or RoBERTa models under the distributed names.
 
-    ``max_seq_len`` is without effect: BERT has no causal masks.
+    ``max_seq_len`` is without effect: encoders have no causal masks.
     """
     return encoder_to_split(state_dict)
 

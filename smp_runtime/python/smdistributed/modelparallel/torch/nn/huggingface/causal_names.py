@@ -6,48 +6,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import with_causal_masks
+from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import CausalMasks
 from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable, Pair, linear
+
+_OUTSIDE_OF_GPT = {"wte": "word_embedding", "wpe": "position_embedding", "ln_f": "layernorm"}
 
 
 class CausalNames:
-    """``layer`` names the parts of a layer; ``masks`` matches the buffers that hold causal masks.
-    ``attention`` is where Transformers kept them in a layer, ``masked_bias`` their other value."""
+    """``layer`` names the parts of a layer; ``dropped`` matches buffers without a distributed
+    counterpart, of which ``masks`` can be made again.
+
+    The rest is as in GPT-2 and its kin: ``layers`` is where the layers lie, ``outside`` names what
+    lies beside them, first the word embedding, and all of these begin with ``prefix`` in a model
+    with a head.
+    """
 
     def __init__(
         self,
         layer: tuple[Pair, ...],
-        masks: str,
-        attention: str,
-        masked_bias: float,
+        dropped: str,
+        masks: CausalMasks | None = None,
         *,
-        has_positions: bool = True,
+        prefix: str = "transformer.",
+        layers: str = "h.",
+        outside: Mapping[str, str] = _OUTSIDE_OF_GPT,
     ) -> None:
-        def table(prefix: str) -> NameTable:
-            outside = [linear(f"{prefix}wte", "word_embedding")]
-            if has_positions:
-                outside.append(linear(f"{prefix}wpe", "position_embedding"))
-            outside.append(linear(f"{prefix}ln_f", "layernorm"))
-            return NameTable(layer, f"{prefix}h.", "transformer.seq_layers.", tuple(outside), masks)
+        def table(start: str) -> NameTable:
+            others = tuple(linear(start + plain, split) for plain, split in outside.items())
+            return NameTable(layer, start + layers, "transformer.seq_layers.", others, dropped)
 
-        self.with_head, self.without_head = table("transformer."), table("")
-        self._attention, self._masked_bias = attention, masked_bias
+        self.with_head, self.without_head = table(prefix), table("")
+        self._masks, self._embedding = masks, f"{next(iter(outside))}.weight"
 
-    def to_split(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
-        """The state dict of either model under the distributed names."""
-        table = self.without_head if "wte.weight" in state_dict else self.with_head
+    def to_split(
+        self, state_dict: Mapping[str, Any], max_seq_len: int | None = None
+    ) -> dict[str, Any]:
+        """A state dict of the model, with or without a language-model head, under the distributed
+        names.
+
+        ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
+        """
+        table = self.without_head if self._embedding in state_dict else self.with_head
         return table.to_split(state_dict)
 
     def to_plain(
-        self, state_dict: Mapping[str, Any], max_seq_len: int | None, window: int | None = None
+        self, state_dict: Mapping[str, Any], max_seq_len: int | None = None
     ) -> dict[str, Any]:
-        """Its inverse, from whole values. For the rest see ``with_causal_masks``."""
+        """The state dict of the model with a language-model head, or of the one without if there is
+        none, from whole distributed values.
+
+        With ``max_seq_len`` the causal masks of that length are among it, where older versions of
+        Transformers keep them as buffers.
+        """
         table = self.with_head if "lm_head.weight" in state_dict else self.without_head
-        return with_causal_masks(
-            table.to_plain(state_dict),
-            table.plain_layer,
-            self._attention,
-            max_seq_len,
-            self._masked_bias,
-            window,
-        )
+        plain = table.to_plain(state_dict)
+        if self._masks is None or max_seq_len is None:
+            return plain
+        return self._masks.added(plain, table.plain_layer, max_seq_len)

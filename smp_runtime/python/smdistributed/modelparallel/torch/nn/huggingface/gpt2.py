@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import CausalMasks
 from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalNames
 from smdistributed.modelparallel.torch.nn.huggingface.name_table import conv1d, linear
 
@@ -22,30 +20,10 @@ _LAYER = (
     conv1d("mlp.c_proj", "output.dense2"),
 )
 
-NAMES = CausalNames(_LAYER, r"\.attn\.(masked_)?bias$", "attn", -1e4)
+NAMES = CausalNames(_LAYER, r"\.attn\.(masked_)?bias$", CausalMasks("attn", -1e4))
 
-
-def translate_hf_state_dict_to_smdistributed_gpt2(
-    state_dict: Mapping[str, Any], max_seq_len: int | None = None
-) -> dict[str, Any]:
-    """A state dict of ``GPT2LMHeadModel`` or ``GPT2Model`` under the distributed names.
-
-    ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
-    """
-    return NAMES.to_split(state_dict)
-
-
-def translate_state_dict_to_hf_gpt2(
-    state_dict: Mapping[str, Any], max_seq_len: int | None = None
-) -> dict[str, Any]:
-    """The state dict of ``GPT2LMHeadModel``, or of ``GPT2Model`` if there is no head, from whole
-    distributed values.
-
-    With ``max_seq_len`` the causal masks of that length are among it, which versions of
-    Transformers before 4.31 keep as buffers.
-    """
-    return NAMES.to_plain(state_dict, max_seq_len)
-
+translate_hf_state_dict_to_smdistributed_gpt2 = NAMES.to_split
+translate_state_dict_to_hf_gpt2 = NAMES.to_plain
 
 # Names under which published scripts and pages know it.
 translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gpt2

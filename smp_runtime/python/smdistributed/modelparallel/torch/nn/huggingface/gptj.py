@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from smdistributed.modelparallel.torch.nn.huggingface.causal_masks import CausalMasks
 from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalNames
 from smdistributed.modelparallel.torch.nn.huggingface.name_table import linear
 
@@ -19,32 +17,10 @@ _LAYER = (
     linear("mlp.fc_out", "output.dense2"),
 )
 
-NAMES = CausalNames(
-    _LAYER, r"\.attn\.((masked_)?bias|embed_positions)$", "attn", -1e9, has_positions=False
-)
+NAMES = CausalNames(_LAYER, r"\.attn\.((masked_)?bias|embed_positions)$", CausalMasks("attn", -1e9))
 
-
-def translate_hf_state_dict_to_smdistributed_gptj(
-    state_dict: Mapping[str, Any], max_seq_len: int | None = None
-) -> dict[str, Any]:
-    """A state dict of ``GPTJForCausalLM`` or ``GPTJModel`` under the distributed names.
-
-    ``max_seq_len`` is without effect: causal masks are no state of distributed modules.
-    """
-    return NAMES.to_split(state_dict)
-
-
-def translate_state_dict_to_hf_gptj(
-    state_dict: Mapping[str, Any], max_seq_len: int | None = None
-) -> dict[str, Any]:
-    """The state dict of ``GPTJForCausalLM``, or of ``GPTJModel`` if there is no head, from whole
-    distributed values.
-
-    With ``max_seq_len`` the causal masks of that length are among it, which older versions of
-    Transformers keep as buffers.
-    """
-    return NAMES.to_plain(state_dict, max_seq_len)
-
+translate_hf_state_dict_to_smdistributed_gptj = NAMES.to_split
+translate_state_dict_to_hf_gptj = NAMES.to_plain
 
 # Names under which published scripts and pages know it.
 translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_gptj

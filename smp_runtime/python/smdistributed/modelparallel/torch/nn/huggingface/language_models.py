@@ -28,10 +28,6 @@ def refuse(name: str, given: dict[str, Any]) -> None:
             )
 
 
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, int) and value == 0
-
-
 _POSITIONAL = (
     "input_ids",
     "past_key_values",

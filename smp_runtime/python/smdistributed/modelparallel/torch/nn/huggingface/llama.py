@@ -6,10 +6,8 @@ Mistral, Qwen2 and Gemma have the same names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable, linear
+from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalNames
+from smdistributed.modelparallel.torch.nn.huggingface.name_table import linear
 
 _LAYER = (
     linear("input_layernorm", "attention.pre_layernorm"),
@@ -23,39 +21,17 @@ _LAYER = (
     linear("mlp.down_proj", "output.dense2"),
 )
 
-
-def _table(prefix: str) -> NameTable:
-    outside = (
-        linear(f"{prefix}embed_tokens", "word_embedding"),
-        linear(f"{prefix}norm", "layernorm"),
-    )
+NAMES = CausalNames(
+    _LAYER,
     # Frequencies of rotary positions, which older versions of Transformers keep as buffers.
-    buffers = r"rotary_emb\.(original_)?inv_freq$"
-    return NameTable(_LAYER, f"{prefix}layers.", "transformer.seq_layers.", outside, buffers)
+    r"rotary_emb\.(original_)?inv_freq$",
+    prefix="model.",
+    layers="layers.",
+    outside={"embed_tokens": "word_embedding", "norm": "layernorm"},
+)
 
-
-WITH_HEAD, WITHOUT_HEAD = _table("model."), _table("")
-
-
-def translate_hf_state_dict_to_smdistributed_llama(
-    state_dict: Mapping[str, Any], max_seq_len: int | None = None
-) -> dict[str, Any]:
-    """A state dict of ``LlamaForCausalLM`` or ``LlamaModel`` under the distributed names.
-
-    ``max_seq_len`` is without effect: causal masks are no state of either model.
-    """
-    table = WITHOUT_HEAD if "embed_tokens.weight" in state_dict else WITH_HEAD
-    return table.to_split(state_dict)
-
-
-def translate_state_dict_to_hf_llama(
-    state_dict: Mapping[str, Any], max_seq_len: int | None = None
-) -> dict[str, Any]:
-    """The state dict of ``LlamaForCausalLM``, or of ``LlamaModel`` if there is no head, from whole
-    distributed values. ``max_seq_len`` is without effect."""
-    table = WITH_HEAD if "lm_head.weight" in state_dict else WITHOUT_HEAD
-    return table.to_plain(state_dict)
-
+translate_hf_state_dict_to_smdistributed_llama = NAMES.to_split
+translate_state_dict_to_hf_llama = NAMES.to_plain
 
 # Names of the pattern of the other models.
 translate_hf_state_dict_to_smdistributed = translate_hf_state_dict_to_smdistributed_llama

@@ -15,7 +15,7 @@ from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
     model_result,
     refuse,
 )
-from smdistributed.modelparallel.torch.nn.huggingface.llama import WITH_HEAD, WITHOUT_HEAD
+from smdistributed.modelparallel.torch.nn.huggingface.llama import NAMES
 
 # Of rotary positions whose frequencies depend on the length of what is read.
 _CHANGING = ("dynamic", "longrope")
@@ -128,7 +128,7 @@ def _forward_hook(name: str, *further: str) -> Callable[..., Arguments]:
 
 def _registrations(family: str, special: Special) -> dict[str, Registration]:
     def registration(name: str, head: bool, *further: str) -> Registration:
-        table = WITH_HEAD if head else WITHOUT_HEAD
+        table = NAMES.with_head if head else NAMES.without_head
         return Registration(
             DistributedTransformerLMHead,
             _init_hook(special, head),
