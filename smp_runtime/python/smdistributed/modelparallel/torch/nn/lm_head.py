@@ -61,12 +61,7 @@ class DistributedTransformerLMHead(DistributedModule):
         Others: as DistributedTransformer's.
     """
 
-    divided_sizes = (
-        "num_attention_heads",
-        "num_key_value_heads",
-        "hidden_size",
-        "intermediate_size",
-    )
+    divided_sizes = DistributedTransformer.divided_sizes
 
     def __init__(
         self,

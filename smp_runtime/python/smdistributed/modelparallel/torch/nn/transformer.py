@@ -35,12 +35,7 @@ class DistributedTransformer(DistributedModule):
             ``global`` (GPT-Neo); None: all alike.
     """
 
-    divided_sizes = (
-        "num_attention_heads",
-        "num_key_value_heads",
-        "hidden_size",
-        "intermediate_size",
-    )
+    divided_sizes = DistributedTransformerLayer.divided_sizes
 
     def __init__(
         self,
