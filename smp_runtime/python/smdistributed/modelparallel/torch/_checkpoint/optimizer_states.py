@@ -60,12 +60,7 @@ class OptimizerStates:
         self.optimizer, self._masters, self._precision = optimizer, masters, precision
 
     def local(self, gather_if_shard: bool = True) -> dict[str, Any]:
-        """The state of this partition's parameters, and the key ``_smp_is_partial``.
-
-        Where it is sharded it is this rank's part. With ``gather_if_shard`` all ranks call it, and
-        the first replica gets the parts of its shard group, as a list under ``state``; behind them
-        those of other tensor ranks, as far as they share state with it.
-        """
+        """This rank's; see ``DistributedOptimizer.local_state_dict``."""
         if self._masters is not None:
             own = self.shard_part()
             if not gather_if_shard or not is_shared(own):
@@ -75,11 +70,7 @@ class OptimizerStates:
         return {**self._only_local(self.optimizer.state_dict()), PARTIAL_KEY: True}
 
     def whole(self) -> dict[str, Any]:
-        """The state of all parameters, whole. Collective over the model-parallel and the shard
-        group.
-
-        Where there are 32-bit masters they are under ``_smp_masters``, by the parameters' numbers.
-        """
+        """That of all ranks; see ``DistributedOptimizer.state_dict``."""
         if self._masters is not None:
             return self._whole_state()
         own = self._resized(self.optimizer.state_dict(), self._parameters(), whole_of)
@@ -88,12 +79,7 @@ class OptimizerStates:
         return merged_states(comm.allgather(self._only_local(own), comm.CommGroup.PP_GROUP))
 
     def load(self, state_dict: Mapping[str, Any]) -> None:
-        """Loads a full or partial state dict.
-
-        Partial ones of another partition of the model are gathered first, over the pipeline group.
-        Where state is sharded all ranks call it. Raises SMPCheckpointError for what is no state of
-        an optimizer, or that of another class or over other parameters.
-        """
+        """Any of these; see ``DistributedOptimizer.load_state_dict``."""
         where = "the state dict"
         if self._masters is not None:
             self._load_flat(state_dict, where)
