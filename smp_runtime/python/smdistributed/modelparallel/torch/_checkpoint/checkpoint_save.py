@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,8 @@ def checkpoint_save(root: Path, name: str) -> Iterator[_runtime.CheckpointSave]:
     """What the body writes into ``folder`` and adds is published by the caller, behind it. An error
     of any rank is raised on all of them, and leaves nothing behind."""
     save = _runtime.CheckpointSave(state.require_initialized(_SAVE), _SAVE, root, name, __version__)
-    try:
+    with _telling(save.tell):
         yield save
-    except Exception as error:
-        with contextlib.suppress(SMPError):  # what failed elsewhere, or because of this
-            save.tell(_text(error))
-        raise
-    save.tell("")
 
 
 def write(save: _runtime.CheckpointSave, name: str, obj: Any) -> None:
@@ -49,14 +44,17 @@ def write_text(save: _runtime.CheckpointSave, name: str, text: str) -> None:
 def agreement(what: str) -> Iterator[None]:
     """Raises on all ranks what one of them raised inside: else the others would wait for it."""
     session = state.require_initialized(what)
+    with _telling(lambda error: _runtime.end_together(session, what, error)):
+        yield
+
+
+@contextmanager
+def _telling(tell: Callable[[str], None]) -> Iterator[None]:
+    """Tells all ranks what is raised inside, or "" where nothing is."""
     try:
         yield
     except Exception as error:
-        with contextlib.suppress(SMPError):
-            _runtime.end_together(session, what, _text(error))
+        with contextlib.suppress(SMPError):  # what failed elsewhere, or because of this
+            tell(str(error) or type(error).__name__)
         raise
-    _runtime.end_together(session, what, "")
-
-
-def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    tell("")

@@ -12,8 +12,8 @@ from typing import Any
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_object
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
-# What newer versions of Transformers write where older ones wrote the file that is asked for.
-_INSTEAD = ("model.safetensors", "pytorch_model.bin.index.json", "model.safetensors.index.json")
+#: What newer versions of Transformers write where older ones wrote the file that is asked for.
+INSTEAD = ("model.safetensors", "pytorch_model.bin.index.json", "model.safetensors.index.json")
 
 
 def read_whole_model(path: Path, absent: Callable[[], str]) -> Mapping[str, Any]:
@@ -23,7 +23,7 @@ def read_whole_model(path: Path, absent: Callable[[], str]) -> Mapping[str, Any]
     """
     if path.is_file():
         return _read(path)
-    for name in _INSTEAD:
+    for name in INSTEAD:
         other = path.with_name(name)
         if other.is_file():
             return _read(other)

@@ -20,6 +20,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     save_checkpoint,
 )
 from smdistributed.modelparallel.torch._checkpoint.save_load import load
+from smdistributed.modelparallel.torch._checkpoint.whole_models import INSTEAD
 from smdistributed.modelparallel.torch._session import log
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
@@ -27,12 +28,7 @@ from smdistributed.modelparallel.torch.model import DistributedModel
 #: Of the checkpoint in parts that lies in a checkpoint folder of the Trainer.
 TAG = "smp"
 _WHOLE = "pytorch_model.bin"  # or what lies there in its place
-_WHOLES = (
-    _WHOLE,
-    "model.safetensors",
-    f"{_WHOLE}.index.json",
-    "model.safetensors.index.json",
-)
+_WHOLES = (_WHOLE, *INSTEAD)
 _OLD_OPTIMIZER = "optimizer.pt"
 
 
