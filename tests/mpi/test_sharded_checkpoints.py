@@ -92,6 +92,17 @@ def test_shards_go_on_under_another_degree(pool, tmp_path):
             assert_same(state, wanted)
 
 
+@pytest.mark.parametrize("after", ["plain", "sharded", "optimizer"])
+def test_the_model_goes_on_without_the_optimizer(pool, saved, after):
+    folder, (_, _, wanted, _) = saved("sharded", "short")
+    ranks, config = WAYS[after]
+
+    results = pool(ranks).run("saving_jobs:resume_model", config, str(folder), "short")
+
+    for state in results:
+        assert_same(state, wanted)
+
+
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("after", ["sharded", "optimizer", "pipeline"])
 def test_16_bit_training_goes_on(pool, saved, after, precision):
@@ -266,6 +277,35 @@ def test_shards_become_a_whole_model_without_a_job(saved, tmp_path):
     assert_same(found, whole)
     with pytest.raises(SMPCheckpointError, match="is not there"):
         get_full_state_dict_from_sharded_data_parallel_checkpoint(str(tmp_path))
+
+
+def test_a_whole_model_without_a_job_has_all_names_of_a_tied_parameter(saved):
+    folder, (_, _, whole, _) = saved("sharded", "strange")
+
+    found = get_full_state_dict_from_sharded_data_parallel_checkpoint(
+        str(folder), dtype=torch.float64
+    )
+
+    assert_same(found, whole)
+    assert found["last.weight"].data_ptr() == found["first.weight"].data_ptr()
+
+
+def test_a_damaged_file_is_named_without_a_job(saved, tmp_path):
+    shutil.copytree(saved("sharded", "short")[0], tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "saved_partial" / "optimizer_1.pt"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+    with pytest.raises(SMPCheckpointError, match=r"optimizer_1\.pt"):
+        get_full_state_dict_from_sharded_data_parallel_checkpoint(str(tmp_path))
+
+
+def test_a_checkpoint_without_shards_is_refused_without_a_job(saved):
+    folder, _ = saved("optimizer", "short")
+
+    with pytest.raises(SMPCheckpointError, match="holds no shards of parameters"):
+        get_full_state_dict_from_sharded_data_parallel_checkpoint(str(folder))
 
 
 def test_plain_pytorch_reads_the_whole_model(pool, tmp_path):

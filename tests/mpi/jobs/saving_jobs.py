@@ -82,6 +82,13 @@ def resume_after(
     return model.state_dict(), optimizer.state_dict()
 
 
+def resume_model(folder: str, kind: str):
+    """Without the optimizer."""
+    model, _ = made(kind)
+    smp.resume_from_checkpoint(folder, load_optimizer=False)
+    return model.state_dict()
+
+
 def scaled_steps(model, optimizer, first: int, count: int, spoiled: list[int]):
     """The loss scale after each step; the gradients of some overflow."""
     scales = []

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.model_names import first_names
 from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY, merged_entries
 from smdistributed.modelparallel.torch._checkpoint.state_fit import Shapes, check_model, shapes_of
@@ -85,12 +86,10 @@ class ModelStates(ModelViews):
         """The entries with whole values of sharded parameters, on the CPU. Collective."""
         assert self.sharded is not None
         values = dict(self.sharded.whole_values(frozen_only))
-        parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
-        names = {p: name for name, p in self.get_module().named_parameters()}
+        names = first_names(self.get_module())
         whole: OrderedDict[str, Any] = OrderedDict()
         for key, value in entries.items():
-            parameter = parameters.get(key)
-            name = "" if parameter is None else names[parameter]
+            name = names.get(key, "")
             # A tied parameter is one tensor under several names, as in plain PyTorch.
             whole[key] = values[name].to(value.dtype) if name in values else value
         return whole
@@ -217,14 +216,7 @@ class ModelStates(ModelViews):
             entries = from_plain(entries, self._module_entries(), self._replaced)
             self.check_entries(shapes_of(entries), where, strict, whole=True)
             entries = sliced_entries(entries, axes_of(module))
-        return self._take(entries)
-
-    def load_slices(
-        self, entries: Mapping[str, Any], strict: bool, where: str = "the state dict"
-    ) -> None:
-        """Loads the entries of all partitions, of distributed modules this rank's slices."""
-        self.check_entries(shapes_of(entries), where, strict)
-        self._take(dict(entries))
+        return self.load_slices(entries)
 
     def check_entries(
         self,
@@ -249,7 +241,9 @@ class ModelStates(ModelViews):
             own = whole_shapes(own, axes_of(module))
         check_model(saved, own, where, strict)
 
-    def _take(self, entries: dict[str, Any]) -> Any:
+    def load_slices(self, entries: Mapping[str, Any]) -> Any:
+        """Loads entries that ``check_entries`` found to fit: of distributed modules this rank's
+        slices, of one partition or of all."""
         module = self.get_module()
         if self._ownership is None and has_delayed(module):
             self._early_loads.append(entries)  # for when there is memory to load into
@@ -271,13 +265,11 @@ class ModelStates(ModelViews):
         """Parameters to their masters, the rest as always."""
         assert self.sharded is not None
         module = self.get_module()
-        parameters = dict(module.named_parameters(remove_duplicate=False))
-        numbers = {self.sharded.names[n]: n for n in self.sharded.number_of.values()}
-        first_name = {p: name for name, p in module.named_parameters()}
-        values = {first_name[parameters[key]]: value for key, value in entries.items()
-                  if key in parameters and first_name[parameters[key]] in numbers}  # fmt: skip
-        self.sharded.assign(values)
-        rest = {key: value for key, value in entries.items() if key not in parameters}
+        names = first_names(module)
+        held = {self.sharded.names[number] for number in self.sharded.number_of.values()}
+        self.sharded.assign({names[key]: value for key, value in entries.items()
+                             if names.get(key) in held})  # fmt: skip
+        rest = {key: value for key, value in entries.items() if key not in names}
         return module.load_state_dict(rest, strict=False)
 
     def cpu(self: _Model) -> _Model:

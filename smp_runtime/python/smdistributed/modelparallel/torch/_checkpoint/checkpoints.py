@@ -34,7 +34,6 @@ from typing import Any
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_marker_or_object
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import (
-    NEWEST,
     PARTIAL,
     agreement,
     checkpoint_save,
@@ -50,9 +49,10 @@ from smdistributed.modelparallel.torch._checkpoint.optimizer_states import merge
 from smdistributed.modelparallel.torch._checkpoint.resliced_checkpoints import read_resliced_parts
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_to_json
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
-    PARTIAL_KEY,
-    PartialCheckpoint,
+    absent,
     merged_entries,
+    newest,
+    open_parts,
 )
 from smdistributed.modelparallel.torch._checkpoint.state_fit import shapes_of
 from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of
@@ -212,8 +212,8 @@ def _resume_parts(
             "yet; call smp.DistributedOptimizer first, or give load_optimizer=False"
         )
     with agreement("smp.resume_from_checkpoint"):
-        saved = _open_parts(root, tag)
-        slices = saved.slices()
+        saved = open_parts(root, tag)
+        slices = saved.slices(ranks.tp_size())
         same_modules = (
             (saved.tp > 1) == (ranks.tp_size() > 1)
             if slices is None or slices.replaced is None
@@ -267,21 +267,10 @@ def _resume_parts(
             names = [own("optimizer")] if same_split else saved.files("optimizer")
             states = [saved.read(name) for name in names]
             optimizer.states.check_plain(merged_states(states), where, shapes=shapes)
-        if same_split:
-            model.load_entries({**entries, PARTIAL_KEY: True}, where, strict, True)
-        else:
-            model.load_slices(entries, strict, where)
+        model.load_slices(entries)
         if optimizer is not None:
             optimizer.states.load_parts(states, saved.folder)
         return content
-
-
-def _open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
-    name = (tag if tag is not None else _newest(root, partial=True)).removesuffix(PARTIAL)
-    folder = _runtime.locate(root, name + PARTIAL, name + PARTIAL)
-    if not folder.is_dir():
-        raise SMPCheckpointError(_absent(root, name + PARTIAL))
-    return PartialCheckpoint(folder)
 
 
 # --- Whole ---
@@ -312,7 +301,7 @@ def _resume_whole(
     strict: bool,
     translate: Callable[[Any], Any] | None,
 ) -> Any:
-    name = tag if tag is not None else _newest(root, partial=False)
+    name = tag if tag is not None else newest(root, partial=False)
 
     def place(entry: str) -> Path:
         return _runtime.locate(root, name, entry)
@@ -324,7 +313,7 @@ def _resume_whole(
         for file in (place(name), content):
             if file.name in known:
                 known.verify(file)
-    entries = read_whole_model(place(name), lambda: _absent(root, name))
+    entries = read_whole_model(place(name), lambda: absent(root, name))
     whole = entries if translate is None else translate(entries)
     model.load_entries(whole, str(place(name)), strict)
     has_content = content.is_file() and (known is None or content.name in known)
@@ -350,28 +339,3 @@ def _check_tag(tag: Any) -> None:
         raise SMPValidationError(
             f"smp.save_checkpoint got tag {tag!r}; expected a file name that begins with no dot"
         )
-
-
-def _newest(root: Path, *, partial: bool) -> str:
-    path = root / NEWEST
-    if not path.is_file():
-        raise SMPCheckpointError(
-            f"no tag was given, and {path}, which names the newest checkpoint, is not there"
-        )
-    name = path.read_text(encoding="utf-8").strip()
-    if partial and not _runtime.locate(root, name, name).is_file():
-        return name
-    if not partial and not name.endswith(PARTIAL):
-        return name
-    kind = "whole model; give partial=False" if partial else "partial one; give partial=True"
-    raise SMPCheckpointError(f"{path} names {name}, a {kind}, or the tag of another checkpoint")
-
-
-def _absent(root: Path, name: str) -> str:
-    if not root.is_dir():
-        return f"there is no checkpoint folder {root}"
-    there = sorted(entry.name for entry in root.iterdir() if not entry.name.startswith("."))
-    return (
-        f"there is no checkpoint {name} in {root}; there are "
-        f"{', '.join(there[:8]) or 'no files'}{' and more' if len(there) > 8 else ''}"
-    )

@@ -4,8 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from smdistributed.modelparallel.torch._checkpoint.model_names import (
+    first_names,
+    get_buffer_names,
+    get_param_shapes,
+)
 from smdistributed.modelparallel.torch._checkpoint.optimizer_states import merged_states
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     PartialCheckpoint,
@@ -32,10 +37,8 @@ from smdistributed.modelparallel.torch._sharding.sharded_model import plan as sh
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
-from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (
-    get_buffer_names,
-    get_param_shapes,
-)
+
+_Value = TypeVar("_Value")
 
 
 def write_flat_parts(
@@ -70,11 +73,8 @@ def write_flat_parts(
 
 def _tied_names(model: DistributedModel) -> dict[str, str]:
     """Other names of parameters, and their first ones."""
-    module = model.get_module()
-    first = {parameter: name for name, parameter in module.named_parameters()}
-    return {name: first[parameter]
-            for name, parameter in module.named_parameters(remove_duplicate=False)
-            if first[parameter] != name}  # fmt: skip
+    names = first_names(model.get_module())
+    return {name: first for name, first in names.items() if name != first}
 
 
 class FlatParts:
@@ -84,7 +84,7 @@ class FlatParts:
     """
 
     def __init__(self, saved: PartialCheckpoint) -> None:
-        self._saved = saved
+        self._saved, self.folder = saved, saved.folder
         self._shards: list[list[Part]] = [
             [saved.read(name, mmap=True) for name in saved.shards(rank)] for rank in range(saved.tp)
         ]
@@ -128,16 +128,15 @@ class FlatParts:
         over whole parameters says it."""
         entries, tied, _ = self.entries(rank)
         shards = self.shards(rank)
-        if not shards and not with_optimizer:
-            return entries, {}
+        if not with_optimizer:
+            return entries | with_tied(plain_of_parts(shards, None)[0], tied), {}
         if not shards:
             return entries, merged_states(
                 [self._saved.read(name) for name in self._saved.files("optimizer", rank)]
             )
         names = [name for group in shards[0]["param_groups"] for name in group["names"]]
         masters, state_dict = plain_of_parts(shards, names)
-        entries |= masters
-        entries |= {name: masters[first] for name, first in tied.items() if first in masters}
+        entries |= with_tied(masters, tied)
         state_dict[NAMES_KEY] = names
         state_dict[KIND_KEY] = shards[0].get("optimizer", "")
         if "loss_scaler" in shards[0]:
@@ -170,7 +169,7 @@ def read_flat_parts(
         shards_of_plain = [saved.read(name) for name in saved.files("optimizer")]
         optimizer.states.check_plain(merged_states(shards_of_plain), where, shapes=shapes)
     if shard_plan() is None:
-        return lambda: _load_plain(model, optimizer, entries, shards, where, strict)
+        return lambda: _load_plain(model, optimizer, entries, shards)
 
     def take() -> None:
         assert model.sharded is not None
@@ -182,7 +181,7 @@ def read_flat_parts(
             optimizer.states.load_parts(shards_of_plain, saved.folder)
 
     def load() -> None:
-        model.load_slices(entries, strict and not elsewhere, where)
+        model.load_slices(entries)
         model.when_partitioned(take)
 
     return load
@@ -193,29 +192,30 @@ def _shapes(entries: Mapping[str, Any], shards: Sequence[Part], tied: Mapping[st
     shapes = shapes_of(entries)
     for part in shards:
         shapes |= {name: tuple(entry["shape"]) for name, entry in part["parameters"].items()}
-    return {**shapes, **{name: shapes[first] for name, first in tied.items() if first in shapes}}
+    return with_tied(shapes, tied)
+
+
+def with_tied(values: Mapping[str, _Value], tied: Mapping[str, str]) -> dict[str, _Value]:
+    """``values``, by first names of parameters, under their other names ``tied``, too."""
+    return {**values, **{name: values[first] for name, first in tied.items() if first in values}}
 
 
 def _load_plain(
     model: DistributedModel,
     optimizer: DistributedOptimizer | None,
     entries: dict[str, Any],
-    shards: list[dict[str, Any]],
-    where: str,
-    strict: bool,
+    shards: list[Part],
 ) -> None:
-    names = [] if optimizer is None else optimizer.states.parameter_names()
+    names = None if optimizer is None else optimizer.states.parameter_names()
     masters, state_dict = plain_of_parts(shards, names)
     put_values(model, entries, masters)
-    model.load_slices(entries, strict, where)
+    model.load_slices(entries)
     if optimizer is not None:
         optimizer.states.load_slices(state_dict)
 
 
 def put_values(model: DistributedModel, entries: dict[str, Any], values: Mapping[str, Any]) -> None:
     """Values of parameters by their first names, under all their names."""
-    module = model.get_module()
-    first_name = {parameter: name for name, parameter in module.named_parameters()}
-    for key, parameter in module.named_parameters(remove_duplicate=False):
-        if first_name[parameter] in values:
-            entries[key] = values[first_name[parameter]]
+    for name, first in first_names(model.get_module()).items():
+        if first in values:
+            entries[name] = values[first]

@@ -17,7 +17,7 @@ from smdistributed.modelparallel.torch._checkpoint.state_fit import (
     shapes_of,
     state_of_plain,
 )
-from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of
+from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of, sliced_entries
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.nn.parameter_slices import slice_of
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
@@ -43,9 +43,9 @@ def read_resliced_parts(
         put_values(model, entries, dict(entries))
     where = str(saved.folder)
     model.check_entries(shapes_of(entries), where, strict, whole=True)
+    own_axes = axes_of(model.get_module())
     whole = None
     if optimizer is not None:
-        own_axes = axes_of(model.get_module())
         state = of_ranks[0][1]
         own = optimizer.states.described()
         check_kind(state_of_plain(state, own, where), own, where)
@@ -63,7 +63,7 @@ def read_resliced_parts(
             whole["loss_scaler"] = of_ranks[0][1]["loss_scaler"]
 
     def load() -> None:
-        model.load_entries(entries, where, strict)
+        model.load_slices(sliced_entries(entries, own_axes))
         if optimizer is not None and whole is not None:
             model.when_partitioned(lambda: optimizer.states.load_parts([whole], saved.folder))
 

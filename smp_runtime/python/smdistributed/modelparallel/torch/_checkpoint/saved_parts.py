@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint in parts, as it lies in its folder."""
+"""Checkpoints in parts, as they lie in their folders."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     read_marker_or_object,
     read_object,
 )
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import NEWEST, PARTIAL
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_from_json
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
@@ -41,11 +42,11 @@ class PartialCheckpoint:
             raise SMPCheckpointError(f"{folder} holds neither manifest.json nor model_0_0.pt")
         self.pp, self.tp = (1 + max(values) for values in zip(*numbers, strict=True))
 
-    def slices(self) -> Slices | None:
-        """How entries are sliced over tensor ranks. None if nothing says so, and they are sliced as
-        in any job of this degree.
+    def slices(self, tp_size: int) -> Slices | None:
+        """How entries are sliced over tensor ranks, for a job with ``tp_size`` of them. None if
+        nothing says so, and they are sliced as in any job of that degree.
 
-        Raises SMPCheckpointError if nothing says so, and this job has another degree.
+        Raises SMPCheckpointError if nothing says so, and the job that saved had another degree.
         """
         path = self.folder / "slices.json"
         if path.is_file():
@@ -53,10 +54,10 @@ class PartialCheckpoint:
             return slices_from_json(path.read_text(encoding="utf-8"), str(path))
         if self.tp == 1:
             return Slices({}, {})
-        if self.tp != ranks.tp_size():
+        if self.tp != tp_size:
             raise SMPCheckpointError(
                 f"{self.folder} was saved with tensor_parallel_degree {self.tp} by a library that "
-                f"left no slices.json, and this job has {ranks.tp_size()}; start it with {self.tp}"
+                f"left no slices.json, and this job has {tp_size}; start it with {self.tp}"
             )
         return None
 
@@ -111,6 +112,48 @@ class PartialCheckpoint:
         """Compares a file with its checksum, if the folder has one of it."""
         if self._manifest is not None and path.name in self._manifest:
             self._manifest.verify(path)
+
+
+def open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
+    """The checkpoint in parts ``tag`` of the folder ``root``, without a tag the newest.
+
+    Raises SMPCheckpointError if it is not there.
+    """
+    name = (tag if tag is not None else newest(root, partial=True)).removesuffix(PARTIAL)
+    folder = _runtime.locate(root, name + PARTIAL, name + PARTIAL)
+    if not folder.is_dir():
+        raise SMPCheckpointError(absent(root, name + PARTIAL))
+    return PartialCheckpoint(folder)
+
+
+def newest(root: Path, *, partial: bool) -> str:
+    """The name of the newest checkpoint of ``root``.
+
+    Raises SMPCheckpointError if nothing says it, or if it is of the other kind.
+    """
+    path = root / NEWEST
+    if not path.is_file():
+        raise SMPCheckpointError(
+            f"no tag was given, and {path}, which names the newest checkpoint, is not there"
+        )
+    name = path.read_text(encoding="utf-8").strip()
+    if partial and not _runtime.locate(root, name, name).is_file():
+        return name
+    if not partial and not name.endswith(PARTIAL):
+        return name
+    kind = "whole model; give partial=False" if partial else "partial one; give partial=True"
+    raise SMPCheckpointError(f"{path} names {name}, a {kind}, or the tag of another checkpoint")
+
+
+def absent(root: Path, name: str) -> str:
+    """What an error says of a checkpoint that is not there."""
+    if not root.is_dir():
+        return f"there is no checkpoint folder {root}"
+    there = sorted(entry.name for entry in root.iterdir() if not entry.name.startswith("."))
+    return (
+        f"there is no checkpoint {name} in {root}; there are "
+        f"{', '.join(there[:8]) or 'no files'}{' and more' if len(there) > 8 else ''}"
+    )
 
 
 def merged_entries(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

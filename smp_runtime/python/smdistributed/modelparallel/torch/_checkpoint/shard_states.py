@@ -150,22 +150,25 @@ def parts_of_tensor_rank(parts: Sequence[Sequence[Part]], rank: int) -> list[Par
 
 
 def plain_of_parts(
-    parts: Sequence[Part], names: Sequence[str]
+    parts: Sequence[Part], names: Sequence[str] | None
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Whole masters by name, and the state dict of an optimizer over ``names``, in its order."""
+    """Whole masters by name, and the state dict of an optimizer over ``names``, in its order;
+    without ``names`` masters alone."""
     saved = SavedParts(parts)
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(names or ())}
     masters: dict[str, torch.Tensor] = {}
     state: dict[int, dict[str, Any]] = {}
     for name in saved.names:
         shape = saved.shape_of(name)
         elements = int(torch.Size(shape).numel())
-        values = saved.values_of(name, 0, elements)
+        values = saved.values_of(name, 0, elements, with_state=names is not None)
         if "master" in values:
             masters[name] = values.pop("master").view(shape)
         held = {key: value.view(shape) for key, value in values.items()} | saved.scalars_of(name)
         if name in numbers and held:
             state[numbers[name]] = held
+    if names is None:
+        return masters, {}
     groups = [
         {**{key: value for key, value in group.items() if key != "names"},
          "params": [numbers[name] for name in group["names"]]}
@@ -196,15 +199,19 @@ class SavedParts:
         kept = (entry["scalars"] for entry in self._entries[name] if entry["scalars"])
         return dict(next(kept, {}))
 
-    def values_of(self, name: str, start: int, elements: int) -> dict[str, torch.Tensor]:
-        """Each saved tensor of a parameter, from ``start`` on; ``master`` is one of them.
+    def values_of(
+        self, name: str, start: int, elements: int, *, with_state: bool = True
+    ) -> dict[str, torch.Tensor]:
+        """Each saved tensor of a parameter, from ``start`` on; ``master`` is one of them, and the
+        only one without ``with_state``.
 
         Raises SMPCheckpointError where elements are in no part.
         """
         values: dict[str, torch.Tensor] = {}
         filled: dict[str, int] = {}
         for entry in self._entries[name]:
-            runs = {key: (entry["start"], run) for key, run in entry["state"].items()}
+            state = entry["state"] if with_state else {}
+            runs = {key: (entry["start"], run) for key, run in state.items()}
             if "master" in entry:
                 runs["master"] = entry.get("master_start", entry["start"]), entry["master"]
             for key, (begin, run) in runs.items():
