@@ -97,7 +97,6 @@ void bind_partition(py::module_& module) {
       py::arg("tree"), py::arg("config"), py::kw_only(), py::arg("partitioner"),
       py::arg("elements"), py::arg("parameter_bytes"), py::arg("replicas"), py::arg("on_gpus"),
       py::arg("capacity_bytes"));
-  module.def("human_bytes", &partition::human_bytes, py::arg("bytes"));
   module.def("assign_manual", &partition::assign_manual, py::arg("tree"), py::arg("partitions"),
              py::arg("default_partition"));
 }

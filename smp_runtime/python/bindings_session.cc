@@ -158,14 +158,12 @@ void bind_groups(py::module_& module) {
       .def("cpu_group", of_kind(&Groups::cpu_group), py::arg("kind"), without_gil)
       .def("group_of", &Groups::group_of, py::arg("label"), py::arg("ranks"), py::arg("by_host"),
            without_gil)
-      .def("cpu_group_of", &Groups::cpu_group_of, py::arg("label"), py::arg("ranks"), without_gil)
       .def(
           "new_store",
           [](Groups& self, const std::string& kind, const std::string& label) {
             return self.new_store(parse_group(kind), label);
           },
-          py::arg("kind"), py::arg("label"), without_gil)
-      .def_property_readonly("shares_by_host", &Groups::shares_by_host);
+          py::arg("kind"), py::arg("label"), without_gil);
 }
 
 void bind_barriers(py::module_& module) {
@@ -266,7 +264,6 @@ void bind_session(py::module_& module) {
           py::arg("tensors"), py::arg("cpu"), py::arg("by_host"), py::arg("make"), without_gil)
       .def("all_reduce", &Session::all_reduce, py::arg("what"), py::arg("tensor"), py::arg("group"),
            py::arg("operation"), without_gil)
-      .def("layout_of", &Session::layout_of, py::arg("ranks"), without_gil)
       .def("leave", &Session::leave, py::arg("failed"), py::arg("serves"), without_gil)
       .def("some_rank_ended_well", &Session::some_rank_ended_well, without_gil)
       .def_property_readonly("config", &Session::config, kInside)

@@ -15,7 +15,6 @@
 
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/topology/composition.h"
-#include "smp_runtime/topology/group_layout.h"
 #include "smp_runtime/topology/mesh.h"
 #include "smp_runtime/topology/parallel_config.h"
 #include "smp_runtime/topology/parameter_table.h"
@@ -25,7 +24,6 @@ namespace {
 
 namespace py = pybind11;
 using topology::Group;
-using topology::GroupLayout;
 using topology::Mesh;
 using topology::ParallelConfig;
 
@@ -114,9 +112,6 @@ void bind_topology(py::module_& module) {
       .def("size", py::overload_cast<Group>(&Mesh::size, py::const_), py::arg("group"))
       .def("group", &Mesh::group, py::arg("group"), py::arg("rank"))
       .def("groups", &Mesh::groups, py::arg("group"));
-
-  py::class_<GroupLayout>(module, "GroupLayout", "Which ranks of a group run on which host.")
-      .def_property_readonly("hosts", &GroupLayout::hosts);
 }
 
 }  // namespace smp::python
