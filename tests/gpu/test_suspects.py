@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._pipeline.splitting import split_inputs
+from smdistributed.modelparallel.torch._pipeline.splitting import InputSplit
 
 from tests.mpi.launching import run_torchrun
 
@@ -57,7 +57,7 @@ def test_a_batch_that_leaves_the_gpu_is_complete_when_the_step_begins(gpu: torch
 
     torch.cuda._sleep(BUSY)
     batch = torch.full((1 << 20,), 3.0, device=gpu)  # made long after this line
-    ((split,), _) = split_inputs(function, (batch,), {}, 1, device=torch.device("cpu"))[0]
+    ((split,), _) = InputSplit(function).split((batch,), {}, 1, device=torch.device("cpu"))[0]
 
     assert bool((split == 3).all())
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
-from smdistributed.modelparallel.torch._pipeline.splitting import split_inputs
+from smdistributed.modelparallel.torch._pipeline.splitting import InputSplit
 from smdistributed.modelparallel.torch._replicas import replicas
 from smdistributed.modelparallel.torch._session.devices import (
     check_own_gpu,
@@ -68,7 +68,7 @@ def test_a_batch_that_goes_to_the_cpu_is_there_when_the_step_begins(
 
     with fake_gpus(monkeypatch) as watch:
         batch = torch.ones(4, 2, device="cuda:0")
-        split_inputs(function, (batch,), {}, 2, device=torch.device("cpu"))
+        InputSplit(function).split((batch,), {}, 2, device=torch.device("cpu"))
 
     assert watch.without_waiting == [False, False]
 

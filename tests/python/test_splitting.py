@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
-from smdistributed.modelparallel.torch._pipeline.splitting import split_inputs
+from smdistributed.modelparallel.torch._pipeline.splitting import InputSplit
 from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
 from smdistributed.modelparallel.torch.exceptions import (
     SMPStepError,
@@ -41,7 +41,7 @@ def step(model: Any, batch: Any, *rest: Any, scale: Any = None, **options: Any) 
 
 def parts(value: Any, microbatches: int = 2, **settings: Any) -> list[Any]:
     """What each microbatch gets of ``value``."""
-    return [a[1] for a, _ in split_inputs(step, (None, value), {}, microbatches, **settings)]
+    return [a[1] for a, _ in InputSplit(step, **settings).split((None, value), {}, microbatches)]
 
 
 def test_tensors_are_cut_into_equal_parts_along_axis_0() -> None:
@@ -82,7 +82,7 @@ def test_mappings_that_are_no_dicts_are_walked() -> None:
 def test_everything_else_is_passed_by_reference() -> None:
     model = torch.nn.Linear(1, 1)
 
-    for args, kwargs in split_inputs(step, (model, "text"), {"scale": None, "n": 3}, 4):
+    for args, kwargs in InputSplit(step).split((model, "text"), {"scale": None, "n": 3}, 4):
         assert args[0] is model
         assert args[1] == "text"
         assert kwargs == {"scale": None, "n": 3}
@@ -91,7 +91,7 @@ def test_everything_else_is_passed_by_reference() -> None:
 def test_keyword_and_variable_arguments_are_split_too() -> None:
     x = torch.arange(4)
 
-    args, kwargs = split_inputs(step, (None, x, x), {"scale": x, "mask": x}, 2)[1]
+    args, kwargs = InputSplit(step).split((None, x, x), {"scale": x, "mask": x}, 2)[1]
 
     assert [a.tolist() for a in args[1:]] == [[2, 3], [2, 3]]
     assert kwargs["scale"].tolist() == kwargs["mask"].tolist() == [2, 3]
@@ -101,7 +101,7 @@ def test_listed_parameters_stay_whole() -> None:
     x = torch.arange(3)
 
     assert parts(x, non_split_inputs=["batch"])[1] is x
-    assert split_inputs(step, (None, 1), {"mask": x}, 2, ["mask"])[0][1]["mask"] is x
+    assert InputSplit(step, ["mask"]).split((None, 1), {"mask": x}, 2)[0][1]["mask"] is x
 
 
 def test_another_axis_can_be_asked_for() -> None:
@@ -166,7 +166,7 @@ def test_a_data_loader_is_refused_by_name() -> None:
 
 def test_arguments_that_do_not_fit_are_a_type_error() -> None:
     with pytest.raises(TypeError, match="batch"):
-        split_inputs(step, (None,), {}, 2)
+        InputSplit(step).split((None,), {}, 2)
 
 
 # --- Results

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
@@ -15,12 +14,7 @@ import torch
 from smdistributed.modelparallel.torch._pipeline import codec
 from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
 from smdistributed.modelparallel.torch._pipeline.containers import detached
-from smdistributed.modelparallel.torch._pipeline.splitting import (
-    Arguments,
-    batch_size,
-    lengths,
-    split_inputs,
-)
+from smdistributed.modelparallel.torch._pipeline.splitting import Arguments, InputSplit
 from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
 from smdistributed.modelparallel.torch._replicas.input_check import check_inputs
 from smdistributed.modelparallel.torch._report.reported_loss import loss_of
@@ -62,23 +56,9 @@ class StepFunction(Generic[P, R_co]):
     ) -> None:
         functools.update_wrapper(self, function)
         self._function: Callable[..., Any] = function
-        self._non_split_inputs = non_split_inputs
-        self._input_split_axes = input_split_axes
+        self._inputs = InputSplit(function, non_split_inputs, input_split_axes)
         self._detach_outputs = detach_outputs
-        self._refuse_unknown_names()
         self._lengths_are_known = False
-
-    def _refuse_unknown_names(self) -> None:
-        parameters = inspect.signature(self._function).parameters.values()
-        if any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return
-        known = [p.name for p in parameters]
-        for name in [*self._non_split_inputs, *self._input_split_axes]:
-            if name not in known:
-                raise SMPValidationError(
-                    f"smp.step of {self._function.__qualname__}: non_split_inputs or "
-                    f"input_split_axes names {name!r}, which is none of its parameters {known}"
-                )
 
     # First for functions without annotations: their result, Any, is taken for NoReturn, too.
     @overload
@@ -127,7 +107,7 @@ class StepFunction(Generic[P, R_co]):
         # Ranks that do not run the function may be fed anything.
         driver = ranks.pp_rank() == 0
         if driver and model is not None and model.checks.wants_batches:
-            model.checks.before_batch(self._named(args, kwargs))
+            model.checks.before_batch(self._inputs.named(args, kwargs))
         session = state.require_initialized("a step")
         call = f"step {self._function.__qualname__}"
         needs = session.groups.ranks("PP") if model is None else model.steps.needed_ranks()
@@ -139,9 +119,7 @@ class StepFunction(Generic[P, R_co]):
                 model.steps.after(backward_ran, loss)
         collected = collect_outputs(outputs)
         if reports.meter is not None or reports.records is not None:
-            samples = batch_size(
-                self._function, args, kwargs, self._non_split_inputs, self._input_split_axes
-            )
+            samples = self._inputs.batch_size(args, kwargs)
             trains = torch.is_grad_enabled() and (backward_ran or model is None or model.training)
             if reports.records is not None:
                 reports.records.end_step(samples, trained=trains)
@@ -155,9 +133,7 @@ class StepFunction(Generic[P, R_co]):
         if self._lengths_are_known or state.cfg.microbatches == 1:
             return
         self._lengths_are_known = True
-        found = lengths(
-            self._function, args, kwargs, self._non_split_inputs, self._input_split_axes
-        )
+        found = self._inputs.lengths(args, kwargs)
         first = next(iter(found), "")
         for name, length in found.items():
             if length != found[first]:
@@ -169,25 +145,14 @@ class StepFunction(Generic[P, R_co]):
                 )
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Arguments]:
-        return split_inputs(
-            self._function,
-            args,
-            kwargs,
-            state.cfg.microbatches,
-            self._non_split_inputs,
-            self._input_split_axes,
-            _device(),
-        )
+        return self._inputs.split(args, kwargs, state.cfg.microbatches, _device())
 
     def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Once a model: later batches come from where the first one did."""
         if ranks.tp_size() == 1 or state.inputs_are_checked:
             return
         state.inputs_are_checked = True
-        check_inputs(self._named(args, kwargs), bool(state.cfg.prescaled_batch))
-
-    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        return inspect.signature(self._function).bind(*args, **kwargs).arguments
+        check_inputs(self._inputs.named(args, kwargs), bool(state.cfg.prescaled_batch))
 
     def _run(self, arguments: Arguments) -> Any:
         return self._function(*arguments[0], **arguments[1])

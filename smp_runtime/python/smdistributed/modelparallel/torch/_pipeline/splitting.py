@@ -21,137 +21,131 @@ from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def split_inputs(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    microbatches: int,
-    non_split_inputs: Collection[str] = (),
-    input_split_axes: Mapping[str, int] | None = None,
-    device: torch.device | None = None,
-) -> list[Arguments]:
-    """The arguments of each microbatch of a call of ``function``.
+class InputSplit:
+    """How the arguments of ``function`` are cut into microbatches.
 
     Tensors, also those in lists, tuples, dicts and sets, are cut into equal parts along axis 0 or
-    the axis of their parameter; an object with ``smp_slice(num_mb, mb, axis)`` cuts itself;
-    everything else goes to every microbatch as it is. With ``device`` tensors are moved there.
+    that of their parameter in ``input_split_axes``; an object with ``smp_slice(num_mb, mb, axis)``
+    cuts itself. Everything else goes to every microbatch as it is, and so do all arguments for
+    ``non_split_inputs``.
 
-    Raises SMPValidationError, naming argument, shape and setting, where a tensor does not divide,
-    and TypeError for arguments that do not fit the function.
+    Raises SMPValidationError for names that are no parameters of the function. Methods raise
+    TypeError for arguments that do not fit it.
 
-    >>> def step(model, batch): ...
-    >>> calls = split_inputs(step, ("model", {"x": torch.arange(4)}), {}, microbatches=2)
-    >>> [args[1]["x"].tolist() for args, kwargs in calls]
+    >>> def step(model, batch, table): ...
+    >>> inputs = InputSplit(step, ["table"])
+    >>> args = ("model", {"x": torch.arange(4)}, torch.zeros(7))
+    >>> [args[1]["x"].tolist() for args, kwargs in inputs.split(args, {}, microbatches=2)]
     [[0, 1], [2, 3]]
+    >>> inputs.batch_size(args, {})
+    4
     """
-    axes = input_split_axes or {}
-    names = _names_of(function, args, kwargs)
-    split: list[Arguments] = []
-    for microbatch in range(microbatches):
-        cut = _Cut(microbatches, microbatch, device, frozenset(non_split_inputs), axes)
-        positional = [cut.argument(*item) for item in zip(names, args, strict=True)]
-        named = {name: cut.argument(name, value) for name, value in kwargs.items()}
-        split.append((tuple(positional), named))
-    return split
 
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        non_split_inputs: Collection[str] = (),
+        input_split_axes: Mapping[str, int] | None = None,
+    ) -> None:
+        self._signature = inspect.signature(function)
+        self._whole, self._axes = frozenset(non_split_inputs), input_split_axes or {}
+        parameters = self._signature.parameters
+        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return
+        for name in [*non_split_inputs, *self._axes]:
+            if name not in parameters:
+                raise SMPValidationError(
+                    f"smp.step of {function.__qualname__}: non_split_inputs or input_split_axes "
+                    f"names {name!r}, which is none of its parameters {list(parameters)}"
+                )
 
-def batch_size(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    non_split_inputs: Collection[str] = (),
-    input_split_axes: Mapping[str, int] | None = None,
-) -> int:
-    """Length of the axis along which the first tensor among the arguments is split; 0 for none.
+    def split(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        microbatches: int,
+        device: torch.device | None = None,
+    ) -> list[Arguments]:
+        """The arguments of each microbatch, with tensors on ``device`` if there is one.
 
-    >>> def step(model, batch): ...
-    >>> batch_size(step, ("model", {"x": torch.zeros(8, 3)}), {})
-    8
-    """
-    for _, value, axis in _split_arguments(
-        function, args, kwargs, non_split_inputs, input_split_axes
-    ):
-        for leaf in tree_leaves(value):
-            if isinstance(leaf, torch.Tensor) and leaf.dim() > axis:
-                return leaf.shape[axis]
-    return 0
+        Raises SMPValidationError, naming argument, shape and setting, where a tensor does not
+        divide.
+        """
+        names = self._names_of(args, kwargs)
+        split: list[Arguments] = []
+        for microbatch in range(microbatches):
+            cut = _Cut(microbatches, microbatch, device)
+            positional = [cut.part(name, value, self._axis_of(name))
+                          for name, value in zip(names, args, strict=True)]  # fmt: skip
+            named = {name: cut.part(name, value, self._axis_of(name))
+                     for name, value in kwargs.items()}  # fmt: skip
+            split.append((tuple(positional), named))
+        return split
 
+    def batch_size(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+        """Length of the axis along which the first tensor among the arguments is split; 0 for
+        none."""
+        for _, value, axis in self._split_arguments(args, kwargs):
+            for leaf in tree_leaves(value):
+                if isinstance(leaf, torch.Tensor) and leaf.dim() > axis:
+                    return leaf.shape[axis]
+        return 0
 
-def lengths(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    non_split_inputs: Collection[str] = (),
-    input_split_axes: Mapping[str, int] | None = None,
-) -> dict[str, int]:
-    """Of the tensors that are arguments themselves and are split: along the axis where they are.
+    def lengths(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, int]:
+        """Of the tensors that are arguments themselves and are split: along the axis where they
+        are.
 
-    >>> def step(batch, table): ...
-    >>> lengths(step, (torch.zeros(8, 3), torch.zeros(4, 3)), {})
-    {'batch': 8, 'table': 4}
-    """
-    return {
-        name: value.shape[axis]
-        for name, value, axis in _split_arguments(
-            function, args, kwargs, non_split_inputs, input_split_axes
-        )
-        if isinstance(value, torch.Tensor) and value.dim() > axis
-    }
+        >>> def step(batch, table): ...
+        >>> InputSplit(step).lengths((torch.zeros(8, 3), torch.zeros(4, 3)), {})
+        {'batch': 8, 'table': 4}
+        """
+        return {
+            name: value.shape[axis]
+            for name, value, axis in self._split_arguments(args, kwargs)
+            if isinstance(value, torch.Tensor) and value.dim() > axis
+        }
 
+    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by parameter."""
+        return self._signature.bind(*args, **kwargs).arguments
 
-def _split_arguments(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    non_split_inputs: Collection[str],
-    input_split_axes: Mapping[str, int] | None,
-) -> Iterator[tuple[str, Any, int]]:
-    """The arguments that are split: parameter, value and axis."""
-    axes = input_split_axes or {}
-    arguments = [*zip(_names_of(function, args, kwargs), args, strict=True), *kwargs.items()]
-    for name, value in arguments:
-        if name not in non_split_inputs:
-            yield name, value, axes.get(name, 0)
+    def _axis_of(self, name: str) -> int | None:
+        """None for a parameter whose arguments stay whole."""
+        return None if name in self._whole else self._axes.get(name, 0)
 
+    def _split_arguments(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Any, int]]:
+        """The arguments that are split: parameter, value and axis."""
+        names = self._names_of(args, kwargs)
+        for name, value in [*zip(names, args, strict=True), *kwargs.items()]:
+            axis = self._axis_of(name)
+            if axis is not None:
+                yield name, value, axis
 
-def _names_of(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[str]:
-    """The parameter that each positional argument is for."""
-    signature = inspect.signature(function)
-    signature.bind(*args, **kwargs)  # raises TypeError as the call would
-    names: list[str] = []
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            names += [parameter.name] * (len(args) - len(names))
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            names.append(parameter.name)
-    return names[: len(args)]
+    def _names_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+        """The parameter that each positional argument is for."""
+        self._signature.bind(*args, **kwargs)  # raises TypeError as the call would
+        names: list[str] = []
+        for parameter in self._signature.parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                names += [parameter.name] * (len(args) - len(names))
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                names.append(parameter.name)
+        return names[: len(args)]
 
 
 class _Cut:
     """Takes one microbatch out of values."""
 
-    def __init__(
-        self,
-        microbatches: int,
-        microbatch: int,
-        device: torch.device | None,
-        whole: frozenset[str],
-        axes: Mapping[str, int],
-    ) -> None:
-        self._count = microbatches
-        self._index = microbatch
-        self._device = device
-        self._whole = whole
-        self._axes = axes
+    def __init__(self, microbatches: int, microbatch: int, device: torch.device | None) -> None:
+        self._count, self._index, self._device = microbatches, microbatch, device
 
-    def argument(self, name: str, value: Any) -> Any:
-        split = self._count > 1 and name not in self._whole
-        return self._part(name, value, self._axes.get(name, 0) if split else None)
+    def part(self, name: str, value: Any, axis: int | None) -> Any:
+        """``value`` cut along ``axis``, or whole without one."""
+        return self._part(name, value, axis if self._count > 1 else None)
 
     def _part(self, where: str, value: Any, axis: int | None) -> Any:
-        """``value`` cut along ``axis``, or whole without one."""
         if isinstance(value, torch.Tensor):
             return self._place(value if axis is None else self._slice(where, value, axis))
         if isinstance(value, (DataLoader, Iterator)):
