@@ -3,22 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration
-from smdistributed.modelparallel.torch.nn import DistributedTransformerLMHead
 from smdistributed.modelparallel.torch.nn.huggingface import gpt2, gptj, gptneo
 from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
     CROSS,
-    arguments_from_config,
-    causal_result,
-    model_arguments,
-    model_result,
+    causal_registrations,
 )
-from smdistributed.modelparallel.torch.nn.huggingface.name_table import NameTable
-
-Sizes = Callable[[Any], dict[str, Any]]
 
 
 def _gpt(config: Any, inner: int | None, dropout: tuple[float, float, float]) -> dict[str, Any]:
@@ -68,6 +59,7 @@ def _gptj(config: Any) -> dict[str, Any]:
         "num_positions": 0,
         "rotary_dim": config.rotary_dim,
         "parallel_attn_output": True,
+        "use_lm_head_bias": True,
         "use_qkv_bias": False,
         "use_attn_dense_bias": False,
         "attention_in_fp32": True,
@@ -86,56 +78,9 @@ def _gptneo(config: Any) -> dict[str, Any]:
     }
 
 
-def _with_head(sizes: Sizes) -> Callable[[Any], Any]:
-    def init_hook(config: Any) -> Any:
-        tied = config.tie_word_embeddings
-        return (), {**sizes(config), "add_lm_head": True, "tie_input_output_embedding": tied}
-
-    return init_hook
-
-
-def _gptj_with_head(config: Any) -> Any:
-    args, kwargs = _with_head(_gptj)(config)
-    return args, {**kwargs, "use_lm_head_bias": True}
-
-
-def _without_head(sizes: Sizes) -> Callable[[Any], Any]:
-    def init_hook(config: Any) -> Any:
-        return (), {**sizes(config), "add_lm_head": False}
-
-    return init_hook
-
-
-def _registration(
-    name: str,
-    init_hook: Callable[[Any], Any],
-    positional: tuple[str, ...],
-    table: NameTable,
-    *,
-    head: bool,
-) -> Registration:
-    return Registration(
-        DistributedTransformerLMHead,
-        init_hook,
-        model_arguments(name, *positional),
-        causal_result if head else model_result,
-        arguments_from_config,
-        table.to_split,
-        table.to_plain,
-    )
-
-
-_LABELS = ("labels",)
-
-#: By class name in Transformers. What follows the name: positional parameters of its ``forward``.
+#: By class name in Transformers.
 CAUSAL_MODELS = {
-    name: _registration(name, init_hook, positional, table, head=head)
-    for name, init_hook, positional, table, head in (
-        ("GPT2LMHeadModel", _with_head(_gpt2), (*CROSS, *_LABELS), gpt2.NAMES.with_head, True),
-        ("GPT2Model", _without_head(_gpt2), CROSS, gpt2.NAMES.without_head, False),
-        ("GPTJForCausalLM", _gptj_with_head, _LABELS, gptj.NAMES.with_head, True),
-        ("GPTJModel", _without_head(_gptj), (), gptj.NAMES.without_head, False),
-        ("GPTNeoForCausalLM", _with_head(_gptneo), _LABELS, gptneo.NAMES.with_head, True),
-        ("GPTNeoModel", _without_head(_gptneo), (), gptneo.NAMES.without_head, False),
-    )
+    **causal_registrations(("GPT2LMHeadModel", "GPT2Model"), _gpt2, gpt2.NAMES, CROSS),
+    **causal_registrations(("GPTJForCausalLM", "GPTJModel"), _gptj, gptj.NAMES),
+    **causal_registrations(("GPTNeoForCausalLM", "GPTNeoModel"), _gptneo, gptneo.NAMES),
 }

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from smdistributed.modelparallel.torch.nn.huggingface.encoder_names import (
 )
 from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
     arguments_from_config,
+    model_result,
     refuse,
 )
 
@@ -80,10 +80,8 @@ def _additive(states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return states.new_zeros(batch, 1, 1, length).masked_fill(~mask, lowest)
 
 
-def _result(result: Any) -> Any:
-    outputs = importlib.import_module("transformers.modeling_outputs")
-    hidden = result if isinstance(result, torch.Tensor) else result[0]
-    return outputs.BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden)
+def _result(result: tuple[torch.Tensor, ...]) -> Any:
+    return model_result(result[0])
 
 
 _ENCODER = Registration(

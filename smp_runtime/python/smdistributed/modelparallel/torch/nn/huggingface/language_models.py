@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments and results of Hugging Face's causal models, as ``DistributedTransformerLMHead``'s."""
+"""How Hugging Face's causal models, their arguments and results are
+``DistributedTransformerLMHead``'s."""
 
 from __future__ import annotations
 
@@ -9,8 +10,14 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._tensor.tensor_registry import Arguments
+from smdistributed.modelparallel.torch._tensor.tensor_registry import (
+    ArgumentHook,
+    Arguments,
+    Registration,
+)
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
+from smdistributed.modelparallel.torch.nn import DistributedTransformerLMHead
+from smdistributed.modelparallel.torch.nn.huggingface.causal_names import CausalNames
 
 
 def arguments_from_config(module: Any) -> Arguments:
@@ -87,3 +94,47 @@ def model_result(result: torch.Tensor) -> Any:
     """Hidden states, as Hugging Face returns them."""
     outputs = importlib.import_module("transformers.modeling_outputs")
     return outputs.BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=result)
+
+
+def causal_registrations(
+    class_names: tuple[str, str],
+    sizes: Callable[..., dict[str, Any] | None],
+    names: CausalNames,
+    further: tuple[str, ...] = (),
+    *,
+    arguments_of: Callable[[Any], Arguments] = arguments_from_config,
+    forward_hook: Callable[..., ArgumentHook] = model_arguments,
+) -> dict[str, Registration]:
+    """Of the classes with a language-model head and without.
+
+    Args:
+        sizes: the keywords of ``DistributedTransformerLMHead``, of the config and what else
+            ``arguments_of`` gives; None for a model that stays as it is.
+        further: positional parameters of ``forward``; the model with a head has labels behind them.
+        forward_hook: makes the hook, as ``model_arguments`` does.
+    """
+
+    def registration(name: str, head: bool) -> Registration:
+        def init_hook(config: Any, *more: Any) -> Any:
+            kwargs = sizes(config, *more)
+            if kwargs is None:
+                return None
+            tied = {"tie_input_output_embedding": config.tie_word_embeddings} if head else {}
+            return (), {**kwargs, **tied, "add_lm_head": head}
+
+        table = names.with_head if head else names.without_head
+        return Registration(
+            DistributedTransformerLMHead,
+            init_hook,
+            forward_hook(name, *further, *(("labels",) if head else ())),
+            causal_result if head else model_result,
+            arguments_of,
+            table.to_split,
+            table.to_plain,
+        )
+
+    with_head, without_head = class_names
+    return {
+        with_head: registration(with_head, head=True),
+        without_head: registration(without_head, head=False),
+    }

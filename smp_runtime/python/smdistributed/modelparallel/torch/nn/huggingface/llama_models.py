@@ -8,11 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from smdistributed.modelparallel.torch._tensor.tensor_registry import Arguments, Registration
-from smdistributed.modelparallel.torch.nn import DistributedTransformerLMHead
 from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
-    causal_result,
+    causal_registrations,
     model_arguments,
-    model_result,
     refuse,
 )
 from smdistributed.modelparallel.torch.nn.huggingface.llama import NAMES
@@ -99,19 +97,16 @@ def _gemma(config: Any) -> dict[str, Any]:
 Special = Callable[[Any], dict[str, Any]]
 
 
-def _init_hook(special: Special, head: bool) -> Callable[[Any, Any], Any]:
-    def init_hook(config: Any, rotary: Any) -> Any:
+def _sizes_with(special: Special) -> Callable[[Any, Any], dict[str, Any] | None]:
+    def sizes(config: Any, rotary: Any) -> dict[str, Any] | None:
         # What is not known here stays as it is, and its linear layers are split.
         if rotary.rope_type in _CHANGING or rotary.attention_scaling != 1.0:
             return None
         if rotary.inv_freq.is_meta:
             return None
-        kwargs = {**_sizes(config, rotary), **special(config), "add_lm_head": head}
-        if head:
-            kwargs["tie_input_output_embedding"] = config.tie_word_embeddings
-        return (), kwargs
+        return {**_sizes(config, rotary), **special(config)}
 
-    return init_hook
+    return sizes
 
 
 def _forward_hook(name: str, *further: str) -> Callable[..., Arguments]:
@@ -127,23 +122,13 @@ def _forward_hook(name: str, *further: str) -> Callable[..., Arguments]:
 
 
 def _registrations(family: str, special: Special) -> dict[str, Registration]:
-    def registration(name: str, head: bool, *further: str) -> Registration:
-        table = NAMES.with_head if head else NAMES.without_head
-        return Registration(
-            DistributedTransformerLMHead,
-            _init_hook(special, head),
-            _forward_hook(name, *further),
-            causal_result if head else model_result,
-            _arguments_of,
-            table.to_split,
-            table.to_plain,
-        )
-
-    names = (f"{family}ForCausalLM", f"{family}Model")
-    return {
-        names[0]: registration(names[0], True, "labels"),
-        names[1]: registration(names[1], False),
-    }
+    return causal_registrations(
+        (f"{family}ForCausalLM", f"{family}Model"),
+        _sizes_with(special),
+        NAMES,
+        arguments_of=_arguments_of,
+        forward_hook=_forward_hook,
+    )
 
 
 #: By class name in Transformers.
