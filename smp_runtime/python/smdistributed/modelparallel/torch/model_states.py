@@ -64,11 +64,10 @@ class ModelStates(ModelViews):
             ownership = Ownership(module, self._assignment, ranks.pp_rank())
         else:
             ownership = self._owned("local_state_dict()")
-        entries = self._module_entries()
-        if self.sharded is not None and self.sharded.plan.on_demand:
-            entries = self._gathered(entries)
         return OrderedDict(
-            (key, value) for key, value in entries.items() if ownership.is_local_entry(module, key)
+            (key, value)
+            for key, value in self._whole_shards().items()
+            if ownership.is_local_entry(module, key)
         )
 
     def unsharded_entries(self) -> OrderedDict[str, Any]:
@@ -79,6 +78,13 @@ class ModelStates(ModelViews):
         entries = {key: value for key, value in self._module_entries().items()
                    if parameters.get(key) not in trained}  # fmt: skip
         return self._gathered(entries, frozen_only=True)
+
+    def _whole_shards(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The module's entries, sharded ones whole: on the CPU then, and collective."""
+        entries = self._module_entries(*args, **kwargs)
+        if self.sharded is not None and self.sharded.plan.on_demand:
+            return self._gathered(entries)
+        return entries
 
     def _gathered(
         self, entries: Mapping[str, Any], frozen_only: bool = False
@@ -111,16 +117,16 @@ class ModelStates(ModelViews):
         ``plain_state_dict``. Raises SMPCommTimeoutError if ranks do not come.
         """
         self._await_all_for_state_dict()
-        if ranks.tp_size() > 1:
-            full: dict[str, Any] = self._whole_state_dict()
-        elif self.sharded is not None and self.sharded.plan.on_demand:
-            full = self._gathered(self._module_entries(*args, **kwargs))
-        elif ranks.pp_size() == 1 or not self.partitioned:
-            full = self._module_entries(*args, **kwargs)
-        else:
-            parts = comm.allgather(to_cpu(self._local_entries()), comm.CommGroup.PP_GROUP)
-            merged = merged_entries(parts)
+        axes = axes_of(self.get_module())
+        full: dict[str, Any]
+        if ranks.pp_size() > 1 and self.partitioned:
+            own = to_cpu(whole_entries(self._local_entries(), axes))
+            merged = merged_entries(comm.allgather(own, comm.CommGroup.PP_GROUP))
             full = OrderedDict((key, merged[key]) for key in self._module_entries())
+        elif axes:
+            full = whole_entries(self._whole_shards(), axes)
+        else:
+            full = self._whole_shards(*args, **kwargs)
         return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
 
     def _await_all_for_state_dict(self) -> None:
@@ -134,18 +140,6 @@ class ModelStates(ModelViews):
             members = dist.get_process_group_ranks(sharded.groups.shards)
             advice = "with sharded data parallelism call it on all ranks of the job"
             comm.await_all(what, "state dict of shards", members, advice)
-
-    def _whole_state_dict(self) -> OrderedDict[str, Any]:
-        module = self.get_module()
-        axes = axes_of(module)
-        if ranks.pp_size() == 1 or not self.partitioned:
-            entries = self._module_entries()
-            if self.sharded is not None and self.sharded.plan.on_demand:
-                entries = self._gathered(entries)
-            return whole_entries(entries, axes)
-        own = to_cpu(whole_entries(self._local_entries(), axes))
-        merged = merged_entries(comm.allgather(own, comm.CommGroup.PP_GROUP))
-        return OrderedDict((key, merged[key]) for key in self._module_entries())
 
     def plain_state_dict(self) -> dict[str, Any]:
         """``state_dict()`` under the names of the model before modules were replaced. Collective

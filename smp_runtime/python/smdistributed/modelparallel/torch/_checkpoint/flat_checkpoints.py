@@ -19,6 +19,7 @@ from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
 from smdistributed.modelparallel.torch._checkpoint.shard_states import (
     Part,
     check_format,
+    check_same_model,
     part_for_file,
     parts_of_tensor_rank,
     plain_of_parts,
@@ -176,7 +177,8 @@ def read_flat_parts(
         if shards and optimizer is not None:
             optimizer.states.restore_parts(shards, where)
         elif shards:
-            restore(model.sharded, None, shards, where)
+            check_same_model(model.sharded, None, shards, where)
+            restore(model.sharded, None, shards)
         elif optimizer is not None:
             optimizer.states.load_parts(shards_of_plain, saved.folder)
 

@@ -38,6 +38,7 @@ from smdistributed.modelparallel.torch._sharding.master_parameters import (
     MasterParameters,
 )
 from smdistributed.modelparallel.torch._sharding.mixed_precision_steps import MixedPrecisionSteps
+from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
     slice_of,
@@ -127,15 +128,18 @@ class OptimizerStates:
 
     # --- Where state is sharded or 16-bit ---
 
+    @property
+    def _sharded(self) -> ShardedModel:
+        assert state.model is not None and state.model.sharded is not None
+        return state.model.sharded
+
     def shard_part(self) -> dict[str, Any]:
         """What this rank owns of masters and state; see shard_states."""
-        assert state.model is not None and state.model.sharded is not None
-        return self._named(part_of_rank(state.model.sharded, self._masters))
+        return self._named(part_of_rank(self._sharded, self._masters))
 
     def shard_part_for_checkpoint(self) -> dict[str, Any]:
         """The same, laid out as in files. Collective over the shard group."""
-        assert state.model is not None and state.model.sharded is not None
-        return self._named(part_for_file(state.model.sharded, self._masters))
+        return self._named(part_for_file(self._sharded, self._masters))
 
     def _named(self, part: dict[str, Any]) -> dict[str, Any]:
         scaler = list(self._precision.scaler.state())
@@ -143,11 +147,10 @@ class OptimizerStates:
 
     def restore_parts(self, parts: Sequence[Mapping[str, Any]], where: str) -> None:
         """Masters, state and loss scale from the parts of any job. Collective."""
-        assert state.model is not None and state.model.sharded is not None
         own_parts = [dict(part) for part in parts]
-        check_same_model(state.model.sharded, self._masters, own_parts, where)
+        check_same_model(self._sharded, self._masters, own_parts, where)
         check_optimizer(state_of_parts(own_parts), self.described(), where)
-        restore(state.model.sharded, self._masters, own_parts, where)
+        restore(self._sharded, self._masters, own_parts)
         self.restore_loss_scale(parts[0].get("loss_scaler"))
 
     def restore_loss_scale(self, saved: Sequence[Any] | None) -> None:
@@ -157,8 +160,7 @@ class OptimizerStates:
 
     def _parts_of_group(self) -> list[dict[str, Any]]:
         """Of all ranks that share state with this one. Collective."""
-        assert state.model is not None and state.model.sharded is not None
-        sharded = state.model.sharded
+        sharded = self._sharded
         parts: list[Any] = [self.shard_part()]
         if sharded.groups.control is not None:
             parts = [None] * sharded.plan.degree
@@ -194,12 +196,10 @@ class OptimizerStates:
 
     def plain_part(self, saved: Mapping[str, Any]) -> dict[str, Any]:
         """A part of what an optimizer over whole parameters saved."""
-        assert state.model is not None and self._masters is not None
-        sharded = state.model.sharded
-        assert sharded is not None
+        assert self._masters is not None
         own = [name for group in self._masters.settings_of_groups() for name in group["names"]]
         names = list(saved.get(NAMES_KEY, own))
-        shapes = dict(zip(sharded.names, sharded.shapes, strict=True))
+        shapes = dict(zip(self._sharded.names, self._sharded.shapes, strict=True))
         part = part_of_plain(saved, names, shapes)
         for number, master in saved.get(_MASTERS_KEY, {}).items():
             part["parameters"][names[number]]["master"] = master.reshape(-1)

@@ -249,15 +249,10 @@ def check_same_model(
     check_model(there, own, where, strict=True)
 
 
-def restore(
-    sharded: ShardedModel, masters: MasterParameters | None, parts: Sequence[Part], where: str
-) -> None:
+def restore(sharded: ShardedModel, masters: MasterParameters | None, parts: Sequence[Part]) -> None:
     """Takes masters and, with ``masters``, the optimizer's state from ``parts``. Collective.
-
-    Raises SMPCheckpointError, naming the first parameter that differs, if they are another model's;
-    whether they are this optimizer's is the caller's to check.
+    Whether they are this model's and this optimizer's is the caller's to check.
     """
-    check_same_model(sharded, masters, parts, where)
     saved = SavedParts(parts)
     if masters is not None:
         masters.take_settings(parts[0]["param_groups"])

@@ -27,10 +27,7 @@ def axes_of(module: nn.Module) -> dict[str, int]:
 
 def whole_entries(entries: Mapping[str, Any], axes: Mapping[str, int]) -> OrderedDict[str, Any]:
     """The entries with whole values. Collective over the tensor-parallel group."""
-    return OrderedDict(
-        (key, whole_of(value.detach(), axes[key]) if key in axes else value)
-        for key, value in entries.items()
-    )
+    return OrderedDict((key, whole_of(value, axes.get(key))) for key, value in entries.items())
 
 
 def whole_shapes(
@@ -50,9 +47,7 @@ def whole_shapes(
 
 def sliced_entries(entries: Mapping[str, Any], axes: Mapping[str, int]) -> dict[str, Any]:
     """This rank's slices of whole values."""
-    return {
-        key: slice_of(value, axes[key]) if key in axes else value for key, value in entries.items()
-    }
+    return {key: slice_of(value, axes.get(key)) for key, value in entries.items()}
 
 
 def from_plain(
