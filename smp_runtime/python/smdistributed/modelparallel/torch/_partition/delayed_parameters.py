@@ -64,17 +64,11 @@ class _Tape:
         self._state: torch.Tensor | None = None
         """Of the generator, when we last looked: what is delayed leaves it as it is."""
 
-    def enter(self) -> None:
-        now = torch.get_rng_state()
-        if self._state is None or not torch.equal(now, self._state):
-            self.operations.append(now)
-        self._state = now
-
     def leave(self) -> None:
         self._state = torch.get_rng_state()
 
-    def _notice_seed(self) -> None:
-        """A script may seed the generator inside the context, too."""
+    def notice_seed(self) -> None:
+        """A script may have seeded the generator, before the context or inside."""
         now = torch.get_rng_state()
         if self._state is None or not torch.equal(now, self._state):
             self.operations.append(now)
@@ -108,7 +102,7 @@ class _Tape:
             function, placed(args), placed(kwargs), results, _is_random(function)
         )
         if operation.random:
-            self._notice_seed()
+            self.notice_seed()
         operation.reads = {
             p.storage for p in tree_leaves((operation.args, operation.kwargs))
             if isinstance(p, _Place)
@@ -220,7 +214,7 @@ def delayed() -> Iterator[None]:
     """Inside, parameters are made without storage."""
     global _tape  # noqa: PLW0603 - the contexts of a script make one sequence
     _tape = tape = _tape or _Tape()
-    tape.enter()
+    tape.notice_seed()
     try:
         with _Delay(tape):
             yield

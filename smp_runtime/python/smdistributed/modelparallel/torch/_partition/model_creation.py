@@ -66,12 +66,17 @@ def model_creation(
     marking = (
         tensor_context(**tensor_parallel_config) if tensor_parallelism else contextlib.nullcontext()
     )
-    before = torch.get_default_dtype()
-    if dtype is not None:
-        torch.set_default_dtype(dtype)
     delay = state.initialized and bool(state.cfg.delayed_parameter_initialization)
+    with default_type(dtype), delay_param_initialization(delay), marking:
+        yield
+
+
+@contextmanager
+def default_type(dtype: torch.dtype | None) -> Iterator[None]:
+    """Inside, ``dtype`` is torch's default for new parameters; None changes nothing."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or before)
     try:
-        with delay_param_initialization(delay), marking:
-            yield
+        yield
     finally:
         torch.set_default_dtype(before)

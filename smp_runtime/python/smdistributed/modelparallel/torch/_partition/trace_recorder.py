@@ -101,17 +101,9 @@ class Recorder(TorchDispatchMode):
 
     @contextlib.contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
-        handles = []
-        for module in model.modules():
-            handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(self._leave))
         hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor)
-        try:
-            with hooks, self:
-                yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        with _hooked(model, self._enter, self._leave), hooks, self:
+            yield
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         caller = self._stack[-1] if self._stack else None
@@ -213,17 +205,10 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
-        handles = []
-        for module in model.modules():
-            handles.append(module.register_forward_pre_hook(self._enter))
-            handles.append(module.register_forward_hook(self._leave))
-        try:
+        with _hooked(model, self._enter, self._leave):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
-    def _enter(self, _module: nn.Module, _args: Any) -> None:
+    def _enter(self, _module: nn.Module, _args: Any, _kwargs: Any) -> None:
         self._stack.append([self._now(), 0])
 
     def _leave(self, module: nn.Module, _args: Any, _output: Any) -> None:
@@ -232,3 +217,19 @@ class Stopwatch:
         self.own_ns[module] = self.own_ns.get(module, 0) + max(0, elapsed - children)
         if self._stack:
             self._stack[-1][1] += elapsed
+
+
+@contextlib.contextmanager
+def _hooked(
+    model: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
+) -> Iterator[None]:
+    """Inside, each module of ``model`` calls ``enter`` before its forward and ``leave`` after."""
+    handles = []
+    for module in model.modules():
+        handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+        handles.append(module.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

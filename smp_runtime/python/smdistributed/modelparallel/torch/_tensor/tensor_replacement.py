@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 from smdistributed.modelparallel.torch._partition.delayed_parameters import delayed, has_delayed
+from smdistributed.modelparallel.torch._partition.model_creation import default_type
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.log import info, warning
 from smdistributed.modelparallel.torch._sharding.precision import begins_in_fp16
@@ -120,8 +120,9 @@ def _made(one: Replacement, degree: int) -> nn.Module:
     target = registration.dist_module
     match = bool(state.cfg._match_weights)
     late = (match or degree == 1) and has_delayed(plain)
+    dtype = next((p.dtype for p in plain.parameters() if p.is_floating_point()), None)
     try:
-        with _default_type(plain), delayed() if late else contextlib.nullcontext():
+        with default_type(dtype), delayed() if late else contextlib.nullcontext():
             module = target(*one.args, **one.kwargs)
             if match or degree == 1:
                 _copy_weights(one, module, required=match)
@@ -143,18 +144,6 @@ def _made(one: Replacement, degree: int) -> nn.Module:
     if registration.return_hook is not None:
         module.register_forward_hook(_result_mapped(registration.return_hook))
     return module
-
-
-@contextmanager
-def _default_type(plain: nn.Module) -> Iterator[None]:
-    """New parameters are of the type of those of ``plain``."""
-    before = torch.get_default_dtype()
-    like = next((p for p in plain.parameters() if p.is_floating_point()), None)
-    torch.set_default_dtype(before if like is None else like.dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _arguments_mapped(name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
