@@ -2,7 +2,7 @@
 #include "smp_runtime/metrics/replica_loss.h"
 
 #include <exception>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
@@ -16,7 +16,7 @@ using topology::Group;
 
 namespace {
 
-const std::string kWhat = "the mean loss";
+constexpr std::string_view kWhat = "the mean loss";
 
 }  // namespace
 
@@ -28,16 +28,16 @@ void ReplicaLoss::exchange(const at::Tensor& own, at::Device device) {
     sum_and_count_.narrow(0, 1, 1).fill_(1);
   }
   std::vector<at::Tensor> tensors{sum_and_count_};
-  turn_ = watch_->start(kWhat);
-  work_ = groups_.internal_group(Group::kDp)->allreduce(tensors);
+  const session::GroupPtr group = groups_.internal_group(Group::kDp);
+  turn_ = session::start_turn(*group, kWhat, watch_.get());
+  work_ = group->allreduce(tensors);
 }
 
 std::optional<MeanLoss> ReplicaLoss::mean() {
   if (!work_) return std::nullopt;
   try {
-    const session::Waiting waiting(*watch_, kWhat, kWhat, groups_.ranks(Group::kDp), turn_);
     session::await(*groups_.internal_group(Group::kDp), kWhat, *work_,
-                   sum_and_count_.device().type(), session::Uneven::kNever, watch_.get());
+                   sum_and_count_.device().type(), session::Uneven::kNever, watch_.get(), turn_);
     const at::Tensor both = sum_and_count_.cpu();
     const double* const numbers = both.const_data_ptr<double>();
     const int ranks = static_cast<int>(numbers[1]);

@@ -156,8 +156,7 @@ void DistributedModel::Core::keep_state(const Options& options) {
           // A fixed order of work leaves no room for an order by readiness.
           .overlap = config.overlapping_allreduce && !config.deterministic_server,
           .may_join = false,
-          .watch = session.barriers().watch(),
-          .ranks = session.groups().ranks(Group::kDp)},
+          .watch = session.barriers().watch()},
       parameters_);
 }
 

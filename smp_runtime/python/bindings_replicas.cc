@@ -18,23 +18,21 @@ namespace smp::python {
 void bind_replicas(py::module_& module) {
   py::class_<replicas::GradientReducer>(module, "GradientReducer",
                                         "Averages gradients over a c10d group.")
-      .def(py::init([](std::string group_name, std::vector<at::Tensor> parameters,
-                       int64_t bucket_bytes, bool overlap, bool may_join,
-                       const std::shared_ptr<WaitWatchHandle>& watch, std::string flags_group_name,
-                       std::vector<int> ranks) {
-             return std::make_unique<replicas::GradientReducer>(
-                 replicas::GradientReducer::Options{.group_name = std::move(group_name),
-                                                    .bucket_bytes = bucket_bytes,
-                                                    .overlap = overlap,
-                                                    .may_join = may_join,
-                                                    .flags_group_name = std::move(flags_group_name),
-                                                    .watch = watch_of(watch),
-                                                    .ranks = std::move(ranks)},
-                 std::move(parameters));
-           }),
-           py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"),
-           py::arg("overlap"), py::arg("may_join") = true, py::arg("watch") = nullptr,
-           py::arg("flags_group_name") = "", py::arg("ranks") = std::vector<int>())
+      .def(
+          py::init([](std::string group_name, std::vector<at::Tensor> parameters,
+                      int64_t bucket_bytes, bool overlap, bool may_join,
+                      const std::shared_ptr<WaitWatchHandle>& watch, std::string flags_group_name) {
+            return std::make_unique<replicas::GradientReducer>(
+                replicas::GradientReducer::Options{.group_name = std::move(group_name),
+                                                   .bucket_bytes = bucket_bytes,
+                                                   .overlap = overlap,
+                                                   .may_join = may_join,
+                                                   .flags_group_name = std::move(flags_group_name),
+                                                   .watch = watch_of(watch)},
+                std::move(parameters));
+          }),
+          py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"), py::arg("overlap"),
+          py::arg("may_join") = true, py::arg("watch") = nullptr, py::arg("flags_group_name") = "")
       .def(
           "set_hook",
           [](replicas::GradientReducer& reducer, py::object state, py::object hook) {

@@ -65,13 +65,13 @@ void bind_tensor_parallel(py::module_& module) {
   py::class_<TensorExchange, std::shared_ptr<TensorExchange>>(
       module, "TensorExchange", "The collectives of one tensor-parallel group.")
       .def(py::init([](std::string group_name, int size, int rank, int under_way,
-                       const std::shared_ptr<WaitWatchHandle>& watch, std::vector<int> ranks) {
+                       const std::shared_ptr<WaitWatchHandle>& watch) {
              return std::make_shared<TensorExchange>(std::move(group_name), size, rank, under_way,
-                                                     watch_of(watch), std::move(ranks));
+                                                     watch_of(watch));
            }),
            py::arg("group_name"), py::arg("size"), py::arg("rank"),
            py::arg("under_way") = tensor_parallel::ExchangeThrottle::kUnlimited,
-           py::arg("watch") = nullptr, py::arg("ranks") = std::vector<int>())
+           py::arg("watch") = nullptr)
       .def_property_readonly("size", &TensorExchange::size)
       .def_property_readonly("rank", &TensorExchange::rank)
       .def_property_readonly("bytes_sent", &TensorExchange::bytes_sent)

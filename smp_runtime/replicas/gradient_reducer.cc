@@ -171,10 +171,10 @@ class GradientReducer::Core {
   void start(GradientBucket& bucket, std::size_t index, std::size_t count) {
     if (!hook_) {
       bucket.work = start_all_reduce(*group_, bucket.flat, c10d::ReduceOp::SUM, advice());
-      if (auto* const recorder = this->recorder()) {
+      if (options_.watch) {
         // By ring arithmetic: each element leaves a rank twice, but for its share.
         const auto bytes = static_cast<std::int64_t>(bucket.flat.nbytes());
-        recorder->sent(options_.ranks, 2 * bytes / group_->getSize());
+        options_.watch->sent(options_.group_name, 2 * bytes / group_->getSize());
       }
       return;
     }

@@ -37,7 +37,6 @@ class GradientReducer {
     /// by the other one. On GPUs the host then waits for other hosts and not for its device.
     std::string flags_group_name = {};
     std::shared_ptr<session::WaitWatch> watch;  ///< asked while it waits; may be none
-    std::vector<int> ranks;  ///< of the group in the job, for the session's record of what is sent
   };
 
   /// All ranks give the same parameters in the same order.

@@ -2,6 +2,7 @@
 #include "smp_runtime/session/group_failure.h"
 
 #include <chrono>
+#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -88,6 +89,11 @@ std::string_view advice_on(Uneven batches) {
   return {};
 }
 
+/// Of the calls that meet each other.
+std::string label_of(const c10d::ProcessGroup& group, std::string_view what) {
+  return fmt::format("{}/{}", what, group.getGroupName());
+}
+
 std::string added(std::string_view advice) {
   return advice.empty() ? std::string() : fmt::format("; {}", advice);
 }
@@ -145,8 +151,12 @@ void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_vi
   throw HostError("{} over {} of the job failed: {}{}", what, members, text, added(advice));
 }
 
+std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch) {
+  return watch ? watch->start(label_of(group, what)) : 0;
+}
+
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, WaitWatch* watch) {
+           c10::DeviceType device, Uneven advice, WaitWatch* watch, std::int64_t turn) {
   const auto look = [&] {
     if (watch) watch->check();
     if (is_gloo(group, device) && has_failed(group)) {
@@ -158,6 +168,11 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
     if (backend != "gloo" && backend != "smddp") {
       work.wait();  // others may not know of a limit
       return;
+    }
+    std::optional<Waiting> waiting;
+    if (turn > 0 && !work.isCompleted()) {
+      waiting.emplace(*watch, std::string(what), label_of(group, what),
+                      watch->members(group.getGroupName()), turn);
     }
     while (true) {
       try {

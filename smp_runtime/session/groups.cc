@@ -56,12 +56,6 @@ StorePtr Groups::new_store(topology::Group kind, const std::string& label) {
                                                 barriers_.store());
 }
 
-const std::vector<int>& Groups::members(const c10d::ProcessGroup& group) const {
-  const auto found = members_.find(group.getGroupName());
-  SMP_CHECK(found != members_.end(), "group {} was not made by this session", group.getGroupName());
-  return found->second;
-}
-
 GroupPtr Groups::made_for(const std::string& label, const std::vector<int>& ranks,
                           const std::string& backend) {
   std::pair key(label, ranks);
@@ -86,7 +80,7 @@ GroupPtr Groups::make(const std::string& label, const std::vector<int>& ranks,
   std::string name = await_members(label, ranks);
   GroupPtr group = make_({ranks, backend, std::move(name), described(ranks), barriers_.timeout()});
   leave_job_rank(*group, barriers_.rank());
-  members_.emplace(group->getGroupName(), ranks);
+  if (const auto& watch = barriers_.watch()) watch->add_group(group->getGroupName(), ranks);
   return group;
 }
 

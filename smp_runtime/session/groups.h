@@ -64,9 +64,6 @@ class Groups {
   /// Whether groups for shared state cross between hosts once.
   [[nodiscard]] bool shares_by_host() const { return !backends_.by_host.empty(); }
 
-  /// Ranks of the job that a group made here has.
-  [[nodiscard]] const std::vector<int>& members(const c10d::ProcessGroup& group) const;
-
  private:
   GroupPtr made_for(const std::string& label, const std::vector<int>& ranks,
                     const std::string& backend);
@@ -81,7 +78,6 @@ class Groups {
   const MakeGroup make_;
   std::map<topology::Group, std::vector<int>> ranks_;
   std::map<std::pair<std::string, std::vector<int>>, GroupPtr> made_;  ///< by label and ranks
-  std::map<std::string, std::vector<int>> members_;                    ///< by the c10d group's name
   std::map<std::string, int> names_;  ///< how often each was asked for
 };
 

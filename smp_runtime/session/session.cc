@@ -152,14 +152,14 @@ void Session::open_groups(GroupBackends backends, MakeGroup make) {
 
 void Session::all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
                          c10d::ReduceOp::RedOpType operation) {
-  const std::shared_ptr<WaitWatch>& watch = barriers_->watch();
-  const WaitingCall waiting(watch, what, "reduce/" + group.getGroupName(), groups_->members(group));
+  WaitWatch* const watch = barriers_->watch().get();
+  const std::int64_t turn = start_turn(group, what, watch);
   const auto start = [&] {
     std::vector<at::Tensor> tensors{tensor};
     return group.allreduce(tensors, {.reduceOp = c10d::ReduceOp(operation)});
   };
   const auto work = naming_group(group, what, start, Uneven::kNever);
-  await(group, what, *work, tensor.device().type(), Uneven::kNever, watch.get());
+  await(group, what, *work, tensor.device().type(), Uneven::kNever, watch, turn);
 }
 
 void Session::leave(bool failed, bool serves) {

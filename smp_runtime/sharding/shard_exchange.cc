@@ -109,7 +109,7 @@ void ShardExchange::await_headers(const Pending& pending) const {
     if (options_.watch && !pending.header_work_->isCompleted()) {
       waiting.emplace(*options_.watch,
                       describe(pending.kind_, pending.units_, pending.units_.size()), label_,
-                      options_.ranks, pending.turn_);
+                      options_.watch->members(options_.shard_group), pending.turn_);
     }
     await(pending, *control_, *pending.header_work_, at::kCPU);
   }
@@ -153,7 +153,7 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   pending.output_ = full;
   pending.input_ = shard;
   traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
-  if (auto* const recorder = this->recorder()) recorder->sent(options_.ranks, bytes_of(shard));
+  if (options_.watch) options_.watch->sent(options_.shard_group, bytes_of(shard));
   if (!across_) {
     // Of gloo, a gather into memory that it also reads is nothing to rely on.
     const bool apart =
@@ -176,8 +176,8 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   pending.input_ = contributions;
   pending.sum_type_ = sum_type;
   traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
-  if (auto* const recorder = this->recorder()) {
-    recorder->sent(options_.ranks, bytes_of(contributions) / degree());
+  if (options_.watch) {
+    options_.watch->sent(options_.shard_group, bytes_of(contributions) / degree());
   }
   const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4;
   if (wide && !session::is_gloo(*shards_, contributions.device().type())) {
@@ -266,6 +266,7 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
   if (!replicas_) return sum;
   sum.device_ = tensor.device().type();
   const std::int64_t size = replicas();
+  sum.turn_ = session::start_turn(*replicas_, kReplicas, options_.watch.get());
   traffic_.replica_bytes += 2 * bytes_of(tensor) / size * (size - 1);
   // In pieces, since gloo makes a scratch copy of what it is given.
   for (std::int64_t from = 0; from < tensor.numel(); from += kReplicaChunk) {
@@ -281,7 +282,8 @@ void ShardExchange::wait(Sum& sum) {
   const measure::Waited waited(recorder(), measure::Activity::kReduce,
                                [] { return std::string("summing over replicas"); });
   for (const auto& work : sum.works_) {
-    session::await(*replicas_, kReplicas, *work, sum.device_, kUneven, options_.watch.get());
+    session::await(*replicas_, kReplicas, *work, sum.device_, kUneven, options_.watch.get(),
+                   sum.turn_);
   }
   sum = Sum();
 }

@@ -42,7 +42,6 @@ struct ExchangeOptions {
   /// host, and the ranks of one host. Both empty: one flat gather.
   std::string across_hosts_group;
   std::string within_host_group;
-  std::vector<int> ranks;                     ///< of the shard group in the job
   std::shared_ptr<session::WaitWatch> watch;  ///< sees and ends waits that cannot end; may be none
   /// Names a unit in errors.
   std::function<std::string(int unit)> unit_name;
@@ -109,6 +108,7 @@ class ShardExchange {
    private:
     friend class ShardExchange;
     std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+    std::int64_t turn_ = 0;  ///< among the sums of its group, for the watch
     c10::DeviceType device_ = c10::DeviceType::CPU;
   };
 

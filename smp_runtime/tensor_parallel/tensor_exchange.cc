@@ -46,13 +46,12 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
 }  // namespace
 
 TensorExchange::TensorExchange(std::string group_name, int size, int rank, int under_way,
-                               std::shared_ptr<session::WaitWatch> watch, std::vector<int> ranks)
+                               std::shared_ptr<session::WaitWatch> watch)
     : group_name_(std::move(group_name)),
       size_(size),
       rank_(rank),
       throttle_(under_way),
-      watch_(std::move(watch)),
-      ranks_(std::move(ranks)) {
+      watch_(std::move(watch)) {
   SMP_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
 }
 TensorExchange::~TensorExchange() = default;
@@ -70,9 +69,7 @@ at::Tensor TensorExchange::move(const Redistribution& redistribution, const at::
   const std::int64_t bytes = tensor_parallel::bytes_sent(
       redistribution, static_cast<std::int64_t>(tensor.nbytes()), size_);
   bytes_sent_ += bytes;
-  if (size_ > 1 && watch_ && watch_->recorder()) {
-    watch_->recorder()->sent(ranks_, bytes / (size_ - 1));
-  }
+  if (watch_) watch_->sent(group_name_, bytes / (size_ - 1));
   switch (redistribution.kind) {
     case RedistributionKind::kGather: {
       const at::Tensor all = gather_rows(tensor.contiguous());  // [t, ...]
@@ -112,10 +109,11 @@ template <typename Start>
 void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
+  const std::int64_t turn = session::start_turn(*group_, kWhat, watch_.get());
   const auto work = session::naming_group(*group_, kWhat, start, kUneven);
   const measure::Waited waited(watch_ ? watch_->recorder() : nullptr, measure::Activity::kExchange,
                                [] { return std::string("tensor exchange"); });
-  session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
+  session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get(), turn);
   if (!throttled) return;
   const at::Device device = tensor.device();
   const auto over = std::make_shared<c10::Event>(device.type());

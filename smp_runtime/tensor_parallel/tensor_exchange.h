@@ -33,10 +33,9 @@ class TensorExchange {
   /// `group_name` is a registered c10d group. Empty: nothing is sent, and other ranks' tensors are
   /// taken to be as this one's, for runs that look at shapes only. At most `under_way` exchanges of
   /// a GPU are; see ExchangeThrottle. `watch`, if there is one, is asked while a call waits.
-  /// `ranks` are those of the group in the job, for the session's record of what is sent.
   TensorExchange(std::string group_name, int size, int rank,
                  int under_way = ExchangeThrottle::kUnlimited,
-                 std::shared_ptr<session::WaitWatch> watch = nullptr, std::vector<int> ranks = {});
+                 std::shared_ptr<session::WaitWatch> watch = nullptr);
   ~TensorExchange();
   TensorExchange(const TensorExchange&) = delete;
   TensorExchange& operator=(const TensorExchange&) = delete;
@@ -66,7 +65,6 @@ class TensorExchange {
   int rank_;
   ExchangeThrottle throttle_;
   std::shared_ptr<session::WaitWatch> watch_;
-  std::vector<int> ranks_;
   std::int64_t bytes_sent_ = 0;
 };
 

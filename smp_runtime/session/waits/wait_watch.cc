@@ -48,6 +48,21 @@ void WaitWatch::stop() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
+void WaitWatch::add_group(const std::string& name, std::vector<int> ranks) {
+  const std::lock_guard lock(mutex_);
+  groups_[name] = std::move(ranks);
+}
+
+std::vector<int> WaitWatch::members(const std::string& group) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = groups_.find(group);
+  return found == groups_.end() ? std::vector<int>() : found->second;
+}
+
+void WaitWatch::sent(const std::string& group, std::int64_t bytes) const {
+  if (recorder_) recorder_->sent(members(group), bytes);
+}
+
 std::int64_t WaitWatch::start(const std::string& label) {
   const std::lock_guard lock(mutex_);
   std::int64_t& begun = begun_[label];

@@ -50,6 +50,10 @@ class WaitWatch {
   WaitWatch(const WaitWatch&) = delete;
   WaitWatch& operator=(const WaitWatch&) = delete;
 
+  /// The ranks of the job that a group of the session's has, by the group's name; none of others.
+  void add_group(const std::string& name, std::vector<int> ranks);
+  [[nodiscard]] std::vector<int> members(const std::string& group) const;
+
   /// This rank begins `call`, which does not end without the ranks `needs` (itself left out). Each
   /// of them begins calls of the same `label` in the same order. Calls may be nested: the innermost
   /// one counts. Blocks only where the call around it was waited for so long that it is written
@@ -75,6 +79,8 @@ class WaitWatch {
   /// mismatch, and left: throws CallMismatch with what that one was told. Asks the store.
   void check_failed();
 
+  /// For the record: this rank has sent so many bytes to each other rank of the group.
+  void sent(const std::string& group, std::int64_t bytes) const;
   /// May be null.
   [[nodiscard]] measure::Recorder* recorder() const { return recorder_.get(); }
 
@@ -115,6 +121,7 @@ class WaitWatch {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Call> calls_;
+  std::map<std::string, std::vector<int>> groups_;
   std::map<std::string, std::int64_t> begun_;
   std::int64_t waits_ = 0;
   std::string verdict_;

@@ -82,7 +82,6 @@ class Replicas:
             _may_join(),
             session.barriers.watch,
             _flags_group_name(group, parameters),
-            session.groups.ranks(group),
         )
         if self._hook is not None:
             reducer.set_hook(*self._hook)
@@ -167,13 +166,10 @@ class Replicas:
 def _send(group: str, tensors: list[torch.Tensor], root: int = 0) -> None:
     if not tensors or (group != "DP" and ranks.tp_size() == 1):
         return
-    what = "a broadcast of parameters and buffers"
-    session = state.require_initialized(what)
-    barriers = session.barriers
-    with barriers.waiting(what, f"broadcast/{group}", session.groups.ranks(group)):
-        _runtime.broadcast_tensors(
-            state.internal_group_name(group), tensors, root, _may_join(), barriers.watch
-        )
+    session = state.require_initialized("a broadcast of parameters and buffers")
+    _runtime.broadcast_tensors(
+        state.internal_group_name(group), tensors, root, _may_join(), session.barriers.watch
+    )
 
 
 def _flags_group_name(group: str, parameters: Sequence[nn.Parameter]) -> str:
