@@ -9,11 +9,13 @@ from launching import run_mpi
 
 PIPELINE = {"pipeline_parallel_degree": 2}
 SHARDED = {"ddp": True, "sharded_data_parallel_degree": 2, "sdp_param_persistence_threshold": 0}
+TENSORS = {"tensor_parallel_degree": 2, "ddp": True}
 TEXTS = {
     "step": r"step different_calls\.<locals>\.train_step",
     "state_dict": r"DistributedModel\.state_dict\(\)",
     "barrier": r"smp\.barrier over WORLD",
     "allgather": r"smp\.allgather over WORLD",
+    "layer": r"an exchange of tensor parallelism",
 }
 
 
@@ -26,6 +28,7 @@ def sentence(calls: tuple[str, str], order: tuple[int, int]) -> str:
 @pytest.mark.parametrize(
     ("settings", "calls"),
     [
+        (TENSORS, ("layer", "barrier")),
         (PIPELINE, ("state_dict", "barrier")),  # if smp.rank() == 0: torch.save(...)
         pytest.param(PIPELINE, ("barrier", "step"), marks=pytest.mark.thorough),
         pytest.param(PIPELINE, ("state_dict", "step"), marks=pytest.mark.long),

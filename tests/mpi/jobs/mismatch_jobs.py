@@ -29,14 +29,18 @@ def different_calls(first: str, second: str) -> None:
         train_step(torch.ones(4, 8))
         optimizer.step()
 
+    layer = smp.nn.DistributedLinear(8, 8) if smp.tp_size() > 1 else nn.Linear(8, 8)
+
     calls: dict[str, Callable[[], object]] = {
         "step": step,
         "state_dict": model.state_dict,
         "barrier": smp.barrier,
         "allgather": lambda: smp.allgather(1, smp.WORLD),
+        "layer": lambda: layer(torch.ones(4, 8)),
         "end": lambda: None,
     }
     step()
+    calls["layer"]()
     calls[first if smp.rank() == 0 else second]()
 
 
