@@ -55,6 +55,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/transport",
     ),
     "smp_runtime/pipeline/engine": ("smp_runtime/pipeline", "smp_runtime/transport/channel"),
+    "smp_runtime/pipeline/job": ("smp_runtime/pipeline/engine", "smp_runtime/session"),
     "smp_runtime/replicas": ("smp_runtime/session",),
     "smp_runtime/sharding/plan": ("smp_runtime/core",),
     "smp_runtime/sharding": (
@@ -81,7 +82,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/checkpoint/job",
         "smp_runtime/metrics",
         "smp_runtime/session",
-        "smp_runtime/pipeline/engine",
+        "smp_runtime/pipeline/job",
         "smp_runtime/replicas",
         "smp_runtime/sharding",
         "smp_runtime/dataparallel",
@@ -89,7 +90,7 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/python": (
         "smp_runtime/session",
         "smp_runtime/metrics",
-        "smp_runtime/pipeline/engine",
+        "smp_runtime/pipeline/job",
         "smp_runtime/replicas",
         "smp_runtime/sharding",
         "smp_runtime/tensor_parallel",

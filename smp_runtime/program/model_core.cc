@@ -3,7 +3,7 @@
 #include "smp_runtime/program/model_core.h"
 
 #include <algorithm>
-#include <exception>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -12,12 +12,9 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/json_line.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/pipeline/job/session_engine.h"
 #include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/broadcast.h"
-#include "smp_runtime/schedule/task_order.h"
-#include "smp_runtime/session/c10d_store.h"
-#include "smp_runtime/transport/channel/process_transport.h"
-#include "smp_runtime/transport/error_text.h"
 
 namespace smp {
 namespace {
@@ -25,8 +22,6 @@ namespace {
 using topology::Group;
 
 constexpr int kLinesOfARecord = 200;  // of a tree of modules
-
-std::string text_of(const std::exception_ptr& error) { return transport::error_text(error); }
 
 std::string line_of(std::istringstream& text) {
   std::string line;
@@ -161,10 +156,7 @@ void DistributedModel::Core::keep_state(const Options& options) {
 }
 
 void DistributedModel::Core::start_engine() {
-  session::Session& session = session_->session();
   const auto& config = session_->config();
-  const auto watch = session.barriers().watch();
-  const int rank = session.ranks().rank;
   if (config.offload_activations) {
     if (std::ranges::none_of(units_, &Unit::recompute)) {
       throw ConfigError(
@@ -174,41 +166,18 @@ void DistributedModel::Core::start_engine() {
     activations_ = std::make_unique<pipeline::ActivationStore>(
         pipeline::ActivationStore::Options{.horizon = config.activation_loading_horizon});
   }
-  pipeline::EngineOptions options{
-      .server = {.schedule = schedule::parse_schedule(config.pipeline),
-                 .active_microbatches = config.active_microbatches,
-                 // Shards reduce gradients as they come, in one order on all ranks anyway.
-                 .deterministic =
-                     config.deterministic_server && config.sharded_data_parallel_degree == 1,
-                 .timeout = session.options().timeout,
-                 .name = fmt::format("rank {}", rank),
-                 .check_interrupt =
-                     [watch] {
-                       if (watch) watch->check();
-                     },
-                 .target_name =
-                     [this](int64_t target) { return units_[segment_of(target).first].name; },
-                 .timeline = {.recorder = session.recorder(),
-                              .ranks = session.groups().ranks(Group::kPp)}},
-      .run_module =
-          [this](int64_t target, pipeline::TensorTree arguments, bool /*passes_on*/) {
-            return pipeline::TensorTree{
-                .tensors = run_segment(segment_of(target), std::move(arguments.tensors))};
-          },
-      .describe = text_of,
-      .memory_in_use = [this] { return memory_in_use(); }};
-  std::unique_ptr<transport::Transport> transport;
-  if (session_->count(Group::kPp) == 1) {
-    alone_ = std::make_unique<transport::LoopbackNetwork>(1);
-    transport = alone_->endpoint(0);
-  } else {
-    session::C10dStore store(session.groups().new_store(Group::kPp, "pipeline"));
-    transport = std::make_unique<transport::ProcessTransport>(
-        store, session_->index(Group::kPp), session_->count(Group::kPp),
-        transport::ProcessTransport::Options{.network = transport::read_network(),
-                                             .timeout = session.options().timeout});
-  }
-  engine_ = std::make_unique<pipeline::Engine>(std::move(transport), std::move(options));
+  const at::Device device = this->device();
+  engine_ = pipeline::make_engine(
+      session_->session(),
+      {.server = {.target_name =
+                      [this](int64_t target) { return units_[segment_of(target).first].name; }},
+       .run_module =
+           [this](int64_t target, pipeline::TensorTree arguments, bool /*passes_on*/) {
+             return pipeline::TensorTree{
+                 .tensors = run_segment(segment_of(target), std::move(arguments.tensors))};
+           },
+       .device = device.is_cpu() ? std::nullopt : std::optional(device),
+       .memory_in_use = [this] { return memory_in_use(); }});
   engine_->track_parameters(parameters_);
 }
 

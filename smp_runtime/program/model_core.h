@@ -21,7 +21,6 @@
 #include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/gradient_reducer.h"
 #include "smp_runtime/sharding/plan/loss_scaler.h"
-#include "smp_runtime/transport/loopback.h"
 
 namespace smp {
 
@@ -55,7 +54,7 @@ class DistributedModel::Core {
   [[nodiscard]] const partition::Assignment& assignment() const { return assignment_; }
 
   [[nodiscard]] Session::Core& session() const { return *session_; }
-  /// Where its parameters are; the CPU for a rank without any.
+  /// Where its parameters are, those of other partitions too.
   [[nodiscard]] at::Device device() const;
   /// Null where the settings leave the state as it is.
   [[nodiscard]] program::ModelState* state() const { return state_.get(); }
@@ -109,7 +108,6 @@ class DistributedModel::Core {
   std::vector<Segment> segments_;
   std::vector<at::Tensor> parameters_;  ///< of this partition
   std::vector<at::Tensor> buffers_;
-  std::unique_ptr<transport::LoopbackNetwork> alone_;
   std::unique_ptr<pipeline::ActivationStore> activations_;  ///< null without offload_activations
   std::unique_ptr<program::ModelState> state_;
   std::unique_ptr<replicas::GradientReducer> reducer_;  ///< null without replicas

@@ -61,7 +61,10 @@ std::int64_t DistributedModel::Core::memory_in_use() const {
 }
 
 at::Device DistributedModel::Core::device() const {
-  return parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().device();
+  for (const Unit& unit : units_) {  // of any partition: this one may have no parameters
+    if (!unit.parameters.empty()) return unit.parameters.front().tensor.device();
+  }
+  return at::kCPU;
 }
 
 }  // namespace smp

@@ -13,14 +13,8 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/pipeline/engine/activation_store.h"
-#include "smp_runtime/pipeline/engine/engine.h"
+#include "smp_runtime/pipeline/job/session_engine.h"
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/python/wait_watch_handle.h"
-#include "smp_runtime/schedule/task_order.h"
-#include "smp_runtime/session/c10d_store.h"
-#include "smp_runtime/session/job_store.h"
-#include "smp_runtime/transport/channel/process_transport.h"
-#include "smp_runtime/transport/loopback.h"
 
 namespace smp::python {
 namespace {
@@ -93,16 +87,8 @@ class ThreadState {
   PyThreadState* const state_;
 };
 
-/// The current device is a thread's own. Works without CUDA's headers, and does nothing for -1.
-void use_cuda_device(int device) {
-  if (device < 0) return;
-  c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA)
-      .setDevice(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
-}
-
-/// `make` gets shape, type and device; None for no remote tensors.
+/// `make` gets shape, type and device.
 pipeline::RemoteTensorMaker remote_tensor_maker(py::object make) {
-  if (make.is_none()) return {};
   return [maker = shared_object(std::move(make))](const transport::TensorMeta& meta) -> at::Tensor {
     at::Device device(meta.device);
     if (device.is_cuda()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
@@ -113,40 +99,23 @@ pipeline::RemoteTensorMaker remote_tensor_maker(py::object make) {
 
 class PyEngine {
  public:
-  PyEngine(const session::StorePtr& store, int pp_rank, int pp_size, int cuda_device,
-           const std::string& schedule, int64_t active_microbatches, bool deterministic,
-           bool shared_order, double timeout_seconds, std::string name, py::object run_module,
+  PyEngine(session::Session& session, int cuda_device, py::object run_module,
            std::vector<std::string> module_names, py::object after_backward_outside,
-           std::shared_ptr<measure::Recorder> recorder, std::vector<int> ranks,
-           py::object remote_tensor, py::object memory_in_use,
-           std::shared_ptr<WaitWatchHandle> watch) {
+           py::object remote_tensor, py::object memory_in_use) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
     const auto in_use = shared_object(std::move(memory_in_use));
     pipeline::EngineOptions options{
-        .server = {.schedule = schedule::parse_schedule(schedule),
-                   .active_microbatches = active_microbatches,
-                   .deterministic = deterministic,
-                   .shared_order = shared_order,
-                   .timeout =
-                       std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1e3)),
-                   .name = std::move(name),
-                   .thread_setup =
-                       [cuda_device] {
+        .server = {.thread_setup =
+                       [] {
                          static thread_local std::optional<ThreadState> kept;
                          kept.emplace();  // a failed backward has left its error in the old one
-                         use_cuda_device(cuda_device);
                        },
-                   .check_interrupt =
-                       [watch = std::move(watch)] {
-                         check_signals();
-                         if (watch) watch->watch()->check();
-                       },
+                   .check_interrupt = check_signals,
                    .target_name =
                        [names = std::move(module_names)](int64_t module) {
                          return names.at(static_cast<size_t>(module));
-                       },
-                   .timeline = {.recorder = std::move(recorder), .ranks = std::move(ranks)}},
+                       }},
         .run_module =
             [runner](int64_t module, TensorTree arguments, bool passes_on) {
               const py::gil_scoped_acquire gil;
@@ -170,19 +139,7 @@ class PyEngine {
             },
         .direct = {.make_remote_tensor = remote_tensor_maker(std::move(remote_tensor))}};
     const py::gil_scoped_release no_gil;
-    std::unique_ptr<transport::Transport> transport;
-    if (pp_size == 1) {
-      alone_ = std::make_unique<transport::LoopbackNetwork>(1);
-      transport = alone_->endpoint(0);
-    } else {
-      session::C10dStore rendezvous(store->clone());  // while one thread waits, others wait with it
-      transport = std::make_unique<transport::ProcessTransport>(
-          rendezvous, pp_rank, pp_size,
-          transport::ProcessTransport::Options{.cuda_device = cuda_device,
-                                               .network = transport::read_network(),
-                                               .timeout = options.server.timeout});
-    }
-    engine_ = std::make_unique<pipeline::Engine>(std::move(transport), std::move(options));
+    engine_ = pipeline::make_engine(session, std::move(options));
   }
 
   ~PyEngine() { close(); }
@@ -271,7 +228,6 @@ class PyEngine {
     return *engine_;
   }
 
-  std::unique_ptr<transport::LoopbackNetwork> alone_;
   std::unique_ptr<pipeline::Engine> engine_;
 };
 
@@ -287,17 +243,12 @@ void bind_pipeline(py::module_& module) {
   });
 
   py::class_<PyEngine>(module, "Engine",
-                       "The pipeline engine of this rank; with one rank alone there is no store.")
-      .def(py::init<const session::StorePtr&, int, int, int, const std::string&, int64_t, bool,
-                    bool, double, std::string, py::object, std::vector<std::string>, py::object,
-                    std::shared_ptr<measure::Recorder>, std::vector<int>, py::object, py::object,
-                    std::shared_ptr<WaitWatchHandle>>(),
-           py::kw_only(), py::arg("store"), py::arg("pp_rank"), py::arg("pp_size"),
-           py::arg("cuda_device"), py::arg("schedule"), py::arg("active_microbatches"),
-           py::arg("deterministic"), py::arg("shared_order"), py::arg("timeout_seconds"),
-           py::arg("name"), py::arg("run_module"), py::arg("module_names"),
-           py::arg("after_backward_outside"), py::arg("recorder"), py::arg("ranks"),
-           py::arg("remote_tensor"), py::arg("memory_in_use"), py::arg("watch"))
+                       "The pipeline engine of this rank; pipeline/job/session_engine.h.")
+      .def(py::init<session::Session&, int, py::object, std::vector<std::string>, py::object,
+                    py::object, py::object>(),
+           py::arg("session"), py::kw_only(), py::arg("cuda_device"), py::arg("run_module"),
+           py::arg("module_names"), py::arg("after_backward_outside"), py::arg("remote_tensor"),
+           py::arg("memory_in_use"))
       .def("close", &PyEngine::close)
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
            py::arg("collect"))

@@ -157,13 +157,7 @@ void bind_groups(py::module_& module) {
       .def("internal_group", of_kind(&Groups::internal_group), py::arg("kind"), without_gil)
       .def("cpu_group", of_kind(&Groups::cpu_group), py::arg("kind"), without_gil)
       .def("group_of", &Groups::group_of, py::arg("label"), py::arg("ranks"), py::arg("by_host"),
-           without_gil)
-      .def(
-          "new_store",
-          [](Groups& self, const std::string& kind, const std::string& label) {
-            return self.new_store(parse_group(kind), label);
-          },
-          py::arg("kind"), py::arg("label"), without_gil);
+           without_gil);
 }
 
 void bind_barriers(py::module_& module) {

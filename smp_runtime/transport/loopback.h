@@ -11,7 +11,7 @@
 
 namespace smp::transport {
 
-/// `size` connected endpoints. Must outlive them.
+/// `size` connected endpoints, which may outlive it.
 class LoopbackNetwork {
  public:
   explicit LoopbackNetwork(int size);
@@ -24,7 +24,8 @@ class LoopbackNetwork {
 
  private:
   class Endpoint;
-  std::vector<std::unique_ptr<Inbox>> inboxes_;
+  using Inboxes = std::vector<std::unique_ptr<Inbox>>;
+  std::shared_ptr<Inboxes> inboxes_;
 };
 
 }  // namespace smp::transport

@@ -8,6 +8,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include "smp_runtime/core/error.h"
@@ -47,6 +48,10 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
   };
   if (options_.device) {
     server.timeline.device_clock = std::make_shared<StreamClock>(*options_.device);
+    server.thread_setup = [device = *options_.device, also = std::move(server.thread_setup)] {
+      if (also) also();
+      c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+    };
   }
   server_ = std::make_unique<Server>(*transport_, executor, std::move(server));
   direct_ = std::make_unique<DirectExchange>(*server_, options_.direct);

@@ -35,8 +35,8 @@ using ModuleRunner =
 struct EngineOptions {
   ServerOptions server;
   ModuleRunner run_module;
-  /// Where modules compute, if not on the CPU: tasks use the stream there that was the current one
-  /// of the thread that began the step.
+  /// Where modules compute, if not on the CPU: the current device of tasks, which use the stream
+  /// there that was the current one of the thread that began the step.
   std::optional<c10::Device> device;
   /// An error as text for other ranks; empty: transport::error_text().
   std::function<std::string(const std::exception_ptr&)> describe;

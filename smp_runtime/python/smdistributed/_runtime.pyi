@@ -242,7 +242,6 @@ class Groups:
     def internal_group(self, kind: str) -> ProcessGroup: ...
     def cpu_group(self, kind: str) -> ProcessGroup: ...
     def group_of(self, label: str, ranks: Sequence[int], by_host: bool) -> ProcessGroup: ...
-    def new_store(self, kind: str, label: str) -> Store: ...
 
 class Recorder:
     """What this rank does when, for its record and the timeline; measure/recorder.h."""
@@ -488,26 +487,16 @@ def assign_manual(tree: ModuleTree, partitions: int, default_partition: int) -> 
 class Engine:
     def __init__(
         self,
+        session: Session,
         *,
-        store: Store | None,
-        pp_rank: int,
-        pp_size: int,
         cuda_device: int,
-        schedule: str,
-        active_microbatches: int,
-        deterministic: bool,
-        shared_order: bool,
-        timeout_seconds: float,
-        name: str,
         run_module: Callable[..., tuple[bytes, list[torch.Tensor]]],
         module_names: Sequence[str],
         after_backward_outside: Callable[[], None],
-        recorder: Recorder | None,
-        ranks: Sequence[int],
-        remote_tensor: Callable[..., torch.Tensor] | None,
+        remote_tensor: Callable[..., torch.Tensor],
         memory_in_use: Callable[[], int],
-        watch: WaitWatch | None,
-    ) -> None: ...
+    ) -> None:
+        """Collective over the pipeline group. ``cuda_device`` is -1 for the CPU."""
     def close(self) -> None: ...
     def drive(
         self,

@@ -144,7 +144,7 @@ class State:
         ``memory_in_use`` is asked twice a step.
         """
         session = self.require_initialized("the pipeline engine")
-        cfg, alone = self.cfg, len(session.groups.ranks("PP")) == 1
+        cfg = self.cfg
         tell_of_missing_gpu_code(session.ranks.rank)
         check_own_gpu(
             session.store,
@@ -152,31 +152,14 @@ class State:
             session.ranks.local_rank or 0,
             by_nccl=cfg.ddp and cfg.ddp_dist_backend in ("auto", "nccl"),
         )
-        # The ranks of a tensor-parallel group exchange in one order, so they work in one.
-        shared = cfg.tensor_parallel_degree > 1 and not alone
         self._engine = _runtime.Engine(
-            store=None if alone else session.groups.new_store("PP", "pipeline"),
-            pp_rank=session.groups.index("PP"),
-            pp_size=len(session.groups.ranks("PP")),
+            session,
             cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,
-            schedule=cfg.pipeline,
-            active_microbatches=cfg.active_microbatches,
-            # Shards are reduced as they come: the order of one partition's work is fixed anyway.
-            deterministic=shared
-            or (cfg.deterministic_server and cfg.sharded_data_parallel_degree == 1),
-            shared_order=shared,
-            timeout_seconds=session.options.timeout.total_seconds(),
-            name=f"rank {session.ranks.rank}",
             run_module=run_module,
             module_names=module_names,
             after_backward_outside=after_backward_outside,
-            recorder=session.recorder,
-            ranks=session.groups.ranks("PP"),
-            remote_tensor=functools.partial(RemoteTensor, self._data_of)
-            if session.options.direct_exchange
-            else None,
+            remote_tensor=functools.partial(RemoteTensor, self._data_of),
             memory_in_use=memory_in_use,
-            watch=session.barriers.watch,
         )
         if cfg.offload_activations:
             self.activation_store = _runtime.ActivationStore(cfg.activation_loading_horizon)
