@@ -170,10 +170,12 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
       return;
     }
     std::optional<Waiting> waiting;
-    if (turn > 0 && !work.isCompleted()) {
+    const auto tell = [&] {
+      if (turn == 0 || waiting) return;
       waiting.emplace(*watch, std::string(what), label_of(group, what),
                       watch->members(group.getGroupName()), turn);
-    }
+    };
+    if (!work.isCompleted()) tell();
     while (true) {
       try {
         work.wait(kLook);
@@ -186,6 +188,7 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
     try {
       work.wait();  // it is done: returns, or throws why it failed
     } catch (const std::exception&) {
+      tell();
       if (watch) watch->check_failed();
       throw;
     }

@@ -117,9 +117,10 @@ std::string WaitWatch::verdict() const {
   return verdict_;
 }
 
-void WaitWatch::leave() noexcept {
+bool WaitWatch::leave() noexcept {
   stop();
   write_final(true);
+  return !mismatch_.empty();  // nobody is in a call any more
 }
 
 void WaitWatch::write_final(bool ended) noexcept {

@@ -84,8 +84,9 @@ class WaitWatch {
   /// May be null.
   [[nodiscard]] measure::Recorder* recorder() const { return recorder_.get(); }
 
-  /// This rank leaves the job: ends the watch, and tells those that still wait for it.
-  void leave() noexcept;
+  /// This rank leaves the job: ends the watch, and tells those that still wait for it. Returns
+  /// whether check() has thrown.
+  bool leave() noexcept;
 
  private:
   struct Call {
