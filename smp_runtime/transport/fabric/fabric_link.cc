@@ -29,6 +29,38 @@ constexpr int kRetrySleepMs = 1;
 
 }  // namespace
 
+/// A thread in wait(). Comes and goes with the link locked, by `lock`, which an error may have left
+/// open.
+class FabricLink::Waiting {
+ public:
+  Waiting(FabricLink& link, std::unique_lock<std::mutex>& lock, std::span<const Handle> messages)
+      : link_(link),
+        lock_(lock),
+        messages_(messages),
+        place_(link.waiters_.insert(link.waiters_.end(), &condition)) {
+    set_waiter(&condition);
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() {
+    if (!lock_.owns_lock()) lock_.lock();
+    set_waiter(nullptr);
+    link_.waiters_.erase(place_);
+  }
+
+  std::condition_variable condition;
+
+ private:
+  void set_waiter(std::condition_variable* waiter) {
+    for (const Handle& one : messages_) static_cast<Message&>(*one).waiter_ = waiter;
+  }
+
+  FabricLink& link_;
+  std::unique_lock<std::mutex>& lock_;
+  const std::span<const Handle> messages_;
+  const std::list<std::condition_variable*>::iterator place_;
+};
+
 uint64_t FabricLink::Message::result() const {
   SMP_CHECK(done(), "a message that is under way");
   if (!error_.empty()) throw HostError(error_);
@@ -144,6 +176,7 @@ void FabricLink::finish(Message& message, std::string error) {
   message.keeps_.reset();
   message.done_.store(true, std::memory_order_release);
   ++changes_;
+  if (message.waiter_ != nullptr) message.waiter_->notify_one();
 }
 
 /// Moves what can be moved; did anything complete?
@@ -194,6 +227,7 @@ void FabricLink::wait(std::span<const Handle> messages, const WaitLimit& limit,
                       const std::function<void()>& look, milliseconds interval) {
   auto next_look = Clock::now() + interval;
   std::unique_lock lock(mutex_);
+  Waiting waiting(*this, lock, messages);
   uint64_t wakes = wakes_;
   for (const Handle& message : messages) {
     while (!message->done()) {
@@ -220,10 +254,9 @@ void FabricLink::wait(std::span<const Handle> messages, const WaitLimit& limit,
             "in the same order, is the timeout long enough, and does the network work?",
             limit.operation, limit.timeout.count(), fmt::join(missing, ", "));
       }
-      changed_.wait_until(lock, std::min(next_look, limit.deadline));
+      waiting.condition.wait_until(lock, std::min(next_look, limit.deadline));
     }
   }
-  lock.unlock();
   for (const Handle& message : messages) (void)message->result();
 }
 
@@ -239,6 +272,7 @@ void FabricLink::wake() {
     ++changes_;
     ++wakes_;
     changed_.notify_all();
+    for (std::condition_variable* waiter : waiters_) waiter->notify_one();
   }
   const uint64_t one = 1;
   // Only a full counter could refuse it, and then the thread is awake.

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,7 @@ class FabricLink : public Link {
     size_t received_ = 0;
     bool any_size_ = false;
     std::string error_;
+    std::condition_variable* waiter_ = nullptr;
     std::atomic<bool> done_{false};
   };
 
@@ -84,6 +86,7 @@ class FabricLink : public Link {
 
  private:
   using MessagePtr = std::shared_ptr<Message>;
+  class Waiting;
 
   static MessagePtr receiving(int peer, uint64_t tag, std::span<std::byte> bytes,
                               std::shared_ptr<void> keeps);
@@ -96,8 +99,10 @@ class FabricLink : public Link {
   FabricEndpoint endpoint_;
   FileDescriptor wake_file_;
 
-  mutable std::mutex mutex_;  // guards what follows, and the endpoint
-  std::condition_variable changed_;
+  mutable std::mutex mutex_;         // guards what follows, and the endpoint
+  std::condition_variable changed_;  // for wait_for_change
+  // In wait(), each with its own: what one waits for wakes no other.
+  std::list<std::condition_variable*> waiters_;
   uint64_t changes_ = 0;
   uint64_t seen_changes_ = 0;
   uint64_t wakes_ = 0;
