@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
@@ -20,6 +21,21 @@ using Buffer = std::vector<std::byte>;
 
 /// An idle peer sends nothing: its next message is waited for without a limit.
 WaitLimit no_limit() { return {.deadline = Clock::time_point::max(), .operation = "pipeline"}; }
+
+/// Which tensors go with the frame, told alike by both ends: what still fits behind the head.
+class FrameRoom {
+ public:
+  explicit FrameRoom(size_t head_bytes) : left_(kRoom - std::min(head_bytes, kRoom)) {}
+
+  bool takes(const at::Tensor& tensor) {
+    if (tensor.nbytes() > left_) return false;
+    left_ -= tensor.nbytes();
+    return true;
+  }
+
+ private:
+  size_t left_;
+};
 
 }  // namespace
 
@@ -46,10 +62,23 @@ void FabricChannel::send(const PackedMessage& message) { wait(post(message), no_
 
 std::vector<FabricChannel::Handle> FabricChannel::post(const PackedMessage& message) {
   const uint32_t sequence = sent_++;
-  const size_t inside = std::min(message.head.size(), kRoom);
-  auto frame = std::make_shared<Buffer>(sizeof(MessageFrame) + inside);
-  std::memcpy(frame->data(), &message.frame, sizeof(MessageFrame));
-  std::memcpy(frame->data() + sizeof(MessageFrame), message.head.data(), inside);
+  const std::string_view head = std::string_view(message.head).substr(0, kRoom);
+  const auto frame = std::make_shared<Buffer>();
+  const auto append = [&](std::span<const std::byte> bytes) {
+    frame->insert(frame->end(), bytes.begin(), bytes.end());
+  };
+  append(std::as_bytes(std::span(&message.frame, 1)));
+  append(std::as_bytes(std::span(head)));
+  std::vector<size_t> outside;  // the frame
+  FrameRoom room(message.head.size());
+  for (size_t index = 0; index < message.tensors.size(); ++index) {
+    const at::Tensor& tensor = message.tensors[index];
+    if (room.takes(tensor)) {
+      append(bytes_of(tensor));
+    } else {
+      outside.push_back(index);
+    }
+  }
   std::vector<Handle> handles;
   const auto send = [&](Kind kind, size_t index, std::span<const std::byte> bytes,
                         std::shared_ptr<void> keeps) {
@@ -57,13 +86,12 @@ std::vector<FabricChannel::Handle> FabricChannel::post(const PackedMessage& mess
         link_.send(ends_.peer, tag(kind, ends_.rank, sequence, index), bytes, std::move(keeps)));
   };
   send(Kind::kFrame, 0, *frame, frame);
-  if (inside < message.head.size()) {
-    const auto rest = std::make_shared<std::string>(message.head.substr(inside));
+  if (head.size() < message.head.size()) {
+    const auto rest = std::make_shared<std::string>(message.head.substr(head.size()));
     send(Kind::kRest, 0, std::as_bytes(std::span(*rest)), rest);
   }
-  for (size_t index = 0; index < message.tensors.size(); ++index) {
+  for (const size_t index : outside) {
     const at::Tensor& tensor = message.tensors[index];
-    if (tensor.numel() == 0) continue;
     send(Kind::kTensor, index, bytes_of(tensor), std::make_shared<at::Tensor>(tensor));
   }
   return handles;
@@ -80,15 +108,21 @@ std::optional<ArrivingMessage> FabricChannel::receive() {
   const uint32_t sequence = received_ - 1;
   wait(std::span(&frame_receive_, 1), no_limit());
   const std::shared_ptr<Buffer> buffer = frame_;
-  const size_t size = FabricLink::size_bytes(*frame_receive_);
+  std::span<const std::byte> bytes =
+      std::span(*buffer).first(FabricLink::size_bytes(*frame_receive_));
+  const auto take = [&](std::span<std::byte> target) {
+    SMP_CHECK(bytes.size() >= target.size(), "a frame ends {} bytes early",
+              target.size() - bytes.size());
+    if (!target.empty()) std::memcpy(target.data(), bytes.data(), target.size());
+    bytes = bytes.subspan(target.size());
+  };
   MessageFrame frame;
-  SMP_CHECK(size >= sizeof(frame), "a frame of {} bytes", size);
-  std::memcpy(&frame, buffer->data(), sizeof(frame));
+  take(std::as_writable_bytes(std::span(&frame, 1)));
   if (frame.fin != 0) return std::nullopt;
   post_frame_receive();
 
-  std::string head(reinterpret_cast<const char*>(buffer->data()) + sizeof(frame),
-                   size - sizeof(frame));
+  std::string head(std::min(frame.head_bytes(), kRoom), '\0');
+  take(std::as_writable_bytes(std::span(head)));
   if (head.size() < frame.head_bytes()) {
     const auto rest = std::make_shared<std::string>(frame.head_bytes() - head.size(), '\0');
     const Handle handle = link_.receive(ends_.peer, tag(Kind::kRest, ends_.peer, sequence),
@@ -96,6 +130,7 @@ std::optional<ArrivingMessage> FabricChannel::receive() {
     wait(std::span(&handle, 1), no_limit());
     head += *rest;
   }
+  FrameRoom room(head.size());
   ArrivingMessage message(frame, std::move(head));
   std::vector<Handle> handles;
   size_t next = 0;
@@ -103,7 +138,10 @@ std::optional<ArrivingMessage> FabricChannel::receive() {
     const at::Tensor& tensor = one.tensor;
     if (!tensor.defined()) continue;  // it comes apart: the sender counts those with the frame
     const size_t index = next++;
-    if (tensor.numel() == 0) continue;
+    if (room.takes(tensor)) {
+      take(writable_bytes_of(tensor));
+      continue;
+    }
     handles.push_back(link_.receive(ends_.peer, tag(Kind::kTensor, ends_.peer, sequence, index),
                                     writable_bytes_of(tensor), 0,
                                     std::make_shared<at::Tensor>(tensor)));

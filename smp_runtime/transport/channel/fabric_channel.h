@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages to a process of another host, through libfabric: EFA where there is a device, else TCP.
 //
-// A frame holds small heads whole; then come, as messages of their own, what did not fit and the
-// tensors, which are sent from and received into their own memory. The receiver knows from the
-// frame what follows, so that everything of a message is on its way at once.
+// A frame holds small heads and small tensors whole; then come, as messages of their own, what did
+// not fit and the other tensors, which are sent from and received into their own memory. The
+// receiver knows from the frame what follows, so that everything of a message is on its way at
+// once.
 #pragma once
 
 #include <atomic>

@@ -112,6 +112,23 @@ TEST_F(FabricChannelTest, TensorsThatComeApartLeaveTheOthersTheirPlaces) {
   for (const size_t whole : {1, 3}) EXPECT_TRUE(received[whole].tensor.equal(tensors[whole]));
 }
 
+TEST_F(FabricChannelTest, TensorsArriveWholeWhetherTheFrameHasRoomForThemOrNot) {
+  for (const size_t head : {0, 3000, 4000, 4063, 4064, 4065, 4096, 6000}) {
+    for (const int64_t bytes : {0, 1, 64, 1000, 3900}) {
+      const std::vector<at::Tensor> tensors{at::arange(bytes, at::kByte), at::arange(9, at::kByte),
+                                            at::arange(bytes, at::kByte)};
+      ASSERT_TRUE(left.channel->send_at_once(message(std::string(head, 'h'), tensors)));
+
+      const Message arrived = take(*right.channel);
+
+      ASSERT_EQ(arrived.bytes, std::string(head, 'h'));
+      const std::vector<at::Tensor> received = take_tensors(arrived.payload);
+      ASSERT_EQ(received.size(), tensors.size());
+      for (size_t i = 0; i < tensors.size(); ++i) EXPECT_TRUE(received[i].equal(tensors[i]));
+    }
+  }
+}
+
 TEST_F(FabricChannelTest, MessagesKeepTheirOrderWhateverTheirSize) {
   constexpr int kMessages = 200;
   std::thread sends([&] {
