@@ -23,7 +23,8 @@ constexpr std::string_view kJobRank = "smp/job_rank/";  ///< its number in the j
 constexpr std::string_view kFailed = "smp/failed/";     ///< it has seen the group fail
 const std::string kAnyFailed = "smp/failed";            ///< some rank has
 constexpr milliseconds kAnswer{3000};
-constexpr milliseconds kLook{1000};
+constexpr milliseconds kCheck{100};
+constexpr int kChecksOfALook = 10;  ///< the store is asked once a second
 
 std::string key_of(std::string_view kind, int rank) { return fmt::format("{}{}", kind, rank); }
 
@@ -157,9 +158,10 @@ std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWa
 
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
            c10::DeviceType device, Uneven advice, WaitWatch* watch, std::int64_t turn) {
+  int checks = 0;
   const auto look = [&] {
     if (watch) watch->check();
-    if (is_gloo(group, device) && has_failed(group)) {
+    if (++checks % kChecksOfALook == 0 && is_gloo(group, device) && has_failed(group)) {
       fail_group(group, what, "another rank has seen it fail", advice);
     }
   };
@@ -178,7 +180,7 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
     if (!work.isCompleted()) tell();
     while (true) {
       try {
-        work.wait(kLook);
+        work.wait(kCheck);
         return;
       } catch (const std::exception&) {
         if (work.isCompleted()) break;

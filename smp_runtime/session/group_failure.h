@@ -73,11 +73,11 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
 /// watch.
 std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch);
 
-/// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Each second
-/// it looks whether `watch`, if there is one, has seen that ranks wait for each other in different
-/// calls, which throws CallMismatch, and, over Gloo, whether another rank has failed: Gloo notices
-/// the end of a neighbour only. With a turn, other ranks are told of the wait. NCCL's work is on
-/// the stream alone: nobody waits for it here.
+/// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Meanwhile
+/// it asks whether `watch`, if there is one, has seen that ranks wait for each other in different
+/// calls, which throws CallMismatch, and, over Gloo, once a second whether another rank has failed:
+/// Gloo notices the end of a neighbour only. With a turn, other ranks are told of the wait. NCCL's
+/// work is on the stream alone: nobody waits for it here.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
            c10::DeviceType device, Uneven advice, WaitWatch* watch, std::int64_t turn = 0);
 

@@ -21,8 +21,6 @@
 namespace smp::session {
 namespace {
 
-/// How long others may read of a mismatch that has ended rank 0.
-constexpr std::chrono::milliseconds kToRead{3000};
 const std::string kEndedWell = "ended well";  // set by the first rank that leaves so
 
 StorePtr within(const char* name, int number, const StorePtr& root) {
@@ -166,18 +164,17 @@ void Session::all_reduce(const std::string& what, at::Tensor& tensor, c10d::Proc
 
 void Session::leave(bool failed, bool serves) {
   if (ranks_.size == 1) return;
-  const bool has_mismatch = barriers_->watch()->leave();
+  if (const auto& watch = barriers_->watch()) watch->leave();
   try {
     if (!failed) store_->set(kEndedWell, std::string());
     if (ranks_.rank != 0) {
       store_->set(fmt::format("left/{}", ranks_.rank), std::string());
-    } else if (serves && (!failed || has_mismatch)) {
+    } else if (serves && !failed) {
       std::vector<std::string> others;
       for (int rank = 1; rank < ranks_.size; ++rank) others.push_back(fmt::format("left/{}", rank));
-      store_->wait(others, failed ? std::min(options_.timeout, kToRead) : options_.timeout);
+      store_->wait(others, options_.timeout);
     }
   } catch (const std::exception& error) {
-    if (failed) return;
     throw HostError("the job ended before all ranks had left: {}",
                     transport::first_line(error.what()));
   }

@@ -69,9 +69,8 @@ class Session {
                   c10d::ReduceOp::RedOpType operation);
 
   /// Leaves the job; the session is of no use then. `failed`: the process ends because of an error,
-  /// and waits for nobody, but for 3 s where ranks were in calls that wait for each other.
-  /// `serves`: its rank 0 serves the store, and goes last: it waits for the others as long as any
-  /// wait lasts. Throws HostError where the job ended before.
+  /// and waits for nobody. `serves`: its rank 0 serves the store, and goes last: it waits for the
+  /// others as long as any wait lasts. Throws HostError where the job ended before.
   void leave(bool failed, bool serves);
   /// Whether some rank has left without having failed.
   [[nodiscard]] bool some_rank_ended_well() const;

@@ -90,7 +90,15 @@ bool StoreBarriers::appear(const std::vector<std::string>& keys, milliseconds li
   constexpr Clock::duration kShortest = std::chrono::microseconds(50);
   constexpr Clock::duration kLongest = milliseconds(100);
   const auto begin = Clock::now();
-  while (!store_->check(keys)) {
+  const auto there = [&] {
+    try {
+      return store_->check(keys);
+    } catch (const c10::DistError&) {  // rank 0 has left, perhaps since it was told of a mismatch
+      if (watch_) watch_->check_failed();
+      throw;
+    }
+  };
+  while (!there()) {
     const auto waited = Clock::now() - begin;
     if (waited >= limit) return false;
     if (watch_) watch_->check();

@@ -117,10 +117,9 @@ std::string WaitWatch::verdict() const {
   return verdict_;
 }
 
-bool WaitWatch::leave() noexcept {
+void WaitWatch::leave() noexcept {
   stop();
   write_final(true);
-  return !mismatch_.empty();  // nobody is in a call any more
 }
 
 void WaitWatch::write_final(bool ended) noexcept {
@@ -200,15 +199,19 @@ void WaitWatch::check_failed() {
     if (calls_.empty()) return;
     const Call call = calls_.back();
     lock.unlock();
+    const bool is_sighted = found_.size() > 1 && found_[1] == call.number;
+    std::string found =
+        is_sighted && sightings_ + 1 >= timing_.sightings ? suspicion_ : std::string();
     try {
       const std::map<int, Wait> waits = waits_around(call);
       const std::vector<int> path = deadlock_of(waits, rank_);
-      if (path.empty() || waits.at(path.back()).mismatch.empty()) return;
-      lock.lock();
-      verdict_ = deadlock_text(waits, path);
-    } catch (const std::exception&) {  // the store is lost, too
-      return;
+      if (!path.empty() && !waits.at(path.back()).mismatch.empty()) {
+        found = deadlock_text(waits, path);
+      }
+    } catch (const std::exception&) {  // the store is lost, with rank 0
     }
+    lock.lock();
+    verdict_ = std::move(found);
   }
   check();
 }
@@ -246,12 +249,13 @@ void WaitWatch::judge(const Call& call, const std::map<int, Wait>& waits) {
   }
   sightings_ = found == found_ ? sightings_ + 1 : 1;
   found_ = std::move(found);
+  suspicion_ = path.empty() ? std::string() : deadlock_text(waits, path);
   if (path.empty()) return;
   // A rank that goes on could be seen between two calls; one that is final could not.
   if (!is_final(waits.at(path.back())) && sightings_ < timing_.sightings) return;
   const std::lock_guard lock(mutex_);
   if (calls_.empty() || calls_.back().number != call.number) return;
-  verdict_ = deadlock_text(waits, path);
+  verdict_ = suspicion_;
   SMP_LOG(error, "{}", verdict_);  // not every wait can be ended
 }
 

@@ -76,7 +76,8 @@ class WaitWatch {
   /// which those that still wait for this rank are told.
   void check();
   /// The call that was begun last has failed, perhaps since a rank that it needs was told of a
-  /// mismatch, and left: throws CallMismatch with what that one was told. Asks the store.
+  /// mismatch, and left: throws CallMismatch with what that one was told, or with what the last
+  /// looks found. Asks the store.
   void check_failed();
 
   /// For the record: this rank has sent so many bytes to each other rank of the group.
@@ -84,9 +85,8 @@ class WaitWatch {
   /// May be null.
   [[nodiscard]] measure::Recorder* recorder() const { return recorder_.get(); }
 
-  /// This rank leaves the job: ends the watch, and tells those that still wait for it. Returns
-  /// whether check() has thrown.
-  bool leave() noexcept;
+  /// This rank leaves the job: ends the watch, and tells those that still wait for it.
+  void leave() noexcept;
 
  private:
   struct Call {
@@ -129,9 +129,10 @@ class WaitWatch {
   std::string mismatch_;  ///< the verdict that check() threw
   bool stopping_ = false;
 
-  std::string line_of_call_;         // the rest is the watch thread's own
-  std::vector<std::int64_t> found_;  ///< ranks and numbers of the last path
-  int sightings_ = 0;
+  std::string line_of_call_;         // the watch thread's own
+  std::vector<std::int64_t> found_;  ///< ranks and numbers of the last path; with store_mutex_
+  std::string suspicion_;            ///< what it would mean
+  int sightings_ = 0;                ///< looks in a row that found it
 
   std::thread thread_;
 };
