@@ -21,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "gpu-build"
 LIMIT = 64 << 20  # [bytes]
-TARGETS = ("smp_runtime_module", "smp_smddp_module", "gpu_nccl_test")
+PROGRAMS = ("gpu_nccl_test", "gpu_program_test")
+TARGETS = ("smp_runtime_module", "smp_smddp_module", *PROGRAMS)
 # As the preset `release`, whose objects the compiler's cache then has.
 FLAGS = "-O2 -g1 -DNDEBUG"
 #: Of the C library and the compiler: every Linux that runs torch has them, and newer ones.
@@ -124,9 +125,9 @@ def build(python: str, architectures: str) -> None:
 def lay_out(folder: Path) -> None:
     install = ["cmake", "--install", BUILD, "--component", "python", "--strip", "--prefix"]
     run(*map(str, install), str(folder / "site"))
-    program = folder / "bin" / "gpu_nccl_test"
-    program.parent.mkdir(parents=True)
-    run("strip", "-o", str(program), str(BUILD / "bin" / "gpu_nccl_test"))
+    (folder / "bin").mkdir(parents=True)
+    for program in PROGRAMS:
+        run("strip", "-o", str(folder / "bin" / program), str(BUILD / "bin" / program))
     libraries = folder / "lib"
     libraries.mkdir()
     for path in closure("libfabric.so.1"):

@@ -51,6 +51,7 @@ TABLE = (
         ("pytest", "tests/gpu", "-m", "not suspect and not shared_card", *NEEDS_NO_GPU),
         "kernels, offload, engine, smddp: the GPU against the CPU",
     ),
+    Stage("programs", 60, ("bin/gpu_program_test",), "programs in C++: the GPU against the CPU"),
     Stage("suspects", 80, ("pytest", "tests/gpu", "-m", "suspect"), "faults that only a GPU shows"),
     Stage(
         "shared_card",
@@ -165,7 +166,8 @@ def environment_for(bundle: Path, *, rehearse: bool) -> dict[str, str]:
             f"ci/gpu remote: {sys.executable} has no torch; start ci/gpu by the one that has"
         )
     torch = Path(spec.submodule_search_locations[0])
-    libraries = [bundle / "lib", torch / "lib", *sorted(torch.parent.glob("nvidia/*/lib"))]
+    ours = [bundle / "lib", bundle / "site" / "smdistributed" / "lib"]
+    libraries = [*ours, torch / "lib", *sorted(torch.parent.glob("nvidia/*/lib"))]
     environment = dict(os.environ)
     environment |= {
         "PYTHONPATH": os.pathsep.join([str(bundle / "site"), str(ROOT)]),
