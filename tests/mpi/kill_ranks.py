@@ -152,9 +152,7 @@ def blamed(text: str) -> str:
     has two answers."""
     if "SMPConnectionError: " not in text and "SMPStepError: " not in text:
         return ""
-    pattern = (
-        r"rank \d+ of the pipeline group is lost|lost the connection to rank \d+:"
-    )
+    pattern = r"rank \d+ of the pipeline group is lost|lost the connection to rank \d+:"
     found = set(re.findall(pattern, text))
     return found.pop() if len(found) == 1 else ""
 

@@ -91,9 +91,9 @@ def test_an_initialised_torch_distributed_decides_the_ranks(tmp_path: Path) -> N
         (
             "state_dict",
             1,
-            "DistributedModel.state_dict(): rank 1 waited 1 s for rank 0 of ranks 0, 1; they ended, "
-            "hang, or do not make the matching call (SMP_TIMEOUT_SECONDS sets the time); call it "
-            "on all ranks with rdp_rank() == 0",
+            "DistributedModel.state_dict(): rank 1 waited 1 s for rank 0 of ranks 0, 1; they "
+            "ended, hang, or do not make the matching call (SMP_TIMEOUT_SECONDS sets the time); "
+            "call it on all ranks with rdp_rank() == 0",
         ),
     ],
 )

@@ -56,11 +56,12 @@ TEST(StoreBarriers, NobodyLeavesBeforeTheLastHasCome) {
 TEST(StoreBarriers, NameWhoDidNotCome) {
   on_ranks(3, 200ms, [](int rank, StoreBarriers& barriers) {
     if (rank == 1) return;
-    EXPECT_THAT(timeout_of([&] {
-                  barriers.all("a test", "barrier", {2, 1, 0}, "ask rank 1");
-                }),
-                AllOf(HasSubstr("a test: rank "), HasSubstr("waited 0.2 s for rank 1 of ranks 0, 1, 2"),
-                      HasSubstr("SMP_TIMEOUT_SECONDS"), HasSubstr("; ask rank 1")));
+    EXPECT_THAT(
+        timeout_of([&] {
+          barriers.all("a test", "barrier", {2, 1, 0}, "ask rank 1");
+        }),
+        AllOf(HasSubstr("a test: rank "), HasSubstr("waited 0.2 s for rank 1 of ranks 0, 1, 2"),
+              HasSubstr("SMP_TIMEOUT_SECONDS"), HasSubstr("; ask rank 1")));
   });
 }
 
