@@ -11,6 +11,8 @@
 #include <ATen/ops/stack.h>
 #include <torch/version.h>
 
+#include "smp_runtime/core/log.h"
+
 namespace smp::program {
 namespace {
 
@@ -45,7 +47,12 @@ StepReports::StepReports(session::Session& session)
 
 StepReports::~StepReports() {
   // Else a rank that ends first would take its part of the exchange along.
-  if (replica_loss_ && std::uncaught_exceptions() == 0) static_cast<void>(replica_loss_->mean());
+  if (!replica_loss_ || std::uncaught_exceptions() > 0) return;
+  try {
+    static_cast<void>(replica_loss_->mean());
+  } catch (const std::exception& error) {
+    SMP_LOG(error, "{}", error.what());
+  }
 }
 
 void StepReports::set_memory(const void* owner, Memory memory) {

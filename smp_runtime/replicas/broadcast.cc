@@ -22,10 +22,10 @@ void broadcast_tensors(const std::string& group_name, const std::vector<at::Tens
   // Not c10d::broadcast_coalesced(), which waits as long as the group does.
   for (const auto& bucket : torch::utils::take_tensors(tensors, kBucketBytes)) {
     std::vector<at::Tensor> whole{torch::utils::flatten_dense_tensors(bucket.tensors)};
-    const std::int64_t turn = session::start_turn(*group, kWhat, watch);
+    const session::GroupCall call(*group, kWhat, watch);
     const auto work = session::naming_group(
         *group, kWhat, [&] { return group->broadcast(whole, {.rootRank = root}); }, advice);
-    session::await(*group, kWhat, *work, whole[0].device().type(), advice, watch, turn);
+    session::await(*group, kWhat, *work, whole[0].device().type(), advice, watch);
     if (group->getRank() == root) continue;
     const auto parts = torch::utils::unflatten_dense_tensors(whole[0], bucket.tensors);
     for (std::size_t i = 0; i < parts.size(); ++i) bucket.tensors[i].copy_(parts[i]);

@@ -112,6 +112,11 @@ std::string described(const std::vector<int>& ranks) {
   return fmt::format("ranks {}, {}, {}, ..., {}", ranks[0], ranks[1], ranks[2], ranks.back());
 }
 
+std::string one_of_others(std::vector<int> ranks, int self) {
+  std::erase(ranks, self);
+  return (ranks.size() > 1 ? "one of " : "") + described(ranks);
+}
+
 WaitTimeout waited_in_vain(std::string_view what, int rank, milliseconds timeout,
                            std::string_view absent, std::string_view group,
                            std::string_view advice) {
@@ -142,14 +147,25 @@ void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_vi
       tell_failure(group);
       const std::vector<int> silent = silent_ranks(group);
       const int rank = job_rank_of(group, group.getRank());
-      const std::string others = silent.empty() ? "one of " + members : described(silent);
+      const std::string others = silent.empty() ? "another of " + members : described(silent);
       const milliseconds timeout = time_of_gloo(text);
       if (timeout.count() == 0) throw lost_connection(what, rank, others, text, advice);
       throw waited_in_vain(what, rank, timeout, others, members, advice);
     } catch (const c10::Error&) {  // the store is lost, too, with rank 0 or its launcher
     }
   }
-  throw HostError("{} over {} of the job failed: {}{}", what, members, text, added(advice));
+  const std::string said =
+      fmt::format("{} over {} of the job failed: {}{}", what, members, text, added(advice));
+  if (text.find(" ms for rank(s) ") != std::string_view::npos)
+    throw WaitTimeout("{}", said);  // smddp's
+  throw HostError("{}", said);
+}
+
+GroupCall::GroupCall(const c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch) {
+  if (watch == nullptr) return;
+  const std::string label = label_of(group, what);
+  const std::int64_t turn = watch->start(label);
+  waiting_.emplace(*watch, std::string(what), label, watch->members(group.getGroupName()), turn);
 }
 
 std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch) {
@@ -162,6 +178,7 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
   const auto look = [&] {
     if (watch) watch->check();
     if (++checks % kChecksOfALook == 0 && is_gloo(group, device) && has_failed(group)) {
+      if (watch) watch->check_failed();
       fail_group(group, what, "another rank has seen it fail", advice);
     }
   };

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -35,6 +36,8 @@ enum class Uneven { kNever, kRefused, kMayJoin };
   return may_join ? Uneven::kMayJoin : Uneven::kRefused;
 }
 
+/// "rank 1", or "one of ranks 1, 2": those of `ranks` but `self`.
+std::string one_of_others(std::vector<int> ranks, int self);
 /// "rank 2", or "ranks 0, 2, 4", of many the first three and the last; they are ascending.
 std::string described(const std::vector<int>& ranks);
 
@@ -69,8 +72,17 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
   }
 }
 
-/// The turn of a collective, `what`, over `group` that this rank starts, for await(); 0 without a
-/// watch.
+/// Around a collective, `what`, over `group` that is started and waited for at once: `watch`, if
+/// there is one, sees it.
+class GroupCall {
+ public:
+  GroupCall(const c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch);
+
+ private:
+  std::optional<Waiting> waiting_;
+};
+
+/// For one that is waited for later: its turn, for await(). 0 without a watch.
 std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch);
 
 /// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Meanwhile

@@ -62,7 +62,7 @@ void ObjectExchange::send(const std::string& what, Group kind, const std::string
     for (const int rank : receivers) works.push_back(channel->send(tensors, rank, 0));
     for (const auto& work : works) work->wait();
   } catch (const std::exception& error) {
-    throw lost_connection(what, barriers_.rank(), described(receivers),
+    throw lost_connection(what, barriers_.rank(), one_of_others(receivers, barriers_.rank()),
                           transport::error_text(error));
   }
 }
@@ -117,7 +117,7 @@ std::vector<std::string> ObjectExchange::all_gather(const std::string& what, Gro
     }
     return gathered;
   } catch (const std::exception& error) {
-    throw lost_connection(what, barriers_.rank(), "one of " + described(ranks),
+    throw lost_connection(what, barriers_.rank(), one_of_others(ranks, barriers_.rank()),
                           transport::error_text(error));
   }
 }

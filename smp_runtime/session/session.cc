@@ -153,13 +153,13 @@ void Session::open_groups(GroupBackends backends, MakeGroup make) {
 void Session::all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
                          c10d::ReduceOp::RedOpType operation) {
   WaitWatch* const watch = barriers_->watch().get();
-  const std::int64_t turn = start_turn(group, what, watch);
+  const GroupCall call(group, what, watch);
   const auto start = [&] {
     std::vector<at::Tensor> tensors{tensor};
     return group.allreduce(tensors, {.reduceOp = c10d::ReduceOp(operation)});
   };
   const auto work = naming_group(group, what, start, Uneven::kNever);
-  await(group, what, *work, tensor.device().type(), Uneven::kNever, watch, turn);
+  await(group, what, *work, tensor.device().type(), Uneven::kNever, watch);
 }
 
 void Session::leave(bool failed, bool serves) {

@@ -90,9 +90,10 @@ decltype(auto) ShardExchange::named(const Pending& pending, c10d::ProcessGroup& 
                                     Act&& act) const {
   try {
     return session::naming_group(group, kShards, std::forward<Act>(act), kUneven);
+  } catch (const session::WaitTimeout& error) {
+    throw session::WaitTimeout("{}: {}", describe(pending), error.what());
   } catch (const HostError& error) {
-    throw HostError("{}: {}", describe(pending.kind_, pending.units_, pending.units_.size()),
-                    error.what());
+    throw HostError("{}: {}", describe(pending), error.what());
   }
 }
 
@@ -107,8 +108,7 @@ void ShardExchange::await_headers(const Pending& pending) const {
     std::optional<session::Waiting> waiting;
     // What is there already needs no text that says what it is.
     if (options_.watch && !pending.header_work_->isCompleted()) {
-      waiting.emplace(*options_.watch,
-                      describe(pending.kind_, pending.units_, pending.units_.size()), label_,
+      waiting.emplace(*options_.watch, describe(pending), label_,
                       options_.watch->members(options_.shard_group), pending.turn_);
     }
     await(pending, *control_, *pending.header_work_, at::kCPU);
@@ -197,11 +197,10 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
 }
 
 at::Tensor ShardExchange::wait(Pending& pending) {
-  const measure::Waited waited(
-      recorder(),
-      pending.kind_ == ExchangeKind::kGather ? measure::Activity::kGather
-                                             : measure::Activity::kReduce,
-      [&] { return describe(pending.kind_, pending.units_, pending.units_.size()); });
+  const measure::Waited waited(recorder(),
+                               pending.kind_ == ExchangeKind::kGather ? measure::Activity::kGather
+                                                                      : measure::Activity::kReduce,
+                               [&] { return describe(pending); });
   if (pending.header_work_) await_headers(pending);
   const c10::DeviceType device = pending.input_.device().type();
   await(pending, across_ && pending.staged_.defined() ? *across_ : *shards_, *pending.work_,
@@ -240,10 +239,14 @@ void ShardExchange::check_headers(const Pending& pending) const {
         "ranks of one shard group run different modules: here it is the turn of {}, on rank {} of "
         "the group of {}; with sharded data parallelism every rank runs the same modules in the "
         "same order, as control flow that depends on a rank's own data does not",
-        describe(pending.kind_, pending.units_, pending.units_.size()), rank,
+        describe(pending), rank,
         describe(static_cast<ExchangeKind>(theirs[1]), std::span(&first, 1),
                  static_cast<std::size_t>(theirs[3])));
   }
+}
+
+std::string ShardExchange::describe(const Pending& pending) const {
+  return describe(pending.kind_, pending.units_, pending.units_.size());
 }
 
 /// What is going on: in full where all units are known, else the first and how many there are.

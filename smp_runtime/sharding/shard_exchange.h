@@ -137,6 +137,7 @@ class ShardExchange {
              c10::DeviceType device) const;
   /// Blocks until the headers of all ranks are there, and compares them.
   void await_headers(const Pending& pending) const;
+  [[nodiscard]] std::string describe(const Pending& pending) const;
   [[nodiscard]] std::string describe(ExchangeKind kind, std::span<const int> units,
                                      std::size_t count) const;
 

@@ -109,11 +109,11 @@ template <typename Start>
 void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
-  const std::int64_t turn = session::start_turn(*group_, kWhat, watch_.get());
+  const session::GroupCall call(*group_, kWhat, watch_.get());
   const auto work = session::naming_group(*group_, kWhat, start, kUneven);
   const measure::Waited waited(watch_ ? watch_->recorder() : nullptr, measure::Activity::kExchange,
                                [] { return std::string("tensor exchange"); });
-  session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get(), turn);
+  session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
   if (!throttled) return;
   const at::Device device = tensor.device();
   const auto over = std::make_shared<c10::Event>(device.type());

@@ -150,13 +150,14 @@ void WaitWatch::watch() {
 
 void WaitWatch::look_at(const Call& call) {
   // Without our locks: it may wait for Python's.
-  if (!call.told) line_of_call_ = line_ ? line_() : std::string();
+  std::string line = !call.told && line_ ? line_() : std::string();
   const std::lock_guard store_lock(store_mutex_);
   if (!call.told) {
     Wait wait;
     {
       const std::lock_guard lock(mutex_);
       if (calls_.empty() || calls_.back().number != call.number || !mismatch_.empty()) return;
+      line_of_call_ = std::move(line);
       wait = described(call);
       calls_.back().told = true;
     }
@@ -184,7 +185,7 @@ void WaitWatch::check() {
     if (mismatch_.empty()) {
       if (verdict_.empty()) return;
       mismatch_ = verdict_;
-      calls_.back().told = false;  // end() does not take back what is written now
+      if (!calls_.empty()) calls_.back().told = false;  // end() takes back nothing written now
       first = true;
     }
   }
@@ -211,7 +212,7 @@ void WaitWatch::check_failed() {
     } catch (const std::exception&) {  // the store is lost, with rank 0
     }
     lock.lock();
-    verdict_ = std::move(found);
+    if (!found.empty() && !calls_.empty()) verdict_ = std::move(found);
   }
   check();
 }

@@ -37,8 +37,8 @@ class WaitWatch {
   };
 
   /// `store` is all ranks'; one thread at a time calls it here. Where it is lost, nobody is judged
-  /// any more. `line` says where the script is, if
-  /// anything does; it is called on the watch's own thread.
+  /// any more. `line`, which may be empty, says where the script is; it is called on the watch's
+  /// own thread.
   WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
             std::function<std::string()> line, Timing timing,
             std::shared_ptr<measure::Recorder> recorder = nullptr);
@@ -129,8 +129,9 @@ class WaitWatch {
   std::string mismatch_;  ///< the verdict that check() threw
   bool stopping_ = false;
 
-  std::string line_of_call_;         // the watch thread's own
-  std::vector<std::int64_t> found_;  ///< ranks and numbers of the last path; with store_mutex_
+  std::string line_of_call_;  ///< of the script, in the call that was written down last
+
+  std::vector<std::int64_t> found_;  ///< ranks and numbers of the last path; under store_mutex_
   std::string suspicion_;            ///< what it would mean
   int sightings_ = 0;                ///< looks in a row that found it
 

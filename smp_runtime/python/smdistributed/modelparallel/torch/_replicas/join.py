@@ -76,7 +76,8 @@ class Join:
         model = self._model
         tensors = [p.detach() for p in model.local_parameters()] + list(model.local_buffers())
         group = state.internal_group_name("DP")
-        _runtime.broadcast_tensors(group, tensors, int(steps.argmax()))
+        watch = self._session.barriers.watch
+        _runtime.broadcast_tensors(group, tensors, int(steps.argmax()), watch=watch)
 
     def _all_reduce(
         self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM
