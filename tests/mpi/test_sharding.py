@@ -2,6 +2,7 @@
 """Sharded data parallelism: exact against one process, whatever is sharded over whom."""
 
 import random
+import re
 
 import pytest
 import torch
@@ -272,15 +273,15 @@ def test_rank_with_fewer_batches_is_named_with_advice_that_applies(pool, ranks, 
     errors = [pool(ranks).outcome(rank).error for rank in range(ranks)]
 
     assert not errors[last]
-    said = [error for error in errors if f"rank {last} has ended" in error]
+    said = [error for error in errors if f"rank {last} has " in error]
     assert said and all(errors[:last]), errors
     for error in said:
         if "SMPMismatchError: " in error:  # ranks that wait may see it before the connection ends
-            assert "waits in step uneven_step (sharding_jobs.py:" in error
+            assert re.search(r"waits in .* \(sharding_jobs\.py:\d+\)", error)
             assert "give all ranks as many batches" in error
             continue
         assert call in error
-        assert "give all ranks the same number of batches, for example by drop_last=True" in error
+        assert "give all ranks the same number, for example by drop_last=True" in error
         assert "SMPConnectionError: " in error
     for error in errors:
         assert "model.join()" not in error, "which is refused here"

@@ -168,6 +168,49 @@ TEST_F(Job, ARankThatWasToldOfAMismatchHoldsUpNobody) {
   EXPECT_THROW(third->check(), CallMismatch);
 }
 
+TEST_F(Job, WhatAPeerWasToldIsWhyACallFailed) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  first->begin("model.state_dict()", "state_dict", {0, 1});
+  second->begin("smp.barrier", "barrier", {0, 1});
+  const std::string told = verdict_of(*first, kSoon);
+  EXPECT_THROW(first->check(), CallMismatch);
+  first->leave();
+
+  const auto third = rank(2);  // it has just begun: nobody has looked for it so far
+  third->begin("a sum", "sum", {0, 2});
+
+  EXPECT_THAT([&] { third->check_failed(); }, testing::ThrowsMessage<CallMismatch>(told));
+}
+
+TEST_F(Job, AFailureWithoutAMismatchIsLeftAlone) {
+  const auto first = rank(0);
+  first->begin("a sum", "sum", {0, 1});
+
+  first->check_failed();  // rank 1 has said nothing
+
+  EXPECT_EQ(first->verdict(), "");
+  first->end();
+  first->check_failed();  // in no call
+}
+
+TEST_F(Job, ProgramsWithoutALineOfAScriptAreTold) {
+  WaitWatch first(store_, 0, {}, kQuick);
+  const auto second = rank(1);
+  first.begin("a sum", "sum", {0, 1});
+  second->begin("smp.barrier", "barrier", {0, 1});
+
+  EXPECT_THAT(verdict_of(first, kSoon), HasSubstr("rank 0 waits in a sum, rank 1"));
+}
+
+TEST_F(Job, RanksOfAGroupAreKnownByItsName) {
+  const auto first = rank(0);
+  first->add_group("smp0:internal:1", {0, 2});
+
+  EXPECT_THAT(first->members("smp0:internal:1"), testing::ElementsAre(0, 2));
+  EXPECT_THAT(first->members("the user's"), testing::IsEmpty());
+}
+
 TEST_F(Job, ALostStoreJudgesNobody) {
   WaitWatch watch(
       std::make_shared<LostStore>(), 0, [] { return std::string(); }, kQuick);
