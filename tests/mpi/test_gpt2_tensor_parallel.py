@@ -16,7 +16,9 @@ SMALL = ["--steps", "30", "--length", "24", "--width", "32", "--batch", "8", "--
 def train(processes, *args, **settings):
     outcome = run_mpi(processes, SCRIPT, *SMALL, *args, SM_HP_MP_PARAMETERS=json.dumps(settings))
     assert outcome.code == 0, outcome.output
-    losses = [float(loss) for loss in re.findall(r"step \d+: mean loss (\S+)", outcome.output)]
+    # A line of the log may come between a printed line and its end.
+    line = r"(?m)step \d+: mean loss (\S+?)(?:\d{4}-\d\d-\d\d .*)?$"
+    losses = [float(loss) for loss in re.findall(line, outcome.output)]
     held = int(re.search(r"this rank holds (\d+) elements", outcome.output)[1])
     return losses, held
 
