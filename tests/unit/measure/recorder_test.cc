@@ -96,7 +96,6 @@ TEST_F(RecorderTest, SaysWhereAStepsTimeWent) {
   EXPECT_EQ(first["messages"], 3) << "none to itself";
   EXPECT_EQ(first["bytes"], 120);
   EXPECT_GE(first["optimizer_us"], 3000);
-  EXPECT_LT(first["optimizer_us"], first["data_us"].get<int>() + 3000);
   EXPECT_GE(first["data_us"], 10'000);
   EXPECT_GE(first["total_us"].get<int>(),
             first["optimizer_us"].get<int>() + first["data_us"].get<int>());
