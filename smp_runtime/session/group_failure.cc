@@ -156,8 +156,8 @@ void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_vi
   }
   const std::string said =
       fmt::format("{} over {} of the job failed: {}{}", what, members, text, added(advice));
-  if (text.find(" ms for rank(s) ") != std::string_view::npos)
-    throw WaitTimeout("{}", said);  // smddp's
+  const bool is_late = text.find(" ms for rank(s) ") != std::string_view::npos;  // smddp's words
+  if (is_late) throw WaitTimeout("{}", said);
   throw HostError("{}", said);
 }
 
@@ -174,16 +174,16 @@ std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWa
 
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
            c10::DeviceType device, Uneven advice, WaitWatch* watch, std::int64_t turn) {
+  const std::string backend = group.getBackend(device)->getBackendName();
   int checks = 0;
   const auto look = [&] {
     if (watch) watch->check();
-    if (++checks % kChecksOfALook == 0 && is_gloo(group, device) && has_failed(group)) {
+    if (++checks % kChecksOfALook == 0 && backend == "gloo" && has_failed(group)) {
       if (watch) watch->check_failed();
       fail_group(group, what, "another rank has seen it fail", advice);
     }
   };
   const auto wait = [&] {
-    const std::string backend = group.getBackend(device)->getBackendName();
     if (backend != "gloo" && backend != "smddp") {
       work.wait();  // others may not know of a limit
       return;

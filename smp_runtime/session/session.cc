@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/host_name.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/transport/host_identity.h"
@@ -108,7 +109,7 @@ std::string Session::job_of_all() {
   return asking_store(ranks_.rank, [&] {
     if (ranks_.rank == 0) {
       const auto now = std::chrono::system_clock::now().time_since_epoch();
-      store_->set("job", fmt::format("{}-{}", transport::host_name(), now.count()));
+      store_->set("job", fmt::format("{}-{}", host_name(), now.count()));
     }
     return store_->get_to_str("job");
   });
@@ -116,7 +117,7 @@ std::string Session::job_of_all() {
 
 void Session::open_recorder() {
   if (options_.record_folder.empty() && options_.trace_folder.empty()) return;
-  const std::string host = transport::host_name();
+  const std::string host = host_name();
   measure::RecorderOptions files{
       .rank = ranks_.rank, .first_rank = ranks_.rank - ranks_.local_rank.value_or(0), .host = host};
   if (!options_.record_folder.empty()) {

@@ -4,11 +4,7 @@
 
 #include <string>
 
-#include "smp_runtime/core/host_name.h"
-
 namespace smp::transport {
-
-using smp::host_name;
 
 /// Equal for two processes exactly when they may take each other for being on one host: same boot
 /// of the same kernel, same process numbers, same network. Containers and network namespaces on
