@@ -41,7 +41,7 @@ class ReplicaLoss {
  private:
   session::Groups& groups_;
   const std::shared_ptr<session::WaitWatch> watch_;  // there are several ranks
-  std::int64_t turn_ = 0;                            // of the exchange, among them
+  std::optional<std::int64_t> turn_;                 // of the exchange, among them
   at::Tensor sum_and_count_;
   c10::intrusive_ptr<c10d::Work> work_;
 };

@@ -196,8 +196,9 @@ void DistributedModel::Core::finish_backward() {
     lacked_optimizer_ = true;
   } else if (reducer_) {
     session::Session& session = session_->session();
-    const session::WaitingCall waiting(session.barriers().watch(), "the averaging of gradients",
-                                       "averaging", session.groups().ranks(Group::kDp));
+    const session::WaitingCall waiting(session.barriers().watch().get(),
+                                       "the averaging of gradients", "averaging",
+                                       session.groups().ranks(Group::kDp));
     reducer_->average();
   }
 }

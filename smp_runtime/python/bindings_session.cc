@@ -68,7 +68,7 @@ class WaitingBlock {
         needs_(std::move(needs)) {}
   void enter() {
     const py::gil_scoped_release release;
-    call_.emplace(watch_, what_, label_, needs_);
+    call_.emplace(watch_.get(), what_, label_, needs_);
   }
   void exit() {
     const py::gil_scoped_release release;

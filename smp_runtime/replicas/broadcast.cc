@@ -22,7 +22,7 @@ void broadcast_tensors(const std::string& group_name, const std::vector<at::Tens
   // Not c10d::broadcast_coalesced(), which waits as long as the group does.
   for (const auto& bucket : torch::utils::take_tensors(tensors, kBucketBytes)) {
     std::vector<at::Tensor> whole{torch::utils::flatten_dense_tensors(bucket.tensors)};
-    const session::GroupCall call(*group, kWhat, watch);
+    const session::WaitingCall call = session::group_call(*group, kWhat, watch);
     const auto work = session::naming_group(
         *group, kWhat, [&] { return group->broadcast(whole, {.rootRank = root}); }, advice);
     session::await(*group, kWhat, *work, whole[0].device().type(), advice, watch);

@@ -161,19 +161,21 @@ void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_vi
   throw HostError("{}", said);
 }
 
-GroupCall::GroupCall(const c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch) {
-  if (watch == nullptr) return;
-  const std::string label = label_of(group, what);
-  const std::int64_t turn = watch->start(label);
-  waiting_.emplace(*watch, std::string(what), label, watch->members(group.getGroupName()), turn);
+WaitingCall group_call(const c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch,
+                       std::optional<std::int64_t> turn) {
+  if (watch == nullptr) return {nullptr, {}, {}, {}};
+  return {watch, std::string(what), label_of(group, what), watch->members(group.getGroupName()),
+          turn};
 }
 
-std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch) {
-  return watch ? watch->start(label_of(group, what)) : 0;
+std::optional<std::int64_t> start_turn(const c10d::ProcessGroup& group, std::string_view what,
+                                       WaitWatch* watch) {
+  return watch ? std::optional(watch->start(label_of(group, what))) : std::nullopt;
 }
 
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, WaitWatch* watch, std::int64_t turn) {
+           c10::DeviceType device, Uneven advice, WaitWatch* watch,
+           std::optional<std::int64_t> turn) {
   const std::string backend = group.getBackend(device)->getBackendName();
   int checks = 0;
   const auto look = [&] {
@@ -188,11 +190,9 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
       work.wait();  // others may not know of a limit
       return;
     }
-    std::optional<Waiting> waiting;
+    std::optional<WaitingCall> waiting;
     const auto tell = [&] {
-      if (turn == 0 || waiting) return;
-      waiting.emplace(*watch, std::string(what), label_of(group, what),
-                      watch->members(group.getGroupName()), turn);
+      if (turn && !waiting) waiting.emplace(group_call(group, what, watch, turn));
     };
     if (!work.isCompleted()) tell();
     while (true) {

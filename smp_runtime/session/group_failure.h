@@ -72,18 +72,13 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
   }
 }
 
-/// Around a collective, `what`, over `group` that is started and waited for at once: `watch`, if
-/// there is one, sees it.
-class GroupCall {
- public:
-  GroupCall(const c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch);
-
- private:
-  std::optional<Waiting> waiting_;
-};
-
-/// For one that is waited for later: its turn, for await(). 0 without a watch.
-std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch);
+/// Around the wait for a collective, `what`, over `group`: `watch`, if there is one, sees it.
+/// Without a turn the collective begins here, too.
+[[nodiscard]] WaitingCall group_call(const c10d::ProcessGroup& group, std::string_view what,
+                                     WaitWatch* watch, std::optional<std::int64_t> turn = {});
+/// For one that is waited for later: its turn, for await(). None without a watch.
+std::optional<std::int64_t> start_turn(const c10d::ProcessGroup& group, std::string_view what,
+                                       WaitWatch* watch);
 
 /// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Meanwhile
 /// it asks whether `watch`, if there is one, has seen that ranks wait for each other in different
@@ -91,6 +86,7 @@ std::int64_t start_turn(c10d::ProcessGroup& group, std::string_view what, WaitWa
 /// Gloo notices the end of a neighbour only. With a turn, other ranks are told of the wait. NCCL's
 /// work is on the stream alone: nobody waits for it here.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, WaitWatch* watch, std::int64_t turn = 0);
+           c10::DeviceType device, Uneven advice, WaitWatch* watch,
+           std::optional<std::int64_t> turn = {});
 
 }  // namespace smp::session

@@ -154,7 +154,7 @@ void Session::open_groups(GroupBackends backends, MakeGroup make) {
 void Session::all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
                          c10d::ReduceOp::RedOpType operation) {
   WaitWatch* const watch = barriers_->watch().get();
-  const GroupCall call(group, what, watch);
+  const WaitingCall call = group_call(group, what, watch);
   const auto start = [&] {
     std::vector<at::Tensor> tensors{tensor};
     return group.allreduce(tensors, {.reduceOp = c10d::ReduceOp(operation)});

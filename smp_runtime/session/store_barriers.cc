@@ -10,11 +10,8 @@
 #include "smp_runtime/session/group_failure.h"
 
 namespace smp::session {
-namespace {
 
 using std::chrono::milliseconds;
-
-}  // namespace
 
 StoreBarriers::StoreBarriers(StorePtr store, int rank, milliseconds timeout,
                              std::shared_ptr<WaitWatch> watch)
@@ -30,7 +27,7 @@ void StoreBarriers::all(const std::string& what, const std::string& label,
   if (ranks.size() == 1) return;
   const auto size = static_cast<std::int64_t>(ranks.size());
   const std::string key = next(fmt::format("all/{}/{}", label, ranks.front()));
-  const WaitingCall waiting(watch_, what, "all/" + label, ranks);
+  const WaitingCall waiting(watch_.get(), what, "all/" + label, ranks);
   asking_store(rank_, [&] {
     store_->set(fmt::format("{}/{}", key, rank_), std::string());
     const std::string complete = key + "/complete";
@@ -70,7 +67,7 @@ std::string StoreBarriers::await_sender(const std::string& what, const std::stri
 
 std::string StoreBarriers::await(const std::string& what, const std::string& key, int peer) {
   // The label is the same on both, without the call's number.
-  const WaitingCall waiting(watch_, what, key.substr(0, key.rfind('/')), {peer});
+  const WaitingCall waiting(watch_.get(), what, key.substr(0, key.rfind('/')), {peer});
   return asking_store(rank_, [&] {
     if (!appear({key}, timeout())) throw in_vain(what, {peer}, {peer, rank_});
     std::string note = store_->get_to_str(key);

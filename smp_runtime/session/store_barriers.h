@@ -62,24 +62,4 @@ class StoreBarriers {
   std::map<std::string, int> calls_;  ///< so far, by label
 };
 
-/// Around a call that does not end before all ranks in `needs` make it, too, under the same `label`
-/// and in the same order. Throws CallMismatch once ranks have been in calls that wait for each
-/// other, also where a script has caught that error. Without a watch it does nothing.
-class WaitingCall {
- public:
-  WaitingCall(const std::shared_ptr<WaitWatch>& watch, std::string what, const std::string& label,
-              std::vector<int> needs)
-      : watch_(watch) {
-    if (watch_) watch_->begin(std::move(what), label, std::move(needs));
-  }
-  ~WaitingCall() {
-    if (watch_) watch_->end();
-  }
-  WaitingCall(const WaitingCall&) = delete;
-  WaitingCall& operator=(const WaitingCall&) = delete;
-
- private:
-  const std::shared_ptr<WaitWatch> watch_;
-};
-
 }  // namespace smp::session

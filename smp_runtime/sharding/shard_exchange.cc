@@ -105,10 +105,10 @@ void ShardExchange::await(const Pending& pending, c10d::ProcessGroup& group, c10
 
 void ShardExchange::await_headers(const Pending& pending) const {
   {
-    std::optional<session::Waiting> waiting;
+    std::optional<session::WaitingCall> waiting;
     // What is there already needs no text that says what it is.
     if (options_.watch && !pending.header_work_->isCompleted()) {
-      waiting.emplace(*options_.watch, describe(pending), label_,
+      waiting.emplace(options_.watch.get(), describe(pending), label_,
                       options_.watch->members(options_.shard_group), pending.turn_);
     }
     await(pending, *control_, *pending.header_work_, at::kCPU);

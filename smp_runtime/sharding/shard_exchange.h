@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,7 +70,7 @@ class ShardExchange {
     friend class ShardExchange;
     std::vector<int> units_;
     ExchangeKind kind_ = ExchangeKind::kGather;
-    std::int64_t turn_ = 0;  ///< of the exchange among those of its group, for the watch
+    std::optional<std::int64_t> turn_;  ///< of the exchange among those of its group, for the watch
     at::Tensor headers_sent_, headers_;
     at::Tensor input_, output_;
     at::ScalarType sum_type_ = at::ScalarType::Undefined;
@@ -108,7 +109,7 @@ class ShardExchange {
    private:
     friend class ShardExchange;
     std::vector<c10::intrusive_ptr<c10d::Work>> works_;
-    std::int64_t turn_ = 0;  ///< among the sums of its group, for the watch
+    std::optional<std::int64_t> turn_;  ///< among the sums of its group, for the watch
     c10::DeviceType device_ = c10::DeviceType::CPU;
   };
 

@@ -109,7 +109,7 @@ template <typename Start>
 void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
-  const session::GroupCall call(*group_, kWhat, watch_.get());
+  const session::WaitingCall call = session::group_call(*group_, kWhat, watch_.get());
   const auto work = session::naming_group(*group_, kWhat, start, kUneven);
   const measure::Waited waited(watch_ ? watch_->recorder() : nullptr, measure::Activity::kExchange,
                                [] { return std::string("tensor exchange"); });

@@ -70,35 +70,39 @@ std::int64_t WaitWatch::start(const std::string& label) {
   return mismatch_.empty() ? ++begun : begun + 1;
 }
 
-void WaitWatch::begin(std::string call, const std::string& label, std::vector<int> needs,
-                      std::int64_t turn) {
+std::int64_t WaitWatch::begin(std::string call, const std::string& label, std::vector<int> needs,
+                              std::optional<std::int64_t> turn) {
+  if (!turn) turn = start(label);
   std::erase(needs, rank_);
   {
     const std::lock_guard lock(mutex_);
     if (!mismatch_.empty()) throw CallMismatch("{} after {}", call, mismatch_);
   }
-  if (take_back()) clear();
+  if (take_back_last()) clear();
   const std::lock_guard lock(mutex_);
   calls_.push_back({.number = ++waits_,
                     .text = std::move(call),
                     .label = label,
-                    .turn = turn,
+                    .turn = *turn,
                     .needs = std::move(needs),
                     .since = Clock::now()});
+  return waits_;
 }
 
-void WaitWatch::end() noexcept {
-  const bool told = take_back();
+void WaitWatch::end(std::int64_t number) noexcept {
+  bool told = false;
   {
     const std::lock_guard lock(mutex_);
-    calls_.pop_back();
-    verdict_.clear();
+    if (calls_.back().number == number) verdict_.clear();
+    const auto ended = std::ranges::find(calls_, number, &Call::number);
+    told = ended->told;
+    calls_.erase(ended);
   }
   if (told) clear();
 }
 
-/// Whether the store has the innermost call, which does not count from now on.
-bool WaitWatch::take_back() noexcept {
+/// Whether the store has the last call, which does not count from now on.
+bool WaitWatch::take_back_last() noexcept {
   const std::lock_guard lock(mutex_);
   return !calls_.empty() && std::exchange(calls_.back().told, false);
 }

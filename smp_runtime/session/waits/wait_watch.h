@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -55,19 +56,17 @@ class WaitWatch {
   [[nodiscard]] std::vector<int> members(const std::string& group) const;
 
   /// This rank begins `call`, which does not end without the ranks `needs` (itself left out). Each
-  /// of them begins calls of the same `label` in the same order. Calls may be nested: the innermost
-  /// one counts. Blocks only where the call around it was waited for so long that it is written
-  /// down. Throws CallMismatch once check() has: ranks that were in calls that wait for each other
-  /// are apart from then on, also where the script went on.
-  void begin(std::string call, const std::string& label, std::vector<int> needs) {
-    begin(std::move(call), label, std::move(needs), start(label));
-  }
-  /// In two parts, for calls that are waited for later: start() counts the call and gives its turn.
-  /// Once check() has thrown, nothing counts any more.
+  /// of them begins calls of the same `label` in the same order. Of several at a time, nested or on
+  /// several threads, the last one counts. Returns a number for end(). Blocks only where the call
+  /// before was waited for so long that it is written down. Throws CallMismatch once check() has:
+  /// ranks that were in calls that wait for each other are apart from then on, also where the
+  /// script went on. `turn` is that of a call that start() has counted; without one it counts here.
+  std::int64_t begin(std::string call, const std::string& label, std::vector<int> needs,
+                     std::optional<std::int64_t> turn = {});
+  /// For calls that are waited for later: counts the call, whose turn it returns. Once check() has
+  /// thrown, nothing counts any more.
   std::int64_t start(const std::string& label);
-  void begin(std::string call, const std::string& label, std::vector<int> needs, std::int64_t turn);
-  /// The innermost call is over.
-  void end() noexcept;
+  void end(std::int64_t number) noexcept;
 
   /// Why the call that was begun last can never end; empty as long as it may. A wait asks for it
   /// about once a second.
@@ -106,7 +105,7 @@ class WaitWatch {
   [[nodiscard]] Wait described(const Call& call) const;
   [[nodiscard]] std::map<int, Wait> waits_around(const Call& call);
   void judge(const Call& call, const std::map<int, Wait>& waits);
-  [[nodiscard]] bool take_back() noexcept;
+  [[nodiscard]] bool take_back_last() noexcept;
   void clear() noexcept;
   void write_final(bool ended) noexcept;
   void stop() noexcept;
@@ -138,20 +137,23 @@ class WaitWatch {
   std::thread thread_;
 };
 
-/// Around a wait that `watch` is to see.
-class Waiting {
+/// Around a call that waits for other ranks: `watch`, if there is one, sees it (its begin()).
+class WaitingCall {
  public:
-  Waiting(WaitWatch& watch, std::string call, const std::string& label, std::vector<int> needs,
-          std::int64_t turn)
-      : watch_(watch) {
-    watch_.begin(std::move(call), label, std::move(needs), turn);
+  WaitingCall(WaitWatch* watch, std::string call, const std::string& label, std::vector<int> needs,
+              std::optional<std::int64_t> turn = {})
+      : watch_(watch),
+        number_(watch ? watch->begin(std::move(call), label, std::move(needs), turn) : 0) {}
+  ~WaitingCall() {
+    if (watch_) watch_->end(number_);
   }
-  ~Waiting() { watch_.end(); }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
+  WaitingCall(WaitingCall&& other) noexcept
+      : watch_(std::exchange(other.watch_, nullptr)), number_(other.number_) {}
+  WaitingCall& operator=(WaitingCall&&) = delete;
 
  private:
-  WaitWatch& watch_;
+  WaitWatch* watch_;
+  std::int64_t number_;
 };
 
 }  // namespace smp::session

@@ -82,25 +82,37 @@ TEST_F(Job, LetsARankComeLate) {
 
 TEST_F(Job, TakesBackWhatIsOver) {
   const auto first = rank(0);
-  first->begin("smp.barrier", "barrier", {0, 1});
+  const auto call = first->begin("smp.barrier", "barrier", {0, 1});
   await_looks(0);
 
-  first->end();
+  first->end(call);
 
   EXPECT_TRUE(store_->has("waits/0"));
   EXPECT_EQ(text_at("waits/0"), "");
 }
 
-TEST_F(Job, TheInnermostCallCountsAndThenTheOneAroundIt) {
+TEST_F(Job, TheLastCallCountsAndThenTheOneBefore) {
   const auto first = rank(0);
   const auto second = rank(1);
   second->begin("smp.barrier", "barrier", {0, 1});
   first->begin("train_step", "step", {0, 1});
-  first->begin("smp.recv_from", "pair", {2});
+  const auto last = first->begin("smp.recv_from", "pair", {2});
   await_looks(0);
   EXPECT_EQ(first->verdict(), "") << "rank 2 may still come";
 
-  first->end();
+  first->end(last);
+
+  EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 0 waits in train_step"));
+}
+
+TEST_F(Job, CallsOfSeveralThreadsEndInAnyOrder) {
+  const auto first = rank(0);
+  const auto second = rank(1);
+  second->begin("smp.barrier", "barrier", {0, 1});
+  const auto one_threads = first->begin("averaging", "averaging", {2});
+  first->begin("train_step", "step", {0, 1});
+
+  first->end(one_threads);
 
   EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 0 waits in train_step"));
 }
@@ -112,10 +124,10 @@ TEST_F(Job, ACallThatWasStartedAheadIsWaitedForByItsOwnTurn) {
   EXPECT_EQ(first->start("shards"), 2);
   second->begin("smp.barrier", "barrier", {0, 1});
 
-  first->begin("gathering a", "shards", {0, 1}, 1);
+  const auto call = first->begin("gathering a", "shards", {0, 1}, 1);
   await_looks(0);
   EXPECT_EQ(first->verdict(), "") << "rank 1 has started that one";
-  first->end();
+  first->end(call);
   first->begin("gathering b", "shards", {0, 1}, 2);
 
   EXPECT_THAT(verdict_of(*first, kSoon), HasSubstr("rank 0 waits in gathering b"));
@@ -133,11 +145,11 @@ TEST_F(Job, ARankThatLeavesIsNotWaitedFor) {
 TEST_F(Job, NoCallBeginsAfterAMismatch) {
   const auto first = rank(0);
   const auto second = rank(1);
-  first->begin("model.state_dict()", "state_dict", {0, 1});
+  const auto call = first->begin("model.state_dict()", "state_dict", {0, 1});
   second->begin("smp.barrier", "barrier", {0, 1});
   ASSERT_NE(verdict_of(*first, kSoon), "");
   EXPECT_THROW(first->check(), CallMismatch);
-  first->end();
+  first->end(call);
 
   EXPECT_THAT(
       [&] {
@@ -150,12 +162,12 @@ TEST_F(Job, NoCallBeginsAfterAMismatch) {
 TEST_F(Job, ARankThatWasToldOfAMismatchHoldsUpNobody) {
   const auto first = rank(0);
   const auto second = rank(1);
-  first->begin("model.state_dict()", "state_dict", {0, 1});
+  const auto call = first->begin("model.state_dict()", "state_dict", {0, 1});
   second->begin("smp.barrier", "barrier", {0, 1});
   const std::string told = verdict_of(*first, kSoon);
   ASSERT_THAT(told, HasSubstr("model.state_dict()"));
   EXPECT_THROW(first->check(), CallMismatch);
-  first->end();
+  first->end(call);
   // What a script does that caught it: the others must not take the call for begun.
   EXPECT_THROW(first->begin("smp.barrier", "barrier", {0, 2}), CallMismatch);
   EXPECT_THROW(first->check(), CallMismatch);
@@ -185,12 +197,12 @@ TEST_F(Job, WhatAPeerWasToldIsWhyACallFailed) {
 
 TEST_F(Job, AFailureWithoutAMismatchIsLeftAlone) {
   const auto first = rank(0);
-  first->begin("a sum", "sum", {0, 1});
+  const auto call = first->begin("a sum", "sum", {0, 1});
 
   first->check_failed();  // rank 1 has said nothing
 
   EXPECT_EQ(first->verdict(), "");
-  first->end();
+  first->end(call);
   first->check_failed();  // in no call
 }
 
@@ -214,10 +226,10 @@ TEST_F(Job, RanksOfAGroupAreKnownByItsName) {
 TEST_F(Job, ALostStoreJudgesNobody) {
   WaitWatch watch(
       std::make_shared<LostStore>(), 0, [] { return std::string(); }, kQuick);
-  watch.begin("smp.barrier", "barrier", {0, 1});
+  const auto call = watch.begin("smp.barrier", "barrier", {0, 1});
 
   EXPECT_EQ(verdict_of(watch, 20 * kQuick.look), "");
-  watch.end();
+  watch.end(call);
   watch.leave();
 }
 
