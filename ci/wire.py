@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benches between hosts: network namespaces whose interfaces are slow enough that the wire, not
-the processors of this machine, is the limit."""
+"""Benches between hosts: network namespaces whose interfaces are, unless a layout says otherwise,
+slow enough that the wire, not the processors of this machine, is the limit."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Layout:
     hosts: int
     ranks_each: int
     credit_kb: int = NetHosts.credit_kb
+    rate_mbit: int = RATE_MBIT  # 0: what this machine can do
 
     @property
     def text(self) -> str:
@@ -55,7 +56,7 @@ def run_on(layout: Layout, command: list[str], python: Path | None = None, **var
     """Output of rank 0; by the interpreter `python`, or that of the development environment."""
     if problem := lacks():
         raise SystemExit(f"ci/bench: hosts of namespaces: {problem}")
-    with NetHosts(layout.hosts, rate_mbit=RATE_MBIT, credit_kb=layout.credit_kb) as hosts:
+    with NetHosts(layout.hosts, rate_mbit=layout.rate_mbit, credit_kb=layout.credit_kb) as hosts:
         outcomes = hosts.run(
             [str(python or ROOT / ".venv/bin/python"), *command],
             layout.ranks_each,

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of two ranks of ci/bench request: an empty module of the other rank is called, gloo alone
 sends a tensor there and back, and torch.distributed.rpc calls a function there, by turns. Prints
-seconds of a round trip by who."""
+seconds of a round trip by who. Arguments: numbers in the tensor, calls in a round, rounds, and
+"rpc" where that is wanted, which takes ranks of one host."""
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import rpc
 
-ROUNDS, CALLS, WIDTH = 30, 200, 16
+WIDTH, CALLS, ROUNDS = (int(word) for word in sys.argv[1:4])
 
 
 class Caller(nn.Module):
@@ -102,15 +105,18 @@ def make_peer() -> Callable[[], float]:
 
 def main() -> None:
     smp.init({"partitions": 2, "auto_partition": False, "default_partition": 0})
-    seconds: dict[str, list[float]] = {"ours": [], "gloo": [], "rpc": []}
+    seconds: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="smp-bench-") as folder:
-        turns = {"ours": make_ours(), "gloo": make_peer(), "rpc": make_rpc(Path(folder))}
+        turns = {"ours": make_ours(), "gloo": make_peer()}
+        if "rpc" in sys.argv:
+            turns["rpc"] = make_rpc(Path(folder))
         for number in range(ROUNDS + 1):
             for name, turn in turns.items():
                 took = turn()
                 if number > 0:  # the first round warms up
                     seconds[name].append(took)
-        rpc.shutdown()
+        if "rpc" in turns:
+            rpc.shutdown()
         dist.barrier()
     if smp.rank() == 0:
         print("RESULT " + json.dumps(seconds))
