@@ -144,7 +144,7 @@ def kept_between_layers() -> int:
         return tensor
 
     x = torch.randn(BATCH, SEQUENCE, HIDDEN, requires_grad=True)
-    hidden = smp.nn.borders.enter(x)
+    hidden = smp.nn.regions.enter(x)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         transformer.seq_layers((hidden, None))
     return sum(kept.values())
