@@ -61,6 +61,8 @@ class StepMeter {
   /// How many training steps there will be.
   void set_total(std::int64_t steps) { total_ = steps; }
   void set_interval(double seconds) { options_.interval = seconds; }
+  [[nodiscard]] int replicas() const { return options_.replicas; }
+  [[nodiscard]] bool has_outputs() const { return !options_.outputs.empty(); }
   /// From now on reports have operations, once those of a forward are known.
   void count_flops(const FlopsOptions& options) { options_.flops = options; }
   /// Of the forward of one microbatch.

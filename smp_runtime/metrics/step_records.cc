@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/metrics/step_records.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/json_line.h"
+#include "smp_runtime/core/log.h"
 #include "smp_runtime/measure/record_file.h"
 #include "smp_runtime/metrics/process_memory.h"
 
@@ -17,6 +19,8 @@ using nlohmann::ordered_json;
 using topology::Group;
 
 constexpr int kLinesBeforeDoubling = 1000;
+constexpr int kLinesOfATree = 30;  // in the log, its heading among them
+constexpr int kLinesOfARecord = 200;
 
 }  // namespace
 
@@ -37,6 +41,30 @@ void note_job(session::Session& session, const JobFacts& facts) {
                                     {"smp", facts.library},
                                     {"torch", facts.torch},
                                     {"device", facts.device}}));
+}
+
+void tell_partition(session::Session& session, const partition::Assignment& assignment,
+                    const partition::ModuleTree& tree, const std::string& summary) {
+  if (session.ranks().rank != 0) return;
+  const std::string balance = partition::balance_line(assignment, tree);
+  const std::string whole = partition::assignment_tree(assignment, tree);
+  SMP_LOG(info, "{}", partition::assignment_line(assignment, tree));
+  SMP_LOG(info, "{}", balance);
+  SMP_LOG(info, "{}", summary);
+  if (std::ranges::count(whole, '\n') < kLinesOfATree || log::enabled(log::Level::kDebug)) {
+    SMP_LOG(info, "Partition tree:{}", whole);
+  } else {
+    SMP_LOG(info, "Partition tree (folded; SM_LOG_LEVEL=10 shows all of it):{}",
+            partition::assignment_tree(assignment, tree, kLinesOfATree - 1));
+  }
+  const auto& recorder = session.recorder();
+  if (!recorder || !recorder->records()) return;
+  recorder->note("partition",
+                 json_line(ordered_json{
+                     {"summary", summary},
+                     {"balance", balance},
+                     {"tree", partition::assignment_tree(assignment, tree, kLinesOfARecord)},
+                     {"times", partition::times_of(assignment, tree)}}));
 }
 
 StepRecords::StepRecords(std::shared_ptr<measure::Recorder> recorder,
@@ -61,13 +89,9 @@ void StepRecords::end_step(std::int64_t samples, bool trained) {
                                                    {"formula", formula_()}}));
 }
 
-void StepRecords::note(std::string_view key, std::string_view json) {
-  if (recorder_->records()) recorder_->note(key, json);
-}
-
 void StepRecords::event(std::string_view kind, std::string_view text) {
-  note("event",
-       json_line(ordered_json{{"time", measure::unix_time()}, {"kind", kind}, {"text", text}}));
+  recorder_->note("event", json_line(ordered_json{
+                               {"time", measure::unix_time()}, {"kind", kind}, {"text", text}}));
 }
 
 }  // namespace smp::metrics

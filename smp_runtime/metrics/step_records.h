@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/metrics/outputs/step_report.h"
+#include "smp_runtime/partition/assignment.h"
+#include "smp_runtime/partition/module_tree.h"
 #include "smp_runtime/session/session.h"
 
 namespace smp::metrics {
@@ -23,6 +26,11 @@ struct JobFacts {
 
 /// What the report's card says of the job. Nothing without a recorder.
 void note_job(session::Session& session, const JobFacts& facts);
+/// What goes where in the model, for the log and the report's card: the first rank's call.
+/// `summary`, a line, says who decided. The log's tree is folded where it is long, unless it shows
+/// details.
+void tell_partition(session::Session& session, const partition::Assignment& assignment,
+                    const partition::ModuleTree& tree, const std::string& summary);
 
 /// One thread at a time.
 class StepRecords {
@@ -35,8 +43,6 @@ class StepRecords {
   /// `samples`: of this rank's batch. Now and then a line of memory: every second at first, and
   /// less often in long jobs.
   void end_step(std::int64_t samples, bool trained);
-  /// A line of its own, if there is a record.
-  void note(std::string_view key, std::string_view json);
   /// Something that the report marks on its time axis, such as a checkpoint.
   void event(std::string_view kind, std::string_view text);
 

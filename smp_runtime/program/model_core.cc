@@ -7,11 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/json_line.h"
-#include "smp_runtime/core/log.h"
 #include "smp_runtime/pipeline/job/session_engine.h"
 #include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/broadcast.h"
@@ -20,8 +16,6 @@ namespace smp {
 namespace {
 
 using topology::Group;
-
-constexpr int kLinesOfARecord = 200;  // of a tree of modules
 
 std::string line_of(std::istringstream& text) {
   std::string line;
@@ -59,7 +53,9 @@ void DistributedModel::Core::place(const Options& options) {
       program::place_units(units_, !forward_, options.partition, session_->config(),
                            session_->session().options().partitioner, session_->count(Group::kRdp));
   assignment_ = std::move(placed.assignment);
-  if (session_->count(Group::kPp) > 1) tell(placed);
+  if (session_->count(Group::kPp) > 1) {
+    metrics::tell_partition(session_->session(), assignment_, placed.tree, placed.summary);
+  }
   for (std::size_t index = 0; index < units_.size(); ++index) {
     const int owner = assignment_.at(units_[index].name);
     if (segments_.empty() || segments_.back().owner != owner) {
@@ -75,25 +71,6 @@ void DistributedModel::Core::place(const Options& options) {
     }
     for (const auto& [name, buffer] : units_[index].buffers) buffers_.push_back(buffer);
   }
-}
-
-void DistributedModel::Core::tell(const program::Placement& placed) {
-  const std::string balance = partition::balance_line(assignment_, placed.tree);
-  session::Session& session = session_->session();
-  if (session.ranks().rank == 0) {
-    SMP_LOG(info, "{}", partition::assignment_line(assignment_, placed.tree));
-    SMP_LOG(info, "{}", balance);
-    SMP_LOG(info, "{}", placed.summary);
-  }
-  const auto& recorder = session.recorder();
-  if (!recorder || !recorder->records()) return;
-  recorder->note(
-      "partition",
-      json_line(nlohmann::ordered_json{
-          {"summary", placed.summary},
-          {"balance", balance},
-          {"tree", partition::assignment_tree(assignment_, placed.tree, kLinesOfARecord)},
-          {"times", partition::times_of(assignment_, placed.tree)}}));
 }
 
 /// Ranks with different models would wait for each other for ever, or train nonsense.

@@ -76,7 +76,6 @@ class DistributedModel::Core {
 
  private:
   void place(const Options& options);
-  void tell(const program::Placement& placed);
   void compare_units();
   void align_replicas();
   void keep_state(const Options& options);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/program/model_core.h"
@@ -15,6 +16,18 @@ namespace {
 using topology::Group;
 
 constexpr const char* kWentBack = "backward";
+
+/// The mean over the microbatches, a scalar of 64 bits, where the losses are; undefined where one
+/// is no single number.
+at::Tensor loss_of(const Tensors& results) {
+  const at::NoGradGuard no_grad;
+  Tensors numbers;
+  for (const at::Tensor& result : results) {
+    if (!result.defined() || result.numel() != 1 || !result.is_floating_point()) return {};
+    numbers.push_back(result.reshape({}).to(at::kDouble));
+  }
+  return numbers.empty() ? at::Tensor() : at::stack(numbers).mean();
+}
 
 std::vector<Microbatch> split(const std::vector<at::Tensor>& batch, int count) {
   std::vector<Microbatch> parts(static_cast<std::size_t>(count));
@@ -204,19 +217,20 @@ void DistributedModel::Core::finish_backward() {
 }
 
 StepOutput DistributedModel::Core::run(const Step::Body& body, const Tensors& batch) {
-  program::StepReports& reports = session_->reports();
+  metrics::StepReports& reports = session_->reports();
   reports.begin_step();
   begin_step();
   bool went_back = false;
   StepOutput output = partition_ == 0 ? drive(body, batch, went_back) : serve(went_back);
+  const at::Tensor loss = reports.want_loss() ? loss_of(output.microbatches) : at::Tensor();
   if (went_back) {
     finish_backward();
-    reports.averaged(output.microbatches, device());
+    reports.averaged(loss, device());
   }
   reports.end_step({.pipeline_use = engine_->group_use(),
                     .messages_sent = engine_->last_step().messages_sent,
                     .bytes_sent = engine_->last_step().bytes_sent},
-                   samples_in(batch), output.microbatches, went_back);
+                   samples_in(batch), loss, went_back);
   return output;
 }
 

@@ -14,26 +14,6 @@
 
 namespace smp {
 
-namespace {
-
-/// The optimizer's time in the timeline and the records, also where it throws.
-class Measured {
- public:
-  explicit Measured(std::shared_ptr<measure::Recorder> recorder) : recorder_(std::move(recorder)) {
-    if (recorder_) recorder_->begin_optimizer();
-  }
-  ~Measured() {
-    if (recorder_) recorder_->end_optimizer();
-  }
-  Measured(const Measured&) = delete;
-  Measured& operator=(const Measured&) = delete;
-
- private:
-  const std::shared_ptr<measure::Recorder> recorder_;
-};
-
-}  // namespace
-
 DistributedOptimizer::Core::Core(std::shared_ptr<DistributedModel::Core> model,
                                  std::unique_ptr<torch::optim::Optimizer> optimizer,
                                  const LossScale& scale)
@@ -64,11 +44,8 @@ void DistributedOptimizer::Core::zero_grad() {
 }
 
 void DistributedOptimizer::Core::step() {
-  {
-    const Measured measured(session().recorder());
-    update();
-  }
-  model_->session().reports().optimizer_stepped();
+  const metrics::OptimizerTime time(model_->session().reports());
+  update();
 }
 
 /// Of SGD, Adam, AdamW, RMSprop and Adagrad; 0 of others.

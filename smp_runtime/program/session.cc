@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "smp/version.h"
+#include <ATen/Context.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/version.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
@@ -72,10 +74,13 @@ Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_pa
   }
   session_.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = "smddp"},
                        program::group_maker(session_.world_store(), ranks.rank));
-  reports_.emplace(session_);
+  reports_.emplace(session_, metrics::JobFacts{.device = at::hasCUDA() ? "CUDA" : "CPU",
+                                               .library = version(),
+                                               .torch = TORCH_VERSION});
 }
 
 Session::Core::~Core() {
+  if (std::uncaught_exceptions() == 0) reports_->await_last_loss();
   reports_.reset();  // tells what is left
   try {
     session_.leave(std::uncaught_exceptions() > 0, /*serves=*/true);

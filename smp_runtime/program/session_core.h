@@ -8,7 +8,7 @@
 
 #include "smp/session.h"
 
-#include "smp_runtime/program/step_reports.h"
+#include "smp_runtime/metrics/step_reports.h"
 #include "smp_runtime/session/session.h"
 
 namespace smp {
@@ -28,14 +28,14 @@ class Session::Core {
   }
   [[nodiscard]] int count(topology::Group group) const { return session_.mesh().size(group); }
   [[nodiscard]] bool replicates() const { return config().ddp; }
-  [[nodiscard]] program::StepReports& reports() { return *reports_; }
+  [[nodiscard]] metrics::StepReports& reports() { return *reports_; }
   /// The number of a model that is made now; they are made in one order on all ranks.
   int count_model() { return models_++; }
 
  private:
   int models_ = 0;
   session::Session session_;
-  std::optional<program::StepReports> reports_;
+  std::optional<metrics::StepReports> reports_;
 };
 
 }  // namespace smp

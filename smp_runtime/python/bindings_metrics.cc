@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,9 +10,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/metrics/process_memory.h"
-#include "smp_runtime/metrics/replica_loss.h"
-#include "smp_runtime/metrics/step_meter.h"
-#include "smp_runtime/metrics/step_records.h"
+#include "smp_runtime/metrics/step_reports.h"
 #include "smp_runtime/python/bindings.h"
 
 namespace smp::python {
@@ -18,12 +18,10 @@ namespace py = pybind11;
 namespace {
 
 using metrics::MemoryLedger;
-using metrics::ReplicaLoss;
-using metrics::StepMeter;
-using metrics::StepRecords;
+using metrics::StepReports;
 
 /// `ledger` returns a dictionary.
-StepMeter::Ledger ledger_of(py::object ledger) {
+metrics::StepMeter::Ledger ledger_of(py::object ledger) {
   return [ledger = shared_object(std::move(ledger))] {
     const py::gil_scoped_acquire gil;
     MemoryLedger kinds;
@@ -43,81 +41,56 @@ metrics::EngineUse engine_use(const py::dict& step) {
   return use;
 }
 
-void bind_meter(py::module_& module) {
+void bind_reports(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
-  py::class_<StepMeter, std::shared_ptr<StepMeter>>(module, "StepMeter",
-                                                    "How steps go, told by the first rank.")
-      .def("set_total", &StepMeter::set_total, py::arg("steps"))
-      .def("set_interval", &StepMeter::set_interval, py::arg("seconds"))
+  py::class_<StepReports>(module, "StepReports", "What a rank's steps tell.")
+      .def(py::init([](session::Session& session, const std::string& device,
+                       const std::string& library, const std::string& torch) {
+             return std::make_unique<StepReports>(
+                 session, metrics::JobFacts{.device = device, .library = library, .torch = torch});
+           }),
+           py::arg("session"), py::arg("device"), py::arg("library"), py::arg("torch"),
+           py::keep_alive<1, 2>(), without_gil)
       .def(
-          "count_flops",
-          [](StepMeter& self, std::int64_t microbatches, int ranks, std::optional<double> peak) {
-            self.count_flops({.microbatches = microbatches, .ranks = ranks, .peak = peak});
+          "set_memory",
+          [](StepReports& self, py::object ledger, std::function<std::int64_t()> formula) {
+            self.set_memory(
+                &self, {.ledger = ledger_of(std::move(ledger)), .formula = std::move(formula)});
           },
-          py::arg("microbatches"), py::arg("ranks"), py::arg("peak"))
-      .def("set_forward_flops", &StepMeter::set_forward_flops, py::arg("flops"))
-      .def("begin_step", &StepMeter::begin_step)
+          py::arg("ledger"), py::arg("formula"))
+      .def("set_total", &StepReports::set_total, py::arg("steps"))
+      .def("set_interval", &StepReports::set_interval, py::arg("seconds"))
+      .def("count_flops", &StepReports::count_flops, py::arg("on_gpu"), py::arg("peak"))
+      .def("set_forward_flops", &StepReports::set_forward_flops, py::arg("flops"))
+      .def_property_readonly("want_loss", &StepReports::want_loss)
+      .def("begin_step", &StepReports::begin_step)
+      .def(
+          "averaged",
+          [](StepReports& self, const std::optional<at::Tensor>& loss, const at::Device& device) {
+            self.averaged(loss.value_or(at::Tensor()), device);
+          },
+          py::arg("loss"), py::arg("device"), without_gil)
       .def(
           "end_step",
-          [](StepMeter& self, const py::dict& use, std::int64_t samples,
-             const std::optional<at::Tensor>& loss, bool training) {
+          [](StepReports& self, const py::dict& use, std::int64_t samples,
+             const std::optional<at::Tensor>& loss, bool trained) {
             const metrics::EngineUse account = engine_use(use);
             const py::gil_scoped_release no_gil;
-            self.end_step(account, samples, loss.value_or(at::Tensor()), training);
+            self.end_step(account, samples, loss.value_or(at::Tensor()), trained);
           },
-          py::arg("use"), py::arg("samples"), py::arg("loss"), py::arg("training"))
-      .def("optimizer_stepped", &StepMeter::optimizer_stepped)
-      .def("close", &StepMeter::close, without_gil);
-  module.def(
-      "make_step_meter",
-      [](session::Session& session, py::object ledger, std::shared_ptr<ReplicaLoss> replica_loss) {
-        return metrics::make_step_meter(session, ledger_of(std::move(ledger)),
-                                        std::move(replica_loss));
-      },
-      py::arg("session"), py::arg("ledger"), py::arg("replica_loss"));
-}
-
-void bind_replica_loss(py::module_& module) {
-  const auto without_gil = py::call_guard<py::gil_scoped_release>();
-  py::class_<ReplicaLoss, std::shared_ptr<ReplicaLoss>>(module, "ReplicaLoss",
-                                                        "The mean of a step's loss.")
-      .def(
-          "exchange",
-          [](ReplicaLoss& self, const std::optional<at::Tensor>& own, const at::Device& device) {
-            const py::gil_scoped_release no_gil;
-            self.exchange(own.value_or(at::Tensor()), device);
-          },
-          py::arg("own"), py::arg("device"));
-  module.def("make_replica_loss", &metrics::make_replica_loss, py::arg("session"), without_gil);
-}
-
-void bind_records(py::module_& module) {
-  const auto without_gil = py::call_guard<py::gil_scoped_release>();
-  py::class_<StepRecords>(module, "StepRecords", "A rank's record besides the times of its steps.")
-      .def(py::init([](std::shared_ptr<measure::Recorder> recorder, py::object ledger,
-                       std::function<std::int64_t()> formula) {
-             return std::make_unique<StepRecords>(std::move(recorder), ledger_of(std::move(ledger)),
-                                                  std::move(formula));
-           }),
-           py::arg("recorder"), py::arg("ledger"), py::arg("formula"))
-      .def("end_step", &StepRecords::end_step, py::arg("samples"), py::arg("trained"), without_gil)
-      .def("note", &StepRecords::note, py::arg("key"), py::arg("json"), without_gil)
-      .def("event", &StepRecords::event, py::arg("kind"), py::arg("text"), without_gil);
-  module.def(
-      "note_job",
-      [](session::Session& session, const std::string& device, const std::string& library,
-         const std::string& torch) {
-        metrics::note_job(session, {.device = device, .library = library, .torch = torch});
-      },
-      py::arg("session"), py::arg("device"), py::arg("library"), py::arg("torch"));
+          py::arg("use"), py::arg("samples"), py::arg("loss"), py::arg("trained"))
+      .def("begin_optimizer", &StepReports::begin_optimizer)
+      .def("end_optimizer", &StepReports::end_optimizer)
+      .def("event", &StepReports::event, py::arg("kind"), py::arg("text"), without_gil)
+      .def("close", &StepReports::close, without_gil);
+  module.def("tell_partition", &metrics::tell_partition, py::arg("session"), py::arg("assignment"),
+             py::arg("tree"), py::arg("summary"), without_gil);
 }
 
 }  // namespace
 
 void bind_metrics(py::module_& module) {
-  bind_replica_loss(module);
-  bind_meter(module);
-  bind_records(module);
+  bind_reports(module);
   module.def("heap_bytes", &metrics::heap_bytes,
              "Bytes that this process has allocated and not freed.");
 }

@@ -67,10 +67,7 @@ void bind_partition(py::module_& module) {
       .def_static("from_json", &Assignment::from_json, py::arg("text"), py::arg("where"))
       .def("check_fits", &partition::check_fits, py::arg("tree"), py::arg("partitions"))
       .def("log_line", &partition::assignment_line, py::arg("tree"))
-      .def("describe", &partition::assignment_tree, py::arg("tree"),
-           py::arg("most_lines") = std::nullopt)
-      .def("balance_line", &partition::balance_line, py::arg("tree"))
-      .def("times", &partition::times_of, py::arg("tree"));
+      .def("balance_line", &partition::balance_line, py::arg("tree"));
 
   py::class_<JobPartition>(module, "JobPartition", "What partition_job chose, and why.")
       .def_readonly("assignment", &JobPartition::assignment)

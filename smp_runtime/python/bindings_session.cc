@@ -228,19 +228,9 @@ void bind_barriers(py::module_& module) {
 
 }  // namespace
 
-void bind_recorder(py::module_& module) {
-  const auto without_gil = py::call_guard<py::gil_scoped_release>();
-  using measure::Recorder;
-  py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", "What this rank does when.")
-      .def("begin_optimizer", &Recorder::begin_optimizer)
-      .def("end_optimizer", &Recorder::end_optimizer)
-      .def("close", &Recorder::close, without_gil);
-}
-
 void bind_session(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
   module.def("set_fabric_defaults", &transport::set_fabric_defaults);
-  bind_recorder(module);
   bind_launch(module);
   bind_groups(module);
   bind_barriers(module);
@@ -269,8 +259,7 @@ void bind_session(py::module_& module) {
       .def_property_readonly("objects", &Session::objects, kInside)
       .def_property_readonly("store", &Session::store)
       .def_property_readonly("world_store", &Session::world_store)
-      .def_property_readonly("advice", &Session::advice)
-      .def_property_readonly("recorder", &Session::recorder);
+      .def_property_readonly("advice", &Session::advice);
 }
 
 }  // namespace smp::python

@@ -42,8 +42,7 @@ def run_job(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.setenv(name, value)
         smp.init({"microbatches": 2})
         try:
-            assert smp.state.reports.meter is not None
-            smp.state.reports.meter.set_interval(0)
+            smp.state.reports.set_interval(0)
             model = smp.DistributedModel(torch.nn.Linear(3, 1, bias=False))
             with torch.no_grad():
                 model.get_module().weight.fill_(1 / 3)

@@ -103,7 +103,7 @@ def said(capfd: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_lines_of_a_job(capfd: pytest.CaptureFixture[str]) -> None:
     smp.init({"microbatches": 2})
-    smp.state.reports.meter.set_interval(0)
+    smp.state.reports.set_interval(0)
     smp.progress(1)
     try:
         run_steps(1)

@@ -243,82 +243,63 @@ class Groups:
     def cpu_group(self, kind: str) -> ProcessGroup: ...
     def group_of(self, label: str, ranks: Sequence[int], by_host: bool) -> ProcessGroup: ...
 
-class Recorder:
-    """What this rank does when, for its record and the timeline; measure/recorder.h."""
-
-    def begin_optimizer(self) -> None: ...
-    def end_optimizer(self) -> None: ...
-    def close(self) -> None:
-        """Writes what is left. Nothing is recorded afterwards."""
-
 def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not set
     them; transport/fabric/fabric_library.h."""
 
-class ReplicaLoss:
-    """The mean of a step's loss over the replicas; metrics/replica_loss.h."""
+class StepReports:
+    """What a rank's steps tell: the live line, metrics, the rank's record; does nothing where
+    nobody asks for it; metrics/step_reports.h. Collective over the job.
 
-    def exchange(self, own: torch.Tensor | None, device: torch.device) -> None:
-        """After gradients were averaged. Collective over the group; does not wait.
+    Args:
+        session: its groups have been opened.
+        device: its name.
+        library: the version.
+        torch: the version.
+    """
 
-        ``own`` is the loss of this rank's step; None where it has none, or made no step.
-        """
-
-def make_replica_loss(session: Session) -> ReplicaLoss | None:
-    """None unless several ranks have a loss, this one and rank 0 among them, and rank 0 reports it.
-    Collective over the job."""
-
-class StepMeter:
-    """How the steps of a job go, told by its first rank; metrics/step_meter.h."""
+    def __init__(self, session: Session, device: str, library: str, torch: str) -> None: ...
+    def set_memory(self, ledger: Callable[[], dict[str, int]], formula: Callable[[], int]) -> None:
+        """``ledger``: what the model's state takes here. ``formula``: what it would by arithmetic;
+        0: no formula. [bytes]"""
 
     def set_total(self, steps: int) -> None: ...
     def set_interval(self, seconds: float) -> None:
         """Between two lines where they stay, and two reports to most outputs; 1 at first."""
 
-    def count_flops(self, microbatches: int, ranks: int, peak: float | None) -> None:
-        """From now on reports have operations: of ``microbatches`` of a step, of all replicas, on
-        ``ranks`` devices of this ``peak`` a second."""
+    def count_flops(self, on_gpu: bool, peak: float | None) -> bool:
+        """From now on reports have floating-point operations, of devices that do ``peak`` a second.
+        Returns whether anybody asks for them."""
 
     def set_forward_flops(self, flops: int) -> None:
         """Operations of the forward of one microbatch."""
 
+    @property
+    def want_loss(self) -> bool: ...
     def begin_step(self) -> None: ...
+    def averaged(self, loss: torch.Tensor | None, device: torch.device) -> None:
+        """After gradients were averaged. Collective over the group; does not wait.
+
+        ``loss`` is that of this rank's step; None where it has none, or made no step.
+        """
+
     def end_step(
-        self, use: Mapping[str, float], samples: int, loss: torch.Tensor | None, training: bool
+        self, use: Mapping[str, float], samples: int, loss: torch.Tensor | None, trained: bool
     ) -> None:
         """``use``: `Engine.last_step`. ``samples``: of this rank's batch."""
 
-    def optimizer_stepped(self) -> None: ...
-    def close(self) -> None:
-        """Tells what is left. Nothing is told afterwards."""
-
-def make_step_meter(
-    session: Session, ledger: Callable[[], dict[str, int]], replica_loss: ReplicaLoss | None
-) -> StepMeter | None:
-    """Rank 0's, if the environment asks for a line or metrics."""
-
-class StepRecords:
-    """What a rank's record says besides the times of its steps; metrics/step_records.h.
-
-    Args:
-        ledger: what the model's state takes here.
-        formula: what it would by arithmetic; 0: no formula.
-    """
-
-    def __init__(
-        self, recorder: Recorder, ledger: Callable[[], dict[str, int]], formula: Callable[[], int]
-    ) -> None: ...
-    def end_step(self, samples: int, trained: bool) -> None:
-        """``samples``: of this rank's batch."""
-
-    def note(self, key: str, json: str) -> None:
-        """Adds the line ``{"KEY": JSON}`` to the record, if there is one."""
-
+    def begin_optimizer(self) -> None: ...
+    def end_optimizer(self) -> None: ...
     def event(self, kind: str, text: str) -> None:
         """Something that the report marks on its time axis, such as a checkpoint."""
 
-def note_job(session: Session, device: str, library: str, torch: str) -> None:
-    """What the report's card says of the job. Nothing without a recorder."""
+    def close(self) -> None:
+        """Tells what is left. Nothing is told or recorded afterwards."""
+
+def tell_partition(
+    session: Session, assignment: Assignment, tree: ModuleTree, summary: str
+) -> None:
+    """What goes where in the model, for the log and the report's card: the first rank's call."""
 
 class WaitWatch:
     """Tells ranks that wait for each other in different calls; see session/waits/wait_watch.h."""
@@ -403,8 +384,6 @@ class Session:
     def world_store(self) -> Store: ...
     @property
     def advice(self) -> list[str]: ...
-    @property
-    def recorder(self) -> Recorder | None: ...
 
 # --- bindings_partition.cc
 
@@ -446,9 +425,7 @@ class Assignment:
     def from_json(text: str, where: str) -> Assignment: ...
     def check_fits(self, tree: ModuleTree, partitions: int) -> None: ...
     def log_line(self, tree: ModuleTree) -> str: ...
-    def describe(self, tree: ModuleTree, most_lines: int | None = None) -> str: ...
     def balance_line(self, tree: ModuleTree) -> str: ...
-    def times(self, tree: ModuleTree) -> list[int]: ...
 
 def read_partition_file(text: str, where: str, tree: ModuleTree, partitions: int) -> Assignment: ...
 def partition_file_text(assignment: Assignment, tree: ModuleTree) -> str: ...

@@ -10,7 +10,6 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
-from smdistributed.modelparallel.torch._report.optimizer_times import measured_optimizer
 from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch._sharding.master_parameters import (
     MasterParameters,
@@ -175,10 +174,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with measured_optimizer(state.reports.optimizers):
+        with state.reports.optimizer_time():
             self._precision.step(self.optimizer)
-        if self.overflow and state.reports.records is not None:
-            state.reports.records.event("overflow", f"loss scale {self.loss_scale:g}")
+        if self.overflow:
+            state.reports.event("overflow", f"loss scale {self.loss_scale:g}")
         return loss
 
     def show_gradients(self) -> None:

@@ -14,7 +14,6 @@ import torch
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._pipeline.remote_tensors import RemoteTensor
-from smdistributed.modelparallel.torch._report.reports import Reports
 from smdistributed.modelparallel.torch._session.devices import (
     check_own_gpu,
     tell_of_missing_gpu_code,
@@ -22,6 +21,7 @@ from smdistributed.modelparallel.torch._session.devices import (
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 
 if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch._report.reports import Reports
     from smdistributed.modelparallel.torch.model import DistributedModel
 
 
@@ -41,7 +41,7 @@ class State:
         self._cfg: _runtime.ParallelConfig | None = None
         self.model: DistributedModel | None = None
         self.optimizer: Any = None
-        self.reports = Reports()
+        self._reports: Reports | None = None
         self.in_step = self.is_scaling = False
         # Of the thread that called the step: what modules that serve other ranks see.
         self.step_context = contextvars.copy_context()
@@ -55,7 +55,7 @@ class State:
     def begin(
         self, session: _runtime.Session, cfg: _runtime.ParallelConfig, reports: Reports
     ) -> None:
-        self._session, self._cfg, self.reports = session, cfg, reports
+        self._session, self._cfg, self._reports = session, cfg, reports
 
     @property
     def initialized(self) -> bool:
@@ -76,6 +76,13 @@ class State:
         self.require_initialized("smp.state.cfg")
         assert self._cfg is not None
         return self._cfg
+
+    @property
+    def reports(self) -> Reports:
+        """What the steps of this rank tell."""
+        self.require_initialized("smp.state.reports")
+        assert self._reports is not None
+        return self._reports
 
     @property
     def module_manager(self) -> SimpleNamespace:

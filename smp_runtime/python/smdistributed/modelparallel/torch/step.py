@@ -102,8 +102,7 @@ class StepFunction(Generic[P, R_co]):
                 model.partition(lambda: self._trace(args, kwargs))
             model.steps.before()
         reports = state.reports
-        if reports.meter is not None:
-            reports.meter.begin_step()
+        reports.begin_step()
         # Ranks that do not run the function may be fed anything.
         driver = ranks.pp_rank() == 0
         if driver and model is not None and model.checks.wants_batches:
@@ -113,19 +112,13 @@ class StepFunction(Generic[P, R_co]):
         needs = session.groups.ranks("PP") if model is None else model.steps.needed_ranks()
         with session.barriers.waiting(call, "step", needs):
             outputs, backward_ran = self._drive(args, kwargs) if driver else self._serve()
-            is_told = reports.meter is not None or reports.replica_loss is not None
-            loss = loss_of(outputs) if is_told else None
+            loss = loss_of(outputs) if reports.want_loss else None
             if model is not None:
                 model.steps.after(backward_ran, loss)
         collected = collect_outputs(outputs)
-        if reports.meter is not None or reports.records is not None:
-            samples = self._inputs.batch_size(args, kwargs)
-            trains = torch.is_grad_enabled() and (backward_ran or model is None or model.training)
-            if reports.records is not None:
-                reports.records.end_step(samples, trained=trains)
-            if reports.meter is not None:
-                use = state.require_engine().last_step()
-                reports.meter.end_step(use, samples, loss, training=trains)
+        trained = torch.is_grad_enabled() and (backward_ran or model is None or model.training)
+        samples = self._inputs.batch_size(args, kwargs)
+        reports.end_step(state.require_engine().last_step(), samples, loss, trained)
         return collected
 
     def _compare_lengths(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -173,7 +166,7 @@ class StepFunction(Generic[P, R_co]):
                 self._check_inputs(args, kwargs)
                 self._compare_lengths(args, kwargs)
                 microbatches.extend(self._split(args, kwargs))
-            with _counting_forward():
+            with state.reports.counting_forward():
                 output = contexts[microbatch].run(self._run, microbatches[microbatch])
             outputs[microbatch] = detached(output) if self._detach_outputs else output
 
@@ -206,11 +199,6 @@ class StepFunction(Generic[P, R_co]):
         engine.take_backwards()
         outputs, backward_ran = codec.unpack(definition, tensors)
         return outputs, backward_ran
-
-
-def _counting_forward() -> contextlib.AbstractContextManager[None]:
-    flops = state.reports.flops
-    return contextlib.nullcontext() if flops is None else flops.counting_forward()
 
 
 def _device() -> torch.device | None:

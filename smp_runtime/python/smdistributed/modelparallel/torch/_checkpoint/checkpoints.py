@@ -113,8 +113,7 @@ def save_checkpoint(
         _save_parts(Path(path), tag, target, optimizer or state.optimizer, user_content, kept)
     else:
         _save_whole(Path(path), tag, target, user_content, translate_if_full)
-    if state.reports.records is not None:
-        state.reports.records.event("checkpoint", f"{tag}, {time.monotonic() - begin:.1f} s")
+    state.reports.event("checkpoint", f"{tag}, {time.monotonic() - begin:.1f} s")
 
 
 def resume_from_checkpoint(
@@ -159,8 +158,7 @@ def resume_from_checkpoint(
     else:
         with agreement("smp.resume_from_checkpoint"):
             content = _resume_whole(root, tag, model, strict, translate_function)
-    if state.reports.records is not None:
-        state.reports.records.event("resumed", f"from {root / (tag or 'the newest')}")
+    state.reports.event("resumed", f"from {root / (tag or 'the newest')}")
     return content
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import traceback
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from smdistributed.modelparallel.torch._partition.tracing import (
 )
 from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import regions_of
 from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._session.log import info, shows_details, warning
+from smdistributed.modelparallel.torch._session.log import info, warning
 from smdistributed.modelparallel.torch.exceptions import (
     SMPCheckpointError,
     SMPConfigError,
@@ -33,9 +32,6 @@ from smdistributed.modelparallel.torch.exceptions import (
 from smdistributed.modelparallel.torch.state_mod import state
 
 _WORLD = comm.CommGroup.WORLD
-#: Its heading is one of them.
-_LINES_OF_A_TREE = 30
-_LINES_OF_A_RECORD = 200
 #: The rest is for the CUDA context, communication buffers and fragmentation.
 _USABLE_SHARE = 0.9
 
@@ -104,28 +100,10 @@ def _decide_here(
     if cfg.partition_file and not cfg.load_partition:
         text = _runtime.partition_file_text(assignment, registered)
         _write(Path(cfg.partition_file), text)
-    info(assignment.log_line(tree))
-    info(assignment.balance_line(tree))
-    info(summary)
-    info(_partition_tree(assignment, tree))
-    if state.reports.records is not None:
-        note = {
-            "summary": summary,
-            "balance": assignment.balance_line(tree),
-            "tree": assignment.describe(tree, most_lines=_LINES_OF_A_RECORD),
-            "times": assignment.times(tree),
-        }
-        state.reports.records.note("partition", json.dumps(note))
+    _runtime.tell_partition(
+        state.require_initialized("smp.DistributedModel"), assignment, tree, summary
+    )
     return assignment.to_json()
-
-
-def _partition_tree(assignment: _runtime.Assignment, tree: _runtime.ModuleTree) -> str:
-    """Folded where it is long, unless details are asked for."""
-    whole = assignment.describe(tree)
-    if whole.count("\n") < _LINES_OF_A_TREE or shows_details():
-        return f"Partition tree:{whole}"
-    folded = assignment.describe(tree, most_lines=_LINES_OF_A_TREE - 1)
-    return f"Partition tree (folded; SM_LOG_LEVEL=10 shows all of it):{folded}"
 
 
 def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: TraceOptions) -> Trace:
@@ -140,8 +118,7 @@ def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: Trace
     try:
         with state.tracing():
             trace = trace_step(module, run_step, options)
-        if state.reports.flops is not None:
-            state.reports.flops.tell(trace.flops)
+        state.reports.set_forward_flops(trace.flops)
         return trace
     except Exception as error:
         plain = options.device == "cpu" or not torch.cuda.is_available()

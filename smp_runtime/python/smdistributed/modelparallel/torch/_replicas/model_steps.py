@@ -72,5 +72,5 @@ class ModelSteps:
             self._model.sharded.finish_step(due)
         elif due:
             self._model.replicas.average(self._model.local_parameters())
-        if due and state.reports.replica_loss is not None:
-            state.reports.replica_loss.exchange(loss, computing_device())
+        if due:
+            state.reports.averaged(loss, computing_device())

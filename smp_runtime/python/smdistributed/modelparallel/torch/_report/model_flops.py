@@ -6,15 +6,11 @@ A forward is counted here; what a step takes by it, metrics/step_meter.h says.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
-
-from smdistributed import _runtime
 
 _PEAKS = (
     ("GB200", 2.5e15),
@@ -57,7 +53,7 @@ def operation_flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
     return int(counter(*args, **kwargs, out_val=out)) if counter is not None else 0
 
 
-class _ForwardFlops(TorchDispatchMode):
+class ForwardFlops(TorchDispatchMode):
     """Counts what runs within it, on this thread, outside of backwards."""
 
     def __init__(self) -> None:
@@ -71,31 +67,3 @@ class _ForwardFlops(TorchDispatchMode):
         if torch._C._current_graph_task_id() == -1:
             self.flops += operation_flops(func, args, kwargs or {}, out)
         return out
-
-
-class ModelFlops:
-    """Tells the meter the operations of the forward of one microbatch, once they are known.
-
-    Args:
-        meter: counts steps by them.
-        seen_by_trace: the forward is not to be counted as it runs, for parts of it run elsewhere.
-    """
-
-    def __init__(self, meter: _runtime.StepMeter, *, seen_by_trace: bool = False) -> None:
-        self._meter, self._seen_by_trace = meter, seen_by_trace
-        self._is_known = False
-
-    def tell(self, flops: int) -> None:
-        """``flops``: of the forward."""
-        self._is_known = True
-        self._meter.set_forward_flops(flops)
-
-    @contextlib.contextmanager
-    def counting_forward(self) -> Iterator[None]:
-        """Around the run of one microbatch; without effect once the number is known."""
-        if self._is_known or self._seen_by_trace:
-            yield
-            return
-        with _ForwardFlops() as counter:
-            yield
-        self.tell(counter.flops)

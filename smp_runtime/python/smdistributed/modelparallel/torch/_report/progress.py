@@ -30,5 +30,4 @@ def progress(total: int) -> None:
         raise SMPValidationError(
             f"smp.progress got {total!r}; expected how many steps the script makes, at least 1"
         )
-    if state.reports.meter is not None:
-        state.reports.meter.set_total(total)
+    state.reports.set_total(total)

@@ -8,18 +8,12 @@ import logging
 from smdistributed import _runtime
 
 _rank = 0
-_threshold = logging.INFO
 
 
 def configure(rank: int, size: int, threshold: int) -> None:
-    global _rank, _threshold
-    _rank, _threshold = rank, threshold
+    global _rank  # noqa: PLW0603 - of this process
+    _rank = rank
     _runtime.configure_log("smp", threshold, f"[rank {rank}] " if size > 1 else "")
-
-
-def shows_details() -> bool:
-    """Whether the log is at level 10 (debug), at which nothing is shortened."""
-    return _threshold <= logging.DEBUG
 
 
 def info(text: str) -> None:

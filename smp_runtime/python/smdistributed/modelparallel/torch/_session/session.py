@@ -11,17 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
-from smdistributed.modelparallel import __version__
-from smdistributed.modelparallel.torch._report.memory_ledger import (
-    memory_summary,
-    state_by_formula,
-)
-from smdistributed.modelparallel.torch._report.model_flops import ModelFlops, device_peak_flops
-from smdistributed.modelparallel.torch._report.optimizer_times import OptimizerTimes
 from smdistributed.modelparallel.torch._report.reports import Reports
 from smdistributed.modelparallel.torch._session import cuda_on_cpu, log, mpi_world
 from smdistributed.modelparallel.torch._session.groups import (
@@ -84,7 +76,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     session = _start(parallel, options)
     if options.cuda_on_cpu:
         cuda_on_cpu.install()
-    state.begin(session, parallel, _reports(session))
+    state.begin(session, parallel, Reports(session))
     for line in (*options.warnings, *parallel.warnings):
         log.warning(line)
 
@@ -125,8 +117,6 @@ def shutdown() -> None:
     if state.model is not None:
         state.model.checks.close()
     state.reports.close()
-    if session.recorder is not None:
-        session.recorder.close()
     _leave(session)
     state.clear()
     if _owner.owns_torch and dist.is_initialized():
@@ -209,44 +199,6 @@ def _ranks_of_torch(variables: dict[str, str]) -> _runtime.LaunchRanks:
         told.local_rank if told.launched else None,
         told.local_size if told.launched else None,
         "torch.distributed",
-    )
-
-
-def _count_flops(session: _runtime.Session, meter: _runtime.StepMeter) -> ModelFlops | None:
-    """Not with tensor parallelism: a rank sees its slices of some modules and all of others. On the
-    CPU only metrics have them."""
-    options = session.options
-    metrics = (options.metrics_file, options.tensorboard_folder, options.openmetrics_file,
-               options.embedded_metrics)  # fmt: skip
-    if session.mesh.size(_runtime.Group.TP) > 1:
-        return None
-    if not (any(metrics) or torch.cuda.is_available()):
-        return None
-    cfg = session.config
-    replicas = session.mesh.size(_runtime.Group.RDP if cfg.prescaled_batch else _runtime.Group.DP)
-    meter.count_flops(
-        microbatches=cfg.microbatches * replicas,
-        ranks=session.ranks.size,
-        peak=device_peak_flops(torch.cuda.get_device_name()) if torch.cuda.is_available() else None,
-    )
-    return ModelFlops(meter, seen_by_trace=session.mesh.size(_runtime.Group.PP) > 1)
-
-
-def _reports(session: _runtime.Session) -> Reports:
-    """What of this rank's steps is told: to people, to other programs, to the report."""
-    replica_loss = _runtime.make_replica_loss(session)
-    meter = _runtime.make_step_meter(session, memory_summary, replica_loss)
-    recorder, records = session.recorder, None
-    if recorder is not None:
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-        _runtime.note_job(session, device=device, library=__version__, torch=torch.__version__)
-        records = _runtime.StepRecords(recorder, memory_summary, state_by_formula)
-    return Reports(
-        meter=meter,
-        replica_loss=replica_loss,
-        records=records,
-        flops=None if meter is None else _count_flops(session, meter),
-        optimizers=OptimizerTimes(recorder, meter) if meter or recorder else None,
     )
 
 
