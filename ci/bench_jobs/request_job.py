@@ -24,7 +24,8 @@ WIDTH, CALLS, ROUNDS = (int(word) for word in sys.argv[1:4])
 
 
 class Caller(nn.Module):
-    """Calls a module that does nothing, CALLS times, and notes how long a call takes."""
+    """Calls a module that does nothing, CALLS times, looks at what it returns, without which that
+    would stay there, and notes how long a call takes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,6 +36,7 @@ class Caller(nn.Module):
         start = time.perf_counter()
         for _ in range(CALLS):
             x = self.far(x)
+            x[0, 0].item()
         self.seconds = (time.perf_counter() - start) / CALLS
         return x
 
