@@ -29,7 +29,7 @@ smp::FileDescriptor open_to_write(const std::filesystem::path& path, int flags) 
 /// Until it is on the disk: a full one may show only then.
 void write_through(const smp::FileDescriptor& file, const std::filesystem::path& path,
                    std::string_view bytes) {
-  int error = smp::write_all(file, bytes);
+  int error = smp::write_all(file.get(), bytes);
   if (error == 0 && ::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS) error = errno;
   if (error != 0) fail(path, "cannot be written", error);
 }

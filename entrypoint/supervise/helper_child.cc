@@ -26,12 +26,8 @@ namespace {
     text = error.what();
     code = 1;
   }
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = write(result_fd, text.data() + done, text.size() - done);
-    if (count <= 0) break;
-    done += static_cast<std::size_t>(count);
-  }
+  // If the parent is gone, nobody is left to tell.
+  [[maybe_unused]] const int error = smp::write_all(result_fd, text);
   // No destructors and no atexit: all of that is the parent's.
   _exit(code);
 }

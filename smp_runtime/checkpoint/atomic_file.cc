@@ -64,7 +64,7 @@ void AtomicFile::write(std::span<const std::byte> data) {
   crc_ = crc32c(crc_, data);
   bytes_ += static_cast<std::int64_t>(data.size());
   const std::string_view bytes(reinterpret_cast<const char*>(data.data()), data.size());
-  if (const int code = write_all(file_, bytes)) fail("write", path_, code);
+  if (const int code = write_all(file_.get(), bytes)) fail("write", path_, code);
 }
 
 FileDigest AtomicFile::commit() {

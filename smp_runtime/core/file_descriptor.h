@@ -37,9 +37,9 @@ class FileDescriptor {
 };
 
 /// Blocks until all bytes are written. 0, or the errno of what failed.
-[[nodiscard]] inline int write_all(const FileDescriptor& file, std::string_view bytes) {
+[[nodiscard]] inline int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) return errno;
     if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
   }

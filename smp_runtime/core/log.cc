@@ -12,6 +12,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "smp_runtime/core/file_descriptor.h"
+
 namespace smp::log {
 namespace {
 
@@ -91,12 +93,8 @@ void write(Level level, std::string_view message) noexcept {
   try {
     const std::string line = fmt::format("{} {:<12} {:<8} {}{}\n", timestamp(), settings().name,
                                          level_name(level), settings().prefix, message);
-    size_t done = 0;
-    while (done < line.size()) {
-      const ssize_t count = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-      if (count <= 0) return;  // nobody listens; a log line must not end the job
-      done += static_cast<size_t>(count);
-    }
+    // Where nobody listens a log line is lost: it must not end the job.
+    [[maybe_unused]] const int error = write_all(STDERR_FILENO, line);
   } catch (...) {
     // Out of memory while formatting: a log line is not worth an abort.
   }

@@ -22,7 +22,7 @@ namespace {
 int try_to_write(const std::filesystem::path& path, int flags, mode_t mode, std::string_view text) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode));
   if (!file.is_open()) return errno;
-  if (const int code = write_all(file, text)) return code;
+  if (const int code = write_all(file.get(), text)) return code;
   // Some file systems tell only here that the disk is full.
   return ::close(file.release()) == 0 ? 0 : errno;
 }
