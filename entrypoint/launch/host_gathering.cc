@@ -35,7 +35,7 @@ std::vector<std::string> gather_hosts(const ClusterJob& cluster, const LaunchOpt
                                                             *cluster.host_number, deadline),
                                              "\n"));
         }
-        Listener listener({}, port);
+        tcp::Listener listener = listen_at_ssh_port({}, port);
         return fmt::format(
             "{}", fmt::join(collect_reports(listener, job, cluster.host_count, deadline), "\n"));
       }});

@@ -26,9 +26,9 @@ constexpr std::string_view kMasterFailed = "failed\n";  // before a status, wher
 // The job is about to end or never began; the master's word may still be on its way.
 constexpr std::chrono::milliseconds kStopWithoutRanks{10'000};
 
-std::vector<std::string> texts(const std::vector<Address>& addresses) {
+std::vector<std::string> texts(const std::vector<tcp::Address>& addresses) {
   std::vector<std::string> result;
-  for (const Address& address : addresses) {
+  for (const tcp::Address& address : addresses) {
     if (std::ranges::find(result, address.text()) == result.end()) result.push_back(address.text());
   }
   return result;
@@ -74,7 +74,7 @@ ExchangeRequest MpiWorker::exchange() const {
           .job = job_digest(plan_.hosts, settings_.digested_name()),
           .host_key = keys_.host_key(),
           .master_addresses = [master = plan_.master, port = settings_.ssh_port] {
-            return resolve(master, port);
+            return tcp::resolve(master, port);
           }};
 }
 
@@ -89,7 +89,7 @@ std::optional<Outcome> MpiWorker::take_master_key() {
   const std::vector<std::string> listen_addresses = settings_.listen_addresses;
   const ChildId helper = runner_.start(HelperProcess{
       .name = "exchange keys", .work = [request = exchange(), port, listen_addresses, deadline] {
-        Listener listener(listen_addresses, port);
+        tcp::Listener listener = listen_at_ssh_port(listen_addresses, port);
         const Received received = receive_key(listener, request, deadline);
         if (received.failure)
           return std::string(kMasterFailed) + job_status_text(*received.failure);
@@ -137,7 +137,7 @@ void MpiWorker::announce(const JobStatus& status) {
   const ChildId helper = runner_.start(
       HelperProcess{.name = "tell the master",
                     .work = [request = exchange(), status, port, listen_addresses, deadline] {
-                      Listener listener(listen_addresses, port);
+                      tcp::Listener listener = listen_at_ssh_port(listen_addresses, port);
                       const bool told = tell_master_of_failure(listener, request, status, deadline);
                       return std::string(told ? "" : "it did not come in time");
                     }});

@@ -61,14 +61,14 @@ std::string without_escapes(std::string_view text) {
   return result;
 }
 
-bool comes_from_master(const Connection& connection, const ExchangeRequest& request) {
-  return std::ranges::any_of(request.master_addresses(), [&](const Address& address) {
+bool comes_from_master(const tcp::Connection& connection, const ExchangeRequest& request) {
+  return std::ranges::any_of(request.master_addresses(), [&](const tcp::Address& address) {
     return address.same_host(connection.peer());
   });
 }
 
 // One conversation. Returns what the master sent, or throws.
-Received converse(Connection& connection, const ExchangeRequest& request,
+Received converse(tcp::Connection& connection, const ExchangeRequest& request,
                   const std::optional<std::string>& accepted, Deadline deadline) {
   connection.write(fmt::format("{}{} {}\n", kExchangeGreeting, request.host, request.job),
                    deadline);
@@ -108,7 +108,7 @@ std::string job_digest(std::span<const std::string> hosts, std::string_view job_
   return fmt::format("{:016x}", digest);
 }
 
-void hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,
+void hand_over_key(tcp::Connection& connection, std::string_view greeting, std::string_view host,
                    std::string_view job, std::string_view job_key,
                    const std::function<void(const std::string& host_key)>& pin) {
   const Deadline deadline = Clock::now() + kConversation;
@@ -134,12 +134,12 @@ std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_vi
   return parse_job_status(without_escapes(line));
 }
 
-void confirm_failure(Connection& connection) {
+void confirm_failure(tcp::Connection& connection) {
   connection.write(fmt::format("{}\n", kDoneLine), Clock::now() + kConversation);
 }
 
-void tell_worker_of_failure(Connection& connection, std::string_view host, std::string_view job,
-                            const JobStatus& status) {
+void tell_worker_of_failure(tcp::Connection& connection, std::string_view host,
+                            std::string_view job, const JobStatus& status) {
   const Deadline deadline = Clock::now() + kConversation;
   connection.write(failed_line(host, job, status), deadline);
   if (connection.read_line(kLongestExchangeLine, deadline) != kDoneLine) {
@@ -147,7 +147,7 @@ void tell_worker_of_failure(Connection& connection, std::string_view host, std::
   }
 }
 
-Received receive_key(Listener& listener, const ExchangeRequest& request, Deadline deadline) {
+Received receive_key(tcp::Listener& listener, const ExchangeRequest& request, Deadline deadline) {
   std::optional<std::string> accepted;
   std::string last = "nobody connected";
   while (auto connection = listener.accept(deadline)) {
@@ -177,7 +177,7 @@ Received receive_key(Listener& listener, const ExchangeRequest& request, Deadlin
       request.master, last);
 }
 
-bool tell_master_of_failure(Listener& listener, const ExchangeRequest& request,
+bool tell_master_of_failure(tcp::Listener& listener, const ExchangeRequest& request,
                             const JobStatus& status, Deadline deadline) {
   const std::string line = failed_line(request.host, request.job, status);
   while (auto connection = listener.accept(deadline)) {

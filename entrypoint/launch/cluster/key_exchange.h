@@ -41,9 +41,11 @@
 #include <vector>
 
 #include "entrypoint/launch/cluster/job_status.h"
-#include "entrypoint/launch/cluster/tcp.h"
+#include "smp_runtime/core/tcp.h"
 
 namespace entrypoint::launch {
+
+namespace tcp = smp::tcp;
 
 inline constexpr std::size_t kLongestExchangeLine = 1024;
 inline constexpr std::size_t kLongestFailedLine = 8192;
@@ -55,7 +57,7 @@ std::string job_digest(std::span<const std::string> hosts, std::string_view job_
 /// Master's side, after the greeting line was read from `connection`. `pin` keeps the worker's host
 /// key; the worker is told that the exchange is complete after that, for a master that is killed in
 /// between could never log in. Throws HostError with the reason.
-void hand_over_key(Connection& connection, std::string_view greeting, std::string_view host,
+void hand_over_key(tcp::Connection& connection, std::string_view greeting, std::string_view host,
                    std::string_view job, std::string_view job_key,
                    const std::function<void(const std::string& host_key)>& pin);
 
@@ -65,9 +67,9 @@ std::optional<JobStatus> parse_failed_line(std::string_view line, std::string_vi
 
 /// Master's side, after either greeting: takes leave of a worker that failed, or tells one that
 /// waits for a key that there will be none. Throws HostError.
-void confirm_failure(Connection& connection);
-void tell_worker_of_failure(Connection& connection, std::string_view host, std::string_view job,
-                            const JobStatus& status);
+void confirm_failure(tcp::Connection& connection);
+void tell_worker_of_failure(tcp::Connection& connection, std::string_view host,
+                            std::string_view job, const JobStatus& status);
 
 struct ExchangeRequest {
   std::string host;    ///< our own name
@@ -75,7 +77,7 @@ struct ExchangeRequest {
   std::string job;     ///< job_digest()
   std::string host_key;
   /// Where the master may come from; asked anew for each connection, for names appear late.
-  std::function<std::vector<Address>()> master_addresses;
+  std::function<std::vector<tcp::Address>()> master_addresses;
 };
 
 /// Of the two one is there.
@@ -86,11 +88,11 @@ struct Received {
 
 /// Worker's side: serves connections until one exchange is complete. Throws HostError at the
 /// deadline, with what happened so far.
-Received receive_key(Listener& listener, const ExchangeRequest& request, Deadline deadline);
+Received receive_key(tcp::Listener& listener, const ExchangeRequest& request, Deadline deadline);
 
 /// Worker's side, instead: serves connections until the master knows that this host failed. False
 /// at the deadline.
-bool tell_master_of_failure(Listener& listener, const ExchangeRequest& request,
+bool tell_master_of_failure(tcp::Listener& listener, const ExchangeRequest& request,
                             const JobStatus& status, Deadline deadline);
 
 }  // namespace entrypoint::launch

@@ -51,12 +51,12 @@ std::optional<int> number_of(std::string_view line, const std::string& job, int 
 
 }  // namespace
 
-std::vector<std::string> collect_reports(Listener& listener, const std::string& job, int count,
+std::vector<std::string> collect_reports(tcp::Listener& listener, const std::string& job, int count,
                                          Deadline deadline) {
-  std::map<int, Connection> nodes;
+  std::map<int, tcp::Connection> nodes;
   std::vector<std::string> hosts(count);
   while (static_cast<int>(nodes.size()) + 1 < count) {
-    std::optional<Connection> connection = listener.accept(deadline);
+    std::optional<tcp::Connection> connection = listener.accept(deadline);
     if (!connection) {
       std::vector<int> missing;
       for (int i = 1; i < count; ++i) {
@@ -100,7 +100,7 @@ std::vector<std::string> report_to_main(const std::string& main, int port, const
   while (true) {
     std::string line;
     try {
-      Connection connection = Connection::open(resolve(main, port), kReachMain);
+      tcp::Connection connection = tcp::Connection::open(tcp::resolve(main, port), kReachMain);
       connection.write(fmt::format("{}{} {}\n", kReport, job, number), Clock::now() + kOneLine);
       line = connection.read_line(kLongestHosts, deadline);
     } catch (const smp::HostError& error) {

@@ -16,13 +16,16 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/launch/cluster/tcp.h"
+#include "entrypoint/launch/process/process_runner.h"
+#include "smp_runtime/core/tcp.h"
 
 namespace entrypoint::launch {
 
+namespace tcp = smp::tcp;
+
 /// Main node's side: the addresses of all `count` nodes, its own first. Throws HostError at the
 /// deadline, which names the nodes that have not reported.
-std::vector<std::string> collect_reports(Listener& listener, const std::string& job, int count,
+std::vector<std::string> collect_reports(tcp::Listener& listener, const std::string& job, int count,
                                          Deadline deadline);
 
 /// The other nodes' side: reports as `number`, again and again until the main node is there, and

@@ -7,9 +7,9 @@
 
 #include "entrypoint/launch/cluster/key_exchange.h"
 #include "entrypoint/launch/cluster/ssh_client.h"
-#include "entrypoint/launch/cluster/tcp.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/tcp.h"
 #include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
@@ -44,17 +44,17 @@ void pin(const PeerRequest& request, std::string_view host_key) {
                     known_host_line(request.host, request.port, host_key), smp::kForOwner);
 }
 
-std::string greeting_of(Connection& connection) {
+std::string greeting_of(tcp::Connection& connection) {
   return connection.read_line(kLongestFailedLine, Clock::now() + kBanner);
 }
 
 // One try. Empty: the login works, or `failed` was told; else how far it got.
 std::string try_peer(const PeerRequest& request, bool& pinned, std::optional<JobStatus>& failed) {
-  const std::vector<Address> addresses = resolve(request.host, request.port);
+  const std::vector<tcp::Address> addresses = tcp::resolve(request.host, request.port);
   if (addresses.empty()) return "DNS: the name does not resolve";
   std::string step = "TCP";
   try {
-    Connection connection = Connection::open(addresses, kConnect);
+    tcp::Connection connection = tcp::Connection::open(addresses, kConnect);
     const std::string greeting = greeting_of(connection);
     failed = parse_failed_line(greeting, request.host, request.job);
     if (failed) {
@@ -111,7 +111,8 @@ void tell_peer(const PeerRequest& request, const StatusDelivery& delivery, const
   Pause pause;
   while (true) {
     try {
-      Connection connection = Connection::open(resolve(request.host, request.port), kConnect);
+      tcp::Connection connection =
+          tcp::Connection::open(tcp::resolve(request.host, request.port), kConnect);
       const std::string greeting = greeting_of(connection);
       if (parse_failed_line(greeting, request.host, request.job))
         return confirm_failure(connection);
@@ -130,7 +131,7 @@ void tell_peer(const PeerRequest& request, const StatusDelivery& delivery, const
 
 void wait_for_name(const std::string& host, Deadline deadline) {
   Pause pause;
-  while (resolve(host, 0).empty()) {
+  while (tcp::resolve(host, 0).empty()) {
     if (Clock::now() >= deadline) throw smp::HostError("{}: the name does not resolve", host);
     pause.take(deadline);
   }
@@ -140,7 +141,7 @@ void wait_for_port(const std::string& host, int port, Deadline deadline) {
   Pause pause;
   while (true) {
     try {
-      Connection::open(resolve(host, port), kConnect);
+      tcp::Connection::open(tcp::resolve(host, port), kConnect);
       return;
     } catch (const smp::HostError& error) {
       if (Clock::now() >= deadline)

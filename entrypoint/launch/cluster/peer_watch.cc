@@ -7,15 +7,19 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "entrypoint/launch/cluster/tcp.h"
+#include "entrypoint/launch/process/file_descriptor.h"
 #include "entrypoint/launch/process/process_runner.h"
+#include "smp_runtime/core/tcp.h"
 
 namespace entrypoint::launch {
+
+namespace tcp = smp::tcp;
+
 namespace {
 
 struct Watched {
   std::string host;
-  std::vector<Address> addresses;  ///< of the last time that the name had some
+  std::vector<tcp::Address> addresses;  ///< of the last time that the name had some
   int missed = 0;
   std::string reason;
 };
@@ -28,16 +32,15 @@ struct Look {
 
 // Names of containers vanish with them, so addresses are kept.
 Look begin_look(Watched& watched, int port) {
-  if (watched.addresses.empty()) watched.addresses = resolve(watched.host, port);
+  if (watched.addresses.empty()) watched.addresses = tcp::resolve(watched.host, port);
   if (watched.addresses.empty()) {
     return {.of = &watched, .socket = {}, .failure = "the name does not resolve"};
   }
-  const Address& address = watched.addresses.front();
+  const tcp::Address& address = watched.addresses.front();
   FileDescriptor fd(
       socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   std::string failure;
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 &&
-      errno != EINPROGRESS) {
+  if (connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
     failure = std::strerror(errno);
   }
   return {.of = &watched, .socket = std::move(fd), .failure = failure};

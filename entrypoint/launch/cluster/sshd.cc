@@ -101,6 +101,14 @@ int default_ssh_port() {
   return first_free <= kSshPort ? kSshPort : kUnprivilegedPort;
 }
 
+tcp::Listener listen_at_ssh_port(const std::vector<std::string>& addresses, int port) {
+  try {
+    return {addresses, port};
+  } catch (const smp::HostError& error) {
+    throw smp::HostError("{}; is another sshd running here?", error.what());
+  }
+}
+
 std::string current_user() {
   const passwd* entry = getpwuid(geteuid());
   if (entry == nullptr) {

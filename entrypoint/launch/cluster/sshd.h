@@ -10,8 +10,11 @@
 #include "entrypoint/launch/cluster/job_settings.h"
 #include "entrypoint/launch/process/launch_folder.h"
 #include "entrypoint/launch/process/process_runner.h"
+#include "smp_runtime/core/tcp.h"
 
 namespace entrypoint::launch {
+
+namespace tcp = smp::tcp;
 
 /// Each session finds our private folder under this name.
 inline constexpr const char* kFolderVariable = "SMP_LAUNCH_FOLDER";
@@ -39,6 +42,10 @@ std::string authorized_key_line(std::string_view public_key,
 /// 22, where sshd may listen there; 2222 for users who may not open low ports. Equal on hosts that
 /// run the same image in the same way.
 int default_ssh_port();
+
+/// For what hosts tell each other before sshd has the port, which it takes over right after.
+/// Throws HostError.
+tcp::Listener listen_at_ssh_port(const std::vector<std::string>& addresses, int port);
 
 /// The name of the user we are. Throws ConfigError for a uid that /etc/passwd does not know, for
 /// ssh refuses to work without one.

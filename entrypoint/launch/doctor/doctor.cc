@@ -13,7 +13,6 @@
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/fabric/interfaces.h"
 #include "entrypoint/launch/cluster/sshd.h"
-#include "entrypoint/launch/cluster/tcp.h"
 #include "entrypoint/launch/doctor/host_probe.h"
 #include "entrypoint/launch/doctor/machine_findings.h"
 #include "entrypoint/launch/doctor/python_packages.h"
@@ -21,6 +20,7 @@
 #include "entrypoint/plan/job_network.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/tcp.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -42,14 +42,14 @@ Finding examine_own_name(const std::string& host, bool needs_name) {
 /// A host that is up refuses at once while nothing listens there yet, and that is fine.
 Finding examine_peer(const std::string& host, int port) {
   const std::string subject = "host " + host;
-  const std::vector<Address> addresses =
-      resolves(host, kName) ? resolve(host, port) : std::vector<Address>{};
+  const std::vector<tcp::Address> addresses =
+      resolves(host, kName) ? tcp::resolve(host, port) : std::vector<tcp::Address>{};
   if (addresses.empty()) {
     return {subject, Health::kBad, "its name does not resolve",
             "start its container, and put all of them on one network that knows their names"};
   }
   try {
-    Connection::open(addresses, kAnswer);
+    tcp::Connection::open(addresses, kAnswer);
     return {subject, Health::kGood, fmt::format("listens at port {}", port), {}};
   } catch (const smp::HostError& error) {
     const std::string what = error.what();

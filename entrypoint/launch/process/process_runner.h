@@ -3,7 +3,6 @@
 // is supervise/supervisor.h; tests bring their own.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -14,25 +13,14 @@
 #include <vector>
 
 #include "entrypoint/launch/process/exit_status.h"
+#include "smp_runtime/core/deadline.h"
 
 namespace entrypoint::launch {
 
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;  ///< until when something is waited for
-
-/// A wait that only an end or a stop finishes: used for the user's program, whose length nobody
-/// knows.
-inline constexpr Deadline kNever = Deadline::max();
-
-/// What poll() takes: milliseconds that are left, at most a minute; 0 when the deadline has passed,
-/// -1 for kNever.
-inline int poll_timeout(Deadline deadline) {
-  if (deadline == kNever) return -1;
-  const auto left = deadline - Clock::now();
-  if (left <= Clock::duration::zero()) return 0;
-  const auto rounded = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  return static_cast<int>(std::min<long long>(rounded, 60'000));
-}
+using smp::Clock;
+using smp::Deadline;
+using smp::kNever;
+using smp::poll_timeout;
 
 /// One step of ending a process that was asked to stop.
 struct StopStep {

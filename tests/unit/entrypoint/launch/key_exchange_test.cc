@@ -29,14 +29,14 @@ class Worker {
         .master = "algo-1",
         .job = "job",
         .host_key = kHostKey,
-        .master_addresses = [master_address] { return resolve(master_address, 0); }};
+        .master_addresses = [master_address] { return tcp::resolve(master_address, 0); }};
     result_ = std::async(std::launch::async, [this, request, limit] {
       return receive_key(listener_, request, Clock::now() + limit);
     });
   }
 
-  [[nodiscard]] Connection connect() const {
-    return Connection::open(resolve("127.0.0.1", listener_.port()), 5s);
+  [[nodiscard]] tcp::Connection connect() const {
+    return tcp::Connection::open(tcp::resolve("127.0.0.1", listener_.port()), 5s);
   }
   std::string result() { return result_.get().key; }
   Received all() { return result_.get(); }
@@ -49,23 +49,23 @@ class Worker {
   }
 
  private:
-  Listener listener_;
+  tcp::Listener listener_;
   std::future<Received> result_;
 };
 
-std::string greeting_of(Connection& connection) {
+std::string greeting_of(tcp::Connection& connection) {
   return connection.read_line(kLongestExchangeLine, Clock::now() + 5s);
 }
 
 std::string answer_to(const Worker& worker, const std::string& line) {
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
   greeting_of(connection);
   connection.write(line, Clock::now() + 5s);
   return connection.read_line(kLongestExchangeLine, Clock::now() + 5s);
 }
 
 /// The master's side of an exchange. Returns the host key that it would pin.
-std::string hand_over(Connection& connection) {
+std::string hand_over(tcp::Connection& connection) {
   std::string pinned;
   hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey,
                 [&](const std::string& host_key) { pinned = host_key; });
@@ -74,7 +74,7 @@ std::string hand_over(Connection& connection) {
 
 TEST(KeyExchange, GivesEachSideTheOthersKey) {
   Worker worker;
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
 
   EXPECT_EQ(hand_over(connection), kHostKey);
   EXPECT_EQ(worker.result(), kJobKey);
@@ -83,13 +83,13 @@ TEST(KeyExchange, GivesEachSideTheOthersKey) {
 TEST(KeyExchange, AMasterThatIsKilledWhilePinningLeavesTheWorkerListening) {
   Worker worker;
   {
-    Connection connection = worker.connect();
+    tcp::Connection connection = worker.connect();
     EXPECT_THROW(hand_over_key(connection, greeting_of(connection), "algo-2", "job", kJobKey,
                                [](const std::string&) { throw smp::HostError("killed"); }),
                  smp::HostError);
   }
 
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
   greeting_of(connection);
   tell_worker_of_failure(connection, "algo-2", "job", {.exit_code = 3, .failure_text = "pip"});
   EXPECT_EQ(worker.all().failure->exit_code, 3);
@@ -97,7 +97,7 @@ TEST(KeyExchange, AMasterThatIsKilledWhilePinningLeavesTheWorkerListening) {
 
 TEST(KeyExchange, GreetsSoThatTheMasterCanTellItFromSshd) {
   Worker worker(1s);
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
 
   EXPECT_EQ(greeting_of(connection), "SMP-KEYS/1 hello algo-2 job");
   EXPECT_THAT(worker.failure(), HasSubstr("did not hand over its key in time"));
@@ -106,7 +106,7 @@ TEST(KeyExchange, GreetsSoThatTheMasterCanTellItFromSshd) {
 TEST(KeyExchange, TalksToTheMastersAddressesOnly) {
   // We come from 127.0.0.1; the master's name leads elsewhere.
   Worker worker(300ms, "127.0.0.2");
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
 
   EXPECT_THROW(greeting_of(connection), smp::HostError);
   EXPECT_THAT(worker.failure(), HasSubstr("127.0.0.1 connected, which is no address of algo-1"));
@@ -126,19 +126,19 @@ TEST(KeyExchange, RefusesWhatIsNoKeyAndGoesOn) {
   for (const std::string& attempt : attempts) {
     EXPECT_THAT(answer_to(worker, attempt), StartsWith("SMP-KEYS/1 refused ")) << attempt;
   }
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
   hand_over(connection);
   EXPECT_EQ(worker.result(), kJobKey);
 }
 
 TEST(KeyExchange, EndsAtALineThatIsTooLong) {
   Worker worker;
-  Connection attacker = worker.connect();
+  tcp::Connection attacker = worker.connect();
   greeting_of(attacker);
   attacker.write(std::string(kLongestFailedLine + 2, 'x'), Clock::now() + 5s);
   EXPECT_THROW(greeting_of(attacker), smp::HostError);
 
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
   hand_over(connection);
   EXPECT_EQ(worker.result(), kJobKey);
 }
@@ -151,7 +151,7 @@ TEST(KeyExchange, TakesOneKeyForAJob) {
 
   EXPECT_THAT(answer_to(worker, "SMP-KEYS/1 key algo-2 job ssh-ed25519 AAAAAnotherKeyAltogether\n"),
               HasSubstr("another key was accepted before"));
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
   hand_over(connection);
 
   EXPECT_EQ(worker.result(), kJobKey);
@@ -159,7 +159,7 @@ TEST(KeyExchange, TakesOneKeyForAJob) {
 
 TEST(KeyExchange, TellsTheMasterWhyItWasRefused) {
   Worker worker(2s);
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
 
   try {
     hand_over_key(connection, greeting_of(connection), "algo-2", "another", kJobKey,
@@ -175,7 +175,7 @@ constexpr const char* kWords = "InstallRequirementsError:\nExitCode 1\n\"C:\\new
 TEST(KeyExchange, EndsForAWorkerWhoseMasterFailed) {
   Worker worker;
   const JobStatus status{.exit_code = 143, .failure_text = kWords};
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
   greeting_of(connection);
 
   tell_worker_of_failure(connection, "algo-2", "job", status);
@@ -192,7 +192,7 @@ TEST(KeyExchange, TakesNoFailureOfAnotherJobOrHost) {
     EXPECT_THAT(answer_to(worker, fmt::format("SMP-KEYS/1 failed {} 1\n", whom)),
                 StartsWith("SMP-KEYS/1 refused "));
   }
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
   hand_over(connection);
   EXPECT_EQ(worker.result(), kJobKey);
 }
@@ -205,32 +205,32 @@ class FailedWorker {
       : listener_({"127.0.0.1"}, 0) {
     const ExchangeRequest request{
         .host = "algo-2", .master = "algo-1", .job = "job", .master_addresses = [master_address] {
-          return resolve(master_address, 0);
+          return tcp::resolve(master_address, 0);
         }};
     told_ = std::async(std::launch::async, [this, request, status, limit] {
       return tell_master_of_failure(listener_, request, status, Clock::now() + limit);
     });
   }
 
-  [[nodiscard]] Connection connect() const {
-    return Connection::open(resolve("127.0.0.1", listener_.port()), 5s);
+  [[nodiscard]] tcp::Connection connect() const {
+    return tcp::Connection::open(tcp::resolve("127.0.0.1", listener_.port()), 5s);
   }
   bool told() { return told_.get(); }
 
  private:
-  Listener listener_;
+  tcp::Listener listener_;
   std::future<bool> told_;
 };
 
-std::string long_line_of(Connection& connection) {
+std::string long_line_of(tcp::Connection& connection) {
   return connection.read_line(kLongestFailedLine, Clock::now() + 5s);
 }
 
 TEST(KeyExchange, TellsTheMasterThatItsWorkerFailed) {
   const JobStatus status{.exit_code = 1, .failure_text = kWords};
   FailedWorker worker(status);
-  { const Connection looked_only = worker.connect(); }  // as a watch of ports does
-  Connection connection = worker.connect();
+  { const tcp::Connection looked_only = worker.connect(); }  // as a watch of ports does
+  tcp::Connection connection = worker.connect();
 
   const std::string line = long_line_of(connection);
   confirm_failure(connection);
@@ -244,7 +244,7 @@ TEST(KeyExchange, CutsALongFailureAtACharacter) {
   std::string text(kLongestFailedLine - 40, 'x');
   for (int i = 0; i < 40; ++i) text += "\xC3\xA9";
   FailedWorker worker({.exit_code = 1, .failure_text = text});
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
 
   const auto told = parse_failed_line(long_line_of(connection), "algo-2", "job");
   confirm_failure(connection);
@@ -257,7 +257,7 @@ TEST(KeyExchange, CutsALongFailureAtACharacter) {
 
 TEST(KeyExchange, TellsAFailureToTheMasterOnly) {
   FailedWorker worker({.exit_code = 1, .failure_text = "secret"}, "127.0.0.2", 300ms);
-  Connection connection = worker.connect();
+  tcp::Connection connection = worker.connect();
 
   EXPECT_THROW(long_line_of(connection), smp::HostError);
   EXPECT_FALSE(worker.told());

@@ -39,7 +39,7 @@ class NodeReport : public ::testing::Test {
     return "none";
   }
 
-  Listener listener_{{"127.0.0.1"}, 0};
+  tcp::Listener listener_{{"127.0.0.1"}, 0};
 };
 
 TEST_F(NodeReport, GivesAllNodesTheSameAddresses) {
@@ -76,18 +76,18 @@ TEST_F(NodeReport, IsRefusedOfAnotherJobAndOfANumberThatIsNone) {
 
 TEST_F(NodeReport, OfANodeThatWasStartedAgainCountsOnce) {
   const auto report = [&](int number) {
-    Connection connection =
-        Connection::open(resolve("127.0.0.1", listener_.port()), std::chrono::seconds(5));
+    tcp::Connection connection =
+        tcp::Connection::open(tcp::resolve("127.0.0.1", listener_.port()), std::chrono::seconds(5));
     connection.write(fmt::format("SMP-NODES/1 report d4c3 {}\n", number),
                      in(std::chrono::seconds(5)));
     return connection;
   };
-  { const Connection gone = report(1); }
-  Connection first = report(1);
-  Connection second = report(2);
+  { const tcp::Connection gone = report(1); }
+  tcp::Connection first = report(1);
+  tcp::Connection second = report(2);
 
   EXPECT_THAT(collect_reports(listener_, "d4c3", 3, in(std::chrono::seconds(20))), SizeIs(3));
-  for (Connection* node : {&first, &second}) {
+  for (tcp::Connection* node : {&first, &second}) {
     EXPECT_EQ(node->read_line(1024, in(std::chrono::seconds(5))),
               "SMP-NODES/1 hosts 127.0.0.1,127.0.0.1,127.0.0.1");
   }
@@ -95,7 +95,7 @@ TEST_F(NodeReport, OfANodeThatWasStartedAgainCountsOnce) {
 
 TEST(NodeReports, ToAMainNodeThatIsNotThereEndAtTheDeadline) {
   int port = 0;
-  { port = Listener({"127.0.0.1"}, 0).port(); }
+  { port = tcp::Listener({"127.0.0.1"}, 0).port(); }
 
   EXPECT_THROW(report_to_main("127.0.0.1", port, "d4c3", 1, in(std::chrono::milliseconds(300))),
                smp::HostError);

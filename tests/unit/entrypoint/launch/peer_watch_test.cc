@@ -7,17 +7,18 @@
 #include <gtest/gtest.h>
 
 #include "entrypoint/launch/cluster/peer.h"
-#include "entrypoint/launch/cluster/tcp.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/tcp.h"
 
 namespace entrypoint::launch {
 namespace {
 
+namespace tcp = smp::tcp;
 using testing::HasSubstr;
 using testing::StartsWith;
 using namespace std::chrono_literals;
 
-int port_that_nobody_listens_on() { return Listener({"127.0.0.1"}, 0).port(); }
+int port_that_nobody_listens_on() { return tcp::Listener({"127.0.0.1"}, 0).port(); }
 
 TEST(PeerWatch, ReportsAHostAfterSoManyMisses) {
   const std::string loss = watch_hosts({.hosts = {"localhost"},
@@ -31,7 +32,7 @@ TEST(PeerWatch, ReportsAHostAfterSoManyMisses) {
 }
 
 TEST(PeerWatch, PicksTheOneThatIsGone) {
-  const Listener listener({"127.0.0.1"}, 0);
+  const tcp::Listener listener({"127.0.0.1"}, 0);
 
   const std::string loss = watch_hosts({.hosts = {"127.0.0.1", "no-such-host.invalid"},
                                         .port = listener.port(),
@@ -44,7 +45,7 @@ TEST(PeerWatch, PicksTheOneThatIsGone) {
 }
 
 TEST(PeerWatch, StaysWhileTheHostAnswers) {
-  auto listener = std::make_unique<Listener>(std::vector<std::string>{"127.0.0.1"}, 0);
+  auto listener = std::make_unique<tcp::Listener>(std::vector<std::string>{"127.0.0.1"}, 0);
   const int port = listener->port();
   std::string loss;
   std::thread watch([&] {

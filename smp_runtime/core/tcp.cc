@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/cluster/tcp.h"
+#include "smp_runtime/core/tcp.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 
 #include "smp_runtime/core/error.h"
 
-namespace entrypoint::launch {
+namespace smp::tcp {
 namespace {
 
 // Waits for `events`; false at the deadline.
@@ -25,7 +22,7 @@ bool wait_ready(int fd, short events, Deadline deadline) {
     pollfd ready{.fd = fd, .events = events, .revents = 0};
     const int count = poll(&ready, 1, left);
     if (count > 0) return true;
-    if (count < 0 && errno != EINTR) throw smp::HostError("poll: {}", std::strerror(errno));
+    if (count < 0 && errno != EINTR) throw HostError("poll: {}", std::strerror(errno));
   }
 }
 
@@ -45,8 +42,14 @@ std::array<unsigned char, 16> host_bytes(const Address& address) {
   return bytes;
 }
 
-const sockaddr* as_sockaddr(const Address& address) {
-  return reinterpret_cast<const sockaddr*>(&address.storage);
+/// This side's end of a socket.
+Address own_address(int fd) {
+  Address address;
+  address.length = sizeof(address.storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    throw HostError("getsockname: {}", std::strerror(errno));
+  }
+  return address;
 }
 
 std::vector<Address> lookup(const char* host, int port, int flags) {
@@ -68,7 +71,7 @@ std::vector<Address> lookup(const char* host, int port, int flags) {
 
 // Empty text: connected.
 std::string connect_socket(int fd, const Address& address, std::chrono::milliseconds limit) {
-  if (connect(fd, as_sockaddr(address), address.length) == 0) return {};
+  if (connect(fd, address.get(), address.length) == 0) return {};
   if (errno != EINPROGRESS) return std::strerror(errno);
   if (!wait_ready(fd, POLLOUT, Clock::now() + limit)) {
     return fmt::format("no answer within {} ms", limit.count());
@@ -83,13 +86,18 @@ std::string connect_socket(int fd, const Address& address, std::chrono::millisec
 
 std::string Address::text() const {
   std::array<char, NI_MAXHOST> name{};
-  if (getnameinfo(as_sockaddr(*this), length, name.data(), name.size(), nullptr, 0,
-                  NI_NUMERICHOST) != 0) {
+  if (getnameinfo(get(), length, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
     return "an unknown address";
   }
   const std::string_view text(name.data());
   constexpr std::string_view kMapped = "::ffff:";
   return std::string(text.starts_with(kMapped) ? text.substr(kMapped.size()) : text);
+}
+
+int Address::port() const {
+  sockaddr_in port_holder{};  // the port is at the same place in both families
+  std::memcpy(&port_holder, &storage, sizeof(port_holder));
+  return ntohs(port_holder.sin_port);
 }
 
 bool Address::same_host(const Address& other) const {
@@ -111,7 +119,24 @@ Connection Connection::open(const std::vector<Address>& addresses,
     if (reason.empty()) return {std::move(fd), address};
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : ", ", address.text(), reason);
   }
-  throw smp::HostError("{}", reasons.empty() ? "no address" : reasons);
+  throw HostError("{}", reasons.empty() ? "no address" : reasons);
+}
+
+void Connection::read(std::span<std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t count = recv(socket_.get(), bytes.data(), bytes.size(), 0);
+    if (count > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    } else if (count == 0) {
+      throw HostError("{} closed the connection", peer_.text());
+    } else if (errno == EAGAIN || errno == EINTR) {
+      if (!wait_ready(socket_.get(), POLLIN, deadline)) {
+        throw HostError("{} accepted the connection but says nothing", peer_.text());
+      }
+    } else {
+      throw HostError("{}: {}", peer_.text(), std::strerror(errno));
+    }
+  }
 }
 
 std::string Connection::read_line(std::size_t longest, Deadline deadline) {
@@ -119,24 +144,14 @@ std::string Connection::read_line(std::size_t longest, Deadline deadline) {
   std::string line;
   while (line.size() <= longest) {
     char byte = 0;
-    const ssize_t count = recv(socket_.get(), &byte, 1, 0);
-    if (count == 1) {
-      if (byte == '\n') {
-        if (line.ends_with('\r')) line.pop_back();
-        return line;
-      }
-      line += byte;
-    } else if (count == 0) {
-      throw smp::HostError("{} closed the connection", peer_.text());
-    } else if (errno == EAGAIN || errno == EINTR) {
-      if (!wait_ready(socket_.get(), POLLIN, deadline)) {
-        throw smp::HostError("{} accepted the connection but says nothing", peer_.text());
-      }
-    } else {
-      throw smp::HostError("{}: {}", peer_.text(), std::strerror(errno));
+    read(std::as_writable_bytes(std::span(&byte, 1)), deadline);
+    if (byte == '\n') {
+      if (line.ends_with('\r')) line.pop_back();
+      return line;
     }
+    line += byte;
   }
-  throw smp::HostError("{} sent a line of more than {} bytes", peer_.text(), longest);
+  throw HostError("{} sent a line of more than {} bytes", peer_.text(), longest);
 }
 
 void Connection::write(std::string_view bytes, Deadline deadline) {
@@ -146,23 +161,15 @@ void Connection::write(std::string_view bytes, Deadline deadline) {
       bytes.remove_prefix(static_cast<std::size_t>(count));
     } else if (errno == EAGAIN || errno == EINTR) {
       if (!wait_ready(socket_.get(), POLLOUT, deadline)) {
-        throw smp::HostError("{} takes no data", peer_.text());
+        throw HostError("{} takes no data", peer_.text());
       }
     } else {
-      throw smp::HostError("{}: {}", peer_.text(), std::strerror(errno));
+      throw HostError("{}: {}", peer_.text(), std::strerror(errno));
     }
   }
 }
 
-Address Connection::own() const {
-  Address address;
-  address.length = sizeof(address.storage);
-  if (getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length) !=
-      0) {
-    throw smp::HostError("getsockname: {}", std::strerror(errno));
-  }
-  return address;
-}
+Address Connection::own() const { return own_address(socket_.get()); }
 
 Listener::Listener(const std::vector<std::string>& addresses, int port) : port_(port) {
   std::vector<Address> ends;
@@ -173,23 +180,17 @@ Listener::Listener(const std::vector<std::string>& addresses, int port) : port_(
   for (const Address& end : ends) {
     FileDescriptor fd(socket(end.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const int yes = 1;
-    // sshd takes the port over right after us.
+    // Another server, such as sshd, may take the port over right after us.
     setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (!fd.is_open() || bind(fd.get(), as_sockaddr(end), end.length) != 0 ||
-        listen(fd.get(), 16) != 0) {
-      throw smp::HostError("cannot listen on {} port {}: {}; is another sshd running here?",
-                           end.text(), port, std::strerror(errno));
+    if (!fd.is_open() || bind(fd.get(), end.get(), end.length) != 0 ||
+        listen(fd.get(), SOMAXCONN) != 0) {
+      throw HostError("cannot listen on {}{}: {}", end.text(),
+                      port == 0 ? "" : fmt::format(" port {}", port), std::strerror(errno));
     }
-    sockaddr_storage bound{};
-    socklen_t size = sizeof(bound);
-    if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0) {
-      sockaddr_in port_holder{};  // the port is at the same place in both families
-      std::memcpy(&port_holder, &bound, sizeof(port_holder));
-      port_ = ntohs(port_holder.sin_port);
-    }
+    port_ = own_address(fd.get()).port();
     sockets_.push_back(std::move(fd));
   }
-  if (sockets_.empty()) throw smp::HostError("no address to listen on");
+  if (sockets_.empty()) throw HostError("no address to listen on");
 }
 
 std::optional<Connection> Listener::accept(Deadline deadline) {
@@ -201,7 +202,7 @@ std::optional<Connection> Listener::accept(Deadline deadline) {
     const int left = poll_timeout(deadline);
     if (left == 0) return std::nullopt;
     if (poll(ready.data(), ready.size(), left) < 0 && errno != EINTR) {
-      throw smp::HostError("poll: {}", std::strerror(errno));
+      throw HostError("poll: {}", std::strerror(errno));
     }
     for (const FileDescriptor& fd : sockets_) {
       Address peer;
@@ -213,4 +214,4 @@ std::optional<Connection> Listener::accept(Deadline deadline) {
   }
 }
 
-}  // namespace entrypoint::launch
+}  // namespace smp::tcp

@@ -1,32 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP with a deadline on every step, for code that runs in helpers and may block.
+// TCP with a deadline on every step, for code that may block.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <sys/socket.h>
 
-#include "entrypoint/launch/process/file_descriptor.h"
-#include "entrypoint/launch/process/process_runner.h"
+#include "smp_runtime/core/deadline.h"
+#include "smp_runtime/core/file_descriptor.h"
 
-namespace entrypoint::launch {
+namespace smp::tcp {
 
 /// An IPv4 or IPv6 address, with a port when it is an end of a connection.
 struct Address {
   sockaddr_storage storage{};
   socklen_t length = 0;
 
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] int port() const;
   [[nodiscard]] std::string text() const;  ///< without the port
   /// The same machine, whatever the ports; an IPv4 address mapped into IPv6 equals itself.
   [[nodiscard]] bool same_host(const Address& other) const;
 };
 
-/// All addresses of a name, empty when it has none (yet). Blocks as the resolver does: some
-/// seconds.
+/// All addresses of a name or of an address in text form, empty when it has none (yet). Blocks as
+/// the resolver does: some seconds.
 std::vector<Address> resolve(const std::string& host, int port);
 
 /// One TCP connection. Every call throws HostError that says what failed.
@@ -35,8 +40,11 @@ class Connection {
   /// Tries one address after the other, each for at most `limit`.
   static Connection open(const std::vector<Address>& addresses, std::chrono::milliseconds limit);
 
+  /// `socket` must not block.
   Connection(FileDescriptor socket, Address peer) : socket_(std::move(socket)), peer_(peer) {}
 
+  /// Fills `bytes`.
+  void read(std::span<std::byte> bytes, Deadline deadline);
   /// Up to and without the newline (and a carriage return before it). A line of more than `longest`
   /// bytes is an error.
   std::string read_line(std::size_t longest, Deadline deadline);
@@ -45,6 +53,8 @@ class Connection {
   [[nodiscard]] const Address& peer() const { return peer_; }
   /// This side's.
   [[nodiscard]] Address own() const;
+  /// For options and poll(); it does not block.
+  [[nodiscard]] int fd() const { return socket_.get(); }
 
  private:
   FileDescriptor socket_;
@@ -63,9 +73,12 @@ class Listener {
   /// None when nobody came before `deadline`.
   std::optional<Connection> accept(Deadline deadline);
 
+  /// Nobody can connect any more.
+  void close() { sockets_.clear(); }
+
  private:
   std::vector<FileDescriptor> sockets_;
   int port_ = 0;
 };
 
-}  // namespace entrypoint::launch
+}  // namespace smp::tcp
