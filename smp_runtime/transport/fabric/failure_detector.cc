@@ -5,14 +5,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <random>
+#include <span>
 #include <sstream>
 #include <utility>
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/ranges.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -38,6 +37,10 @@ struct Header {
 };
 
 constexpr size_t kLongestText = 4096;
+constexpr milliseconds kLongestWrite{2000};  // to a peer that does not read
+constexpr milliseconds kLongestDial{5000};   // of one try
+constexpr milliseconds kDialPause{50};       // between two
+constexpr milliseconds kLongestHello{10'000};
 
 /// A host that is gone without a word is noticed after about 30 s.
 void set_options(int socket) {
@@ -49,55 +52,23 @@ void set_options(int socket) {
   set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set(IPPROTO_TCP, TCP_KEEPCNT, 4);
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  const timeval limit{.tv_sec = 2, .tv_usec = 0};
-  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-sockaddr_storage address_of(const std::string& host, uint16_t port, socklen_t& size) {
-  sockaddr_storage storage{};
-  auto* four = reinterpret_cast<sockaddr_in*>(&storage);
-  auto* six = reinterpret_cast<sockaddr_in6*>(&storage);
-  if (inet_pton(AF_INET, host.c_str(), &four->sin_addr) == 1) {
-    four->sin_family = AF_INET;
-    four->sin_port = htons(port);
-    size = sizeof(*four);
-  } else if (inet_pton(AF_INET6, host.c_str(), &six->sin6_addr) == 1) {
-    six->sin6_family = AF_INET6;
-    six->sin6_port = htons(port);
-    size = sizeof(*six);
-  } else {
-    throw HostError("\"{}\" is no numeric address", host);
-  }
-  return storage;
-}
-
-bool send_all(int socket, const Header& header, std::string_view text) {
+void write_message(tcp::Connection& peer, const Header& header, std::string_view text) {
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   bytes += text;
-  for (size_t sent = 0; sent < bytes.size();) {
-    const ssize_t now = ::send(socket, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (now < 0 && errno == EINTR) continue;
-    if (now <= 0) return false;
-    sent += static_cast<size_t>(now);
-  }
-  return true;
+  peer.write(bytes, Clock::now() + kLongestWrite);
 }
 
-/// Reads exactly `size` bytes, or gives up at the deadline.
-bool read_all(int socket, void* to, size_t size, Clock::time_point deadline) {
-  auto* bytes = static_cast<std::byte*>(to);
-  while (size > 0) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    pollfd file{.fd = socket, .events = POLLIN, .revents = 0};
-    if (left <= milliseconds(0) || poll(&file, 1, static_cast<int>(left.count())) <= 0)
-      return false;
-    const ssize_t now = recv(socket, bytes, size, 0);
-    if (now < 0 && errno == EINTR) continue;
-    if (now <= 0) return false;
-    bytes += now;
-    size -= static_cast<size_t>(now);
+/// False: the peer is gone, or reads nothing.
+bool tell_peer(std::optional<tcp::Connection>& peer, const Header& header, std::string_view text) {
+  if (!peer) return false;
+  try {
+    write_message(*peer, header, text);
+    return true;
+  } catch (const HostError&) {
+    return false;
   }
-  return true;
 }
 
 std::string fresh_nonce() {
@@ -105,37 +76,42 @@ std::string fresh_nonce() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-/// A connection to a peer that listens, or none when the deadline passes.
-FileDescriptor dial(const std::string& host, uint16_t port, Clock::time_point deadline) {
-  socklen_t size = 0;
-  const sockaddr_storage to = address_of(host, port, size);
-  while (Clock::now() < deadline) {
-    FileDescriptor socket(::socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket.is_open()) throw HostError("no socket: {}", std::strerror(errno));
-    int error = 0;
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), size) != 0) error = errno;
-    if (error == EINPROGRESS) {
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-      pollfd file{.fd = socket.get(), .events = POLLOUT, .revents = 0};
-      poll(&file, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 1, 5000)));
-      socklen_t length = sizeof(error);
-      getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-      if (error == 0 && (file.revents & POLLOUT) == 0) error = ETIMEDOUT;
+/// A connection to a peer that listens. Throws HostError at the deadline.
+tcp::Connection dial(const std::string& host, int port, Deadline deadline) {
+  const std::vector<tcp::Address> addresses = tcp::resolve(host, port);
+  while (true) {
+    try {
+      return tcp::Connection::open(addresses,
+                                   std::min(kLongestDial, milliseconds(poll_timeout(deadline))));
+    } catch (const HostError&) {  // unreachable right now; the deadline decides
+      if (Clock::now() + kDialPause >= deadline) throw;
     }
-    if (error == 0) {
-      fcntl(socket.get(), F_SETFL, fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
-      return socket;
-    }
-    std::this_thread::sleep_for(milliseconds(50));  // unreachable right now; the deadline decides
+    std::this_thread::sleep_for(kDialPause);
   }
-  return {};
+}
+
+/// The rank that connected, if it knows the nonce. A stranger may come by; it says nothing that
+/// counts.
+std::optional<uint64_t> read_hello(tcp::Connection& arrived, const std::string& nonce,
+                                   Deadline deadline) {
+  try {
+    Header hello{};
+    arrived.read(std::as_writable_bytes(std::span(&hello, 1)), deadline);
+    if (hello.kind != kHello || hello.size_bytes != nonce.size()) return std::nullopt;
+    std::string told(nonce.size(), '\0');
+    arrived.read(std::as_writable_bytes(std::span(told)), deadline);
+    if (told == nonce) return hello.count;
+  } catch (const HostError&) {
+    // Silent, or gone again.
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-struct FailureDetector::Connection {
+struct FailureDetector::PeerState {
   Peer peer;
-  FileDescriptor socket;
+  std::optional<tcp::Connection> connection;
   std::string received;
   bool leaves = false;  // it has sent FIN
   uint64_t left_after = 0;
@@ -151,19 +127,9 @@ FailureDetector::FailureDetector(const std::string& interface_address, int rank,
       on_failure_(std::move(on_failure)),
       host_(interface_address),
       nonce_(fresh_nonce()),
+      listener_({interface_address}, 0),
       wake_file_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      process_(getpid()) {
-  socklen_t size = 0;
-  sockaddr_storage here = address_of(host_, 0, size);
-  listener_ = FileDescriptor(::socket(here.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  auto* address = reinterpret_cast<sockaddr*>(&here);
-  if (bind(listener_.get(), address, size) != 0 || listen(listener_.get(), 1024) != 0 ||
-      getsockname(listener_.get(), address, &size) != 0) {
-    throw HostError("cannot listen at {}: {}", host_, std::strerror(errno));
-  }
-  port_ = ntohs(here.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&here)->sin_port
-                                          : reinterpret_cast<sockaddr_in6*>(&here)->sin6_port);
-}
+      process_(getpid()) {}
 
 FailureDetector::~FailureDetector() {
   if (getpid() != process_) {
@@ -180,67 +146,61 @@ FailureDetector::~FailureDetector() {
 }
 
 std::string FailureDetector::address() const {
-  return fmt::format("{} {} {}", host_, port_, nonce_);
+  return fmt::format("{} {} {}", host_, listener_.port(), nonce_);
 }
 
 void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& limit) {
   size_t expected = 0;
   for (const Peer& peer : peers) {
-    auto connection = std::make_unique<Connection>();
-    connection->peer = peer;
+    auto state = std::make_unique<PeerState>();
+    state->peer = peer;
     if (peer.rank > rank_) {
       ++expected;
     } else {
       std::istringstream words(peer.address);
       std::string host;
       std::string nonce;
-      uint16_t port = 0;
+      int port = 0;
       words >> host >> port >> nonce;
-      connection->socket = dial(host, port, limit.deadline);
       const Header hello{.kind = kHello,
                          .size_bytes = static_cast<uint32_t>(nonce.size()),
                          .count = static_cast<uint64_t>(rank_)};
-      if (!connection->socket.is_open() || !send_all(connection->socket.get(), hello, nonce)) {
+      try {
+        state->connection = dial(host, port, limit.deadline);
+        write_message(*state->connection, hello, nonce);
+      } catch (const HostError& error) {
         throw HostError(
-            "{}: waited {} ms to reach {} at {} port {}; may the hosts talk to each "
+            "{}: waited {} ms to reach {} at {} port {} ({}); may the hosts talk to each "
             "other on all ports?",
-            limit.operation, limit.timeout.count(), peer.name, host, port);
+            limit.operation, limit.timeout.count(), peer.name, host, port, error.what());
       }
     }
-    peers_.push_back(std::move(connection));
+    peers_.push_back(std::move(state));
   }
   while (expected > 0) {
-    const auto left = std::chrono::duration_cast<milliseconds>(limit.deadline - Clock::now());
-    pollfd file{.fd = listener_.get(), .events = POLLIN, .revents = 0};
-    if (left <= milliseconds(0) || poll(&file, 1, static_cast<int>(left.count())) <= 0) {
+    std::optional<tcp::Connection> arrived = listener_.accept(limit.deadline);
+    if (!arrived) {
       std::vector<std::string> missing;
       for (const auto& peer : peers_) {
-        if (!peer->socket.is_open()) missing.push_back(peer->peer.name);
+        if (!peer->connection) missing.push_back(peer->peer.name);
       }
       throw HostError(
           "{}: waited {} ms at {} port {} for {}; may the hosts talk to each other on "
           "all ports?",
-          limit.operation, limit.timeout.count(), host_, port_, fmt::join(missing, ", "));
+          limit.operation, limit.timeout.count(), host_, listener_.port(),
+          fmt::join(missing, ", "));
     }
-    FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    Header hello{};
-    std::string nonce(nonce_.size(), '\0');
-    // A stranger may come by; it says nothing that counts and is dropped.
-    const auto soon = std::min(limit.deadline, Clock::now() + std::chrono::seconds(10));
-    if (!socket.is_open() || !read_all(socket.get(), &hello, sizeof(hello), soon) ||
-        hello.kind != kHello || hello.size_bytes != nonce.size() ||
-        !read_all(socket.get(), nonce.data(), nonce.size(), soon) || nonce != nonce_) {
-      continue;
-    }
+    const auto rank =
+        read_hello(*arrived, nonce_, std::min(limit.deadline, Clock::now() + kLongestHello));
     for (const auto& peer : peers_) {
-      if (static_cast<uint64_t>(peer->peer.rank) != hello.count || peer->socket.is_open()) continue;
-      peer->socket = std::move(socket);
+      if (!rank || static_cast<uint64_t>(peer->peer.rank) != *rank || peer->connection) continue;
+      peer->connection = std::move(arrived);
       --expected;
       break;
     }
   }
   listener_.close();
-  for (const auto& peer : peers_) set_options(peer->socket.get());
+  for (const auto& peer : peers_) set_options(peer->connection->fd());
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "smp-failure");
 }
@@ -280,8 +240,8 @@ void FailureDetector::tell(std::string_view reason) {
   const Header header{
       .kind = kFailure, .size_bytes = static_cast<uint32_t>(text.size()), .count = 0};
   for (const auto& peer : peers_) {
-    if (peer->gone || !peer->socket.is_open()) continue;
-    send_all(peer->socket.get(), header, text);
+    if (peer->gone) continue;
+    tell_peer(peer->connection, header, text);
     peer->answer = true;  // nobody waits for the others of a broken group
   }
 }
@@ -290,7 +250,7 @@ void FailureDetector::leave(const WaitLimit& limit) {
   std::unique_lock lock(mutex_);
   const Header header{.kind = kFin, .size_bytes = 0, .count = completed_};
   for (const auto& peer : peers_) {
-    if (!peer->gone && !send_all(peer->socket.get(), header, "")) peer->gone = true;
+    if (!peer->gone && !tell_peer(peer->connection, header, "")) peer->gone = true;
   }
   changed_.wait_until(lock, limit.deadline, [this] {
     return std::ranges::all_of(peers_, [](const auto& one) { return one->gone || one->answer; });
@@ -306,13 +266,13 @@ void FailureDetector::answer_leavers() {
       awaited = true;
       continue;
     }
-    send_all(peer->socket.get(), {.kind = kFinAck, .size_bytes = 0, .count = 0}, "");
+    tell_peer(peer->connection, {.kind = kFinAck, .size_bytes = 0, .count = 0}, "");
     peer->answered = true;
   }
   awaited_.store(awaited);
 }
 
-void FailureDetector::handle(Connection& peer, uint32_t kind, uint64_t count,
+void FailureDetector::handle(PeerState& peer, uint32_t kind, uint64_t count,
                              const std::string& text) {
   if (kind == kFailure) {
     {
@@ -333,9 +293,9 @@ void FailureDetector::handle(Connection& peer, uint32_t kind, uint64_t count,
   }
 }
 
-void FailureDetector::read_from(Connection& peer) {
+void FailureDetector::read_from(PeerState& peer) {
   std::array<char, 4096> bytes{};
-  const ssize_t count = recv(peer.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const ssize_t count = recv(peer.connection->fd(), bytes.data(), bytes.size(), 0);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
     const std::string problem = fmt::format(
@@ -371,7 +331,7 @@ void FailureDetector::run() {
     {
       const std::lock_guard lock(mutex_);
       for (const auto& peer : peers_) {
-        const int socket = peer->gone ? -1 : peer->socket.get();
+        const int socket = peer->gone ? -1 : peer->connection->fd();
         files.push_back({.fd = socket, .events = POLLIN, .revents = 0});
       }
     }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/tcp.h"
 #include "smp_runtime/transport/wait_limit.h"
 
 namespace smp::transport {
@@ -59,24 +60,23 @@ class FailureDetector {
   void leave(const WaitLimit& limit);
 
  private:
-  struct Connection;
+  struct PeerState;
 
   void run();
-  void read_from(Connection& peer);
-  void handle(Connection& peer, uint32_t kind, uint64_t count, const std::string& text);
+  void read_from(PeerState& peer);
+  void handle(PeerState& peer, uint32_t kind, uint64_t count, const std::string& text);
   void answer_leavers();
 
   int rank_;
   std::function<void(const std::string&)> on_failure_;
   std::string host_;
   std::string nonce_;
-  uint16_t port_ = 0;
-  FileDescriptor listener_;
+  tcp::Listener listener_;
   FileDescriptor wake_file_;
   int process_;
-  std::vector<std::unique_ptr<Connection>> peers_;
+  std::vector<std::unique_ptr<PeerState>> peers_;
 
-  mutable std::mutex mutex_;  // guards what follows, and the states of the connections
+  mutable std::mutex mutex_;  // guards what follows, and the states of the peers
   std::condition_variable changed_;
   uint64_t completed_ = 0;
   bool stopping_ = false;
