@@ -207,11 +207,11 @@ void MpiMaster::announce(const JobStatus& status) {
                                 .environment = settings_.inherited};
   std::map<std::string, ChildId> helpers;
   for (const std::string& host : ready_) {
-    helpers[host] =
-        runner_.start(HelperProcess{.name = "tell " + host, .work = [delivery, host, status] {
-                                      deliver_job_status(delivery, host, status, kDelivery);
-                                      return std::string{};
-                                    }});
+    helpers[host] = runner_.start(HelperProcess{
+        .name = "tell " + host, .work = [delivery, host, status, until = Clock::now() + kDelivery] {
+          deliver_job_status(delivery, host, status, until);
+          return std::string{};
+        }});
   }
   if (runner_.stop_signal() != 0) waiting_.clear();  // every host is stopped
   const std::chrono::milliseconds limit =

@@ -54,15 +54,13 @@ std::optional<JobStatus> read_job_status(const std::filesystem::path& path) {
 }
 
 void deliver_job_status(const StatusDelivery& delivery, const std::string& host,
-                        const JobStatus& status, std::chrono::milliseconds limit) {
-  const Deadline deadline = Clock::now() + limit;
+                        const JobStatus& status, Deadline deadline) {
   const std::string path = job_status_path(delivery.master, delivery.cluster_job).string();
   // Renamed into place: a reader sees all of it or nothing. Names hold no blank or quote.
   const std::string command =
       fmt::format("umask 077 && cat > {0}.part && mv -f {0}.part {0}", path);
   while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const std::chrono::milliseconds left(poll_timeout(deadline));
     const Completed done =
         run_on_host(delivery.ssh_config, host, command, delivery.environment,
                     std::min<std::chrono::milliseconds>(kOneTry, left), job_status_text(status));

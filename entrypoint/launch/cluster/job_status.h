@@ -38,8 +38,8 @@ struct StatusDelivery {
   std::vector<std::string> environment;
 };
 
-/// Writes the file on `host`, trying for at most `limit`. Throws HostError. Blocks.
+/// Writes the file on `host`, trying until the deadline. Throws HostError. Blocks.
 void deliver_job_status(const StatusDelivery& delivery, const std::string& host,
-                        const JobStatus& status, std::chrono::milliseconds limit);
+                        const JobStatus& status, Deadline deadline);
 
 }  // namespace entrypoint::launch

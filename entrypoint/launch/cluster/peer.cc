@@ -28,10 +28,7 @@ constexpr std::chrono::milliseconds kLongestPause{1000};
 class Pause {
  public:
   void take(Deadline deadline) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    poll(nullptr, 0,
-         static_cast<int>(std::max(0LL, static_cast<long long>(std::min(next_, left).count()))));
+    poll(nullptr, 0, poll_timeout(std::min(Clock::now() + next_, deadline)));
     next_ = std::min(next_ * 2, kLongestPause);
   }
 
@@ -119,9 +116,7 @@ void tell_peer(const PeerRequest& request, const StatusDelivery& delivery, const
       if (greeting.starts_with(kExchangeGreeting)) {
         return tell_worker_of_failure(connection, request.host, request.job, status);
       }
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      return deliver_job_status(delivery, request.host, status, left);
+      return deliver_job_status(delivery, request.host, status, deadline);
     } catch (const smp::HostError&) {
       if (Clock::now() >= deadline) throw;
     }

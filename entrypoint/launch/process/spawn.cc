@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "entrypoint/launch/process/file_descriptor.h"
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/split.h"
 
@@ -163,8 +164,7 @@ ExitStatus wait_for(pid_t pid) {
 
 Completed run_command(SpawnRequest request, std::chrono::milliseconds limit,
                       std::string_view input) {
-  using std::chrono::steady_clock;
-  const steady_clock::time_point deadline = steady_clock::now() + limit;
+  const smp::Deadline deadline = smp::Clock::now() + limit;
   SMP_CHECK(input.size() <= 32 * 1024, "{} bytes would block a pipe nobody reads", input.size());
   Pipe to_child = make_pipe();
   Pipe from_child = make_pipe();
@@ -182,17 +182,14 @@ Completed run_command(SpawnRequest request, std::chrono::milliseconds limit,
   Completed completed;
   std::array<char, 4096> buffer{};
   while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now())
-            .count();
-    pollfd ready{.fd = from_child.read.get(), .events = POLLIN, .revents = 0};
-    const int count = left > 0 ? poll(&ready, 1, static_cast<int>(left)) : 0;
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
+    const int left = smp::poll_timeout(deadline);
+    if (left == 0) {
       completed.timed_out = true;
       kill(-pid, SIGKILL);
       break;
     }
+    pollfd ready{.fd = from_child.read.get(), .events = POLLIN, .revents = 0};
+    if (poll(&ready, 1, left) <= 0) continue;  // the deadline decides
     const ssize_t size = read(from_child.read.get(), buffer.data(), buffer.size());
     if (size <= 0) break;
     const std::size_t room = kOutputLimit - completed.output.size();
@@ -201,7 +198,7 @@ Completed run_command(SpawnRequest request, std::chrono::milliseconds limit,
   // It may close its output early and live on.
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
-    if (steady_clock::now() >= deadline) {
+    if (smp::Clock::now() >= deadline) {
       completed.timed_out = true;
       kill(-pid, SIGKILL);
       waitpid(pid, &status, 0);
