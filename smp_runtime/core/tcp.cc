@@ -29,7 +29,7 @@ bool wait_ready(int fd, short events, Deadline deadline) {
 // The 16 bytes of an IPv6 address; IPv4 comes in its mapped form.
 std::array<unsigned char, 16> host_bytes(const Address& address) {
   std::array<unsigned char, 16> bytes{};
-  if (address.storage.ss_family == AF_INET) {
+  if (address.family() == AF_INET) {
     sockaddr_in v4{};
     std::memcpy(&v4, &address.storage, sizeof(v4));
     bytes[10] = bytes[11] = 0xff;
@@ -42,22 +42,13 @@ std::array<unsigned char, 16> host_bytes(const Address& address) {
   return bytes;
 }
 
-/// This side's end of a socket.
-Address own_address(int fd) {
-  Address address;
-  address.length = sizeof(address.storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
-    throw HostError("getsockname: {}", std::strerror(errno));
-  }
-  return address;
-}
-
-std::vector<Address> lookup(const char* host, int port, int flags) {
+std::vector<Address> lookup(const std::string& host, int port, int family, int flags) {
   addrinfo hints{};
+  hints.ai_family = family;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host, std::to_string(port).c_str(), &hints, &found) != 0) return {};
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return {};
   std::vector<Address> result;
   for (const addrinfo* item = found; item != nullptr; item = item->ai_next) {
     Address address;
@@ -104,16 +95,24 @@ bool Address::same_host(const Address& other) const {
   return host_bytes(*this) == host_bytes(other);
 }
 
-std::vector<Address> resolve(const std::string& host, int port) {
-  return lookup(host.c_str(), port, 0);
+std::vector<Address> resolve(const std::string& host, int port, int family) {
+  return lookup(host, port, family, 0);
+}
+
+Address local_address(int socket) {
+  Address address;
+  address.length = sizeof(address.storage);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    throw HostError("getsockname: {}", std::strerror(errno));
+  }
+  return address;
 }
 
 Connection Connection::open(const std::vector<Address>& addresses,
                             std::chrono::milliseconds limit) {
   std::string reasons;
   for (const Address& address : addresses) {
-    FileDescriptor fd(
-        socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    FileDescriptor fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const std::string reason =
         fd.is_open() ? connect_socket(fd.get(), address, limit) : std::strerror(errno);
     if (reason.empty()) return {std::move(fd), address};
@@ -169,16 +168,17 @@ void Connection::write(std::string_view bytes, Deadline deadline) {
   }
 }
 
-Address Connection::own() const { return own_address(socket_.get()); }
+Address Connection::own() const { return local_address(socket_.get()); }
 
 Listener::Listener(const std::vector<std::string>& addresses, int port) : port_(port) {
   std::vector<Address> ends;
   for (const std::string& text : addresses) {
-    for (const Address& end : lookup(text.c_str(), port, AI_NUMERICHOST)) ends.push_back(end);
+    const std::vector<Address> found = lookup(text, port, AF_UNSPEC, AI_NUMERICHOST);
+    ends.insert(ends.end(), found.begin(), found.end());
   }
-  if (addresses.empty()) ends = lookup("0.0.0.0", port, AI_NUMERICHOST);
+  if (addresses.empty()) ends = lookup("0.0.0.0", port, AF_INET, AI_NUMERICHOST);
   for (const Address& end : ends) {
-    FileDescriptor fd(socket(end.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    FileDescriptor fd(socket(end.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const int yes = 1;
     // Another server, such as sshd, may take the port over right after us.
     setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -187,7 +187,7 @@ Listener::Listener(const std::vector<std::string>& addresses, int port) : port_(
       throw HostError("cannot listen on {}{}: {}", end.text(),
                       port == 0 ? "" : fmt::format(" port {}", port), std::strerror(errno));
     }
-    port_ = own_address(fd.get()).port();
+    port_ = local_address(fd.get()).port();
     sockets_.push_back(std::move(fd));
   }
   if (sockets_.empty()) throw HostError("no address to listen on");

@@ -24,15 +24,19 @@ struct Address {
   socklen_t length = 0;
 
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] int family() const { return storage.ss_family; }
   [[nodiscard]] int port() const;
   [[nodiscard]] std::string text() const;  ///< without the port
   /// The same machine, whatever the ports; an IPv4 address mapped into IPv6 equals itself.
   [[nodiscard]] bool same_host(const Address& other) const;
 };
 
-/// All addresses of a name or of an address in text form, empty when it has none (yet). Blocks as
-/// the resolver does: some seconds.
-std::vector<Address> resolve(const std::string& host, int port);
+/// All addresses of a name or of an address in text form, of the family if one is given; empty when
+/// it has none (yet). Blocks as the resolver does: some seconds.
+std::vector<Address> resolve(const std::string& host, int port, int family = AF_UNSPEC);
+
+/// This side's end of a socket. Throws HostError.
+Address local_address(int socket);
 
 /// One TCP connection. Every call throws HostError that says what failed.
 class Connection {

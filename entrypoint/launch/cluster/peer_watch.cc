@@ -37,8 +37,7 @@ Look begin_look(Watched& watched, int port) {
     return {.of = &watched, .socket = {}, .failure = "the name does not resolve"};
   }
   const tcp::Address& address = watched.addresses.front();
-  FileDescriptor fd(
-      socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  FileDescriptor fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   std::string failure;
   if (connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
     failure = std::strerror(errno);

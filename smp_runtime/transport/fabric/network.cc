@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/fabric/network.h"
 
-#include <cstdlib>
 #include <utility>
 
+#include "smp_runtime/core/variables.h"
 #include "smp_runtime/transport/fabric/network_address.h"
 
 namespace smp::transport {
@@ -25,10 +25,9 @@ Network make_network(const std::function<std::string(std::string_view)>& value_o
 }
 
 Network read_network() {
-  return make_network([](std::string_view variable) {
-    const char* const value = std::getenv(std::string(variable).c_str());
-    return std::string(value == nullptr ? "" : value);
-  });
+  const Variables variables = read_variables();
+  const VariableSet set({}, variables);
+  return make_network([&](std::string_view variable) { return set.text(variable); });
 }
 
 FabricSettings fabric_settings(const Network& network, int card) {
