@@ -33,13 +33,10 @@ std::string advice(std::string_view name, const std::vector<std::string>& known,
 }
 
 fs::path base_of(const Variables& environment) {
-  const auto set = [&](const char* name) {
-    const auto found = environment.find(name);
-    return found == environment.end() ? std::string() : found->second;
-  };
-  if (const std::string base = set("SAGEMAKER_BASE_DIR"); !base.empty()) return fs::absolute(base);
+  const std::string base = value_or(environment, "SAGEMAKER_BASE_DIR");
+  if (!base.empty()) return fs::absolute(base);
   // Ranks that an engine's sshd starts have the job's variables and not their host's.
-  const fs::path input = set("SM_INPUT_DIR");
+  const fs::path input = value_or(environment, "SM_INPUT_DIR");
   return input.empty() ? opt_ml::Layout::kDefaultBase : input.parent_path();
 }
 

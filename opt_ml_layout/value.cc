@@ -55,6 +55,11 @@ const Value* Value::find(std::string_view key) const {
   return member == members->end() ? nullptr : &member->value;
 }
 
+std::string Value::text_of(std::string_view key) const {
+  const Value* value = find(key);
+  return value == nullptr || value->text() == nullptr ? "" : *value->text();
+}
+
 void Value::set(std::string key, Value value) {
   if (is_null()) data_ = Object{};
   auto* members = std::get_if<Object>(&data_);

@@ -61,6 +61,9 @@ class Value {
   /// The member of an object; null pointer when absent or when this is no object.
   [[nodiscard]] const Value* find(std::string_view key) const;
 
+  /// The text of a member; empty when it is absent or no text.
+  [[nodiscard]] std::string text_of(std::string_view key) const;
+
   /// Adds a member, or replaces its value in place as a Python dict does. Turns null into an
   /// object; any other kind is an InternalError.
   void set(std::string key, Value value);

@@ -248,10 +248,7 @@ JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environme
   files.channels = opt_ml::read_data_channels(layout);
   files.hyperparameters = opt_ml::read_hyperparameters(layout, files.channels);
   files.tensorboard_folder = opt_ml::read_tensorboard_folder(layout);
-  const ProfileSettings profile = read_profile(environment);
-  if (const auto region = profile.find("region"); region != profile.end()) {
-    files.profile_region = region->second;
-  }
+  files.profile_region = value_or(read_profile(environment), "region");
   JobConfig job = make_job_config(layout, std::move(files), std::move(environment));
   job.code = look_into_code(layout, job.entry_point, job.environment);
   std::error_code ignored;

@@ -25,11 +25,6 @@ constexpr auto kContainerLimit = 5s;
 constexpr auto kInstanceLimit = 2s;  // nobody may be there at all
 constexpr int kInstanceAttempts = 2;
 
-std::string text_of(const opt_ml::Value& object, std::string_view key) {
-  const opt_ml::Value* value = object.object() == nullptr ? nullptr : object.find(key);
-  return value != nullptr && value->text() != nullptr ? *value->text() : "";
-}
-
 std::optional<CredentialChain::WallClock::time_point> parse_time(const std::string& text) {
   std::tm time{};
   if (strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &time) == nullptr) return std::nullopt;
@@ -42,11 +37,6 @@ std::string first_line(const std::string& file_name) {
   std::getline(file, line);
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
   return line;
-}
-
-std::string setting(const ProfileSettings& profile, std::string_view name) {
-  const auto found = profile.find(name);
-  return found == profile.end() ? "" : found->second;
 }
 
 }  // namespace
@@ -96,17 +86,17 @@ bool CredentialChain::from_variables() {
 
 bool CredentialChain::from_profile() {
   const std::string name = profile_name(environment_);
-  const std::string key = setting(profile_, "aws_access_key_id");
-  const std::string secret = setting(profile_, "aws_secret_access_key");
+  const std::string key = value_or(profile_, "aws_access_key_id");
+  const std::string secret = value_or(profile_, "aws_secret_access_key");
   if (!key.empty() && !secret.empty()) {
     found_ = {.access_key = key,
               .secret_key = secret,
-              .session_token = setting(profile_, "aws_session_token"),
+              .session_token = value_or(profile_, "aws_session_token"),
               .origin = "profile " + name};
     return true;
   }
   for (const char* other : {"credential_process", "role_arn", "sso_session", "sso_start_url"}) {
-    if (setting(profile_, other).empty()) continue;
+    if (value_or(profile_, other).empty()) continue;
     throw smp::ConfigError(
         "AWS profile \"{}\" gets its credentials by {}, which is not available here; set "
         "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
@@ -126,11 +116,11 @@ bool CredentialChain::from_profile() {
 bool CredentialChain::take(const HttpResponse& response, const std::string& origin) {
   const auto answer = response.ok() ? opt_ml::try_parse_json(response.body) : std::nullopt;
   if (answer) {
-    const Credentials taken{.access_key = text_of(*answer, "AccessKeyId"),
-                            .secret_key = text_of(*answer, "SecretAccessKey"),
-                            .session_token = text_of(*answer, "Token"),
+    const Credentials taken{.access_key = answer->text_of("AccessKeyId"),
+                            .secret_key = answer->text_of("SecretAccessKey"),
+                            .session_token = answer->text_of("Token"),
                             .origin = origin,
-                            .expires = parse_time(text_of(*answer, "Expiration"))};
+                            .expires = parse_time(answer->text_of("Expiration"))};
     if (!taken.access_key.empty() && !taken.secret_key.empty()) {
       found_ = taken;
       return true;

@@ -15,11 +15,7 @@ std::string choose_region(const EnvironmentMap& environment, std::string_view jo
     if (std::string region = value_or(environment, variable); !region.empty()) return region;
   }
   if (!job_region.empty()) return std::string(job_region);
-  if (std::string region = value_or(environment, "AWS_DEFAULT_REGION"); !region.empty()) {
-    return region;
-  }
-  const auto region = profile.find("region");
-  return region != profile.end() && !region->second.empty() ? region->second : "us-east-1";
+  return value_or(environment, "AWS_DEFAULT_REGION", value_or(profile, "region", "us-east-1"));
 }
 
 std::string_view domain_of(std::string_view region) {

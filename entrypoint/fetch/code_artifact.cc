@@ -9,14 +9,6 @@
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint::fetch {
-namespace {
-
-std::string member(const opt_ml::Value& answer, std::string_view key) {
-  const opt_ml::Value* value = answer.object() == nullptr ? nullptr : answer.find(key);
-  return value != nullptr && value->text() != nullptr ? *value->text() : "";
-}
-
-}  // namespace
 
 std::string index_with_token(const std::string& repository_endpoint, const std::string& token) {
   const std::size_t scheme = repository_endpoint.find("://");
@@ -53,10 +45,10 @@ std::string package_index_url(const PackageRepository& repository, const std::st
                            policy.attempts, error.what());
     }
     const auto answer = opt_ml::try_parse_json(response.body);
-    const std::string value = answer && response.ok() ? member(*answer, key) : "";
+    const std::string value = answer && response.ok() ? answer->text_of(key) : "";
     if (!value.empty()) return value;
     // Only a refusal's text is shown: what was granted holds the token.
-    const std::string reason = answer && !response.ok() ? member(*answer, "message") : "";
+    const std::string reason = answer && !response.ok() ? answer->text_of("message") : "";
     constexpr int kServerErrors = 500;
     if (response.status >= kServerErrors) {
       throw smp::HostError("{}: {} {} answered HTTP status {}", what, method, path,

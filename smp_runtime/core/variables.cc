@@ -44,6 +44,13 @@ Variables variables_of(std::span<const std::string> entries) {
   return variables;
 }
 
+std::string value_or(const Variables& variables, std::string_view name,
+                     std::string_view otherwise) {
+  const auto entry = variables.find(name);
+  const bool there = entry != variables.end() && !entry->second.empty();
+  return there ? entry->second : std::string(otherwise);
+}
+
 std::optional<bool> parse_switch(std::string_view text) {
   std::string word(text);
   std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -57,10 +64,8 @@ std::optional<bool> parse_switch(std::string_view text) {
 }
 
 std::string VariableSet::text(std::string_view name) const {
-  const auto entry = given_.find(name);
-  if (entry != given_.end() && !entry->second.empty()) return entry->second;
   const auto row = std::ranges::find(table_, name, &VariableRow::name);
-  return row == table_.end() ? std::string() : std::string(row->standard);
+  return value_or(given_, name, row == table_.end() ? "" : row->standard);
 }
 
 bool VariableSet::flag(std::string_view name) const {

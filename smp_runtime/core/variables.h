@@ -23,6 +23,10 @@ Variables read_variables();
 /// The same of a list of NAME=value.
 Variables variables_of(std::span<const std::string> entries);
 
+/// The variable's value, or `otherwise` when it is unset or empty.
+std::string value_or(const Variables& variables, std::string_view name,
+                     std::string_view otherwise = "");
+
 /// 1, on, true or yes: true; 0, off, false or no: false; in any case. Nothing for other texts.
 std::optional<bool> parse_switch(std::string_view text);
 

@@ -28,29 +28,22 @@ class Reader {
   Reader(const Variables& variables, std::string job)
       : variables_(variables), job_(std::move(job)) {}
 
-  [[nodiscard]] const std::string* find(std::string_view name) const {
-    const auto entry = variables_.find(name);
-    return entry == variables_.end() || entry->second.empty() ? nullptr : &entry->second;
-  }
-  [[nodiscard]] std::string text(std::string_view name) const {
-    const std::string* found = find(name);
-    return found == nullptr ? "" : *found;
-  }
-  [[nodiscard]] const std::string& required(std::string_view name) const {
-    const std::string* found = find(name);
-    if (found == nullptr) {
+  [[nodiscard]] std::string text(std::string_view name) const { return value_or(variables_, name); }
+  [[nodiscard]] bool has(std::string_view name) const { return !text(name).empty(); }
+  [[nodiscard]] std::string required(std::string_view name) const {
+    if (!has(name)) {
       throw ConfigError("{}: {} is not set; let the engine's variables into the container", job_,
                         name);
     }
-    return *found;
+    return text(name);
   }
   [[nodiscard]] std::optional<int> number(std::string_view name) const {
-    const std::string* found = find(name);
-    if (found == nullptr) return std::nullopt;
+    const std::string found = text(name);
+    if (found.empty()) return std::nullopt;
     int value = 0;
-    const auto [rest, error] = std::from_chars(found->data(), found->data() + found->size(), value);
-    if (error != std::errc() || rest != found->data() + found->size() || value < 0) {
-      throw ConfigError("{}: {} is \"{}\"; expected a number", job_, name, *found);
+    const auto [rest, error] = std::from_chars(found.data(), found.data() + found.size(), value);
+    if (error != std::errc() || rest != found.data() + found.size() || value < 0) {
+      throw ConfigError("{}: {} is \"{}\"; expected a number", job_, name, found);
     }
     return value;
   }
@@ -84,7 +77,7 @@ void check_equal(const Reader& reader, std::string_view first, std::size_t one,
 ClusterJob read_slurm(const Variables& variables) {
   const Reader reader(variables, fmt::format("Slurm job {}", variables.at("SLURM_JOB_ID")));
   // The batch script has variables of its allocation alone, whatever the step's may be called.
-  const bool step = reader.find("SLURM_STEP_NUM_TASKS") != nullptr;
+  const bool step = reader.has("SLURM_STEP_NUM_TASKS");
   const char* list = step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   ClusterJob job{.cluster = Cluster::kSlurm, .name = reader.job(), .reason = list};
   job.hosts = expand_host_list(reader.required(list), list);
@@ -109,8 +102,8 @@ ClusterJob read_slurm(const Variables& variables) {
   }
   if (!step) return job;
   constexpr const char* kTasks = "SLURM_STEP_TASKS_PER_NODE";
-  if (reader.find(kTasks) != nullptr) {
-    job.tasks = expand_counts(reader.required(kTasks), kTasks);
+  if (reader.has(kTasks)) {
+    job.tasks = expand_counts(reader.text(kTasks), kTasks);
     check_equal(reader, list, job.hosts.size(), kTasks, job.tasks.size());
   }
   return job;
@@ -219,10 +212,9 @@ ClusterJob read_torch(const Variables& variables) {
 }
 
 ClusterJob read_batch(const Variables& variables) {
-  const std::string id = variables.contains("AWS_BATCH_JOB_ID")
-                             ? " " + variables.find("AWS_BATCH_JOB_ID")->second
-                             : "";
-  const Reader reader(variables, "AWS Batch job" + id.substr(0, id.find('#')));
+  const std::string id = value_or(variables, "AWS_BATCH_JOB_ID");
+  const Reader reader(variables,
+                      id.empty() ? "AWS Batch job" : "AWS Batch job " + id.substr(0, id.find('#')));
   constexpr const char* kIndex = "AWS_BATCH_JOB_NODE_INDEX";
   constexpr const char* kMain = "AWS_BATCH_JOB_MAIN_NODE_INDEX";
   ClusterJob job{.cluster = Cluster::kBatch,
@@ -246,8 +238,7 @@ ClusterJob read_batch(const Variables& variables) {
 }
 
 bool has(const Variables& variables, std::string_view name) {
-  const auto entry = variables.find(name);
-  return entry != variables.end() && !entry->second.empty();
+  return !value_or(variables, name).empty();
 }
 
 }  // namespace
@@ -265,8 +256,7 @@ std::optional<int> ClusterJob::tasks_per_host() const {
 }
 
 std::string hostfile_path(const Variables& variables) {
-  if (has(variables, kHostfile)) return variables.find(kHostfile)->second;
-  return has(variables, kRole) ? kUsualHostfile : "";
+  return value_or(variables, kHostfile, has(variables, kRole) ? kUsualHostfile : "");
 }
 
 std::optional<ClusterJob> read_cluster(const Variables& variables,
@@ -286,19 +276,17 @@ void check_pmix(const Variables& variables) {
                                      "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"};
   const auto is_served = [&](const char* address) { return has(variables, address); };
   if (std::ranges::any_of(kAddresses, is_served)) return;
-  const auto version = variables.find("PMIX_VERSION");
   throw ConfigError(
       "Slurm started this process with PMIx {}, which serves none of the versions 2 to 4 that Open "
       "MPI speaks here; use another plugin (srun --mpi=list), or srun --mpi=none unless the script "
       "itself uses MPI: ranks come from Slurm",
-      version == variables.end() ? "of an unnamed version" : version->second);
+      value_or(variables, "PMIX_VERSION", "of an unnamed version"));
 }
 
 std::string first_host(const Variables& variables) {
   for (const char* list : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
-    const auto entry = variables.find(list);
-    if (entry == variables.end() || entry->second.empty()) continue;
-    return expand_host_list(entry->second, list).front();
+    const std::string hosts = value_or(variables, list);
+    if (!hosts.empty()) return expand_host_list(hosts, list).front();
   }
   return {};
 }

@@ -96,17 +96,13 @@ LaunchRanks launch_ranks(const Variables& variables) {
 
 std::string job_number(const Variables& variables) {
   for (const std::string_view name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"}) {
-    const auto entry = variables.find(name);
-    if (entry != variables.end() && !entry->second.empty()) return entry->second;
+    if (std::string job = value_or(variables, name); !job.empty()) return job;
   }
-  const auto job = variables.find("SLURM_JOB_ID");
-  if (job != variables.end() && !job->second.empty()) {
-    // Steps of a job may share a node.
-    const auto step = variables.find("SLURM_STEP_ID");
-    return step == variables.end() ? job->second : job->second + "." + step->second;
-  }
-  const auto other = variables.find("PMI_JOBID");
-  return other == variables.end() ? "" : other->second;
+  const std::string job = value_or(variables, "SLURM_JOB_ID");
+  if (job.empty()) return value_or(variables, "PMI_JOBID");
+  // Steps of a job may share a node.
+  const std::string step = value_or(variables, "SLURM_STEP_ID");
+  return step.empty() ? job : job + "." + step;
 }
 
 std::optional<int> derived_port(const Variables& variables, int number) {

@@ -45,7 +45,6 @@ std::int64_t limit_of(const VariableSet& set, std::string_view name) {
 RuntimeOptions make_runtime_options(const Variables& variables) {
   constexpr std::string_view kThrottle = "SMP_NCCL_THROTTLE_LIMIT";
   const VariableSet set(kRuntimeVariables, variables);
-  const auto throttle = variables.find(kThrottle);
   return {.parameters = set.text("SM_HP_MP_PARAMETERS"),
           .hosts = names_of(set, "SM_HOSTS"),
           .log_level = set.level("SM_LOG_LEVEL"),
@@ -63,7 +62,7 @@ RuntimeOptions make_runtime_options(const Variables& variables) {
           .partitioner = set.choice("SMP_PARTITIONER", {"auto", "compat"}),
           .direct_exchange = set.flag("SMP_DIRECT_EXCHANGE"),
           .exchanges_under_way = limit_of(set, kThrottle),
-          .exchanges_are_set = throttle != variables.end() && !throttle->second.empty(),
+          .exchanges_are_set = !value_or(variables, kThrottle).empty(),
           .cuda_on_cpu = set.flag("SMP_CPU"),
           .deepspeed_names = set.flag("SMP_DEEPSPEED_COMPAT"),
           .warnings = set.unknown("SMP_", kElsewhere, kUnnamed)};
