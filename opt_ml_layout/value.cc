@@ -2,10 +2,10 @@
 #include "opt_ml_layout/value.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/number.h"
 
 namespace opt_ml {
 
@@ -41,11 +41,7 @@ std::optional<bool> Value::boolean() const {
 std::optional<std::int64_t> Value::integer() const {
   const Integer* value = big_integer();
   if (value == nullptr) return std::nullopt;
-  const char* const end = value->digits.data() + value->digits.size();
-  std::int64_t result = 0;
-  const auto [rest, error] = std::from_chars(value->digits.data(), end, result);
-  if (error != std::errc() || rest != end) return std::nullopt;
-  return result;
+  return smp::parse_number<std::int64_t>(value->digits);
 }
 
 const Value* Value::find(std::string_view key) const {

@@ -2,27 +2,22 @@
 #include "entrypoint/plan/gpu_driver.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "smp_runtime/core/number.h"
+
 namespace entrypoint {
 namespace {
-
-int leading_number(std::string_view text) {
-  int number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
 
 /// "13.0" of "2.11.0+cu130"; empty for a torch without CUDA.
 std::string cuda_of(std::string_view torch) {
   constexpr std::string_view kMark = "+cu";
   const std::size_t mark = torch.find(kMark);
   if (mark == std::string_view::npos) return {};
-  const int digits = leading_number(torch.substr(mark + kMark.size()));
+  const int digits = smp::leading_number<int>(torch.substr(mark + kMark.size())).value_or(0);
   return fmt::format("{}.{}", digits / 10, digits % 10);
 }
 
@@ -30,12 +25,14 @@ std::string cuda_of(std::string_view torch) {
 
 int oldest_driver(std::string_view cuda) {
   constexpr std::pair<int, int> kFamilies[] = {{11, 450}, {12, 525}, {13, 580}};
-  const int major = leading_number(cuda);
+  const int major = smp::leading_number<int>(cuda).value_or(0);
   const auto* const row = std::ranges::find(kFamilies, major, &std::pair<int, int>::first);
   return row == std::end(kFamilies) ? 0 : row->second;
 }
 
-int driver_family(std::string_view version) { return leading_number(version); }
+int driver_family(std::string_view version) {
+  return smp::leading_number<int>(version).value_or(0);
+}
 
 std::optional<std::string> driver_warning(std::string_view driver, std::string_view torch) {
   const std::string cuda = cuda_of(torch);

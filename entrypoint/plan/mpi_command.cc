@@ -2,13 +2,13 @@
 #include "entrypoint/plan/mpi_command.h"
 
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/words.h"
+#include "smp_runtime/core/number.h"
 
 namespace entrypoint {
 namespace {
@@ -26,12 +26,6 @@ constexpr std::array kAwsNames = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
                                   "AWS_ROLE_SESSION_NAME",
                                   "AWS_REGION",
                                   "AWS_DEFAULT_REGION"};
-
-int major_version(const std::string& version) {
-  int major = 0;
-  std::from_chars(version.data(), version.data() + version.size(), major);
-  return major;
-}
 
 class MpiCommandMaker {
  public:
@@ -104,7 +98,8 @@ class MpiCommandMaker {
 
   void add_model_parallel() {
     if (!input_.job.is_model_parallel()) return;
-    if (major_version(input_.facts.torch_version) > 1) line_.export_default("NCCL_ALGO", "ring");
+    const int torch = smp::leading_number<int>(input_.facts.torch_version).value_or(0);
+    if (torch > 1) line_.export_default("NCCL_ALGO", "ring");
   }
 
   /// AWS's own wrapper, in images that have it.

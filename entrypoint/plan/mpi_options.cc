@@ -2,13 +2,13 @@
 #include "entrypoint/plan/mpi_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "entrypoint/plan/shell_text.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/number.h"
 
 namespace entrypoint {
 namespace {
@@ -174,9 +174,8 @@ std::optional<int> process_count(const std::vector<MpiOption>& options, std::str
   const auto option = std::ranges::find(options, "np", &MpiOption::key);
   if (option == options.end()) return std::nullopt;
   const std::string& text = option->words.back();
-  int count = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || rest != text.data() + text.size() || count < 1) {
+  const auto count = smp::parse_number<int>(text);
+  if (!count || *count < 1) {
     throw smp::ConfigError("{}: {} {}: expected a number of processes above 0", source,
                            option->words.front(), text);
   }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/plan/start_check.h"
 
-#include <charconv>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "smp_runtime/core/number.h"
 
 namespace entrypoint {
 namespace {
@@ -35,10 +36,9 @@ std::string unchecked_warning(const HostFacts& facts) {
 
 std::string port_beside(const std::string& port) {
   constexpr int kLastPort = 65535;
-  int number = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (error != std::errc() || end != port.data() + port.size()) return port;
-  return std::to_string(number < kLastPort ? number + 1 : number - 1);
+  const auto number = smp::parse_number<int>(port);
+  if (!number) return port;
+  return std::to_string(*number < kLastPort ? *number + 1 : *number - 1);
 }
 
 JobConfig make_check_job(JobConfig job) {

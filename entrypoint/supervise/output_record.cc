@@ -2,10 +2,10 @@
 #include "entrypoint/supervise/output_record.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "entrypoint/supervise/plain_text.h"
+#include "smp_runtime/core/number.h"
 
 namespace entrypoint::supervise {
 namespace {
@@ -31,10 +31,7 @@ constexpr std::string_view kMpirunsWords[] = {"ORTE", "mpirun", "MPI_ABORT", "BT
 std::optional<int> number_after(std::string_view text, std::string_view mark) {
   const std::size_t position = text.find(mark);
   if (position == std::string_view::npos) return std::nullopt;
-  text.remove_prefix(position + mark.size());
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} ? std::optional(value) : std::nullopt;
+  return smp::leading_number<int>(text.substr(position + mark.size()));
 }
 
 // torch's excepthook writes a rank's uncaught exception as "[rank3]: …".

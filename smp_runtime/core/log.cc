@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cctype>
-#include <charconv>
 #include <ctime>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/number.h"
 
 namespace smp::log {
 namespace {
@@ -65,10 +65,8 @@ std::optional<Level> parse_level(std::string_view text) {
                                                                        {"CRITICAL", 50},
                                                                        {"FATAL", 50},
                                                                        {"NOTSET", 0}}};
-  int number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && rest == text.data() + text.size()) {
-    return number < 0 ? std::nullopt : std::optional(static_cast<Level>(number));
+  if (const auto number = parse_number<int>(text)) {
+    return *number < 0 ? std::nullopt : std::optional(static_cast<Level>(*number));
   }
   std::string name(text);
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });

@@ -3,25 +3,17 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/near_names.h"
+#include "smp_runtime/core/number.h"
 
 namespace smp {
 namespace {
 
 constexpr double kMostSeconds = 1e9;
-
-/// The number that the whole of `text` is, if it is one.
-template <typename Number>
-bool parse(const std::string& text, Number& value) {
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && rest == end;
-}
 
 void put(Variables& variables, std::string_view entry) {
   const size_t mark = entry.find('=');
@@ -75,11 +67,11 @@ bool VariableSet::flag(std::string_view name) const {
 }
 
 double VariableSet::seconds(std::string_view name) const {
-  double value = 0;
-  if (!parse(text(name), value) || !(value > 0) || value > kMostSeconds) {
+  const auto value = parse_number<double>(text(name));
+  if (!value || !(*value > 0) || *value > kMostSeconds) {
     refuse(name, fmt::format("a number of seconds above 0, at most {:.0f}", kMostSeconds));
   }
-  return value;
+  return *value;
 }
 
 log::Level VariableSet::level(std::string_view name) const {
@@ -102,9 +94,9 @@ std::string VariableSet::choice(std::string_view name,
 
 std::int64_t VariableSet::whole(std::string_view name, std::int64_t least, std::int64_t most,
                                 std::string_view expected) const {
-  std::int64_t value = 0;
-  if (!parse(text(name), value) || value < least || value > most) refuse(name, expected);
-  return value;
+  const auto value = parse_number<std::int64_t>(text(name));
+  if (!value || *value < least || *value > most) refuse(name, expected);
+  return *value;
 }
 
 void VariableSet::refuse(std::string_view name, std::string_view expected) const {

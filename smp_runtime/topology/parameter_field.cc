@@ -2,13 +2,13 @@
 // Values in and out of the fields that the table names: conversion and range.
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <type_traits>
 
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/number.h"
 #include "smp_runtime/topology/parameter_table.h"
 
 namespace smp::topology {
@@ -17,12 +17,7 @@ namespace {
 std::optional<double> number_in(const Value& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
   if (const auto* real = std::get_if<double>(&value)) return *real;
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    double number = 0;
-    const char* end = text->data() + text->size();
-    const auto [stop, error] = std::from_chars(text->data(), end, number);
-    if (error == std::errc{} && stop == end) return number;
-  }
+  if (const auto* text = std::get_if<std::string>(&value)) return parse_number<double>(*text);
   return std::nullopt;  // a boolean is no number here, although Python thinks so
 }
 

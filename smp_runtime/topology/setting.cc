@@ -2,29 +2,19 @@
 #include "smp_runtime/topology/setting.h"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/json_line.h"
+#include "smp_runtime/core/number.h"
 #include "smp_runtime/core/split.h"
 
 namespace smp::topology {
 namespace {
 
 using nlohmann::json;
-
-template <typename Number>
-std::optional<Number> as_number(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 void add_once(Settings& settings, std::string name, Value value) {
   const bool repeated = std::any_of(settings.entries.begin(), settings.entries.end(),
@@ -110,8 +100,9 @@ Value guess(std::string_view text) {
   if (text == "true" || text == "True") return true;
   if (text == "false" || text == "False") return false;
   if (text == "null" || text == "None") return std::monostate{};
-  if (const auto number = as_number<std::int64_t>(text)) return *number;
-  if (const auto number = as_number<double>(text)) return *number;
+  const std::string_view digits = text.starts_with('+') ? text.substr(1) : text;
+  if (const auto number = parse_number<std::int64_t>(digits)) return *number;
+  if (const auto number = parse_number<double>(digits)) return *number;
   return std::string(text);
 }
 

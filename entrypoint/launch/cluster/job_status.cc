@@ -2,7 +2,6 @@
 #include "entrypoint/launch/cluster/job_status.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <poll.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 
 #include "entrypoint/launch/cluster/ssh_client.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/number.h"
 #include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
@@ -35,13 +35,13 @@ JobStatus parse_job_status(std::string_view text) {
   JobStatus status;
   const std::string_view first = text.substr(0, text.find('\n'));
   if (first.empty()) return status;  // a reference launcher's
-  const auto [end, error] =
-      std::from_chars(first.data(), first.data() + first.size(), status.exit_code);
-  if (error != std::errc{} || end != first.data() + first.size()) {
+  const auto exit_code = smp::parse_number<int>(first);
+  if (!exit_code) {
     return {.exit_code = 1,
             .failure_text = fmt::format("the master's status file holds no exit code: \"{}\"",
                                         first.substr(0, 100))};
   }
+  status.exit_code = *exit_code;
   if (first.size() < text.size()) status.failure_text = text.substr(first.size() + 1);
   return status;
 }

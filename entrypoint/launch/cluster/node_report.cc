@@ -2,7 +2,6 @@
 #include "entrypoint/launch/cluster/node_report.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -12,6 +11,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/number.h"
 #include "smp_runtime/core/split.h"
 
 namespace entrypoint::launch {
@@ -40,9 +40,8 @@ std::optional<int> number_of(std::string_view line, const std::string& job, int 
     return std::nullopt;
   }
   line.remove_prefix(std::min(blank + 1, line.size()));
-  int number = 0;
-  const auto [rest, error] = std::from_chars(line.data(), line.data() + line.size(), number);
-  if (error != std::errc() || rest != line.data() + line.size() || number < 1 || number >= count) {
+  const auto number = smp::parse_number<int>(line);
+  if (!number || *number < 1 || *number >= count) {
     why = fmt::format("the job has {} nodes", count);
     return std::nullopt;
   }

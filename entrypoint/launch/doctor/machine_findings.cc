@@ -2,7 +2,6 @@
 #include "entrypoint/launch/doctor/machine_findings.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <utility>
 

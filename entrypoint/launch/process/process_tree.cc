@@ -2,12 +2,12 @@
 #include "entrypoint/launch/process/process_tree.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "smp_runtime/core/number.h"
 #include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
@@ -31,10 +31,9 @@ std::vector<Process> all_processes() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
     const std::string name = entry.path().filename();
-    pid_t pid = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc{} || end != name.data() + name.size()) continue;
-    if (const auto process = read_process(pid)) result.push_back(*process);
+    const auto pid = smp::parse_number<pid_t>(name);
+    if (!pid) continue;
+    if (const auto process = read_process(*pid)) result.push_back(*process);
   }
   return result;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iterator>
 #include <sstream>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/number.h"
 #include "smp_runtime/session/launch/host_list.h"
 
 namespace smp::session {
@@ -40,9 +40,8 @@ class Reader {
   [[nodiscard]] std::optional<int> number(std::string_view name) const {
     const std::string found = text(name);
     if (found.empty()) return std::nullopt;
-    int value = 0;
-    const auto [rest, error] = std::from_chars(found.data(), found.data() + found.size(), value);
-    if (error != std::errc() || rest != found.data() + found.size() || value < 0) {
+    const auto value = parse_number<int>(found);
+    if (!value || *value < 0) {
       throw ConfigError("{}: {} is \"{}\"; expected a number", job_, name, found);
     }
     return value;
@@ -110,12 +109,11 @@ ClusterJob read_slurm(const Variables& variables) {
 }
 
 int slots_of(std::string_view word, std::string_view line, const std::string& file) {
-  int slots = 0;
-  const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), slots);
-  if (error != std::errc() || rest != word.data() + word.size() || slots < 1) {
+  const auto slots = parse_number<int>(word);
+  if (!slots || *slots < 1) {
     throw ConfigError("{}: \"{}\"; expected lines such as \"host slots=2\"", file, line);
   }
-  return slots;
+  return *slots;
 }
 
 /// Lines "NAME", "NAME slots=N" or "NAME:N"; "#" begins a comment. Other words are Open MPI's.

@@ -2,11 +2,11 @@
 #include "smp_runtime/session/launch/host_list.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/number.h"
 
 namespace smp::session {
 namespace {
@@ -53,13 +53,9 @@ class ListReader {
   static constexpr std::string_view kList = "a list of nodes such as gpu[1-3,07],login";
 
   std::uint64_t number(std::string_view text, std::string_view expected) const {
-    std::uint64_t value = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (text.empty() || text.size() > kMostDigits || error != std::errc() ||
-        rest != text.data() + text.size()) {
-      fail(expected);
-    }
-    return value;
+    const auto value = parse_number<std::uint64_t>(text);
+    if (!value || text.size() > kMostDigits) fail(expected);
+    return *value;
   }
 
   /// Divides at the commas outside of brackets.

@@ -2,12 +2,12 @@
 #include "smp_runtime/session/launch/launch_ranks.h"
 
 #include <array>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
+#include "smp_runtime/core/number.h"
 #include "smp_runtime/session/launch/cluster_job.h"
 #include "smp_runtime/session/launch/host_list.h"
 
@@ -41,11 +41,10 @@ std::optional<int> number_of(const Launcher& launcher, std::string_view name,
                              const Variables& variables) {
   const auto entry = variables.find(name);
   if (entry == variables.end()) return std::nullopt;
-  const std::string& text = entry->second;
-  int number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || rest != text.data() + text.size()) {
-    throw ConfigError("{} of {} is \"{}\"; expected a number", name, launcher.source, text);
+  const auto number = parse_number<int>(entry->second);
+  if (!number) {
+    throw ConfigError("{} of {} is \"{}\"; expected a number", name, launcher.source,
+                      entry->second);
   }
   return number;
 }

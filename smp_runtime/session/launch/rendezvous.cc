@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/number.h"
 #include "smp_runtime/session/launch/cluster_job.h"
 
 namespace smp::session {
@@ -20,11 +20,10 @@ constexpr int kLastPort = 65535;
 std::optional<int> master_port(const Variables& variables) {
   const auto entry = variables.find(kPort);
   if (entry == variables.end()) return std::nullopt;
-  const std::string& text = entry->second;
-  int port = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || rest != text.data() + text.size() || port < 1 || port > kLastPort) {
-    throw ConfigError("{} is \"{}\"; expected a port from 1 to {}", kPort, text, kLastPort);
+  const auto port = parse_number<int>(entry->second);
+  if (!port || *port < 1 || *port > kLastPort) {
+    throw ConfigError("{} is \"{}\"; expected a port from 1 to {}", kPort, entry->second,
+                      kLastPort);
   }
   return port;
 }
