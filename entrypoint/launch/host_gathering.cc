@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/launch/host_gathering.h"
 
-#include <csignal>
-#include <sstream>
-
 #include <fmt/ranges.h>
 
 #include "entrypoint/launch/cluster/node_report.h"
 #include "entrypoint/launch/cluster/sshd.h"
+#include "entrypoint/launch/process/helper_result.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -28,31 +27,19 @@ std::vector<std::string> gather_hosts(const ClusterJob& cluster, const LaunchOpt
                : fmt::format("reporting to the main node {}", cluster.main_host));
   // The name of the job goes over the network as one word.
   const std::string job = cluster.name.substr(cluster.name.rfind(' ') + 1);
-  const ChildId helper = runner.start(HelperProcess{
-      .name = "gather hosts", .work = [cluster, port, deadline, main, job] {
-        if (!main) {
-          return fmt::format("{}", fmt::join(report_to_main(cluster.main_host, port, job,
-                                                            *cluster.host_number, deadline),
-                                             "\n"));
-        }
-        tcp::Listener listener = listen_at_ssh_port({}, port);
-        return fmt::format(
-            "{}", fmt::join(collect_reports(listener, job, cluster.host_count, deadline), "\n"));
-      }});
-  while (!runner.ended(helper) && runner.stop_signal() == 0) {
-    if (runner.wait(deadline + kMargin) == Wake::kDeadline) break;
-  }
-  const auto ended = runner.ended(helper);
-  if (!ended) runner.send(helper, SIGKILL);
-  if (!ended && runner.stop_signal() != 0) {
-    throw smp::HostError("a stop came before all nodes had reported to the main node");
-  }
-  if (!ended || !ended->ok()) {
-    throw smp::HostError("{}", ended ? runner.collected(helper) : "the nodes' reports hang");
-  }
-  std::vector<std::string> hosts;
-  std::istringstream lines(runner.collected(helper));
-  for (std::string line; std::getline(lines, line);) hosts.push_back(line);
+  const auto find_hosts = [&] {
+    if (!main) {
+      return report_to_main(cluster.main_host, port, job, *cluster.host_number, deadline);
+    }
+    tcp::Listener listener = listen_at_ssh_port({}, port);
+    return collect_reports(listener, job, cluster.host_count, deadline);
+  };
+  const auto lines = run_helper(
+      runner, "the nodes' reports",
+      [&] { return fmt::format("{}", fmt::join(find_hosts(), "\n")); },
+      options.worker_timeout + kMargin);
+  if (!lines) throw smp::HostError("a stop came before all nodes had reported to the main node");
+  std::vector<std::string> hosts = smp::split(*lines, '\n');
   if (static_cast<int>(hosts.size()) != cluster.host_count) {
     throw smp::HostError("the main node names {} hosts; expected the {} of the job", hosts.size(),
                          cluster.host_count);

@@ -13,9 +13,11 @@
 #include "entrypoint/launch/cluster/peer.h"
 #include "entrypoint/launch/cluster/peer_watch.h"
 #include "entrypoint/launch/cluster/sshd.h"
+#include "entrypoint/launch/process/helper_result.h"
 #include "entrypoint/launch/process/process_tree.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -85,44 +87,25 @@ std::optional<Outcome> MpiWorker::take_master_key() {
     return std::nullopt;
   }
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
-  const int port = settings_.ssh_port;
-  const std::vector<std::string> listen_addresses = settings_.listen_addresses;
-  const ChildId helper = runner_.start(HelperProcess{
-      .name = "exchange keys", .work = [request = exchange(), port, listen_addresses, deadline] {
-        tcp::Listener listener = listen_at_ssh_port(listen_addresses, port);
-        const Received received = receive_key(listener, request, deadline);
-        if (received.failure)
-          return std::string(kMasterFailed) + job_status_text(*received.failure);
-        std::string key = received.key;
-        // Right now the name resolves, and to where the key came from.
-        for (const std::string& address : texts(request.master_addresses())) {
-          key += "\n" + address;
-        }
-        return key;
-      }});
-  while (!runner_.ended(helper)) {
-    const Wake wake = runner_.wait(deadline + kExchangeMargin);
-    if (runner_.stop_signal() != 0 || wake == Wake::kDeadline) break;
-  }
-  if (runner_.stop_signal() != 0) {
-    runner_.send(helper, SIGKILL);
-    return Outcome{.status = stopped_status(runner_)};
-  }
-  const std::string answer = runner_.collected(helper);
-  if (!runner_.ended(helper) || !runner_.ended(helper)->ok()) {
-    throw smp::HostError("{}", answer.empty() ? "the key exchange hangs" : answer);
-  }
-  if (answer.starts_with(kMasterFailed)) {
-    const JobStatus status = parse_job_status(answer.substr(kMasterFailed.size()));
+  const auto exchange_keys = [&]() -> std::string {
+    tcp::Listener listener = listen_at_ssh_port(settings_.listen_addresses, settings_.ssh_port);
+    const ExchangeRequest request = exchange();
+    const Received received = receive_key(listener, request, deadline);
+    if (received.failure) return std::string(kMasterFailed) + job_status_text(*received.failure);
+    std::string key = received.key;
+    // Right now the name resolves, and to where the key came from.
+    for (const std::string& address : texts(request.master_addresses())) key += "\n" + address;
+    return key;
+  };
+  const auto answer = run_helper(runner_, "the key exchange", exchange_keys,
+                                 settings_.worker_timeout + kExchangeMargin);
+  if (!answer) return Outcome{.status = stopped_status(runner_)};
+  if (answer->starts_with(kMasterFailed)) {
+    const JobStatus status = parse_job_status(answer->substr(kMasterFailed.size()));
     SMP_LOG(error, "The master failed before any rank could start");
     return Outcome{.status = {.code = status.exit_code, .signal = 0}, .followed = status};
   }
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin <= answer.size();) {
-    const std::size_t end = std::min(answer.find('\n', begin), answer.size());
-    lines.push_back(answer.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  const std::vector<std::string> lines = smp::split(*answer, '\n');
   keys_.authorize(lines.front(), {lines.begin() + 1, lines.end()});
   SMP_LOG(info, "Exchanged keys with {}", plan_.master);
   return std::nullopt;
@@ -132,21 +115,17 @@ void MpiWorker::announce(const JobStatus& status) {
   if (ran_ || status.exit_code == 0) return;
   SMP_LOG(info, "Waiting for the master to tell it: master={}", plan_.master);
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
-  const int port = settings_.ssh_port;
-  const std::vector<std::string> listen_addresses = settings_.listen_addresses;
-  const ChildId helper = runner_.start(
-      HelperProcess{.name = "tell the master",
-                    .work = [request = exchange(), status, port, listen_addresses, deadline] {
-                      tcp::Listener listener = listen_at_ssh_port(listen_addresses, port);
-                      const bool told = tell_master_of_failure(listener, request, status, deadline);
-                      return std::string(told ? "" : "it did not come in time");
-                    }});
-  while (!runner_.ended(helper) && runner_.stop_signal() == 0) {
-    if (runner_.wait(deadline + kExchangeMargin) == Wake::kDeadline) break;
+  const auto tell_master = [&]() -> std::string {
+    tcp::Listener listener = listen_at_ssh_port(settings_.listen_addresses, settings_.ssh_port);
+    if (tell_master_of_failure(listener, exchange(), status, deadline)) return {};
+    throw smp::HostError("it did not come in time");
+  };
+  try {
+    run_helper(runner_, "telling the master", tell_master,
+               settings_.worker_timeout + kExchangeMargin);
+  } catch (const smp::Error& error) {
+    SMP_LOG(warning, "{} was not told: {}", plan_.master, error.what());
   }
-  runner_.send(helper, SIGKILL);
-  const std::string reason = runner_.collected(helper);
-  if (!reason.empty()) SMP_LOG(warning, "{} was not told: {}", plan_.master, reason);
 }
 
 Outcome MpiWorker::follow_master(ChildId sshd, ChildId watch) {

@@ -43,17 +43,17 @@ std::string result_of(const std::string& name, const std::optional<ExitStatus>& 
 
 std::optional<std::string> run_helper(ProcessRunner& runner, const std::string& name,
                                       std::function<std::string()> work,
-                                      std::chrono::seconds limit) {
+                                      std::chrono::milliseconds limit) {
   const Deadline deadline = Clock::now() + limit;
   const ChildId helper =
       runner.start(HelperProcess{.name = name, .work = reporting(std::move(work))});
   while (!runner.ended(helper) && runner.stop_signal() == 0) {
     if (runner.wait(deadline) == Wake::kDeadline) break;
   }
+  if (!runner.ended(helper)) runner.send(helper, SIGKILL);
+  if (runner.stop_signal() != 0) return std::nullopt;
   if (!runner.ended(helper)) {
-    runner.send(helper, SIGKILL);
-    if (runner.stop_signal() != 0) return std::nullopt;
-    throw smp::HostError("{}: not done after {} minutes", name, limit.count() / 60);
+    throw smp::HostError("{}: not done after {} s", name, limit.count() / 1000);
   }
   return result_of(name, runner.ended(helper), runner.collected(helper));
 }

@@ -19,10 +19,11 @@ std::function<std::string()> reporting(std::function<std::string()> work);
 std::string result_of(const std::string& name, const std::optional<ExitStatus>& ended,
                       const std::string& collected);
 
-/// Starts the work and waits for its end: what it returned, or nothing when a stop came first.
-/// Blocks for at most `limit`, then the child is killed and HostError says so.
+/// Starts the work and waits for its end: what it returned, or nothing when a stop came meanwhile,
+/// whatever became of the work. Throws as result_of() does, and HostError after `limit`. The child
+/// has ended or is killed then.
 std::optional<std::string> run_helper(ProcessRunner& runner, const std::string& name,
                                       std::function<std::string()> work,
-                                      std::chrono::seconds limit);
+                                      std::chrono::milliseconds limit);
 
 }  // namespace entrypoint::launch
