@@ -7,7 +7,6 @@
 #include "entrypoint/launch/mpi_master.h"
 #include "entrypoint/launch/mpi_worker.h"
 #include "entrypoint/launch/process_job.h"
-#include "entrypoint/launch/torchrun_job.h"
 
 namespace entrypoint::launch {
 
@@ -42,16 +41,13 @@ ExitStatus stopped_status(const ProcessRunner& runner) {
 }
 
 std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner) {
-  if (plan.runner == Runner::kTorchrun) {
-    return std::make_unique<TorchrunJob>(plan, std::move(settings), runner);
+  if (!plan.spans_hosts()) {
+    return std::make_unique<ProcessJob>(plan, std::move(settings), runner);
   }
-  if (plan.spans_hosts()) {
-    if (plan.role == Role::kMaster) {
-      return std::make_unique<MpiMaster>(plan, std::move(settings), runner);
-    }
-    return std::make_unique<MpiWorker>(plan, std::move(settings), runner);
+  if (plan.role == Role::kMaster) {
+    return std::make_unique<MpiMaster>(plan, std::move(settings), runner);
   }
-  return std::make_unique<ProcessJob>(plan, std::move(settings), runner);
+  return std::make_unique<MpiWorker>(plan, std::move(settings), runner);
 }
 
 }  // namespace entrypoint::launch

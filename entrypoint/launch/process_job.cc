@@ -6,6 +6,7 @@
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/rank_exec.h"
 #include "entrypoint/launch/start_check.h"
+#include "entrypoint/launch/torchrun.h"
 
 namespace entrypoint::launch {
 
@@ -47,11 +48,13 @@ Command planned_command(const LaunchPlan& plan, const JobSettings& settings,
 }
 
 Outcome ProcessJob::run() {
+  const auto run = [this](const Command& command) -> Outcome {
+    if (plan_.runner == Runner::kTorchrun) return run_torchrun(runner_, command);
+    return {.status = run_to_end(runner_, runner_.start(command)), .command = command.argv};
+  };
   return run_checked(
       plan_, planned_command(plan_, settings_, planned_environment(plan_, settings_.inherited)),
-      runner_, [this](const Command& command) -> Outcome {
-        return {.status = run_to_end(runner_, runner_.start(command)), .command = command.argv};
-      });
+      runner_, run);
 }
 
 }  // namespace entrypoint::launch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One command on this host: the user's program, or mpirun with all its ranks here. Needs no sshd,
-// no key and no port.
+// One command on this host: the user's program, torchrun, or mpirun with all its ranks here. Needs
+// no sshd and no key.
 #pragma once
 
 #include "entrypoint/launch/job.h"

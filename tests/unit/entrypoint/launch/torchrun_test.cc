@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/torchrun_job.h"
+#include "entrypoint/launch/torchrun.h"
 
 #include <algorithm>
 #include <csignal>
@@ -54,7 +54,7 @@ class TorchrunLike {
   std::vector<pid_t> workers_;
 };
 
-TEST(TorchrunJob, WorkersAreTheSessionsThatTorchrunItselfStarted) {
+TEST(Torchrun, WorkersAreTheSessionsThatTorchrunItselfStarted) {
   const TorchrunLike torchrun;
 
   std::vector<pid_t> found = torchrun_workers(getpid());
@@ -63,7 +63,7 @@ TEST(TorchrunJob, WorkersAreTheSessionsThatTorchrunItselfStarted) {
   EXPECT_EQ(found, torchrun.workers());
 }
 
-TEST(TorchrunJob, WithoutWorkersThereAreNone) {
+TEST(Torchrun, WithoutWorkersThereAreNone) {
   const pid_t lonely = spawn({.argv = {"/bin/sleep", "600"}, .environment = current_environment()});
 
   EXPECT_THAT(torchrun_workers(getpid()), ElementsAre());

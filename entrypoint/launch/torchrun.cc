@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/torchrun_job.h"
+#include "entrypoint/launch/torchrun.h"
 
 #include <algorithm>
 #include <csignal>
 
 #include <unistd.h>
 
-#include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/process/process_tree.h"
-#include "entrypoint/launch/process_job.h"
-#include "entrypoint/launch/start_check.h"
 #include "smp_runtime/core/log.h"
 
 namespace entrypoint::launch {
@@ -29,29 +26,23 @@ std::vector<pid_t> torchrun_workers(pid_t root) {
   return workers;
 }
 
-Outcome TorchrunJob::run() {
-  return run_checked(
-      plan_, planned_command(plan_, settings_, planned_environment(plan_, settings_.inherited)),
-      runner_, [this](const Command& command) { return run_torchrun(command); });
-}
-
-Outcome TorchrunJob::run_torchrun(const Command& command) {
-  const ChildId torchrun = runner_.start(command);
+Outcome run_torchrun(ProcessRunner& runner, const Command& command) {
+  const ChildId torchrun = runner.start(command);
   bool told = false;
   // No deadline: training takes what it takes, and a stop brings its own steps.
-  while (!runner_.ended(torchrun)) {
-    const Wake wake = runner_.wait(kNever);
+  while (!runner.ended(torchrun)) {
+    const Wake wake = runner.wait(kNever);
     if (wake == Wake::kUserSignal) {
-      for (const pid_t worker : torchrun_workers(getpid())) kill(-worker, runner_.user_signal());
+      for (const pid_t worker : torchrun_workers(getpid())) kill(-worker, runner.user_signal());
     }
     if (wake != Wake::kStopRequested || told) continue;
     told = true;  // once, however many stops arrive
     const std::vector<pid_t> workers = torchrun_workers(getpid());
-    if (workers.empty()) runner_.send(torchrun, runner_.stop_signal());
-    for (const pid_t worker : workers) kill(-worker, runner_.stop_signal());
+    if (workers.empty()) runner.send(torchrun, runner.stop_signal());
+    for (const pid_t worker : workers) kill(-worker, runner.stop_signal());
     SMP_LOG(info, "Told {} workers of torchrun to stop", workers.size());
   }
-  return {.status = *runner_.ended(torchrun), .command = command.argv};
+  return {.status = *runner.ended(torchrun), .command = command.argv};
 }
 
 }  // namespace entrypoint::launch
