@@ -6,19 +6,10 @@
 #include <vector>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint {
 namespace {
-
-std::vector<std::string> split(std::string_view text, char mark, std::size_t most) {
-  std::vector<std::string> parts;
-  while (parts.size() + 1 < most && text.find(mark) != std::string_view::npos) {
-    parts.emplace_back(text.substr(0, text.find(mark)));
-    text.remove_prefix(text.find(mark) + 1);
-  }
-  parts.emplace_back(text);
-  return parts;
-}
 
 // They become parts of a host name and of a query, and need no encoding there.
 bool is_plain(const std::string& text) {
@@ -30,8 +21,8 @@ bool is_plain(const std::string& text) {
 }  // namespace
 
 PackageRepository parse_package_repository(std::string_view arn) {
-  const std::vector<std::string> parts = split(arn, ':', 6);
-  const std::vector<std::string> resource = split(parts.back(), '/', 3);
+  const std::vector<std::string> parts = smp::split(arn, ':');
+  const std::vector<std::string> resource = smp::split(parts.back(), '/');
   const bool shape = parts.size() == 6 && parts[0] == "arn" && parts[2] == "codeartifact" &&
                      resource.size() == 3 && resource[0] == "repository";
   if (shape) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "entrypoint/launch/process/spawn.h"
+#include "smp_runtime/core/split.h"
 #include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
@@ -35,13 +36,7 @@ std::string to_text(std::span<const std::string> entries) {
 }
 
 std::vector<std::string> from_file(const std::filesystem::path& path) {
-  const std::string text = smp::read_text(path);
-  std::vector<std::string> entries;
-  std::size_t begin = 0;
-  for (std::size_t end = 0; (end = text.find('\0', begin)) != std::string::npos; begin = end + 1) {
-    entries.push_back(text.substr(begin, end - begin));
-  }
-  return entries;
+  return smp::split_terminated(smp::read_text(path), '\0');
 }
 
 bool belongs_to_session(std::string_view name) {

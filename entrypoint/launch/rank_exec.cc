@@ -16,6 +16,7 @@
 #include "opt_ml_layout/json_document.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/split.h"
 #include "smp_runtime/core/text_file.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
 
@@ -33,10 +34,7 @@ std::vector<std::string> whole_command(const RankRequest& request) {
     throw smp::HostError("{}: cannot be read, and holds the command of the ranks of this host",
                          request.command_file.string());
   }
-  for (std::size_t begin = 0, end = 0; (end = text.find('\0', begin)) != std::string::npos;
-       begin = end + 1) {
-    words.push_back(text.substr(begin, end - begin));
-  }
+  for (std::string& word : smp::split_terminated(text, '\0')) words.push_back(std::move(word));
   return words;
 }
 

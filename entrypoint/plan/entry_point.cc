@@ -13,6 +13,7 @@
 #include "entrypoint/plan/shell_text.h"
 #include "entrypoint/plan/words.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint {
 namespace {
@@ -59,16 +60,12 @@ void check_name(const std::string& name) {
     throw smp::ConfigError("entry point \"{}\": must not start with '{}'; {}", name, name.front(),
                            kAdvice);
   }
-  std::size_t start = of_image ? 1 : 0;
-  while (start <= name.size()) {
-    const std::size_t end = std::min(name.find('/', start), name.size());
-    const std::string segment = name.substr(start, end - start);
+  for (const std::string& segment : smp::split(of_image ? name.substr(1) : name, '/')) {
     if (segment.empty() || segment == "." || segment == "..") {
       throw smp::ConfigError(
           "entry point \"{}\": the part \"{}\" between slashes is not allowed; {}", name, segment,
           kAdvice);
     }
-    start = end + 1;
   }
 }
 

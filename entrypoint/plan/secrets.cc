@@ -5,9 +5,12 @@
 #include <array>
 #include <cctype>
 
+#include <fmt/ranges.h>
+
 #include "entrypoint/plan/shell_text.h"
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
+#include "smp_runtime/core/split.h"
 
 namespace entrypoint {
 namespace {
@@ -42,14 +45,9 @@ std::string masked_assignment(const std::string& text) {
 
 /// `k=v,k2=v2`, which is how an object reaches the command line.
 std::string masked_pairs(const std::string& text) {
-  std::string result;
-  std::size_t start = 0;
-  while (start <= text.size()) {
-    const std::size_t end = std::min(text.find(',', start), text.size());
-    result += (start > 0 ? "," : "") + masked_assignment(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return result;
+  std::vector<std::string> pairs = smp::split(text, ',');
+  std::ranges::transform(pairs, pairs.begin(), masked_assignment);
+  return fmt::format("{}", fmt::join(pairs, ","));
 }
 
 /// A value that is JSON with secrets inside, such as SM_HPS.

@@ -13,6 +13,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+std::vector<std::string> split_terminated(std::string_view text, char terminator) {
+  std::vector<std::string> parts = split(text, terminator);
+  if (parts.back().empty()) parts.pop_back();
+  return parts;
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kWhiteSpace = " \t\r\n";
   const std::size_t begin = text.find_first_not_of(kWhiteSpace);

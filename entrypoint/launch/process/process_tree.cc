@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "smp_runtime/core/number.h"
+#include "smp_runtime/core/split.h"
 #include "smp_runtime/core/text_file.h"
 
 namespace entrypoint::launch {
@@ -57,15 +58,7 @@ std::vector<Process> descendants(pid_t root) {
 }
 
 std::vector<std::string> command_line_of(pid_t pid) {
-  const std::string text = smp::read_text("/proc/" + std::to_string(pid) + "/cmdline");
-  std::vector<std::string> result;
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    const std::size_t end = std::min(text.find('\0', begin), text.size());
-    result.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return result;
+  return smp::split_terminated(smp::read_text("/proc/" + std::to_string(pid) + "/cmdline"), '\0');
 }
 
 }  // namespace entrypoint::launch
