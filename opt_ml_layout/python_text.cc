@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -52,7 +53,7 @@ std::string json_float(double value) {
   return python_float(value);
 }
 
-/// Scalars of both JSON forms. False for lists and objects.
+/// False for lists and objects, which this leaves out.
 bool append_json_scalar(std::string& out, const Value& value) {
   if (value.is_null()) {
     out += "null";
@@ -70,66 +71,47 @@ bool append_json_scalar(std::string& out, const Value& value) {
   return true;
 }
 
-void append_json(std::string& out, const Value& value) {
-  if (append_json_scalar(out, value)) return;
-  std::string_view separator;
-  if (const Value::List* list = value.list()) {
-    out += '[';
-    for (const Value& element : *list) {
-      out += separator;
-      append_json(out, element);
-      separator = ",";
-    }
-    out += ']';
-    return;
-  }
+std::vector<const Value::Member*> members_of(const Value::Object& object, bool sorted) {
   std::vector<const Value::Member*> members;
-  for (const Value::Member& member : *value.object()) members.push_back(&member);
+  for (const Value::Member& member : object) members.push_back(&member);
   // UTF-8 sorts as its code points do, which is Python's order of text.
-  std::ranges::sort(members, {},
-                    [](const Value::Member* m) -> const std::string& { return m->key; });
-  out += '{';
-  for (const Value::Member* member : members) {
-    out += separator;
-    append_json_text(out, member->key);
-    out += ':';
-    append_json(out, member->value);
-    separator = ",";
-  }
-  out += '}';
+  const auto key = [](const Value::Member* member) -> const std::string& { return member->key; };
+  if (sorted) std::ranges::sort(members, {}, key);
+  return members;
 }
 
-void append_json_indented(std::string& out, const Value& value, int indent, int depth) {
+/// Without `indent` on one line, with sorted keys; with it one member a line, in their own order.
+void append_json(std::string& out, const Value& value, std::optional<int> indent, int depth = 0) {
   if (append_json_scalar(out, value)) return;
-  const bool is_list = value.list() != nullptr;
-  const bool empty = is_list ? value.list()->empty() : value.object()->empty();
-  if (empty) {
-    out += is_list ? "[]" : "{}";
-    return;
-  }
   const auto new_line = [&](int level) {
+    if (!indent) return;
     out += '\n';
-    out.append(static_cast<std::size_t>(indent * level), ' ');
+    out.append(static_cast<std::size_t>(*indent * level), ' ');
   };
   std::string_view separator;
-  out += is_list ? '[' : '{';
-  const auto put = [&](const Value& element, const std::string* key) {
+  const auto begin_member = [&] {
     out += separator;
     separator = ",";
     new_line(depth + 1);
-    if (key != nullptr) {
-      append_json_text(out, *key);
-      out += ": ";
-    }
-    append_json_indented(out, element, indent, depth + 1);
   };
-  if (is_list) {
-    for (const Value& element : *value.list()) put(element, nullptr);
+  const Value::List* list = value.list();
+  out += list != nullptr ? '[' : '{';
+  if (list != nullptr) {
+    for (const Value& element : *list) {
+      begin_member();
+      append_json(out, element, indent, depth + 1);
+    }
   } else {
-    for (const Value::Member& member : *value.object()) put(member.value, &member.key);
+    for (const Value::Member* member : members_of(*value.object(), !indent)) {
+      begin_member();
+      append_json_text(out, member->key);
+      out += indent ? ": " : ":";
+      append_json(out, member->value, indent, depth + 1);
+    }
   }
-  new_line(depth);
-  out += is_list ? ']' : '}';
+  const bool is_empty = separator.empty();
+  if (!is_empty) new_line(depth);
+  out += list != nullptr ? ']' : '}';
 }
 
 void append_repr_text(std::string& out, std::string_view text) {
@@ -198,13 +180,13 @@ void append_repr(std::string& out, const Value& value) {
 
 std::string to_json(const Value& value) {
   std::string out;
-  append_json(out, value);
+  append_json(out, value, std::nullopt);
   return out;
 }
 
 std::string to_json_indented(const Value& value, int indent) {
   std::string out;
-  append_json_indented(out, value, indent, 0);
+  append_json(out, value, indent);
   return out;
 }
 
