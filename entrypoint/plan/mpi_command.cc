@@ -3,9 +3,6 @@
 
 #include <array>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/words.h"
 #include "smp_runtime/core/number.h"
@@ -32,14 +29,16 @@ class MpiCommandMaker {
   explicit MpiCommandMaker(const MpiCommandInput& input) : input_(input), line_(input) {}
 
   MpiCommand make() {
-    add_hosts();
+    line_.add_hosts(/*with_slots=*/input_.processes_per_host != 1);
+    line_.add({"--display-map"});
+    line_.add({"--tag-output"});
     add_transport();
     line_.export_default("NCCL_MIN_NRINGS", "4");
     line_.export_nccl();
     line_.export_search_paths();
     line_.export_preload();
     line_.place_custom_options();
-    add_fabric();
+    line_.export_fabric();
     for (const char* name : kCredentials) line_.export_if_set(name);
     add_job_variables();
     add_model_parallel();
@@ -47,19 +46,6 @@ class MpiCommandMaker {
   }
 
  private:
-  void add_hosts() {
-    Words slots;
-    for (const std::string& host : input_.hosts) {
-      const bool one = input_.processes_per_host == 1;
-      slots.push_back(one ? host : fmt::format("{}:{}", host, input_.processes_per_host));
-    }
-    line_.add({"--host", fmt::format("{}", fmt::join(slots, ","))});
-    line_.add({"-np", std::to_string(input_.total_processes)});
-    line_.add({"--allow-run-as-root"});
-    line_.add({"--display-map"});
-    line_.add({"--tag-output"});
-  }
-
   void add_transport() {
     line_.add_interface();
     line_.add({"-mca", "plm_rsh_no_tree_spawn", "1"});
@@ -69,20 +55,6 @@ class MpiCommandMaker {
     line_.add({"-mca", "btl", "^openib"});
     line_.add({"-mca", "orte_abort_on_non_zero_status", "1"});
     line_.add({"-mca", "btl_vader_single_copy_mechanism", "none"});
-  }
-
-  void add_fabric() {
-    if (!input_.efa.enabled) return;
-    line_.export_default("FI_PROVIDER", "efa");
-    line_.export_default("NCCL_PROTO", "simple");
-    if (input_.efa.device_rdma) line_.export_default("FI_EFA_USE_DEVICE_RDMA", "1");
-    // EFA and a data loader that forks corrupt memory without it. Its older name,
-    // RDMAV_FORK_SAFE, slows allocation down: only when the user sets it.
-    line_.export_default("FI_EFA_FORK_SAFE", "1");
-    line_.export_if_set("RDMAV_FORK_SAFE");
-    if (!input_.efa.nccl_plugin.empty()) {
-      line_.export_default("NCCL_NET_PLUGIN", input_.efa.nccl_plugin);
-    }
   }
 
   void add_job_variables() {

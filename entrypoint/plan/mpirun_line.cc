@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "entrypoint/plan/words.h"
 
 namespace entrypoint {
@@ -32,6 +34,16 @@ void MpirunLine::export_if_set(const std::string& name) {
   if (!own(name).empty()) export_name(name);
 }
 
+void MpirunLine::add_hosts(bool with_slots) {
+  Words hosts;
+  for (const std::string& host : input_.hosts) {
+    hosts.push_back(with_slots ? fmt::format("{}:{}", host, input_.processes_per_host) : host);
+  }
+  add({"--host", fmt::format("{}", fmt::join(hosts, ","))});
+  add({"-np", std::to_string(input_.total_processes)});
+  add({"--allow-run-as-root"});
+}
+
 void MpirunLine::add_interface() {
   if (input_.interface_name.empty()) return;
   add({"-mca", "btl_tcp_if_include", input_.interface_name});
@@ -44,6 +56,20 @@ void MpirunLine::export_nccl() {
     export_value("NCCL_DEBUG", *input_.custom.nccl_debug);
   } else {
     export_default("NCCL_DEBUG", "INFO");
+  }
+}
+
+void MpirunLine::export_fabric() {
+  if (!input_.efa.enabled) return;
+  export_default("FI_PROVIDER", "efa");
+  export_default("NCCL_PROTO", "simple");
+  if (input_.efa.device_rdma) export_default("FI_EFA_USE_DEVICE_RDMA", "1");
+  // EFA and a data loader that forks corrupt memory without it. Its older name,
+  // RDMAV_FORK_SAFE, slows allocation down: only when the user sets it.
+  export_default("FI_EFA_FORK_SAFE", "1");
+  export_if_set("RDMAV_FORK_SAFE");
+  if (!input_.efa.nccl_plugin.empty()) {
+    export_default("NCCL_NET_PLUGIN", input_.efa.nccl_plugin);
   }
 }
 

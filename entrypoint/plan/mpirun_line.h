@@ -51,10 +51,14 @@ class MpirunLine {
   /// `-x NAME` if the job's environment has it; mpirun warns of names that are not set.
   void export_if_set(const std::string& name);
 
+  /// `--host` (each NAME:N `with_slots`), `-np` and `--allow-run-as-root`.
+  void add_hosts(bool with_slots);
   /// `-mca btl_tcp_if_include` and `-mca oob_tcp_if_include`, when an interface is named.
   void add_interface();
   /// NCCL's interface and verbosity; --NCCL_DEBUG among the custom options wins.
   void export_nccl();
+  /// What libfabric and NCCL need for EFA; nothing when it is off.
+  void export_fabric();
   /// LD_LIBRARY_PATH and PATH.
   void export_search_paths();
   /// The hostname shim before what the user preloads.

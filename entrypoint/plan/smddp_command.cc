@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/plan/smddp_command.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "entrypoint/plan/job_network.h"
 #include "entrypoint/plan/words.h"
 
@@ -17,7 +14,9 @@ class SmddpCommandMaker {
   explicit SmddpCommandMaker(const MpiCommandInput& input) : input_(input), line_(input) {}
 
   MpiCommand make() {
-    add_hosts();
+    line_.add_hosts(/*with_slots=*/several_hosts());
+    line_.add({"--tag-output"});
+    line_.add({"--oversubscribe"});  // on one host no slots are given
     add_transport();
     line_.export_nccl();
     line_.export_search_paths();
@@ -27,7 +26,7 @@ class SmddpCommandMaker {
     line_.export_default("RDMAV_FORK_SAFE", "1");
     line_.export_preload();
     line_.place_custom_options();
-    add_fabric();
+    line_.export_fabric();
     add_servers();
     return line_.finish({"--rank-variables"},
                         input_.facts.has_smddprun ? Words{"smddprun"} : Words{});
@@ -35,19 +34,6 @@ class SmddpCommandMaker {
 
  private:
   [[nodiscard]] bool several_hosts() const { return input_.hosts.size() > 1; }
-
-  void add_hosts() {
-    Words slots;
-    for (const std::string& host : input_.hosts) {
-      slots.push_back(several_hosts() ? fmt::format("{}:{}", host, input_.processes_per_host)
-                                      : host);
-    }
-    line_.add({"--host", fmt::format("{}", fmt::join(slots, ","))});
-    line_.add({"-np", std::to_string(input_.total_processes)});
-    line_.add({"--allow-run-as-root"});
-    line_.add({"--tag-output"});
-    line_.add({"--oversubscribe"});  // on one host no slots are given
-  }
 
   void add_transport() {
     line_.add_interface();
@@ -57,16 +43,6 @@ class SmddpCommandMaker {
     line_.add({"-mca", "orte_abort_on_non_zero_status", "1"});
     line_.add({"-mca", "btl_vader_single_copy_mechanism", "none"});
     line_.add({"-mca", "plm_rsh_num_concurrent", std::to_string(input_.hosts.size())});
-  }
-
-  void add_fabric() {
-    if (!input_.efa.enabled) return;
-    line_.export_default("NCCL_PROTO", "simple");
-    if (input_.efa.device_rdma) line_.export_default("FI_EFA_USE_DEVICE_RDMA", "1");
-    line_.export_default("FI_EFA_FORK_SAFE", "1");
-    if (!input_.efa.nccl_plugin.empty()) {
-      line_.export_default("NCCL_NET_PLUGIN", input_.efa.nccl_plugin);
-    }
   }
 
   void add_servers() {
