@@ -101,11 +101,11 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/library": ("smp_runtime/core",),
     "smp_runtime/include": (),
     "opt_ml_layout": ("smp_runtime/core",),
-    "entrypoint/config": ("opt_ml_layout", "smp_runtime/session/launch"),
     "entrypoint/fabric": ("opt_ml_layout",),
+    "entrypoint/config": ("opt_ml_layout", "entrypoint/fabric", "smp_runtime/session/launch"),
     "entrypoint/fetch": ("entrypoint/config",),
     "entrypoint/sync": ("smp_runtime/core",),
-    "entrypoint/plan": ("entrypoint/config", "entrypoint/fabric", "smp_runtime/topology"),
+    "entrypoint/plan": ("entrypoint/config", "smp_runtime/topology"),
     "entrypoint/launch/process": ("smp_runtime/core",),
     "entrypoint/launch/cluster": (
         "entrypoint/launch/process",

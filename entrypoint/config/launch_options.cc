@@ -68,9 +68,9 @@ void parse(const Setting& setting, CodePolicy& value) {
   value = choose(setting, "keep", CodePolicy::kKeep, "replace", CodePolicy::kReplace);
 }
 
-void parse(const Setting& setting, EfaPolicy& value) {
+void parse(const Setting& setting, EfaSwitch& value) {
   const std::string word = setting.set.choice(setting.name, {"auto", "on", "off"});
-  value = word == "on" ? EfaPolicy::kOn : word == "off" ? EfaPolicy::kOff : EfaPolicy::kAuto;
+  value = word == "on" ? EfaSwitch::kOn : word == "off" ? EfaSwitch::kOff : EfaSwitch::kAuto;
 }
 
 void parse(const Setting& setting, CheckPolicy& value) {

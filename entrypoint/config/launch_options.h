@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "entrypoint/config/process_environment.h"
+#include "entrypoint/fabric/efa.h"
 
 // OPTION(type, field, environment variable, default, meaning)
 #define ENTRYPOINT_OPTIONS(OPTION)                                                               \
@@ -26,7 +27,7 @@
          "code that is there already: keep it, or replace it with sagemaker_submit_directory")   \
   OPTION(bool, sort_hosts, "SM_LAUNCH_SORT_HOSTS", "0",                                          \
          "1: rank hosts by the number in their names; must be equal on all hosts of a job")      \
-  OPTION(EfaPolicy, efa, "SM_LAUNCH_EFA", "auto",                                                \
+  OPTION(EfaSwitch, efa, "SM_LAUNCH_EFA", "auto",                                                \
          "EFA network: on (a job without a device fails), off, or auto to find out")             \
   OPTION(bool, merge, "SM_LAUNCH_MERGE", "0", "1: the script's stderr goes to stdout")           \
   OPTION(ExitPolicy, exit, "SM_LAUNCH_EXIT", "one",                                              \
@@ -66,7 +67,6 @@ enum class ArgumentStyle { kPython, kJson };
 enum class ArgumentOrder { kSorted, kFile };
 enum class CodePolicy { kKeep, kReplace };
 enum class ExitPolicy { kOne, kPropagate };
-enum class EfaPolicy { kAuto, kOn, kOff };
 enum class CheckPolicy { kOff, kReport, kStrict };
 
 struct LaunchOptions {

@@ -36,18 +36,6 @@ void choose_interfaces(const JobConfig& job, const HostFacts& facts, bool severa
 
 }  // namespace
 
-EfaSwitch efa_switch(EfaPolicy policy) {
-  switch (policy) {
-    case EfaPolicy::kOn:
-      return EfaSwitch::kOn;
-    case EfaPolicy::kOff:
-      return EfaSwitch::kOff;
-    case EfaPolicy::kAuto:
-      break;
-  }
-  return EfaSwitch::kAuto;
-}
-
 std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runner) {
   const Distribution& distribution = job.distribution;
   std::vector<std::string> types = {job.resources.current_instance_type};
@@ -76,7 +64,7 @@ JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
     network.notes.push_back(fmt::format("host name {} has no address here: MASTER_ADDR is {}",
                                         job.master, network.master_address));
   }
-  const EfaSwitch wanted = efa_switch(job.options.efa);
+  const EfaSwitch wanted = job.options.efa;
   const bool plain = choice.runner == Runner::kProcess || choice.runner == Runner::kModule;
   if (plain && wanted != EfaSwitch::kOn) return network;  // nobody asked them to talk
   network.efa = decide_efa(fabric_instance_types(job, choice.runner), facts.efa, wanted);

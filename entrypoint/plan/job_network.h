@@ -25,9 +25,6 @@ struct JobNetwork {
 /// for where it cannot be used.
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice);
 
-/// The option as the fabric knows it.
-EfaSwitch efa_switch(EfaPolicy policy);
-
 /// Variables that processes which mpirun does not start need for EFA; those of the job's
 /// environment win.
 std::vector<Variable> fabric_variables(const EfaDecision& efa, const EnvironmentMap& environment);

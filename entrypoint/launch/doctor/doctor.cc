@@ -17,7 +17,6 @@
 #include "entrypoint/launch/doctor/machine_findings.h"
 #include "entrypoint/launch/doctor/python_packages.h"
 #include "entrypoint/launch/process/spawn.h"
-#include "entrypoint/plan/job_network.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/tcp.h"
@@ -199,7 +198,7 @@ class Examination {
     MachineNeeds needs{.several_hosts = has_several_hosts()};
     if (job_) {
       needs.instance_type = job_->resources.current_instance_type;
-      needs.efa = efa_switch(job_->options.efa);
+      needs.efa = job_->options.efa;
     }
     if (plan_) needs.processes_per_host = plan_->processes_per_host;
     std::optional<TorchFacts> torch;

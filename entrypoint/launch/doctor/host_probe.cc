@@ -14,7 +14,6 @@
 #include "entrypoint/launch/doctor/efa_query.h"
 #include "entrypoint/launch/doctor/python_packages.h"
 #include "entrypoint/launch/process/spawn.h"
-#include "entrypoint/plan/job_network.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 
@@ -69,8 +68,7 @@ EfaProbe look_for_efa(const JobConfig& job, int num_gpus, const std::string& pat
   EfaProbe probe = probe_efa();
   probe.has_gpus = num_gpus > 0;
   probe.nccl_plugin = choose_nccl_plugin(job.environment);
-  const EfaSwitch wanted = efa_switch(job.options.efa);
-  if (should_ask_libfabric(probe, {job.resources.current_instance_type}, wanted)) {
+  if (should_ask_libfabric(probe, {job.resources.current_instance_type}, job.options.efa)) {
     ask_libfabric(path, probe);
   }
   return probe;

@@ -141,7 +141,7 @@ TEST(LaunchOptions, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(options.worker_timeout, std::chrono::seconds(900));
   EXPECT_EQ(options.stop_after, std::chrono::seconds(110));
   EXPECT_EQ(options.arguments, ArgumentStyle::kPython);
-  EXPECT_EQ(options.efa, EfaPolicy::kAuto);
+  EXPECT_EQ(options.efa, EfaSwitch::kAuto);
   EXPECT_FALSE(options.dry_run);
 }
 
