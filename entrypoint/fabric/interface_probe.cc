@@ -66,12 +66,4 @@ std::string NameLookup::route(std::chrono::milliseconds timeout) const {
   return "";
 }
 
-std::string route_to_host(const std::string& host, std::chrono::milliseconds timeout) {
-  return NameLookup(host).route(timeout);
-}
-
-bool resolves(const std::string& host, std::chrono::milliseconds timeout) {
-  return NameLookup(host).resolves(timeout);
-}
-
 }  // namespace entrypoint

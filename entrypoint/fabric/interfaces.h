@@ -3,7 +3,6 @@
 // `ethwe` into containers that have `eth0`.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,12 +36,5 @@ InterfaceChoice choose_interface(const InterfaceQuestion& question);
 
 /// This host's interfaces. Throws HostError.
 std::vector<Interface> list_interfaces();
-
-/// The interface through which `host` is reached; empty when its name does not resolve within
-/// `timeout` or no route leads there. Sends nothing to the host.
-std::string route_to_host(const std::string& host, std::chrono::milliseconds timeout);
-
-/// Whether the name has an IPv4 address, asked for at most `timeout`.
-bool resolves(const std::string& host, std::chrono::milliseconds timeout);
 
 }  // namespace entrypoint

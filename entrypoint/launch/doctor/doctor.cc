@@ -12,6 +12,7 @@
 
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/fabric/interfaces.h"
+#include "entrypoint/fabric/name_lookup.h"
 #include "entrypoint/launch/cluster/sshd.h"
 #include "entrypoint/launch/doctor/host_probe.h"
 #include "entrypoint/launch/doctor/machine_findings.h"
@@ -31,7 +32,8 @@ constexpr std::chrono::milliseconds kAnswer{2000};
 
 Finding examine_own_name(const std::string& host, bool needs_name) {
   const std::string subject = "host " + host;
-  if (resolves(host, kName)) return {subject, Health::kGood, "this host; its name resolves", {}};
+  if (NameLookup(host).resolves(kName))
+    return {subject, Health::kGood, "this host; its name resolves", {}};
   constexpr const char* kFinding = "this host; its name does not resolve";
   if (!needs_name) return {subject, Health::kGood, kFinding, {}};
   return {subject, Health::kBad, kFinding,
@@ -42,7 +44,7 @@ Finding examine_own_name(const std::string& host, bool needs_name) {
 Finding examine_peer(const std::string& host, int port) {
   const std::string subject = "host " + host;
   const std::vector<tcp::Address> addresses =
-      resolves(host, kName) ? tcp::resolve(host, port) : std::vector<tcp::Address>{};
+      NameLookup(host).resolves(kName) ? tcp::resolve(host, port) : std::vector<tcp::Address>{};
   if (addresses.empty()) {
     return {subject, Health::kBad, "its name does not resolve",
             "start its container, and put all of them on one network that knows their names"};
@@ -218,7 +220,7 @@ class Examination {
                                  .several_hosts = has_several_hosts()};
       for (const std::string& host : job_->hosts) {
         const bool other = host != job_->current_host();
-        if (other && question.route.empty()) question.route = route_to_host(host, kName);
+        if (other && question.route.empty()) question.route = NameLookup(host).route(kName);
       }
       const InterfaceChoice choice = choose_interface(question);
       if (choice.warning.empty()) {

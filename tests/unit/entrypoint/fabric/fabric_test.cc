@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -8,6 +9,7 @@
 
 #include "entrypoint/fabric/efa.h"
 #include "entrypoint/fabric/interfaces.h"
+#include "entrypoint/fabric/name_lookup.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
 
@@ -274,8 +276,8 @@ TEST(Interfaces, TheRouteToThisMachineIsItsLoopback) {
   const auto loopback = std::ranges::find(interfaces, true, &Interface::loopback);
   ASSERT_NE(loopback, interfaces.end());
 
-  EXPECT_EQ(route_to_host("127.0.0.1", kTimeout), loopback->name);
-  EXPECT_TRUE(resolves("localhost", kTimeout));
+  EXPECT_EQ(NameLookup("127.0.0.1").route(kTimeout), loopback->name);
+  EXPECT_TRUE(NameLookup("localhost").resolves(kTimeout));
 }
 
 }  // namespace
