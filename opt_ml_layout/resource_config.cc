@@ -115,6 +115,26 @@ std::vector<std::string> ResourceConfig::group_hosts(const std::string& name) co
   return group == groups.end() ? std::vector<std::string>{} : group->hosts;
 }
 
+ResourceConfig as_one_group(ResourceConfig config) {
+  config.groups = {{.name = config.current_group_name,
+                    .instance_type = config.current_instance_type,
+                    .hosts = config.hosts}};
+  const Value hosts = Value::list_of(config.hosts);
+  Value group;
+  group.set("instance_group_name", config.current_group_name);
+  group.set("instance_type", config.current_instance_type);
+  group.set("hosts", hosts);
+  Value document;
+  document.set("current_host", config.current_host);
+  document.set("current_instance_type", config.current_instance_type);
+  document.set("current_group_name", config.current_group_name);
+  document.set("hosts", hosts);
+  document.set("instance_groups", Value::List{group});
+  document.set("network_interface_name", config.network_interface_name);
+  config.document = std::move(document);
+  return config;
+}
+
 ResourceConfig read_resource_config(const Layout& layout) {
   const std::filesystem::path file = layout.resource_config();
   std::optional<Value> document = read_json_file(file);

@@ -30,6 +30,9 @@ struct ResourceConfig {
   [[nodiscard]] std::vector<std::string> group_hosts(const std::string& name) const;
 };
 
+/// `config`, whose hosts are one instance group, with `groups` and `document` made to say so.
+ResourceConfig as_one_group(ResourceConfig config);
+
 /// The config of a Training job. Throws ConfigError when the file is missing, is not JSON, lacks
 /// `hosts` or `current_host`, names a current host outside `hosts`, or has a value of another type.
 ResourceConfig read_resource_config(const Layout& layout);

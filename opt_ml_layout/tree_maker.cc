@@ -12,6 +12,7 @@
 #include "opt_ml_layout/outputs.h"
 #include "opt_ml_layout/paths.h"
 #include "opt_ml_layout/python_text.h"
+#include "opt_ml_layout/resource_config.h"
 #include "smp_runtime/core/error.h"
 
 namespace opt_ml {
@@ -68,19 +69,11 @@ Value channel_config(const TreeRequest& request) {
 }
 
 Value resource_config(const TreeRequest& request, const std::string& current_host) {
-  const Value hosts = Value::list_of(host_names(request.hosts));
-  Value group;
-  group.set("instance_group_name", "homogeneousCluster");
-  group.set("instance_type", request.instance_type);
-  group.set("hosts", hosts);
-  Value result;
-  result.set("current_host", current_host);
-  result.set("current_instance_type", request.instance_type);
-  result.set("current_group_name", "homogeneousCluster");
-  result.set("hosts", hosts);
-  result.set("instance_groups", Value::List{group});
-  result.set("network_interface_name", request.network_interface);
-  return result;
+  return as_one_group({.current_host = current_host,
+                       .hosts = host_names(request.hosts),
+                       .network_interface_name = request.network_interface,
+                       .current_instance_type = request.instance_type})
+      .document;
 }
 
 void write_json(const fs::path& file, const Value& value) {

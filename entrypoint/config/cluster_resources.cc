@@ -15,9 +15,6 @@ namespace entrypoint {
 namespace {
 
 namespace fs = std::filesystem;
-using opt_ml::Value;
-
-constexpr const char* kGroup = "homogeneousCluster";
 
 /// What `train` would be asked to do where it can do nothing.
 void check_start(const ClusterJob& cluster) {
@@ -52,23 +49,9 @@ std::optional<ClusterJob> find_cluster(const EnvironmentMap& environment) {
 
 opt_ml::ResourceConfig make_resources(const ClusterJob& cluster, const std::string& own_name) {
   check_start(cluster);
-  opt_ml::ResourceConfig resources;
-  resources.hosts = cluster.hosts;
-  resources.current_host = cluster.host_number ? cluster.hosts[*cluster.host_number] : own_name;
-  Value group;
-  group.set("instance_group_name", kGroup);
-  group.set("instance_type", resources.current_instance_type);
-  group.set("hosts", Value::list_of(cluster.hosts));
-  resources.groups = {
-      {.name = kGroup, .instance_type = resources.current_instance_type, .hosts = cluster.hosts}};
-  Value& document = resources.document;
-  document.set("current_host", resources.current_host);
-  document.set("current_instance_type", resources.current_instance_type);
-  document.set("current_group_name", kGroup);
-  document.set("hosts", Value::list_of(cluster.hosts));
-  document.set("instance_groups", Value::List{group});
-  document.set("network_interface_name", resources.network_interface_name);
-  return resources;
+  return opt_ml::as_one_group(
+      {.current_host = cluster.host_number ? cluster.hosts[*cluster.host_number] : own_name,
+       .hosts = cluster.hosts});
 }
 
 void check_agreement(const ClusterJob& cluster, const opt_ml::ResourceConfig& resources,
