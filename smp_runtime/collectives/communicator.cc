@@ -77,12 +77,6 @@ void Communicator::reduce_mailboxes(const CallSignature& call, const Reduction& 
                       reduction.divisor);
 }
 
-void Communicator::run_schedule(const CallSignature& call, const ChunkPlan& plan,
-                                std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
-                                const Reduction& reduction, const WaitLimit& limit) {
-  inter_node_->run(call.sequence, plan, inputs, outputs, reduction, limit);
-}
-
 /// A whole in chunks, one for each rail: `input` and `output` may be empty where not needed.
 void Communicator::run_evenly(const CallSignature& call, Arrival arrival, Departure departure,
                               ConstBytes input, Bytes output, const Reduction& reduction,
@@ -99,7 +93,7 @@ void Communicator::run_evenly(const CallSignature& call, Arrival arrival, Depart
     if (!input.empty()) inputs[i] = input.subspan(chunk.offset_bytes, chunk.size_bytes);
     if (!output.empty()) outputs[i] = output.subspan(chunk.offset_bytes, chunk.size_bytes);
   }
-  run_schedule(call, plan, inputs, outputs, reduction, limit);
+  inter_node_->run(call.sequence, plan, inputs, outputs, reduction, limit);
 }
 
 void Communicator::all_reduce(CallSignature call, ConstBytes input, Bytes output,
@@ -139,20 +133,15 @@ void Communicator::reduce(CallSignature call, int root, ConstBytes input, Bytes 
 void Communicator::reduce_scatter(CallSignature call, std::span<const ConstBytes> inputs,
                                   Bytes output, const WaitLimit& limit) {
   const Reduction reduction = reduction_of(call, size());
-  std::vector<Bytes> outputs(inputs.size());
-  outputs[static_cast<size_t>(rank())] = output;
   guarded([&] {
     agree_on(call, Collective::kReduceScatter, {}, limit);
-    if (inter_node_) {
-      const ChunkPlan plan{.arrival = Arrival::kSum,
-                           .departure = Departure::kToOwner,
-                           .chunks = chunk_per_rank(layout_, output.size())};
-      run_schedule(call, plan, inputs, outputs, reduction, limit);
-      return;
-    }
-    std::vector<int> owners(inputs.size());
-    std::iota(owners.begin(), owners.end(), 0);
-    intra_node_->reduce_chunks(inputs, outputs, owners, reduction, limit);
+    if (!inter_node_) return intra_node_->reduce_chunks(inputs, output, reduction, limit);
+    const ChunkPlan plan{.arrival = Arrival::kSum,
+                         .departure = Departure::kToOwner,
+                         .chunks = chunk_per_rank(layout_, output.size())};
+    std::vector<Bytes> outputs(inputs.size());
+    outputs[static_cast<size_t>(rank())] = output;
+    inter_node_->run(call.sequence, plan, inputs, outputs, reduction, limit);
   });
 }
 
@@ -174,7 +163,7 @@ void Communicator::all_gather(CallSignature call, ConstBytes input, std::span<co
                            .chunks = chunk_per_rank(layout_, input.size())};
       std::vector<ConstBytes> inputs(outputs.size());
       inputs[static_cast<size_t>(rank())] = input;
-      run_schedule(call, plan, inputs, outputs, kNone, limit);
+      inter_node_->run(call.sequence, plan, inputs, outputs, kNone, limit);
       return;
     }
     std::vector<int> owners(outputs.size());
@@ -271,7 +260,7 @@ void Communicator::gather(CallSignature call, int root, ConstBytes input,
                          .departure = Departure::kToRoot,
                          .root = root,
                          .chunks = chunk_per_rank(layout_, input.size())};
-    run_schedule(call, plan, inputs, places, kNone, limit);
+    inter_node_->run(call.sequence, plan, inputs, places, kNone, limit);
   });
 }
 
@@ -292,7 +281,7 @@ void Communicator::scatter(CallSignature call, int root, std::span<const ConstBy
                          .departure = Departure::kToOwner,
                          .root = root,
                          .chunks = chunk_per_rank(layout_, output.size())};
-    run_schedule(call, plan, parts, outputs, kNone, limit);
+    inter_node_->run(call.sequence, plan, parts, outputs, kNone, limit);
   });
 }
 

@@ -107,9 +107,6 @@ class Communicator {
   void agree_on(CallSignature& call, Collective collective, ConstBytes payload,
                 const WaitLimit& limit);
   void reduce_mailboxes(const CallSignature& call, const Reduction& reduction, Bytes output) const;
-  void run_schedule(const CallSignature& call, const ChunkPlan& plan,
-                    std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
-                    const Reduction& reduction, const WaitLimit& limit);
   void run_evenly(const CallSignature& call, Arrival arrival, Departure departure, ConstBytes input,
                   Bytes output, const Reduction& reduction, const WaitLimit& limit);
   void swap_pairs(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,

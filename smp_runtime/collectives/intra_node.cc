@@ -73,43 +73,29 @@ void IntraNodeCollectives::run_rounds(size_t count, const WaitLimit& limit, cons
   }
 }
 
-void IntraNodeCollectives::barrier(const WaitLimit& limit) {
-  segment_.wait_for_all(segment_.publish(), limit);
-}
-
-void IntraNodeCollectives::reduce_chunks(std::span<const ConstBytes> inputs,
-                                         std::span<const Bytes> outputs,
-                                         std::span<const int> owners, const Reduction& reduction,
-                                         const WaitLimit& limit) {
-  const size_t piece =
-      buffer_bytes_ / std::max<size_t>(inputs.size(), 1) / kCacheLineBytes * kCacheLineBytes;
-  SMP_CHECK(piece > 0, "buffers of {} bytes are too small for {} chunks", buffer_bytes_,
-            inputs.size());
-  size_t longest = 0;
-  for (const ConstBytes input : inputs) longest = std::max(longest, input.size());
-  const size_t count = rounds(longest, piece);
+void IntraNodeCollectives::reduce_chunks(std::span<const ConstBytes> inputs, Bytes output,
+                                         const Reduction& reduction, const WaitLimit& limit) {
+  const size_t piece = buffer_bytes_ / ranks_ / kCacheLineBytes * kCacheLineBytes;
+  const size_t count = rounds(output.size(), piece);
   const size_t element = size_bytes(reduction.type);
 
   const auto copy_in = [&](size_t round) {
-    for (size_t chunk = 0; chunk < inputs.size(); ++chunk) {
-      if (owners[chunk] == segment_.rank()) continue;  // its owner reads it where it is
+    for (size_t chunk = 0; chunk < ranks_; ++chunk) {
+      if (chunk == me_) continue;  // its owner reads it where it is
       copy(buffer(segment_.rank(), round) + chunk * piece, piece_of(inputs[chunk], round, piece));
     }
   };
 
   std::vector<const std::byte*> sources(ranks_);
   run_rounds(count, limit, copy_in, [&](size_t round) {
-    for (size_t chunk = 0; chunk < inputs.size(); ++chunk) {
-      if (owners[chunk] != segment_.rank()) continue;
-      const ConstBytes own = piece_of(inputs[chunk], round, piece);
-      if (own.empty()) continue;
-      for (size_t rank = 0; rank < ranks_; ++rank) {
-        sources[rank] = buffer(static_cast<int>(rank), round) + chunk * piece;
-      }
-      sources[me_] = own.data();
-      reduce(reduction.type, reduction.op, sources, piece_of(outputs[chunk], round, piece).data(),
-             own.size() / element, reduction.divisor);
+    const ConstBytes own = piece_of(inputs[me_], round, piece);
+    if (own.empty()) return;
+    for (size_t rank = 0; rank < ranks_; ++rank) {
+      sources[rank] = buffer(static_cast<int>(rank), round) + me_ * piece;
     }
+    sources[me_] = own.data();
+    reduce(reduction.type, reduction.op, sources, piece_of(output, round, piece).data(),
+           own.size() / element, reduction.divisor);
   });
 }
 

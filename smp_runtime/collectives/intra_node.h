@@ -39,24 +39,20 @@ struct Reduction {
 /// with the same sizes; CallCheck is how they make sure of it. All may throw HostError (see
 /// SharedSegment).
 ///
-/// Chunks are parts of a whole, each owned by one rank of the host; `owners[c]` is its local rank.
+/// Chunks are parts of a whole, each owned by one rank of the host.
 class IntraNodeCollectives {
  public:
   using WaitLimit = transport::WaitLimit;
 
   explicit IntraNodeCollectives(transport::SharedSegment& segment);
 
-  /// Waits for all, and nothing else.
-  void barrier(const WaitLimit& limit);
-
-  /// The sum over the ranks of each chunk goes to its owner's `outputs[c]`; other ranks' outputs
-  /// are not looked at. An output may be the very memory of its input.
-  void reduce_chunks(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
-                     std::span<const int> owners, const Reduction& reduction,
+  /// The sum over the ranks of `inputs[r]` goes to rank r's `output`, which may be the very memory
+  /// of its own input. All have equal sizes.
+  void reduce_chunks(std::span<const ConstBytes> inputs, Bytes output, const Reduction& reduction,
                      const WaitLimit& limit);
 
-  /// Owners' chunks go to all: a rank's `chunks[c]` is read where it owns it and written elsewhere.
-  /// A rank with `wants` false takes part but receives nothing.
+  /// Owners' chunks go to all: `chunks[c]` is read where it is owned, by local rank `owners[c]`,
+  /// and written elsewhere. A rank with `wants` false takes part but receives nothing.
   void gather_chunks(std::span<const Bytes> chunks, std::span<const int> owners, bool wants,
                      const WaitLimit& limit);
 
