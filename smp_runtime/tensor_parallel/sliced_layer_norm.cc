@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/tensor_parallel/sliced_layer_norm.h"
 
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/layer_norm.h>
@@ -14,10 +17,10 @@
 #include <ATen/ops/var_mean.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "smp_runtime/cuda/tensor_type.h"
-#include "smp_runtime/tensor_parallel/exchange_handle.h"
 #include "smp_runtime/tensor_parallel/row_kernels.h"
 
 namespace smp::tensor_parallel {
@@ -25,6 +28,12 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+/// How the group is kept between forward and backward.
+struct ExchangeHandle : torch::CustomClassHolder {
+  explicit ExchangeHandle(std::shared_ptr<TensorExchange> held) : exchange(std::move(held)) {}
+  std::shared_ptr<TensorExchange> exchange;
+};
 
 at::Tensor widened(const at::Tensor& tensor) {
   return tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat));
@@ -174,7 +183,8 @@ struct SlicedLayerNorm : torch::autograd::Function<SlicedLayerNorm> {
     }
     const at::Tensor scale = at::rsqrt(variance + epsilon);
     context->save_for_backward({input, weight, mean, scale});
-    context->saved_data["exchange"] = keep(exchange);
+    context->saved_data["exchange"] =
+        c10::IValue::make_capsule(c10::make_intrusive<ExchangeHandle>(exchange));
     const Rows rows{.input = input, .weight = weight, .mean = mean, .scale = scale};
     if constexpr (cuda::kBuilt) {
       if (kernel && bias.scalar_type() == input.scalar_type()) {
@@ -186,7 +196,8 @@ struct SlicedLayerNorm : torch::autograd::Function<SlicedLayerNorm> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    TensorExchange& exchange = kept(context->saved_data["exchange"]);
+    const auto held = context->saved_data["exchange"].toCapsule();
+    TensorExchange& exchange = *static_cast<ExchangeHandle&>(*held).exchange;
     const Rows rows{.input = saved[0], .weight = saved[1], .mean = saved[2], .scale = saved[3]};
     const auto elements = static_cast<double>(rows.input.size(-1) * exchange.size());
     const auto means_of = [&](const at::Tensor& sums) {

@@ -14,7 +14,6 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/tensor_type.h"
-#include "smp_runtime/tensor_parallel/exchange_handle.h"
 #include "smp_runtime/tensor_parallel/row_kernels.h"
 
 namespace smp::tensor_parallel {
