@@ -82,14 +82,6 @@ Mesh::Mesh(int rdp_size, int pp_size, int tp_size, std::string_view placement)
   }
 }
 
-Mesh Mesh::make(int world_size, int pp_size, int tp_size, std::string_view placement) {
-  ParallelConfig degrees;
-  degrees.pipeline_parallel_degree = pp_size;
-  degrees.tensor_parallel_degree = tp_size;
-  degrees.placement_strategy = placement;
-  return make(degrees, world_size);
-}
-
 Mesh Mesh::make(const ParallelConfig& config, int world_size) {
   if (config.pipeline_parallel_degree < 1 || config.tensor_parallel_degree < 1) {
     throw ConfigError("partitions {} and tensor_parallel_degree {}; expected at least 1 of each",

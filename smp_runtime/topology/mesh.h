@@ -41,10 +41,9 @@ Group parse_group(std::string_view text);
 /// a group is its index in that list.
 class Mesh {
  public:
-  /// `placement` is a permutation of "DPT", or "cluster" (DPT) or "spread" (TPD); its right-most
-  /// letter varies fastest with the global rank.
+  /// Of the degrees of `config`. Its `placement_strategy` is a permutation of "DPT", or "cluster"
+  /// (DPT) or "spread" (TPD); the right-most letter varies fastest with the global rank.
   /// Throws ConfigError for another text, a degree below 1, or degrees that do not divide.
-  static Mesh make(int world_size, int pp_size, int tp_size, std::string_view placement);
   static Mesh make(const ParallelConfig& config, int world_size);
 
   [[nodiscard]] int size() const { return rdp_size_ * pp_size_ * tp_size_; }

@@ -16,6 +16,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Ranks = std::vector<int>;
 
+Mesh a_mesh(int world_size, int pp_size, int tp_size, std::string_view placement) {
+  ParallelConfig config;
+  config.pipeline_parallel_degree = pp_size;
+  config.tensor_parallel_degree = tp_size;
+  config.placement_strategy = placement;
+  return Mesh::make(config, world_size);
+}
+
 std::vector<Coordinates> all_coordinates(const Mesh& mesh) {
   std::vector<Coordinates> all;
   for (int rank = 0; rank < mesh.size(); ++rank) all.push_back(mesh.coordinates(rank));
@@ -26,20 +34,20 @@ Coordinates at(int rdp, int pp, int tp) { return {.rdp = rdp, .pp = pp, .tp = tp
 
 // The two tables of the published documentation ("Placement Strategy with Tensor Parallelism").
 TEST(Mesh, DptPutsTensorParallelNeighboursNextToEachOther) {
-  EXPECT_THAT(all_coordinates(Mesh::make(8, 2, 2, "DPT")),
+  EXPECT_THAT(all_coordinates(a_mesh(8, 2, 2, "DPT")),
               ElementsAre(at(0, 0, 0), at(0, 0, 1), at(0, 1, 0), at(0, 1, 1), at(1, 0, 0),
                           at(1, 0, 1), at(1, 1, 0), at(1, 1, 1)));
 }
 
 TEST(Mesh, PtdPutsDataParallelNeighboursNextToEachOther) {
-  EXPECT_THAT(all_coordinates(Mesh::make(8, 2, 2, "PTD")),
+  EXPECT_THAT(all_coordinates(a_mesh(8, 2, 2, "PTD")),
               ElementsAre(at(0, 0, 0), at(1, 0, 0), at(0, 0, 1), at(1, 0, 1), at(0, 1, 0),
                           at(1, 1, 0), at(0, 1, 1), at(1, 1, 1)));
 }
 
 // "Placement Strategy": eight ranks in two partitions.
 TEST(Mesh, SpreadPutsTheRanksOfAModelFarApart) {
-  const Mesh mesh = Mesh::make(8, 2, 1, "spread");
+  const Mesh mesh = a_mesh(8, 2, 1, "spread");
 
   EXPECT_THAT(mesh.groups(Group::kMp),
               ElementsAre(Ranks{0, 4}, Ranks{1, 5}, Ranks{2, 6}, Ranks{3, 7}));
@@ -49,7 +57,7 @@ TEST(Mesh, SpreadPutsTheRanksOfAModelFarApart) {
 }
 
 TEST(Mesh, ClusterPutsTheRanksOfAModelTogether) {
-  const Mesh mesh = Mesh::make(8, 2, 1, "cluster");
+  const Mesh mesh = a_mesh(8, 2, 1, "cluster");
 
   EXPECT_THAT(mesh.groups(Group::kMp),
               ElementsAre(Ranks{0, 1}, Ranks{2, 3}, Ranks{4, 5}, Ranks{6, 7}));
@@ -58,7 +66,7 @@ TEST(Mesh, ClusterPutsTheRanksOfAModelTogether) {
 
 // The developer guide's worked example, whose layout is DTP.
 TEST(Mesh, DtpGivesTheRanksOfTheDeveloperGuide) {
-  const Mesh mesh = Mesh::make(8, 2, 2, "DTP");
+  const Mesh mesh = a_mesh(8, 2, 2, "DTP");
 
   Ranks dp;
   Ranks mp;
@@ -71,10 +79,8 @@ TEST(Mesh, DtpGivesTheRanksOfTheDeveloperGuide) {
 }
 
 TEST(Mesh, NamesAreOrdersOfLetters) {
-  EXPECT_EQ(all_coordinates(Mesh::make(8, 2, 2, "cluster")),
-            all_coordinates(Mesh::make(8, 2, 2, "DPT")));
-  EXPECT_EQ(all_coordinates(Mesh::make(8, 2, 2, "spread")),
-            all_coordinates(Mesh::make(8, 2, 2, "TPD")));
+  EXPECT_EQ(all_coordinates(a_mesh(8, 2, 2, "cluster")), all_coordinates(a_mesh(8, 2, 2, "DPT")));
+  EXPECT_EQ(all_coordinates(a_mesh(8, 2, 2, "spread")), all_coordinates(a_mesh(8, 2, 2, "TPD")));
 }
 
 struct Shape {
@@ -95,14 +101,14 @@ std::vector<Shape> all_shapes() {
   return shapes;
 }
 
-Mesh make(const Shape& shape) {
-  return Mesh::make(shape.rdp * shape.pp * shape.tp, shape.pp, shape.tp, shape.placement);
+Mesh a_mesh(const Shape& shape) {
+  return a_mesh(shape.rdp * shape.pp * shape.tp, shape.pp, shape.tp, shape.placement);
 }
 
 class MeshOfAnyShape : public testing::TestWithParam<Shape> {};
 
 TEST_P(MeshOfAnyShape, SizesObeyTheIdentities) {
-  const Mesh mesh = make(GetParam());
+  const Mesh mesh = a_mesh(GetParam());
   const int world = mesh.size(Group::kWorld);
 
   EXPECT_EQ(world, mesh.size());
@@ -114,7 +120,7 @@ TEST_P(MeshOfAnyShape, SizesObeyTheIdentities) {
 
 TEST_P(MeshOfAnyShape, TheRightMostLetterVariesFastest) {
   const Shape& shape = GetParam();
-  const Mesh mesh = make(shape);
+  const Mesh mesh = a_mesh(shape);
 
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const Coordinates at = mesh.coordinates(rank);
@@ -130,7 +136,7 @@ TEST_P(MeshOfAnyShape, TheRightMostLetterVariesFastest) {
 }
 
 TEST_P(MeshOfAnyShape, GroupsOfAKindHoldEveryRankOnce) {
-  const Mesh mesh = make(GetParam());
+  const Mesh mesh = a_mesh(GetParam());
 
   for (const Group kind : kGroups) {
     std::set<int> seen;
@@ -148,7 +154,7 @@ TEST_P(MeshOfAnyShape, GroupsOfAKindHoldEveryRankOnce) {
 }
 
 TEST_P(MeshOfAnyShape, GroupRanksOfOneAxisAreCoordinates) {
-  const Mesh mesh = make(GetParam());
+  const Mesh mesh = a_mesh(GetParam());
 
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const Coordinates at = mesh.coordinates(rank);
@@ -159,7 +165,7 @@ TEST_P(MeshOfAnyShape, GroupRanksOfOneAxisAreCoordinates) {
 }
 
 TEST_P(MeshOfAnyShape, DataParallelIsTensorTimesReducedDataParallel) {
-  const Mesh mesh = make(GetParam());
+  const Mesh mesh = a_mesh(GetParam());
 
   for (int rank = 0; rank < mesh.size(); ++rank) {
     std::set<int> spanned;
@@ -178,16 +184,16 @@ INSTANTIATE_TEST_SUITE_P(Shapes, MeshOfAnyShape, testing::ValuesIn(all_shapes())
                          });
 
 TEST(Mesh, RefusesWhatDoesNotDivideOrIsNoOrder) {
-  EXPECT_THROW(Mesh::make(6, 4, 1, "cluster"), ConfigError);
-  EXPECT_THROW(Mesh::make(8, 0, 1, "cluster"), ConfigError);
-  EXPECT_THROW(Mesh::make(0, 1, 1, "cluster"), ConfigError);
+  EXPECT_THROW(a_mesh(6, 4, 1, "cluster"), ConfigError);
+  EXPECT_THROW(a_mesh(8, 0, 1, "cluster"), ConfigError);
+  EXPECT_THROW(a_mesh(0, 1, 1, "cluster"), ConfigError);
   for (const char* placement : {"", "DP", "DPTT", "DDP", "dpt", "clusters"}) {
-    EXPECT_THROW(Mesh::make(8, 2, 2, placement), ConfigError) << placement;
+    EXPECT_THROW(a_mesh(8, 2, 2, placement), ConfigError) << placement;
   }
 }
 
 TEST(Mesh, RefusesRanksOutside) {
-  const Mesh mesh = Mesh::make(4, 2, 1, "cluster");
+  const Mesh mesh = a_mesh(4, 2, 1, "cluster");
 
   EXPECT_FALSE(mesh.contains(4));
   EXPECT_FALSE(mesh.contains(-1));
