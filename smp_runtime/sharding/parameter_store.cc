@@ -302,12 +302,12 @@ class ParameterStore::Core {
 
   std::vector<ReplicationGroup> make_groups() {
     std::vector<ReplicationGroup> groups;
-    for (const ReplicationGroupNames& named : options_.groups) {
-      ExchangeOptions options = named.exchange;
+    for (const ReplicationGroupOptions& group : options_.groups) {
+      ExchangeOptions options = group.exchange;
       options.unit_name = [this](int unit) { return at(unit).name; };
       exchanges_.push_back(std::make_unique<ShardExchange>(std::move(options)));
       groups.push_back(
-          {.exchange = exchanges_.back().get(), .index = named.index, .divisor = named.divisor});
+          {.exchange = exchanges_.back().get(), .index = group.index, .divisor = group.divisor});
     }
     return groups;
   }

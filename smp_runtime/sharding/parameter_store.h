@@ -25,8 +25,8 @@
 
 namespace smp::sharding {
 
-/// As `ReplicationGroup`, by the names of their groups.
-struct ReplicationGroupNames {
+/// As `ReplicationGroup`, whose exchange the store makes.
+struct ReplicationGroupOptions {
   ExchangeOptions exchange;  ///< without unit_name, which the store gives
   int index = 0;             ///< of this rank in its shard group
   std::int64_t divisor = 1;
@@ -35,7 +35,7 @@ struct ReplicationGroupNames {
 struct StoreOptions {
   /// Who holds parameters alike. Of several, the replicas of one are also replicas of the others,
   /// or the other way round; and if `on_demand`, all have the same shard group.
-  std::vector<ReplicationGroupNames> groups;
+  std::vector<ReplicationGroupOptions> groups;
   /// 16-bit type in which modules compute; the masters are float then. Undefined: parameters keep
   /// their type, and are their own masters.
   at::ScalarType compute_type = at::ScalarType::Undefined;

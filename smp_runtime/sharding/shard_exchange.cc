@@ -11,8 +11,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
@@ -28,10 +26,6 @@ constexpr std::string_view kShards = "an exchange of shards";
 constexpr std::string_view kReplicas = "the sum of gradients over replicas of the model";
 // DistributedModel.join() is refused where state is sharded or 16-bit.
 constexpr auto kUneven = session::Uneven::kRefused;
-
-c10::intrusive_ptr<c10d::ProcessGroup> resolve(const std::string& name) {
-  return name.empty() ? nullptr : c10d::resolve_process_group(name);
-}
 
 /// Gloo knows no bfloat16, and moving needs no type.
 at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view(at::kByte); }
@@ -55,35 +49,19 @@ c10::intrusive_ptr<c10d::Work> gather_bytes(c10d::ProcessGroup& group, const at:
 
 }  // namespace
 
-ShardExchange::Pending::Pending() = default;
-ShardExchange::Pending::~Pending() = default;
-ShardExchange::Pending::Pending(Pending&&) noexcept = default;
-ShardExchange::Pending& ShardExchange::Pending::operator=(Pending&&) noexcept = default;
-
-ShardExchange::Sum::Sum() = default;
-ShardExchange::Sum::~Sum() = default;
-ShardExchange::Sum::Sum(Sum&&) noexcept = default;
-ShardExchange::Sum& ShardExchange::Sum::operator=(Sum&&) noexcept = default;
-
 ShardExchange::ShardExchange(ExchangeOptions options)
     : options_(std::move(options)),
-      shards_(resolve(options_.shard_group)),
-      control_(resolve(options_.control_group)),
-      replicas_(resolve(options_.replica_group)),
-      across_(resolve(options_.across_hosts_group)),
-      within_(resolve(options_.within_host_group)),
-      label_(fmt::format("shards/{}", options_.shard_group)) {
-  SMP_CHECK(!across_ == !within_, "a gather in steps needs both of its groups");
+      label_(fmt::format("shards/{}", options_.shards ? options_.shards->getGroupName() : "")) {
+  SMP_CHECK(!options_.across_hosts == !options_.within_host,
+            "a gather in steps needs both of its groups");
 }
-ShardExchange::~ShardExchange() = default;
-ShardExchange::ShardExchange(ShardExchange&&) noexcept = default;
 
 measure::Recorder* ShardExchange::recorder() const {
   return options_.watch ? options_.watch->recorder() : nullptr;
 }
 
-int ShardExchange::degree() const { return shards_ ? shards_->getSize() : 1; }
-int ShardExchange::replicas() const { return replicas_ ? replicas_->getSize() : 1; }
+int ShardExchange::degree() const { return options_.shards ? options_.shards->getSize() : 1; }
+int ShardExchange::replicas() const { return options_.replicas ? options_.replicas->getSize() : 1; }
 
 template <typename Act>
 decltype(auto) ShardExchange::named(const Pending& pending, c10d::ProcessGroup& group,
@@ -109,19 +87,19 @@ void ShardExchange::await_headers(const Pending& pending) const {
     // What is there already needs no text that says what it is.
     if (options_.watch && !pending.header_work_->isCompleted()) {
       waiting.emplace(options_.watch.get(), describe(pending), label_,
-                      options_.watch->members(options_.shard_group), pending.turn_);
+                      options_.watch->members(options_.shards->getGroupName()), pending.turn_);
     }
-    await(pending, *control_, *pending.header_work_, at::kCPU);
+    await(pending, *options_.control, *pending.header_work_, at::kCPU);
   }
   check_headers(pending);
 }
 
 ShardExchange::Pending ShardExchange::announce(std::span<const int> units, ExchangeKind kind) {
-  SMP_CHECK(shards_, "an exchange in a shard group of one");
+  SMP_CHECK(options_.shards, "an exchange in a shard group of one");
   Pending pending;
   pending.units_.assign(units.begin(), units.end());
   pending.kind_ = kind;
-  if (!control_) return pending;
+  if (!options_.control) return pending;
   if (options_.watch) pending.turn_ = options_.watch->start(label_);
   pending.headers_sent_ = at::empty({degree() * kHeaderNumbers}, at::kLong);
   ++sequence_;
@@ -134,15 +112,15 @@ ShardExchange::Pending ShardExchange::announce(std::span<const int> units, Excha
     header[4] = checksum_of(units);
   }
   pending.headers_ = at::empty({degree() * kHeaderNumbers}, at::kLong);
-  pending.header_work_ = named(pending, *control_, [&] {
-    if (session::is_gloo(*control_, at::kCPU)) {
+  pending.header_work_ = named(pending, *options_.control, [&] {
+    if (session::is_gloo(*options_.control, at::kCPU)) {
       // Straight to everybody: in a ring each header would queue behind what hosts send meanwhile,
       // once a step of the ring.
       std::vector<std::int64_t> equal;
-      return control_->alltoall_base(pending.headers_, pending.headers_sent_, equal, equal);
+      return options_.control->alltoall_base(pending.headers_, pending.headers_sent_, equal, equal);
     }
     at::Tensor own = pending.headers_sent_.narrow(0, 0, kHeaderNumbers);
-    return control_->_allgather_base(pending.headers_, own);
+    return options_.control->_allgather_base(pending.headers_, own);
   });
   return pending;
 }
@@ -153,19 +131,20 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   pending.output_ = full;
   pending.input_ = shard;
   traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
-  if (options_.watch) options_.watch->sent(options_.shard_group, bytes_of(shard));
-  if (!across_) {
+  if (options_.watch) options_.watch->sent(options_.shards->getGroupName(), bytes_of(shard));
+  if (!options_.across_hosts) {
     // Of gloo, a gather into memory that it also reads is nothing to rely on.
     const bool apart =
-        !shard.is_alias_of(full) || !session::is_gloo(*shards_, full.device().type());
+        !shard.is_alias_of(full) || !session::is_gloo(*options_.shards, full.device().type());
     if (!apart) pending.input_ = shard.clone();
-    pending.work_ =
-        named(pending, *shards_, [&] { return gather_bytes(*shards_, full, pending.input_); });
+    pending.work_ = named(pending, *options_.shards,
+                          [&] { return gather_bytes(*options_.shards, full, pending.input_); });
     return pending;
   }
-  pending.staged_ = at::empty({across_->getSize() * shard.numel()}, shard.options());
-  pending.work_ =
-      named(pending, *across_, [&] { return gather_bytes(*across_, pending.staged_, shard); });
+  pending.staged_ = at::empty({options_.across_hosts->getSize() * shard.numel()}, shard.options());
+  pending.work_ = named(pending, *options_.across_hosts, [&] {
+    return gather_bytes(*options_.across_hosts, pending.staged_, shard);
+  });
   return pending;
 }
 
@@ -177,13 +156,13 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   pending.sum_type_ = sum_type;
   traffic_.reduced_bytes += bytes_of(contributions) / degree() * (degree() - 1);
   if (options_.watch) {
-    options_.watch->sent(options_.shard_group, bytes_of(contributions) / degree());
+    options_.watch->sent(options_.shards->getGroupName(), bytes_of(contributions) / degree());
   }
   const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4;
-  if (wide && !session::is_gloo(*shards_, contributions.device().type())) {
+  if (wide && !session::is_gloo(*options_.shards, contributions.device().type())) {
     pending.output_ = at::empty({contributions.size(1)}, contributions.options());
-    pending.work_ = named(pending, *shards_, [&] {
-      return shards_->_reduce_scatter_base(pending.output_, pending.input_);
+    pending.work_ = named(pending, *options_.shards, [&] {
+      return options_.shards->_reduce_scatter_base(pending.output_, pending.input_);
     });
     return pending;
   }
@@ -191,8 +170,9 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   at::Tensor output = as_bytes(pending.output_);
   at::Tensor input = as_bytes(contributions);
   std::vector<std::int64_t> equal;
-  pending.work_ =
-      named(pending, *shards_, [&] { return shards_->alltoall_base(output, input, equal, equal); });
+  pending.work_ = named(pending, *options_.shards, [&] {
+    return options_.shards->alltoall_base(output, input, equal, equal);
+  });
   return pending;
 }
 
@@ -203,22 +183,24 @@ at::Tensor ShardExchange::wait(Pending& pending) {
                                [&] { return describe(pending); });
   if (pending.header_work_) await_headers(pending);
   const c10::DeviceType device = pending.input_.device().type();
-  await(pending, across_ && pending.staged_.defined() ? *across_ : *shards_, *pending.work_,
-        device);
+  await(pending,
+        options_.across_hosts && pending.staged_.defined() ? *options_.across_hosts
+                                                           : *options_.shards,
+        *pending.work_, device);
   if (pending.staged_.defined()) {
     // Rank (host h, local l) holds T_l = [s of (0,l), s of (1,l), ...]; wanted is host-major.
     // One gather a host writes straight into that host's slice, so nothing is reordered.
-    const std::int64_t hosts = across_->getSize();
+    const std::int64_t hosts = options_.across_hosts->getSize();
     const std::int64_t shard = pending.input_.numel();
-    const std::int64_t slice = shard * within_->getSize();
+    const std::int64_t slice = shard * options_.within_host->getSize();
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     for (std::int64_t host = 0; host < hosts; ++host) {
-      works.push_back(named(pending, *within_, [&] {
-        return gather_bytes(*within_, pending.output_.narrow(0, host * slice, slice),
+      works.push_back(named(pending, *options_.within_host, [&] {
+        return gather_bytes(*options_.within_host, pending.output_.narrow(0, host * slice, slice),
                             pending.staged_.narrow(0, host * shard, shard));
       }));
     }
-    for (const auto& work : works) await(pending, *within_, *work, device);
+    for (const auto& work : works) await(pending, *options_.within_host, *work, device);
   }
   at::Tensor output = std::move(pending.output_);
   if (pending.kind_ == ExchangeKind::kReduce && output.dim() == 2) {
@@ -266,17 +248,18 @@ std::string ShardExchange::describe(ExchangeKind kind, std::span<const int> unit
 
 ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
   Sum sum;
-  if (!replicas_) return sum;
+  if (!options_.replicas) return sum;
   sum.device_ = tensor.device().type();
   const std::int64_t size = replicas();
-  sum.turn_ = session::start_turn(*replicas_, kReplicas, options_.watch.get());
+  sum.turn_ = session::start_turn(*options_.replicas, kReplicas, options_.watch.get());
   traffic_.replica_bytes += 2 * bytes_of(tensor) / size * (size - 1);
   // In pieces, since gloo makes a scratch copy of what it is given.
   for (std::int64_t from = 0; from < tensor.numel(); from += kReplicaChunk) {
     std::vector<at::Tensor> piece{
         tensor.narrow(0, from, std::min(kReplicaChunk, tensor.numel() - from))};
     sum.works_.push_back(session::naming_group(
-        *replicas_, kReplicas, [&] { return replicas_->allreduce(piece); }, kUneven));
+        *options_.replicas, kReplicas, [&] { return options_.replicas->allreduce(piece); },
+        kUneven));
   }
   return sum;
 }
@@ -285,7 +268,7 @@ void ShardExchange::wait(Sum& sum) {
   const measure::Waited waited(recorder(), measure::Activity::kReduce,
                                [] { return std::string("summing over replicas"); });
   for (const auto& work : sum.works_) {
-    session::await(*replicas_, kReplicas, *work, sum.device_, kUneven, options_.watch.get(),
+    session::await(*options_.replicas, kReplicas, *work, sum.device_, kUneven, options_.watch.get(),
                    sum.turn_);
   }
   sum = Sum();

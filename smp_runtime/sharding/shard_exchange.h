@@ -17,11 +17,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceType.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
-namespace c10d {
-class ProcessGroup;
-class Work;
-}  // namespace c10d
+#include "smp_runtime/session/groups.h"
 
 namespace smp::measure {
 class Recorder;
@@ -35,14 +33,14 @@ namespace smp::sharding {
 enum class ExchangeKind : std::int64_t { kGather = 1, kReduce = 2 };
 
 struct ExchangeOptions {
-  std::string shard_group;  ///< registered c10d group; empty for a group of one
-  /// The same ranks, on the CPU. Empty for a group of one, and where no rank can be elsewhere.
-  std::string control_group;
-  std::string replica_group;  ///< ranks with the same shard in other groups; empty for none
+  session::GroupPtr shards;  ///< null for a group of one
+  /// The same ranks, on the CPU. Null for a group of one, and where no rank can be elsewhere.
+  session::GroupPtr control;
+  session::GroupPtr replicas;  ///< ranks with the same shard in other groups; null for none
   /// Three-step gather, where a shard group spans hosts evenly: ranks with the same number on each
-  /// host, and the ranks of one host. Both empty: one flat gather.
-  std::string across_hosts_group;
-  std::string within_host_group;
+  /// host, and the ranks of one host. Both null: one flat gather.
+  session::GroupPtr across_hosts;
+  session::GroupPtr within_host;
   std::shared_ptr<session::WaitWatch> watch;  ///< sees and ends waits that cannot end; may be none
   /// Names a unit in errors.
   std::function<std::string(int unit)> unit_name;
@@ -53,17 +51,12 @@ struct ExchangeOptions {
 class ShardExchange {
  public:
   explicit ShardExchange(ExchangeOptions options);
-  ~ShardExchange();
-  ShardExchange(ShardExchange&&) noexcept;
-  ShardExchange& operator=(ShardExchange&&) = delete;
+  ShardExchange(const ShardExchange&) = delete;
+  ShardExchange& operator=(const ShardExchange&) = delete;
 
   /// A collective under way. Its tensors are kept alive until wait() returns.
   class Pending {
    public:
-    Pending();
-    ~Pending();
-    Pending(Pending&&) noexcept;
-    Pending& operator=(Pending&&) noexcept;
     [[nodiscard]] explicit operator bool() const { return static_cast<bool>(work_); }
 
    private:
@@ -100,13 +93,6 @@ class ShardExchange {
 
   /// A sum under way. Its tensor is kept alive until wait() returns.
   class Sum {
-   public:
-    Sum();
-    ~Sum();
-    Sum(Sum&&) noexcept;
-    Sum& operator=(Sum&&) noexcept;
-
-   private:
     friend class ShardExchange;
     std::vector<c10::intrusive_ptr<c10d::Work>> works_;
     std::optional<std::int64_t> turn_;  ///< among the sums of its group, for the watch
@@ -142,12 +128,7 @@ class ShardExchange {
   [[nodiscard]] std::string describe(ExchangeKind kind, std::span<const int> units,
                                      std::size_t count) const;
 
-  ExchangeOptions options_;
-  c10::intrusive_ptr<c10d::ProcessGroup> shards_;
-  c10::intrusive_ptr<c10d::ProcessGroup> control_;
-  c10::intrusive_ptr<c10d::ProcessGroup> replicas_;
-  c10::intrusive_ptr<c10d::ProcessGroup> across_;
-  c10::intrusive_ptr<c10d::ProcessGroup> within_;
+  const ExchangeOptions options_;
   const std::string label_;  ///< of these exchanges, for the watch
   std::int64_t sequence_ = 0;
   Traffic traffic_;

@@ -2,7 +2,6 @@
 #include "smp_runtime/sharding/shard_groups.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "smp_runtime/core/log.h"
@@ -12,10 +11,6 @@ namespace smp::sharding {
 namespace {
 
 using topology::Group;
-
-std::string name_of(const session::GroupPtr& group) {
-  return group ? group->getGroupName() : std::string();
-}
 
 std::vector<int> ranks_at(const std::vector<int>& ranks, const std::vector<int>& places) {
   std::vector<int> chosen;
@@ -122,13 +117,13 @@ StoreOptions store_options(session::Session& session, const ShardPlan& plan,
                        .cut = plan.cut};
   for (const ShardGroups& group : groups) {
     options.groups.push_back(
-        {.exchange = {.shard_group = name_of(group.shards),
+        {.exchange = {.shards = group.shards,
                       // A control header tells whether all ranks mean the same exchange, which what
                       // modules a rank runs may make untrue.
-                      .control_group = plan.on_demand ? name_of(group.control) : std::string(),
-                      .replica_group = name_of(group.replicas),
-                      .across_hosts_group = name_of(group.across_hosts),
-                      .within_host_group = name_of(group.within_host),
+                      .control = plan.on_demand ? group.control : session::GroupPtr(),
+                      .replicas = group.replicas,
+                      .across_hosts = group.across_hosts,
+                      .within_host = group.within_host,
                       .watch = session.barriers().watch(),
                       .unit_name = {}},
          .index = group.index,
