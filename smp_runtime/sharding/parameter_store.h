@@ -139,8 +139,11 @@ class ParameterStore {
   [[nodiscard]] Prefetched prefetched() const;
 
  private:
-  class Core;
-  std::shared_ptr<Core> core_;  // hooks of the parameters hold it weakly
+  struct State;
+  std::shared_ptr<State> state_;  ///< hooks of the parameters hold it weakly
+  bool has_gradients_ = false;
+  bool is_accumulating_ = false;
+  std::vector<std::vector<int>> frames_;  ///< units of the calls under way, outermost first
 };
 
 }  // namespace smp::sharding
