@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/pipeline/envelope.h"
 
-#include <cstring>
-#include <type_traits>
+#include <string_view>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/plain_bytes.h"
 
 namespace smp::pipeline {
 namespace {
 
-// All ranks of a job run the same binary on the same kind of machine: fields travel as they are in
-// memory.
 struct Header {
   int64_t step;
   int64_t microbatch;
@@ -32,23 +30,6 @@ struct EncodedHop {
   int64_t target;
   int64_t owner;
 };
-static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable_v<EncodedHop> &&
-              std::is_trivially_copyable_v<Export>);
-
-template <typename T>
-void append(std::string& bytes, const std::vector<T>& items) {
-  if (items.empty()) return;
-  bytes.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(T));
-}
-
-/// Reads `count` items from `at` on, and moves it behind them.
-template <typename T>
-std::vector<T> read(const std::string& bytes, size_t& at, uint32_t count) {
-  std::vector<T> items(count);
-  if (count > 0) std::memcpy(items.data(), bytes.data() + at, count * sizeof(T));
-  at += count * sizeof(T);
-  return items;
-}
 
 }  // namespace
 
@@ -68,39 +49,32 @@ transport::Message encode(Envelope envelope) {
   header.drops = static_cast<uint32_t>(envelope.drops.size());
   header.number = envelope.number;
   header.kind = envelope.kind;
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  std::string bytes;
+  append_plain(bytes, header);
   for (const Hop& hop : envelope.route) {
-    const EncodedHop encoded{.target = hop.target, .owner = hop.owner};
-    bytes.append(reinterpret_cast<const char*>(&encoded), sizeof(encoded));
+    append_plain(bytes, EncodedHop{.target = hop.target, .owner = hop.owner});
   }
-  append(bytes, envelope.takes);
-  append(bytes, envelope.exports);
-  append(bytes, envelope.drops);
+  append_plain_values<ValueId>(bytes, envelope.takes);
+  append_plain_values<Export>(bytes, envelope.exports);
+  append_plain_values<ValueId>(bytes, envelope.drops);
   bytes += envelope.body;
   return {.source = -1, .bytes = std::move(bytes), .payload = std::move(envelope.payload)};
 }
 
 Envelope decode(transport::Message message) {
-  SMP_CHECK(message.bytes.size() >= sizeof(Header), "a message of {} bytes from rank {}",
-            message.bytes.size(), message.source);
-  Header header{};
-  std::memcpy(&header, message.bytes.data(), sizeof(Header));
-  const size_t size = sizeof(Header) + header.hops * sizeof(EncodedHop) +
-                      (size_t{header.takes} + header.drops) * sizeof(ValueId) +
-                      header.exports * sizeof(Export);
-  SMP_CHECK(header.kind <= Kind::kAbort && message.bytes.size() >= size,
-            "a message of kind {} and {} bytes from rank {}", static_cast<int>(header.kind),
-            message.bytes.size(), message.source);
-  size_t at = sizeof(Header);
+  std::string_view bytes = message.bytes;
+  const auto header = take_plain<Header>(bytes);
+  SMP_CHECK(header.kind <= Kind::kAbort, "a message of kind {} from rank {}",
+            static_cast<int>(header.kind), message.source);
   Route route;
-  for (const EncodedHop& encoded : read<EncodedHop>(message.bytes, at, header.hops)) {
+  for (const EncodedHop& encoded : take_plain_values<EncodedHop>(bytes, header.hops)) {
     route.push_back({.owner = static_cast<int>(encoded.owner), .target = encoded.target});
   }
   SMP_CHECK(route.empty() || (header.hop >= 0 && header.hop < static_cast<int>(route.size())),
             "hop {} of {} from rank {}", header.hop, route.size(), message.source);
-  auto takes = read<ValueId>(message.bytes, at, header.takes);
-  auto exports = read<Export>(message.bytes, at, header.exports);
-  auto drops = read<ValueId>(message.bytes, at, header.drops);
+  auto takes = take_plain_values<ValueId>(bytes, header.takes);
+  auto exports = take_plain_values<Export>(bytes, header.exports);
+  auto drops = take_plain_values<ValueId>(bytes, header.drops);
   return {.kind = header.kind,
           .step = header.step,
           .microbatch = header.microbatch,
@@ -114,7 +88,7 @@ Envelope decode(transport::Message message) {
           .takes = std::move(takes),
           .exports = std::move(exports),
           .drops = std::move(drops),
-          .body = message.bytes.substr(at),
+          .body = std::string(bytes),
           .number = header.number,
           .payload = std::move(message.payload),
           .source = message.source};

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/pipeline/step_order.h"
 
-#include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/plain_bytes.h"
 
 namespace smp::pipeline {
 namespace {
@@ -23,49 +22,39 @@ struct RecordedTask {
   int64_t phase;
 };
 
+/// All of `bytes`.
 template <typename T>
-std::string to_bytes(const std::vector<T>& values) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  std::string bytes(values.size() * sizeof(T), '\0');
-  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-template <typename T>
-std::vector<T> from_bytes(std::string_view bytes) {
+std::vector<T> values_of(std::string_view bytes) {
   SMP_CHECK(bytes.size() % sizeof(T) == 0, "{} bytes of an order", bytes.size());
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
+  return take_plain_values<T>(bytes, bytes.size() / sizeof(T));
 }
 
 }  // namespace
 
 std::string RankOrder::encode() const {
-  std::vector<int64_t> numbers = microbatches;
-  numbers.push_back(patience.count());
-  return std::string(1, static_cast<char>(mode)) + to_bytes(numbers);
+  std::string bytes;
+  append_plain(bytes, mode);
+  append_plain(bytes, patience);
+  append_plain_values<int64_t>(bytes, microbatches);
+  return bytes;
 }
 
 RankOrder RankOrder::decode(std::string_view bytes) {
-  SMP_CHECK(!bytes.empty() && bytes[0] <= static_cast<char>(OrderMode::kPlanned),
-            "{} bytes of an order", bytes.size());
-  RankOrder order{.mode = static_cast<OrderMode>(bytes[0]),
-                  .microbatches = from_bytes<int64_t>(bytes.substr(1)),
-                  .patience = {}};
-  SMP_CHECK(!order.microbatches.empty(), "an order without its patience");
-  order.patience = std::chrono::milliseconds(order.microbatches.back());
-  order.microbatches.pop_back();
+  RankOrder order{.mode = take_plain<OrderMode>(bytes),
+                  .microbatches = {},
+                  .patience = take_plain<std::chrono::milliseconds>(bytes)};
+  SMP_CHECK(order.mode <= OrderMode::kPlanned, "an order of mode {}", static_cast<int>(order.mode));
+  order.microbatches = values_of<int64_t>(bytes);
   return order;
 }
 
 std::string encode_recorded(std::span<const TaskKey> runs) {
-  std::vector<RecordedTask> entries;
+  std::string bytes;
   for (const TaskKey& key : runs) {
     if (key.microbatch != 0) continue;
-    entries.push_back({key.run, key.depth, static_cast<int64_t>(key.phase)});
+    append_plain(bytes, RecordedTask{key.run, key.depth, static_cast<int64_t>(key.phase)});
   }
-  return to_bytes(entries);
+  return bytes;
 }
 
 StepOrder::StepOrder(Schedule schedule, int64_t active_microbatches, bool deterministic, int ranks)
@@ -99,7 +88,7 @@ void StepOrder::add_recorded(int rank, std::string_view recorded) {
     return;
   }
   ++recorded_ranks_;
-  for (const RecordedTask& entry : from_bytes<RecordedTask>(recorded)) {
+  for (const RecordedTask& entry : values_of<RecordedTask>(recorded)) {
     runs_[entry.run] = {.rank = rank,
                         .phase = static_cast<schedule::Phase>(entry.phase),
                         .depth = static_cast<int>(entry.depth)};

@@ -2,13 +2,13 @@
 // The ranks of a group before they are connected: they tell each other of themselves by a store.
 #pragma once
 
-#include <cstring>
 #include <span>
 #include <string>
-#include <type_traits>
+#include <string_view>
 #include <vector>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/plain_bytes.h"
 #include "smp_runtime/transport/key_value_store.h"
 
 namespace smp::transport {
@@ -35,18 +35,16 @@ struct Rendezvous {
   template <typename T>
   [[nodiscard]] std::vector<T> gather_values(const std::string& label,
                                              std::span<const T> mine) const {
-    static_assert(std::is_trivially_copyable_v<T>);
-    std::string bytes(mine.size_bytes(), '\0');
-    std::memcpy(bytes.data(), mine.data(), mine.size_bytes());
-    std::vector<T> all(mine.size() * static_cast<size_t>(size));
-    T* place = all.data();
+    std::string bytes;
+    append_plain_values(bytes, mine);
+    std::string all;
     for (const std::string& theirs : gather(label, bytes)) {
       SMP_CHECK(theirs.size() == bytes.size(), "{} has {} bytes, not {}", label, theirs.size(),
                 bytes.size());
-      std::memcpy(place, theirs.data(), theirs.size());
-      place += mine.size();
+      all += theirs;
     }
-    return all;
+    std::string_view values = all;
+    return take_plain_values<T>(values, mine.size() * static_cast<size_t>(size));
   }
 };
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/pipeline/engine/call_body.h"
 
-#include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/plain_bytes.h"
 #include "smp_runtime/transport/channel/tensor_payload.h"
 
 namespace smp::pipeline {
@@ -21,22 +22,13 @@ using transport::TensorPayload;
 enum Flags : uint8_t { kPresent = 1, kAbsent = 2, kRequiresGrad = 4 };
 
 void append_flags(std::string& body, const std::vector<uint8_t>& flags) {
-  const auto count = static_cast<uint32_t>(flags.size());
-  char raw[sizeof(count)];
-  std::memcpy(raw, &count, sizeof(count));
-  body.append(raw, sizeof(count));
-  body.append(flags.begin(), flags.end());
+  append_plain(body, static_cast<uint32_t>(flags.size()));
+  append_plain_values<uint8_t>(body, flags);
 }
 
 std::vector<uint8_t> take_flags(std::string_view& body) {
-  uint32_t count = 0;
-  SMP_CHECK(body.size() >= sizeof(count), "a call's body ends early");
-  std::memcpy(&count, body.data(), sizeof(count));
-  body.remove_prefix(sizeof(count));
-  SMP_CHECK(body.size() >= count, "a call's body ends early");
-  std::vector<uint8_t> flags(body.begin(), body.begin() + count);
-  body.remove_prefix(count);
-  return flags;
+  const auto count = take_plain<uint32_t>(body);
+  return take_plain_values<uint8_t>(body, count);
 }
 
 bool is_absent(const Absent& absent, size_t index) {
@@ -113,9 +105,8 @@ CallModes::Guard::~Guard() {
 }
 
 Work pack_call(const CallModes& modes, TensorTree tree, Memory memory, const Absent& absent) {
-  static_assert(std::is_trivially_copyable_v<CallModes>);
-  std::string body(sizeof(CallModes), '\0');
-  std::memcpy(body.data(), &modes, sizeof(modes));
+  std::string body;
+  append_plain(body, modes);
   std::vector<uint8_t> flags;
   std::string metas;
   std::vector<at::Tensor> present;
@@ -138,9 +129,7 @@ Work pack_call(const CallModes& modes, TensorTree tree, Memory memory, const Abs
 CallBody unpack_call(Work work) {
   CallBody call;
   std::string_view body = work.body;
-  SMP_CHECK(body.size() >= sizeof(CallModes), "a call's body of {} bytes", body.size());
-  std::memcpy(&call.modes, body.data(), sizeof(CallModes));
-  body.remove_prefix(sizeof(CallModes));
+  call.modes = take_plain<CallModes>(body);
   const std::vector<uint8_t> flags = take_flags(body);
   for (const uint8_t flag : flags) {
     call.requires_grad.push_back((flag & kRequiresGrad) != 0);
