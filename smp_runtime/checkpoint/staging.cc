@@ -65,18 +65,6 @@ void remove_tree(const fs::path& path) {
   if (const int code = try_remove_tree(path); code != 0) fail("remove", path, reason(code));
 }
 
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()), ::closedir);
-  if (!opened) fail("list", folder, reason(errno));
-  std::vector<fs::path> entries;
-  while (const dirent* entry = ::readdir(opened.get())) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") entries.push_back(folder / name);
-  }
-  std::sort(entries.begin(), entries.end());
-  return entries;
-}
-
 /// From the moment of the commit on: moves the files out; may be repeated.
 void finish_commit(const fs::path& commit, const fs::path& root) {
   for (const fs::path& file : entries_of(commit)) rename_path(file, root / file.filename());
@@ -176,6 +164,18 @@ fs::path locate(const fs::path& root, const std::string& name, const std::string
   fs::path place = root / entry;
   if (!fs::exists(place) && fs::exists(old_path(root, entry))) return old_path(root, entry);
   return place;
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()), ::closedir);
+  if (!opened) fail("list", folder, reason(errno));
+  std::vector<fs::path> entries;
+  while (const dirent* entry = ::readdir(opened.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") entries.push_back(folder / name);
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
 }
 
 void discard_staging(const fs::path& root, const std::string& name,

@@ -40,6 +40,9 @@ void publish_files(const std::filesystem::path& root, const std::string& name,
 [[nodiscard]] std::filesystem::path locate(const std::filesystem::path& root,
                                            const std::string& name, const std::string& entry);
 
+/// What is in `folder`, by path, sorted.
+[[nodiscard]] std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
+
 /// Drops a staging folder after a failure. Never throws.
 void discard_staging(const std::filesystem::path& root, const std::string& name,
                      const std::string& token) noexcept;

@@ -2,19 +2,16 @@
 #include "smp_runtime/program/saved_state.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <memory>
 #include <regex>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
-#include <dirent.h>
 
 #include "smp_runtime/checkpoint/manifest.h"
+#include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/program/state_files.h"
@@ -53,18 +50,6 @@ std::vector<std::string> texts_of(const ObjectReader& list) {
   return all;
 }
 
-/// Sorted. By the system's calls, as LibTorch's own std::filesystem is not whole: see staging.cc.
-std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()), ::closedir);
-  if (!opened) {
-    throw HostError("cannot list {}: {}", folder.string(), std::generic_category().message(errno));
-  }
-  std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(opened.get())) names.emplace_back(entry->d_name);
-  std::ranges::sort(names);
-  return names;
-}
-
 /// A script may have put anything into it, which need not hinder the rest.
 c10::IValue read_user_content(const std::filesystem::path& file) {
   if (std::filesystem::file_size(file) == 0) return {};  // a marker of another tool
@@ -98,8 +83,8 @@ SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.stri
   static const std::regex model(R"(model_(\d+|\d+_0)\.pt)");
   static const std::regex plain(R"(optimizer_\d+_0\.pt)");
   static const std::regex flat(R"(optimizer_(\d+|\d+_0_\d+)\.pt)");
-  for (const std::string& name : names_in(folder)) {
-    const std::filesystem::path file = folder / name;
+  for (const std::filesystem::path& file : checkpoint::entries_of(folder)) {
+    const std::string name = file.filename().string();
     if (std::regex_match(name, model)) read_model(file);
     if (std::regex_match(name, plain)) read_plain(file);
     if (std::regex_match(name, flat)) read_flat(file);

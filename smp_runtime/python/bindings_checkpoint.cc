@@ -27,21 +27,11 @@ using checkpoint::CheckpointSave;
 using checkpoint::FileDigest;
 using checkpoint::Manifest;
 
-/// Calls `function` without Python's lock; what a file or its content is blamed for is a
-/// SMPCheckpointError.
-template <typename Function>
-auto checked(const Function& function) {
-  try {
-    const py::gil_scoped_release no_gil;
-    return function();
-  } catch (const InternalError&) {
-    throw;
-  } catch (const Error& error) {
-    const py::object type = py::module_::import("smdistributed.modelparallel.torch.exceptions")
-                                .attr("SMPCheckpointError");
-    PyErr_SetString(type.ptr(), error.what());
-    throw py::error_already_set();
-  }
+/// As with_files, without Python's lock.
+template <typename Act>
+auto checked(const Act& act) {
+  const py::gil_scoped_release no_gil;
+  return checkpoint::with_files(act);
 }
 
 void write_buffer(AtomicFile& file, const py::buffer& data) {

@@ -17,6 +17,18 @@ class CheckpointError : public HostError {
   using HostError::HostError;
 };
 
+/// What `act` returns. What files or their folder are blamed for in it is a CheckpointError.
+template <typename Act>
+auto with_files(const Act& act) {
+  try {
+    return act();
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error& error) {
+    throw CheckpointError("{}", error.what());
+  }
+}
+
 /// All ranks of the job call it at the end of a part, with what failed here, or an empty text;
 /// blocks until all have. Returns what each gave along as `payload`, by rank. Throws
 /// CheckpointError that names the first rank that failed.

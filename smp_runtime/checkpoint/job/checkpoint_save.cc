@@ -31,18 +31,6 @@ std::string as_text(const std::vector<FileDigest>& written) {
   return files.dump();
 }
 
-/// What files or their folder are blamed for is a CheckpointError.
-template <typename Act>
-void with_files(const Act& act) {
-  try {
-    act();
-  } catch (const InternalError&) {
-    throw;
-  } catch (const Error& error) {
-    throw CheckpointError("{}", error.what());
-  }
-}
-
 }  // namespace
 
 CheckpointSave::CheckpointSave(session::Session& session, Options options)
