@@ -58,11 +58,8 @@ bool reports(const session::RuntimeOptions& options) {
 std::shared_ptr<ReplicaLoss> make_replica_loss(session::Session& session) {
   const std::vector<int>& with_a_loss = session.groups().ranks(Group::kDp);
   if (!session.config().ddp || with_a_loss.size() == 1 || with_a_loss.front() != 0) return nullptr;
-  if (session.ranks().rank == 0) {
-    session.store()->set("reports", std::string(reports(session.options()) ? "yes" : "no"));
-  }
-  const std::string answer = session::asking_store(
-      session.ranks().rank, [&] { return session.store()->get_to_str("reports"); });
+  const std::string answer =
+      session.told_by_first("reports", reports(session.options()) ? "yes" : "no");
   return answer == "yes" ? std::make_shared<ReplicaLoss>(session) : nullptr;
 }
 

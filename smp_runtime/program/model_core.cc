@@ -78,12 +78,7 @@ void DistributedModel::Core::compare_units() {
   session::Session& session = session_->session();
   const std::string key = fmt::format("model/{}", session_->count_model());
   const std::string mine = program::units_text(units_) + assignment_.to_json();
-  if (session.ranks().rank == 0) {
-    session.store()->set(key, mine);
-    return;
-  }
-  const std::string first =
-      session::asking_store(session.ranks().rank, [&] { return session.store()->get_to_str(key); });
+  const std::string first = session.told_by_first(key, mine);
   if (first == mine) return;
   std::istringstream here(mine);
   std::istringstream there(first);

@@ -48,10 +48,8 @@ Session::Session(SessionRequest request)
   }
   store_ = within("smp", number_, root_);
   store_->setTimeout(options_.timeout);
-  asking_store(ranks_.rank, [&] {
-    complete_locality();
-    compare_settings();
-  });
+  asking_store(ranks_.rank, [&] { complete_locality(); });
+  compare_settings();
   open_recorder();
   advice_ = topology::validate_world(config_, ranks_.size, ranks_.local_size.value_or(1));
   mesh_ = topology::Mesh::make(config_, ranks_.size);
@@ -91,28 +89,21 @@ topology::GroupLayout Session::layout_of(const std::vector<int>& ranks) const {
   });
 }
 
+std::string Session::told_by_first(const std::string& key, const std::string& own) {
+  return asking_store(ranks_.rank, [&] {
+    if (ranks_.rank == 0) store_->set(key, own);
+    return store_->get_to_str(key);
+  });
+}
+
 /// Ranks with different settings would wait for each other for ever.
 void Session::compare_settings() {
-  if (ranks_.rank == 0) {
-    store_->set("settings", config_.as_json());
-    return;
-  }
-  const std::string theirs = store_->get_to_str("settings");
-  const std::vector<std::string> different = topology::differences(config_.as_json(), theirs);
+  const std::string own = config_.as_json();
+  const std::vector<std::string> different =
+      topology::differences(own, told_by_first("settings", own));
   if (different.empty()) return;
   throw ConfigError("rank {} and rank 0 have different settings: {}", ranks_.rank,
                     fmt::join(different, ", "));
-}
-
-/// A text that is this job's alone, the same on all ranks.
-std::string Session::job_of_all() {
-  return asking_store(ranks_.rank, [&] {
-    if (ranks_.rank == 0) {
-      const auto now = std::chrono::system_clock::now().time_since_epoch();
-      store_->set("job", fmt::format("{}-{}", host_name(), now.count()));
-    }
-    return store_->get_to_str("job");
-  });
 }
 
 void Session::open_recorder() {
@@ -121,7 +112,8 @@ void Session::open_recorder() {
   measure::RecorderOptions files{
       .rank = ranks_.rank, .first_rank = ranks_.rank - ranks_.local_rank.value_or(0), .host = host};
   if (!options_.record_folder.empty()) {
-    files.job = job_of_all();
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    files.job = told_by_first("job", fmt::format("{}-{}", host, now.count()));
     files.record_file =
         (std::filesystem::path(options_.record_folder) / fmt::format("rank-{}.jsonl", ranks_.rank))
             .string();

@@ -50,6 +50,9 @@ class Session {
   [[nodiscard]] StorePtr world_store() const;
   [[nodiscard]] StoreBarriers& barriers() { return *barriers_; }
   [[nodiscard]] ObjectExchange& objects() { return *objects_; }
+  /// `own` of rank 0, which it tells the others under `key`, once a session. Other ranks wait for
+  /// it. Throws HostError where rank 0 or the store is lost.
+  std::string told_by_first(const std::string& key, const std::string& own);
   /// Which of some `ranks` of the job, this one among them, run on which host. Waits for those that
   /// have not begun their session.
   [[nodiscard]] topology::GroupLayout layout_of(const std::vector<int>& ranks) const;
@@ -78,7 +81,6 @@ class Session {
  private:
   void complete_locality();
   void compare_settings();
-  [[nodiscard]] std::string job_of_all();
   void open_recorder();
 
   const topology::ParallelConfig config_;
