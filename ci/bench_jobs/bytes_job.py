@@ -46,7 +46,7 @@ def bytes_of_ours(microbatches: int, listed: bool) -> int:
     batch = torch.randn(ROWS * microbatches, WIDTH)
     for _ in range(2):
         our_step(model, batch)
-    return int(smp.state.require_engine().last_step()["bytes_sent"])
+    return smp.state.require_engine().last_step().bytes_sent
 
 
 class Loop(nn.Module):

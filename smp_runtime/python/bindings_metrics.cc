@@ -17,6 +17,7 @@ namespace smp::python {
 namespace py = pybind11;
 namespace {
 
+using metrics::EngineUse;
 using metrics::MemoryLedger;
 using metrics::StepReports;
 
@@ -32,17 +33,12 @@ metrics::StepMeter::Ledger ledger_of(py::object ledger) {
   };
 }
 
-/// Of what Engine.last_step() returns.
-metrics::EngineUse engine_use(const py::dict& step) {
-  metrics::EngineUse use{.pipeline_use = {},
-                         .messages_sent = step["messages_sent"].cast<std::int64_t>(),
-                         .bytes_sent = step["bytes_sent"].cast<std::int64_t>()};
-  if (step.contains("group_use")) use.pipeline_use = step["group_use"].cast<double>();
-  return use;
-}
-
 void bind_reports(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
+  py::class_<EngineUse>(module, "EngineUse", "How a step used the pipeline.")
+      .def_readonly("pipeline_use", &EngineUse::pipeline_use)
+      .def_readonly("messages_sent", &EngineUse::messages_sent)
+      .def_readonly("bytes_sent", &EngineUse::bytes_sent);
   py::class_<StepReports>(module, "StepReports", "What a rank's steps tell.")
       .def(py::init([](session::Session& session, const std::string& device,
                        const std::string& library, const std::string& torch) {
@@ -72,13 +68,10 @@ void bind_reports(py::module_& module) {
           py::arg("loss"), py::arg("device"), without_gil)
       .def(
           "end_step",
-          [](StepReports& self, const py::dict& use, std::int64_t samples,
-             const std::optional<at::Tensor>& loss, bool trained) {
-            const metrics::EngineUse account = engine_use(use);
-            const py::gil_scoped_release no_gil;
-            self.end_step(account, samples, loss.value_or(at::Tensor()), trained);
-          },
-          py::arg("use"), py::arg("samples"), py::arg("loss"), py::arg("trained"))
+          [](StepReports& self, const EngineUse& use, std::int64_t samples,
+             const std::optional<at::Tensor>& loss,
+             bool trained) { self.end_step(use, samples, loss.value_or(at::Tensor()), trained); },
+          py::arg("use"), py::arg("samples"), py::arg("loss"), py::arg("trained"), without_gil)
       .def("begin_optimizer", &StepReports::begin_optimizer)
       .def("end_optimizer", &StepReports::end_optimizer)
       .def("event", &StepReports::event, py::arg("kind"), py::arg("text"), without_gil)

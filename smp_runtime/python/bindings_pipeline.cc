@@ -12,6 +12,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/metrics/step_meter.h"
 #include "smp_runtime/pipeline/engine/activation_store.h"
 #include "smp_runtime/pipeline/job/session_engine.h"
 #include "smp_runtime/python/bindings.h"
@@ -206,20 +207,11 @@ class PyEngine {
   }
   int64_t take_backwards() { return engine().take_backwards(); }
   [[nodiscard]] int64_t microbatch() { return engine().microbatch(); }
-  /// Seconds of the last step: all, computing, waiting; messages and bytes sent; the group's use,
-  /// once it is known; bytes of activations.
-  py::dict last_step() {
-    const pipeline::StepUse& use = engine().last_step();
-    const auto seconds = [](auto duration) {
-      return std::chrono::duration<double>(duration).count();
-    };
-    using namespace py::literals;
-    py::dict found("seconds"_a = seconds(use.total), "computed"_a = seconds(use.computed),
-                   "waited"_a = seconds(use.waited), "messages_sent"_a = use.messages_sent,
-                   "bytes_sent"_a = use.bytes_sent,
-                   "activation_bytes"_a = engine().activation_bytes());
-    if (const auto share = engine().group_use()) found["group_use"] = *share;
-    return found;
+  [[nodiscard]] int64_t activation_bytes() { return engine().activation_bytes(); }
+  metrics::EngineUse last_step() {
+    return {.pipeline_use = engine().group_use(),
+            .messages_sent = engine().last_step().messages_sent,
+            .bytes_sent = engine().last_step().bytes_sent};
   }
 
  private:
@@ -260,6 +252,7 @@ void bind_pipeline(py::module_& module) {
       .def("track_parameters", &PyEngine::track_parameters, py::arg("parameters"))
       .def("take_backwards", &PyEngine::take_backwards)
       .def("last_step", &PyEngine::last_step)
+      .def_property_readonly("activation_bytes", &PyEngine::activation_bytes)
       .def_property_readonly("microbatch", &PyEngine::microbatch);
 
   using pipeline::ActivationStore;

@@ -145,7 +145,7 @@ def main(kind: str, schedule: str, case: str) -> None:
     if kind == "cuda":
         torch.cuda.synchronize()  # the use is that of steps that are done there
     if smp.pp_rank() == 0:
-        use = smp.state.require_engine().last_step()["group_use"]
+        use = smp.state.require_engine().last_step().pipeline_use
         # By the clock of a host that only starts what its GPU does, next to nothing.
         least = 0.3 if case == "busy" else 0
         assert least < use <= 1, f"the pipeline's use is {use}"

@@ -247,6 +247,16 @@ def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not set
     them; transport/fabric/fabric_library.h."""
 
+class EngineUse:
+    """How a step used the pipeline; metrics/step_meter.h."""
+
+    @property
+    def pipeline_use(self) -> float | None: ...
+    @property
+    def messages_sent(self) -> int: ...
+    @property
+    def bytes_sent(self) -> int: ...
+
 class StepReports:
     """What a rank's steps tell: the live line, metrics, the rank's record; does nothing where
     nobody asks for it; metrics/step_reports.h. Collective over the job.
@@ -284,9 +294,9 @@ class StepReports:
         """
 
     def end_step(
-        self, use: Mapping[str, float], samples: int, loss: torch.Tensor | None, trained: bool
+        self, use: EngineUse, samples: int, loss: torch.Tensor | None, trained: bool
     ) -> None:
-        """``use``: `Engine.last_step`. ``samples``: of this rank's batch."""
+        """``samples``: of this rank's batch."""
 
     def begin_optimizer(self) -> None: ...
     def end_optimizer(self) -> None: ...
@@ -495,7 +505,10 @@ class Engine:
     ) -> None: ...
     def track_parameters(self, parameters: Sequence[torch.Tensor]) -> None: ...
     def take_backwards(self) -> int: ...
-    def last_step(self) -> dict[str, float]: ...
+    def last_step(self) -> EngineUse: ...
+    @property
+    def activation_bytes(self) -> int:
+        """Of the last step, on this rank."""
     @property
     def microbatch(self) -> int: ...
 

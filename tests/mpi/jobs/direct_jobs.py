@@ -99,7 +99,7 @@ def train(habit: str):
         loss = our_step(model, batch)
         losses += [one.item() for one in loss.outputs]
         engine = smp.state.require_engine()
-        sent.append(sum(smp.allgather(engine.last_step()["bytes_sent"], smp.WORLD)))
+        sent.append(sum(smp.allgather(engine.last_step().bytes_sent, smp.WORLD)))
     gradients = {name: p.grad for name, p in model.local_named_parameters()}
     return losses, gradients, _looks(module) if smp.rank() == 0 else None, sent
 

@@ -485,6 +485,6 @@ def sequential(owners: list[int], grows: bool):
     if grows:
         layers.append(nn.Identity())
     output = _sum_step(model, batch)
-    messages = smp.state.require_engine().last_step()["messages_sent"]
+    messages = smp.state.require_engine().last_step().messages_sent
     gradients = {name: p.grad for name, p in model.local_named_parameters()}
     return output.concat(), gradients, messages

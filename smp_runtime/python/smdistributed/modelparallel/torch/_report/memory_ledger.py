@@ -52,7 +52,7 @@ def memory_summary() -> dict[str, int]:
             if isinstance(value, torch.Tensor)
         )
     if model is not None and model.partitioned:
-        used["activations"] = int(state.require_engine().last_step()["activation_bytes"])
+        used["activations"] = state.require_engine().activation_bytes
     if state.activation_store is not None:
         used["offloaded"] = state.activation_store.stats().slow_bytes
     return used
