@@ -253,7 +253,6 @@ void bind_session(py::module_& module) {
       .def_property_readonly("config", &Session::config, kInside)
       .def_property_readonly("options", &Session::options, kInside)
       .def_property_readonly("ranks", &Session::ranks, kInside)
-      .def_property_readonly("mesh", &Session::mesh, kInside)
       .def_property_readonly("barriers", &Session::barriers, kInside)
       .def_property_readonly("groups", &Session::groups, kInside)
       .def_property_readonly("objects", &Session::objects, kInside)

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,7 +14,6 @@
 
 #include "smp_runtime/python/bindings.h"
 #include "smp_runtime/topology/composition.h"
-#include "smp_runtime/topology/mesh.h"
 #include "smp_runtime/topology/parallel_config.h"
 #include "smp_runtime/topology/parameter_table.h"
 
@@ -23,8 +21,6 @@ namespace smp::python {
 namespace {
 
 namespace py = pybind11;
-using topology::Group;
-using topology::Mesh;
 using topology::ParallelConfig;
 
 // Attributes are the names of the table, so that a key added there needs no line here.
@@ -96,22 +92,6 @@ void bind_topology(py::module_& module) {
   module.def("parameter_names", &topology::parameter_names);
   module.def("parameter_fields", &parameter_fields,
              "Name, Python's type and meaning of every setting, aliases included.");
-
-  py::enum_<Group>(module, "Group")
-      .value("WORLD", Group::kWorld)
-      .value("MP", Group::kMp)
-      .value("DP", Group::kDp)
-      .value("PP", Group::kPp)
-      .value("TP", Group::kTp)
-      .value("RDP", Group::kRdp);
-
-  py::class_<Mesh>(module, "Mesh", "The grid of ranks over the axes rdp, pp and tp.")
-      .def(
-          py::init([](const ParallelConfig& config, int size) { return Mesh::make(config, size); }),
-          py::arg("config"), py::arg("world_size"))
-      .def("size", py::overload_cast<Group>(&Mesh::size, py::const_), py::arg("group"))
-      .def("group", &Mesh::group, py::arg("group"), py::arg("rank"))
-      .def("groups", &Mesh::groups, py::arg("group"));
 }
 
 }  // namespace smp::python

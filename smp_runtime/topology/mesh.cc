@@ -119,14 +119,6 @@ Coordinates Mesh::coordinates(int rank) const {
           .tp = rank / strides_.tp % tp_size_};
 }
 
-int Mesh::rank_at(const Coordinates& at) const {
-  const bool inside = at.rdp >= 0 && at.rdp < rdp_size_ && at.pp >= 0 && at.pp < pp_size_ &&
-                      at.tp >= 0 && at.tp < tp_size_;
-  SMP_CHECK(inside, "rdp {}, pp {}, tp {} lies outside {} x {} x {}", at.rdp, at.pp, at.tp,
-            rdp_size_, pp_size_, tp_size_);
-  return at.rdp * strides_.rdp + at.pp * strides_.pp + at.tp * strides_.tp;
-}
-
 std::vector<int> Mesh::group(Group group, int rank) const {
   const Coordinates own = coordinates(rank);
   std::vector<int> ranks;
@@ -140,15 +132,6 @@ int Mesh::rank_in(Group group, int rank) const {
   const std::vector<int> ranks = this->group(group, rank);
   return static_cast<int>(
       std::distance(ranks.begin(), std::lower_bound(ranks.begin(), ranks.end(), rank)));
-}
-
-std::vector<std::vector<int>> Mesh::groups(Group group) const {
-  std::vector<std::vector<int>> all;
-  for (int rank = 0; rank < size(); ++rank) {
-    std::vector<int> ranks = this->group(group, rank);
-    if (ranks.front() == rank) all.push_back(std::move(ranks));
-  }
-  return all;
 }
 
 }  // namespace smp::topology

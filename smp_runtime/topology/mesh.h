@@ -50,16 +50,12 @@ class Mesh {
   [[nodiscard]] int size(Group group) const;
   [[nodiscard]] bool contains(int rank) const { return rank >= 0 && rank < size(); }
 
-  /// The three below throw InternalError for a rank or coordinates outside the mesh.
+  /// The two below throw InternalError for a rank outside the mesh.
   [[nodiscard]] Coordinates coordinates(int rank) const;
-  [[nodiscard]] int rank_at(const Coordinates& at) const;
   [[nodiscard]] std::vector<int> group(Group group, int rank) const;
 
   /// Index of `rank` in its group.
   [[nodiscard]] int rank_in(Group group, int rank) const;
-
-  /// All groups of a kind, ordered by their lowest rank: together they hold every rank once.
-  [[nodiscard]] std::vector<std::vector<int>> groups(Group group) const;
 
  private:
   Mesh(int rdp_size, int pp_size, int tp_size, std::string_view placement);

@@ -44,14 +44,6 @@ def test_settings_are_attributes() -> None:
         config.partitions = 0
 
 
-def test_the_mesh_lists_groups() -> None:
-    config = _runtime.make_parallel_config("partitions=2,placement_strategy=spread", "", "{}", "")
-
-    mesh = _runtime.Mesh(config, 8)
-
-    assert mesh.groups(_runtime.Group.PP) == [[0, 4], [1, 5], [2, 6], [3, 7]]
-
-
 def test_the_heap_counts_what_is_allocated_and_not_freed() -> None:
     # The larger size is mapped by itself, the smaller one is cut from an arena.
     for size in (100_000, 100_000_000):
