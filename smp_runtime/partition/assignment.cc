@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/core/fnv1a.h"
 
 namespace smp::partition {
 namespace {
@@ -131,8 +130,6 @@ Assignment Assignment::from_json(std::string_view text, const std::string& where
   }
   return assignment;
 }
-
-std::string Assignment::hash() const { return fmt::format("{:016x}", fnv1a(to_json())); }
 
 Assignment make_assignment(const ModuleTree& tree, const std::vector<int>& partition_of_node,
                            int partitions) {

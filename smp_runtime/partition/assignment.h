@@ -22,9 +22,6 @@ struct Assignment {
   /// Throws InternalError for a name that is not in it.
   [[nodiscard]] int at(const std::string& module) const;
 
-  /// 16 hexadecimal digits; equal on two ranks exactly when they decided alike (FNV-1a over JSON).
-  [[nodiscard]] std::string hash() const;
-
   /// {"format": 1, "partitions": 2, "modules": {"": 0, "fc": 1}}, with all modules.
   [[nodiscard]] std::string to_json() const;
 

@@ -45,11 +45,7 @@ void write_buffer(AtomicFile& file, const py::buffer& data) {
 
 void bind_checkpoint(py::module_& module) {
   py::class_<FileDigest>(module, "FileDigest", "Size and checksum of a file as written.")
-      .def(py::init<std::string, int64_t, uint32_t>(), py::arg("name"), py::arg("bytes"),
-           py::arg("crc32c"))
-      .def_readonly("name", &FileDigest::name)
-      .def_readonly("bytes", &FileDigest::bytes)
-      .def_readonly("crc32c", &FileDigest::crc32c);
+      .def_readonly("name", &FileDigest::name);
 
   py::class_<AtomicFile>(module, "AtomicFile", "A file that is there whole or not at all.")
       .def(py::init([](const fs::path& path) {
@@ -60,19 +56,8 @@ void bind_checkpoint(py::module_& module) {
       .def("commit", [](AtomicFile& file) { return checked([&] { return file.commit(); }); });
 
   py::class_<Manifest>(module, "Manifest", "What belongs to a checkpoint.")
-      .def(py::init([](std::string tag, std::string library, int pp, int tp, int rdp,
-                       std::vector<FileDigest> files) {
-             return Manifest{std::move(tag), std::move(library), {pp, tp, rdp}, std::move(files)};
-           }),
-           py::kw_only(), py::arg("tag"), py::arg("library"), py::arg("pp"), py::arg("tp"),
-           py::arg("rdp"), py::arg("files"))
-      .def_readonly("tag", &Manifest::tag)
-      .def_readonly("library", &Manifest::library)
-      .def_readonly("files", &Manifest::files)
       .def_property_readonly("pp", [](const Manifest& m) { return m.degrees.pipeline; })
       .def_property_readonly("tp", [](const Manifest& m) { return m.degrees.tensor; })
-      .def_property_readonly("rdp", [](const Manifest& m) { return m.degrees.reduced_data; })
-      .def("to_json", &Manifest::to_json)
       .def_static(
           "read",
           [](const fs::path& path) {

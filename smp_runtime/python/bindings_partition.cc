@@ -62,7 +62,6 @@ void bind_partition(py::module_& module) {
       .def_readonly("partition_of", &Assignment::partition_of)
       .def("__getitem__", &Assignment::at, py::arg("module"))
       .def("__eq__", [](const Assignment& a, const Assignment& b) { return a == b; })
-      .def("hash", &Assignment::hash)
       .def("to_json", &Assignment::to_json)
       .def_static("from_json", &Assignment::from_json, py::arg("text"), py::arg("where"))
       .def("check_fits", &partition::check_fits, py::arg("tree"), py::arg("partitions"))

@@ -106,12 +106,6 @@ void bind_launch(py::module_& module) {
           "log_level", [](const RuntimeOptions& self) { return static_cast<int>(self.log_level); })
       .def_readonly("timeout", &RuntimeOptions::timeout)
       .def_readonly("progress", &RuntimeOptions::progress)
-      .def_readonly("metrics_file", &RuntimeOptions::metrics_file)
-      .def_readonly("tensorboard_folder", &RuntimeOptions::tensorboard_folder)
-      .def_readonly("openmetrics_file", &RuntimeOptions::openmetrics_file)
-      .def_readonly("embedded_metrics", &RuntimeOptions::embedded_metrics)
-      .def_readonly("job_name", &RuntimeOptions::job_name)
-      .def_readonly("image", &RuntimeOptions::image)
       .def_readonly("partitioner", &RuntimeOptions::partitioner)
       .def_readonly("direct_exchange", &RuntimeOptions::direct_exchange)
       .def_readonly("exchanges_under_way", &RuntimeOptions::exchanges_under_way)
@@ -155,9 +149,7 @@ void bind_groups(py::module_& module) {
           py::arg("kind"))
       .def("user_group", of_kind(&Groups::user_group), py::arg("kind"), without_gil)
       .def("internal_group", of_kind(&Groups::internal_group), py::arg("kind"), without_gil)
-      .def("cpu_group", of_kind(&Groups::cpu_group), py::arg("kind"), without_gil)
-      .def("group_of", &Groups::group_of, py::arg("label"), py::arg("ranks"), py::arg("by_host"),
-           without_gil);
+      .def("cpu_group", of_kind(&Groups::cpu_group), py::arg("kind"), without_gil);
 }
 
 void bind_barriers(py::module_& module) {

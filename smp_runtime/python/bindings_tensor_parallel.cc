@@ -72,8 +72,6 @@ void bind_tensor_parallel(py::module_& module) {
            py::arg("group_name"), py::arg("size"), py::arg("rank"),
            py::arg("under_way") = tensor_parallel::ExchangeThrottle::kUnlimited,
            py::arg("watch") = nullptr)
-      .def_property_readonly("size", &TensorExchange::size)
-      .def_property_readonly("rank", &TensorExchange::rank)
       .def_property_readonly("bytes_sent", &TensorExchange::bytes_sent)
       .def("move", &TensorExchange::move, py::arg("redistribution"), py::arg("tensor"), no_gil(),
            "The tensor after a redistribution, without a history for autograd.")
