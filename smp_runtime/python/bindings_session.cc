@@ -36,7 +36,7 @@ const auto kInside = py::return_value_policy::reference_internal;
 
 SessionOwner make_session(const topology::ParallelConfig& config, const RuntimeOptions& options,
                           Variables variables, int number, session::StorePtr store,
-                          std::optional<LaunchRanks> ranks, session::FindMpi find_mpi,
+                          std::optional<std::pair<int, int>> world, session::FindMpi find_mpi,
                           py::object line) {
   auto ask = [call = shared_object(std::move(line))] {
     const py::gil_scoped_acquire gil;
@@ -52,7 +52,7 @@ SessionOwner make_session(const topology::ParallelConfig& config, const RuntimeO
                                    .variables = std::move(variables),
                                    .number = number,
                                    .store = std::move(store),
-                                   .ranks = std::move(ranks),
+                                   .world = world,
                                    .find_mpi = std::move(find_mpi),
                                    .script_line = std::move(ask)}));
 }
@@ -85,20 +85,10 @@ class WaitingBlock {
 
 void bind_launch(py::module_& module) {
   py::class_<LaunchRanks>(module, "LaunchRanks", "Which rank of the job a process is.")
-      .def(py::init([](int rank, int size, std::optional<int> local_rank,
-                       std::optional<int> local_size, std::string source) {
-             return LaunchRanks{rank, size, local_rank, local_size, std::move(source)};
-           }),
-           py::arg("rank"), py::arg("size"), py::arg("local_rank"), py::arg("local_size"),
-           py::arg("source"))
       .def_readonly("rank", &LaunchRanks::rank)
       .def_readonly("size", &LaunchRanks::size)
       .def_readonly("local_rank", &LaunchRanks::local_rank)
-      .def_readonly("local_size", &LaunchRanks::local_size)
-      .def_readonly("source", &LaunchRanks::source)
-      .def_property_readonly("launched", &LaunchRanks::launched);
-  module.def("launch_ranks", &session::launch_ranks, py::arg("variables"),
-             "Which rank this is, as the variables of its launcher say.");
+      .def_readonly("local_size", &LaunchRanks::local_size);
 
   py::class_<RuntimeOptions>(module, "RuntimeOptions", "What a user may set by environment.")
       .def_readonly("parameters", &RuntimeOptions::parameters)
@@ -228,7 +218,7 @@ void bind_session(py::module_& module) {
   bind_barriers(module);
   py::class_<Session, SessionOwner>(module, "Session", "One process's part in a job.")
       .def(py::init(&make_session), py::kw_only(), py::arg("config"), py::arg("options"),
-           py::arg("variables"), py::arg("number"), py::arg("store"), py::arg("ranks"),
+           py::arg("variables"), py::arg("number"), py::arg("store"), py::arg("world"),
            py::arg("find_mpi"), py::arg("script_line"))
       .def(
           "open_groups",

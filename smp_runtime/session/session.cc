@@ -34,7 +34,9 @@ Session::Session(SessionRequest request)
     : config_(std::move(request.config)),
       options_(std::move(request.options)),
       number_(request.number),
-      ranks_(request.ranks ? *request.ranks : launch_ranks(request.variables)),
+      ranks_(request.world
+                 ? ranks_in_world(request.world->first, request.world->second, request.variables)
+                 : launch_ranks(request.variables)),
       root_(std::move(request.store)) {
   // Before anybody is waited for.
   topology::validate_world(config_, ranks_.size, ranks_.local_size.value_or(ranks_.size));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "smp_runtime/measure/recorder.h"
@@ -25,11 +26,11 @@ namespace smp::session {
 struct SessionRequest {
   topology::ParallelConfig config;
   RuntimeOptions options;
-  Variables variables;               ///< of the environment
-  int number = 0;                    ///< how many sessions this process had before
-  StorePtr store;                    ///< that of a c10d world that is there; else one is opened
-  std::optional<LaunchRanks> ranks;  ///< of that world; else those of the launcher
-  FindMpi find_mpi;                  ///< may be empty
+  Variables variables;  ///< of the environment
+  int number = 0;       ///< how many sessions this process had before
+  StorePtr store;       ///< that of a c10d world that is there; else one is opened
+  std::optional<std::pair<int, int>> world;  ///< rank and size in that world; else the launcher's
+  FindMpi find_mpi;                          ///< may be empty
   std::function<std::string()> script_line;  ///< where the script is; on the watch's thread
 };
 

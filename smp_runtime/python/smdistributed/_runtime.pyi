@@ -132,9 +132,6 @@ class LaunchRanks:
     """Which rank of the job a process is; ``local_rank`` and ``local_size`` are None where the
     launcher does not tell them, and numbers in a session."""
 
-    def __init__(
-        self, rank: int, size: int, local_rank: int | None, local_size: int | None, source: str
-    ) -> None: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -143,16 +140,6 @@ class LaunchRanks:
     def local_rank(self) -> int | None: ...
     @property
     def local_size(self) -> int | None: ...
-    @property
-    def source(self) -> str:
-        """Who said so, for messages."""
-
-    @property
-    def launched(self) -> bool: ...
-
-def launch_ranks(variables: Mapping[str, str]) -> LaunchRanks:
-    """Asks the variables of Open MPI, PMI, Slurm and torchrun, in this order; else one process.
-    Raises SMPConfigError when a launcher's numbers do not fit together."""
 
 class RuntimeOptions:
     """What a user may set by environment; session/launch/runtime_options.h."""
@@ -310,7 +297,12 @@ class ObjectExchange:
     def all_gather(self, what: str, kind: str, data: bytes) -> list[bytes]: ...
 
 class Session:
-    """One process's part in a job; session/session.h. Collective to make."""
+    """One process's part in a job; session/session.h. Collective to make.
+
+    Args:
+        store: that of a c10d world that is there; else one is opened.
+        world: rank and size in that world.
+    """
 
     def __init__(
         self,
@@ -320,7 +312,7 @@ class Session:
         variables: Mapping[str, str],
         number: int,
         store: Store | None,
-        ranks: LaunchRanks | None,
+        world: tuple[int, int] | None,
         find_mpi: Callable[
             [LaunchRanks], Callable[[tuple[str, int] | None], tuple[str, int]] | None
         ],

@@ -93,6 +93,16 @@ LaunchRanks launch_ranks(const Variables& variables) {
   return {.local_rank = 0, .local_size = 1};
 }
 
+LaunchRanks ranks_in_world(int rank, int size, const Variables& variables) {
+  const LaunchRanks told = launch_ranks(variables);
+  LaunchRanks ranks{.rank = rank, .size = size, .source = "torch.distributed"};
+  if (told.launched()) {
+    ranks.local_rank = told.local_rank;
+    ranks.local_size = told.local_size;
+  }
+  return ranks;
+}
+
 std::string job_number(const Variables& variables) {
   for (const std::string_view name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"}) {
     if (std::string job = value_or(variables, name); !job.empty()) return job;

@@ -26,6 +26,9 @@ struct LaunchRanks {
 /// together. Pure.
 LaunchRanks launch_ranks(const Variables& variables);
 
+/// In a c10d world that is there: a launcher tells the local ones only. Throws as above. Pure.
+LaunchRanks ranks_in_world(int rank, int size, const Variables& variables);
+
 /// By which the launcher tells jobs on a machine apart; empty where it gives nothing.
 std::string job_number(const Variables& variables);
 

@@ -47,6 +47,11 @@ TEST(LaunchRanks, OfEachLauncher) {
   EXPECT_EQ(launch_ranks({}), (LaunchRanks{0, 1, 0, 1, "no launcher"}));
 }
 
+TEST(LaunchRanks, OfAWorldThatIsThere) {
+  EXPECT_EQ(ranks_in_world(1, 2, kOpenMpi), (LaunchRanks{1, 2, 1, 4, "torch.distributed"}));
+  EXPECT_EQ(ranks_in_world(1, 2, {}), (LaunchRanks{1, 2, {}, {}, "torch.distributed"}));
+}
+
 TEST(LaunchRanks, TheOrderIsOpenMpiPmiSlurmTorchrun) {
   EXPECT_EQ(launch_ranks(together({kTorchrun, kSlurm, kPmi, kOpenMpi})).source, "Open MPI");
   EXPECT_EQ(launch_ranks(together({kTorchrun, kSlurm, kPmi})).source, "PMI");

@@ -157,15 +157,13 @@ def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) 
     _owner = _Owner(os.getpid(), owns_torch=not dist.is_initialized())
     _runtime.set_fabric_defaults()  # before threads begin
     backend = backend_for(parallel.ddp_dist_backend)
-    variables = dict(os.environ)
-    ranks = None if _owner.owns_torch else _ranks_of_torch(variables)
     session = _runtime.Session(
         config=parallel,
         options=options,
-        variables=variables,
+        variables=dict(os.environ),
         number=_inits,
         store=None if _owner.owns_torch else dist.distributed_c10d._get_default_store(),
-        ranks=ranks,
+        world=None if _owner.owns_torch else (dist.get_rank(), dist.get_world_size()),
         find_mpi=mpi_world.teller,
         script_line=script_line,
     )
@@ -189,17 +187,6 @@ def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) 
     own = weakref.ref(session)
     watch(lambda: (left := own()) is None or left.some_rank_ended_well())
     return session
-
-
-def _ranks_of_torch(variables: dict[str, str]) -> _runtime.LaunchRanks:
-    told = _runtime.launch_ranks(variables)
-    return _runtime.LaunchRanks(
-        dist.get_rank(),
-        dist.get_world_size(),
-        told.local_rank if told.launched else None,
-        told.local_size if told.launched else None,
-        "torch.distributed",
-    )
 
 
 def _leave(session: _runtime.Session) -> None:
