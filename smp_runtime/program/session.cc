@@ -63,17 +63,8 @@ session::SessionRequest request_for(std::string_view mp_parameters) {
 }  // namespace
 
 Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_parameters)) {
-  const session::LaunchRanks& ranks = session_.ranks();
-  log::configure("smp", session_.options().log_level,
-                 ranks.size == 1 ? "" : fmt::format("[rank {}] ", ranks.rank));
-  if (ranks.rank == 0) {
-    for (const auto* lines :
-         {&session_.options().warnings, &config().warnings, &session_.advice()}) {
-      for (const std::string& line : *lines) SMP_LOG(warning, "{}", line);
-    }
-  }
   session_.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = "smddp"},
-                       program::group_maker(session_.world_store(), ranks.rank));
+                       program::group_maker(session_.world_store(), session_.ranks().rank));
   reports_.emplace(session_, metrics::JobFacts{.device = at::hasCUDA() ? "CUDA" : "CPU",
                                                .library = version(),
                                                .torch = TORCH_VERSION});

@@ -49,12 +49,6 @@ void bind_errors(py::module_& module) {
   });
 
   module.def(
-      "configure_log",
-      [](const std::string& name, int threshold, const std::string& prefix) {
-        log::configure(name, static_cast<log::Level>(threshold), prefix);
-      },
-      py::arg("name"), py::arg("threshold"), py::arg("prefix"));
-  module.def(
       "write_log",
       [](int level, const std::string& message) {
         if (log::enabled(static_cast<log::Level>(level))) {

@@ -239,8 +239,7 @@ void bind_session(py::module_& module) {
       .def_property_readonly("groups", &Session::groups, kInside)
       .def_property_readonly("objects", &Session::objects, kInside)
       .def_property_readonly("store", &Session::store)
-      .def_property_readonly("world_store", &Session::world_store)
-      .def_property_readonly("advice", &Session::advice);
+      .def_property_readonly("world_store", &Session::world_store);
 }
 
 }  // namespace smp::python

@@ -68,8 +68,7 @@ void bind_topology(py::module_& module) {
   auto settings = py::class_<ParallelConfig>(module, "ParallelConfig",
                                              "The checked parallel settings of a job.")
                       .def("__repr__", &ParallelConfig::as_json)
-                      .def("as_json", &ParallelConfig::as_json)
-                      .def_readonly("warnings", &ParallelConfig::warnings);
+                      .def("as_json", &ParallelConfig::as_json);
   for (const topology::Parameter& parameter : topology::parameter_table()) {
     bind_setting(settings, parameter, parameter.name);
     if (!parameter.alias.empty()) bind_setting(settings, parameter, parameter.alias);

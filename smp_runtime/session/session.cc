@@ -15,6 +15,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/log.h"
 #include "smp_runtime/session/c10d_store.h"
 #include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/transport/host_identity.h"
@@ -52,8 +53,8 @@ Session::Session(SessionRequest request)
   store_->setTimeout(options_.timeout);
   asking_store(ranks_.rank, [&] { complete_locality(); });
   compare_settings();
+  open_log();
   open_recorder();
-  advice_ = topology::validate_world(config_, ranks_.size, ranks_.local_size.value_or(1));
   mesh_ = topology::Mesh::make(config_, ranks_.size);
   std::shared_ptr<WaitWatch> watch;
   if (ranks_.size > 1) {
@@ -134,6 +135,16 @@ void Session::open_recorder() {
     }
   }
   recorder_ = std::make_shared<measure::Recorder>(std::move(files));
+}
+
+void Session::open_log() {
+  const auto advice = topology::validate_world(config_, ranks_.size, ranks_.local_size.value_or(1));
+  log::configure("smp", options_.log_level,
+                 ranks_.size == 1 ? "" : fmt::format("[rank {}] ", ranks_.rank));
+  if (ranks_.rank != 0) return;
+  for (const auto* lines : {&options_.warnings, &config_.warnings, &advice}) {
+    for (const std::string& line : *lines) SMP_LOG(warning, "{}", line);
+  }
 }
 
 void Session::open_groups(GroupBackends backends, MakeGroup make) {

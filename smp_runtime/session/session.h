@@ -35,8 +35,9 @@ struct SessionRequest {
 };
 
 /// Collective to make: joins the job, and checks that all ranks have the same settings, which fit
-/// their number. Waits at most `options.timeout`. Throws ConfigError and HostError.
-/// Functions of it are called by one thread at a time, but for barriers().
+/// their number. From then on the log speaks as this rank; rank 0's begins with warnings of
+/// settings that may not be meant. Waits at most `options.timeout`. Throws ConfigError and
+/// HostError. Functions of it are called by one thread at a time, but for barriers().
 class Session {
  public:
   explicit Session(SessionRequest request);
@@ -57,8 +58,6 @@ class Session {
   /// Which of some `ranks` of the job, this one among them, run on which host. Waits for those that
   /// have not begun their session.
   [[nodiscard]] topology::GroupLayout layout_of(const std::vector<int>& ranks) const;
-  /// Advice on settings that fit, but may not be meant; one line each.
-  [[nodiscard]] const std::vector<std::string>& advice() const { return advice_; }
   /// Of what this rank does when; null where the environment wants no file of it.
   [[nodiscard]] const std::shared_ptr<measure::Recorder>& recorder() const { return recorder_; }
 
@@ -83,6 +82,7 @@ class Session {
   void complete_locality();
   void compare_settings();
   void open_recorder();
+  void open_log();
 
   const topology::ParallelConfig config_;
   const RuntimeOptions options_;
@@ -91,7 +91,6 @@ class Session {
   StorePtr root_;
   StorePtr store_;
   std::optional<topology::Mesh> mesh_;
-  std::vector<std::string> advice_;
   std::shared_ptr<measure::Recorder> recorder_;
   std::unique_ptr<StoreBarriers> barriers_;
   std::unique_ptr<Groups> groups_;

@@ -12,7 +12,6 @@ from typing_extensions import Buffer
 
 # --- bindings_errors.cc
 
-def configure_log(name: str, threshold: int, prefix: str) -> None: ...
 def write_log(level: int, message: str) -> None: ...
 
 # --- bindings_topology.cc
@@ -22,8 +21,6 @@ class ParallelConfig:
     tests/python/test_parameters.py makes the fields from
     smp_runtime/topology/parameter_table.cc, with SMP_UPDATE_GOLDEN=1."""
 
-    @property
-    def warnings(self) -> list[str]: ...
     def as_json(self) -> str: ...
     partitions: int
     """pipeline stages; partitions x tensor_parallel_degree divides the world size"""
@@ -348,8 +345,6 @@ class Session:
     def store(self) -> Store: ...
     @property
     def world_store(self) -> Store: ...
-    @property
-    def advice(self) -> list[str]: ...
 
 # --- bindings_partition.cc
 

@@ -10,10 +10,9 @@ from smdistributed import _runtime
 _rank = 0
 
 
-def configure(rank: int, size: int, threshold: int) -> None:
+def configure(rank: int) -> None:
     global _rank  # noqa: PLW0603 - of this process
     _rank = rank
-    _runtime.configure_log("smp", threshold, f"[rank {rank}] " if size > 1 else "")
 
 
 def info(text: str) -> None:

@@ -77,8 +77,6 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if options.cuda_on_cpu:
         cuda_on_cpu.install()
     state.begin(session, parallel, Reports(session))
-    for line in (*options.warnings, *parallel.warnings):
-        log.warning(line)
 
 
 def is_initialized() -> bool:
@@ -169,9 +167,7 @@ def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) 
     )
     _inits += 1
     ranks = session.ranks
-    log.configure(ranks.rank, ranks.size, options.log_level)
-    for line in session.advice:
-        log.warning(line)
+    log.configure(ranks.rank)
     if _owner.owns_torch:
         register(backend)
         dist.init_process_group(
