@@ -10,6 +10,7 @@ from smdistributed.modelparallel.torch._checkpoint.model_names import (
     first_names,
     get_buffer_names,
     get_param_shapes,
+    tied_names,
 )
 from smdistributed.modelparallel.torch._checkpoint.optimizer_states import merged_states
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
@@ -58,7 +59,8 @@ def write_flat_parts(
     if ranks.rdp_rank() == 0 and on_demand:
         write("model_0.pt" if short else f"model_{part}.pt",
               {"module": dict(entries), "param_shapes": get_param_shapes(model),
-               "buffer_names": get_buffer_names(model), "tied": _tied_names(model)})  # fmt: skip
+               "buffer_names": get_buffer_names(model),
+               "tied": tied_names(model.get_module())})  # fmt: skip
     elif ranks.rdp_rank() == 0:
         write(f"model_{part}.pt", dict(entries))
     if ranks.rdp_rank() >= sharded.plan.degree:
@@ -70,12 +72,6 @@ def write_flat_parts(
     )
     index = sharded.groups.index
     write(f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
-
-
-def _tied_names(model: DistributedModel) -> dict[str, str]:
-    """Other names of parameters, and their first ones."""
-    names = first_names(model.get_module())
-    return {name: first for name, first in names.items() if name != first}
 
 
 class FlatParts:

@@ -23,6 +23,17 @@ def first_names(module: nn.Module) -> dict[str, str]:
     return {name: first.setdefault(parameter, name) for name, parameter in parameters}
 
 
+def tied_names(module: nn.Module) -> dict[str, str]:
+    """The other names of tied parameters, each with the first one.
+
+    >>> pair = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
+    >>> pair["b"].weight = pair["a"].weight
+    >>> tied_names(pair)
+    {'b.weight': 'a.weight'}
+    """
+    return {name: first for name, first in first_names(module).items() if name != first}
+
+
 @overload
 def get_param_shapes(model: nn.Module) -> dict[str, torch.Size]: ...
 

@@ -15,6 +15,7 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import agreement
+from smdistributed.modelparallel.torch._checkpoint.model_names import tied_names
 from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
     set_activation_checkpointing,
 )
@@ -38,10 +39,7 @@ from smdistributed.modelparallel.torch.huggingface.processes import (
     begin_alone,
     switch_off_own_calls,
 )
-from smdistributed.modelparallel.torch.huggingface.trainer_checkpoints import (
-    TrainerCheckpoints,
-    tied_names,
-)
+from smdistributed.modelparallel.torch.huggingface.trainer_checkpoints import TrainerCheckpoints
 from smdistributed.modelparallel.torch.huggingface.trainer_steps import TrainerSteps
 from smdistributed.modelparallel.torch.huggingface.training_arguments import (
     adapt_arguments,

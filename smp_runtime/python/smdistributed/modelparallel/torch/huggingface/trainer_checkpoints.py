@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
 )
+from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import with_tied
 from smdistributed.modelparallel.torch._checkpoint.save_load import load
 from smdistributed.modelparallel.torch._checkpoint.whole_models import INSTEAD
 from smdistributed.modelparallel.torch._session import log
@@ -33,18 +33,18 @@ _OLD_OPTIMIZER = "optimizer.pt"
 
 
 class TrainerCheckpoints:
-    """Of a model that was wrapped; ``plain`` is what it was before."""
+    """Of a model that was wrapped; ``tied`` are its tied_names() from before."""
 
-    def __init__(self, model: DistributedModel, tied: list[list[str]]) -> None:
+    def __init__(self, model: DistributedModel, tied: dict[str, str]) -> None:
         self._model, self._tied = model, tied
 
     def whole(self) -> dict[str, Any]:
         """The whole model under its names before it was wrapped. Collective: all ranks call it."""
         entries = dict(self._model.plain_state_dict())
         # One tensor each, as in the plain model: else both are written.
-        for first, *others in self._tied:
-            if first in entries:
-                entries.update((name, entries[first]) for name in others if name in entries)
+        for name, first in self._tied.items():
+            if name in entries and first in entries:
+                entries[name] = entries[first]
         return entries
 
     def save_parts(self, folder: str) -> None:
@@ -79,27 +79,10 @@ class TrainerCheckpoints:
             scheduler.load_state_dict(torch.load(saved, weights_only=True))
 
     def _with_tied(self, entries: Mapping[str, Any]) -> dict[str, Any]:
-        """Files of safetensors hold tied parameters once."""
-        whole = dict(entries)
-        for names in self._tied:
-            there = next((whole[name] for name in names if name in whole), None)
-            if there is not None:
-                whole.update((name, there) for name in names if name not in whole)
-        return whole
-
-
-def tied_names(module: nn.Module) -> list[list[str]]:
-    """The names of each parameter that has several.
-
-    >>> pair = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
-    >>> pair["b"].weight = pair["a"].weight
-    >>> tied_names(pair)
-    [['a.weight', 'b.weight']]
-    """
-    names: dict[int, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    return [group for group in names.values() if len(group) > 1]
+        """Files of safetensors hold tied parameters once, under any of their names."""
+        firsts = {first: entries[name] for name, first in self._tied.items() if name in entries}
+        known = {**firsts, **entries}
+        return {**with_tied(known, self._tied), **known}
 
 
 def _parts(folder: str) -> Path:
