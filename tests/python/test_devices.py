@@ -131,8 +131,8 @@ def test_norms_of_many_masters_travel_together(monkeypatch: pytest.MonkeyPatch) 
     """One a parameter would be a wait for the GPU each, there and back."""
     numbers: dict[torch.Tensor, int] = {}
     masters: Any = SimpleNamespace(
-        parameter_count=300,
-        number_of_run=numbers.__getitem__,
+        sharded=SimpleNamespace(parameters=range(300)),
+        number_of_run=numbers,
         core=SimpleNamespace(norms_by_number=lambda powers, _norm_type: powers),
     )
     with fake_gpus(monkeypatch) as watch:
@@ -150,8 +150,8 @@ def test_each_master_gets_its_own_norm() -> None:
             ((1, torch.float32), (4, torch.float64), (9, torch.float32))]  # fmt: skip
     order = dict(zip(runs, (2, 0, 1), strict=True))
     masters: Any = SimpleNamespace(
-        parameter_count=3,
-        number_of_run=order.__getitem__,
+        sharded=SimpleNamespace(parameters=runs),
+        number_of_run=order,
         core=SimpleNamespace(norms_by_number=lambda powers, norm_type: powers ** (1 / norm_type)),
     )
 

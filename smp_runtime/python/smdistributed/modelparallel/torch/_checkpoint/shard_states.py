@@ -243,7 +243,7 @@ def check_same_model(
     if len(parts) == 1 and is_shared(parts[0]):  # this rank's own
         numbers = [piece.parameter for piece in sharded.store.pieces()]
     if masters is not None and all(part.get("of_optimizer", False) for part in parts):
-        numbers = [number for number in numbers if masters.steps(number)]
+        numbers = [number for number in numbers if number in masters.group_of]
     own: Shapes = {sharded.names[number]: sharded.shapes[number] for number in numbers}
     there: Shapes = {name: saved.shape_of(name) for name in saved.names if name in own}
     check_model(there, own, where, strict=True)

@@ -44,10 +44,10 @@ class MasterParameters:
     """The runs of one optimizer. Takes over its groups."""
 
     def __init__(self, sharded: ShardedModel, optimizer: torch.optim.Optimizer) -> None:
-        self._sharded, self.optimizer = sharded, optimizer
+        self.sharded, self.optimizer = sharded, optimizer
         self._refuse_unfit()
         self.original_groups = [list(group["params"]) for group in optimizer.param_groups]
-        self._group_of = {
+        self.group_of = {
             sharded.number_of[parameter]: number
             for number, group in enumerate(self.original_groups)
             for parameter in group
@@ -59,7 +59,7 @@ class MasterParameters:
             session=state.require_initialized("smp.DistributedOptimizer"),
             store=sharded.store,
             shapes=sharded.shapes,
-            group_of=[self._group_of.get(n, -1) for n in range(len(sharded.parameters))],
+            group_of=[self.group_of.get(n, -1) for n in range(len(sharded.parameters))],
             whole=[sharded.is_whole(n) for n in range(len(sharded.parameters))],
             counts=[sharded.counts_here(n) for n in range(len(sharded.parameters))],
             groups=len(self.original_groups),
@@ -75,10 +75,11 @@ class MasterParameters:
         for run in self.runs:
             optimizer.param_groups[run.group]["params"].append(run.parameter)
             self._keep_early_state(run, early)
-        self._number_of_run = {run.parameter: run.pieces[0].parameter for run in self.runs}
+        # Of the parameter to which a run belongs, where each belongs to one.
+        self.number_of_run = {run.parameter: run.pieces[0].parameter for run in self.runs}
 
     def _refuse_unfit(self) -> None:
-        kind, how = type(self.optimizer).__name__, self._sharded.plan
+        kind, how = type(self.optimizer).__name__, self.sharded.plan
         shared = max(how.degree, how.own_degree, ranks.tp_size()) > 1
         if shared and _is_one_of(self.optimizer, _ALL_AT_ONCE):
             raise SMPUnsupportedError(
@@ -86,7 +87,7 @@ class MasterParameters:
                 "here ranks share them. Use another optimizer, or neither sharding nor tensor "
                 "parallelism"
             )
-        cut = self._sharded.plan.cuts_parameters or ranks.tp_size() > 1
+        cut = self.sharded.plan.cuts_parameters or ranks.tp_size() > 1
         if cut and needs_whole_parameters(self.optimizer):
             raise SMPUnsupportedError(
                 f"smp.DistributedOptimizer got {kind}, whose update needs whole parameters; shards "
@@ -95,7 +96,7 @@ class MasterParameters:
                 "which keeps parameters whole; FusedLAMB and FusedNovoGrad of smp.optimizers go "
                 "with sharded data parallelism, too"
             )
-        known = self._sharded.number_of
+        known = self.sharded.number_of
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter not in known and parameter.requires_grad:
@@ -110,9 +111,9 @@ class MasterParameters:
     def _keep_early_state(self, run: _runtime.MasterRun, early: dict[Any, dict[str, Any]]) -> None:
         """What the optimizer had made for whole parameters, cut to the run."""
         for piece in run.pieces:
-            whole = early.get(self._sharded.parameters[piece.parameter])
+            whole = early.get(self.sharded.parameters[piece.parameter])
             for key, value in (whole or {}).items():
-                part, sliced = part_of(value, piece, self._sharded.shapes[piece.parameter])
+                part, sliced = part_of(value, piece, self.sharded.shapes[piece.parameter])
                 self.put_state(run, piece, key, part, sliced=sliced)
 
     def detach(self) -> None:
@@ -120,23 +121,10 @@ class MasterParameters:
         self.runs = []
         del self.core
 
-    @property
-    def parameter_count(self) -> int:
-        """Of this partition of the model."""
-        return len(self._sharded.parameters)
-
     def numbers(self) -> list[list[int]]:
         """Of the parameters of each group, in the script's order."""
-        known = self._sharded.number_of
+        known = self.sharded.number_of
         return [[known[p] for p in group if p in known] for group in self.original_groups]
-
-    def steps(self, number: int) -> bool:
-        """Whether the parameter of that number is one of the optimizer's."""
-        return number in self._group_of
-
-    def number_of_run(self, parameter: torch.Tensor) -> int:
-        """Of the parameter to which a run belongs, where each belongs to one."""
-        return self._number_of_run[parameter]
 
     def put_state(
         self,
@@ -201,8 +189,8 @@ class MasterNorms(WholeNorms):
 
     def of(self, parameters: Tensors, values: Tensors, norm_type: float = 2.0) -> Tensors:
         """All ranks of a shard group call it for the same parameters, whatever they own."""
-        powers = torch.zeros(self._masters.parameter_count, dtype=torch.float64)
-        numbers = [self._masters.number_of_run(parameter) for parameter in parameters]
+        powers = torch.zeros(len(self._masters.sharded.parameters), dtype=torch.float64)
+        numbers = [self._masters.number_of_run[parameter] for parameter in parameters]
         if values:
             norms = torch.stack([n.double() for n in torch._foreach_norm(values, norm_type)]).cpu()
             powers[numbers] = norms if math.isinf(norm_type) else norms**norm_type
