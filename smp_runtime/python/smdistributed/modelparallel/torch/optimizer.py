@@ -11,11 +11,11 @@ import torch
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._session import log, ranks
+from smdistributed.modelparallel.torch._sharding.loss_scale import make_scaler
 from smdistributed.modelparallel.torch._sharding.master_parameters import (
     MasterParameters,
     needs_whole_parameters,
 )
-from smdistributed.modelparallel.torch._sharding.mixed_precision_steps import MixedPrecisionSteps
 from smdistributed.modelparallel.torch.amp import check_scaler
 from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
@@ -75,9 +75,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "smp.DistributedOptimizer got dynamic_loss_scale or static_loss_scale, which have "
                 "no effect without fp16 in mp_parameters; leave them out"
             )
-        self._precision = MixedPrecisionSteps(
-            static_loss_scale, dynamic_loss_scale, dynamic_loss_args
-        )
+        self._scaler = make_scaler(static_loss_scale, dynamic_loss_scale, dynamic_loss_args)
         self._masters: MasterParameters | None = None
         state.optimizer = self
         self._take_masters()
@@ -96,8 +94,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             movable = sharded.plan.cuts_parameters and not sharded.plan.on_demand
             if movable and ranks.tp_size() == 1 and needs_whole_parameters(self.optimizer):
                 sharded = model.keep_parameters_whole()
-            self._masters = MasterParameters(sharded, self.optimizer)
-            self._precision.attach(sharded, self._masters)
+            self._masters = MasterParameters(sharded, self.optimizer, self._scaler)
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":  # not there yet, or being unpickled
@@ -137,26 +134,26 @@ class DistributedOptimizer(torch.optim.Optimizer):
     @property
     def overflow(self) -> bool:
         """Whether the last step was skipped for an overflow; never without ``fp16``."""
-        return self._precision.overflow
+        return self._masters is not None and self._masters.overflow
 
     @property
     def loss_scale(self) -> float:
         """The factor by which ``model.backward`` multiplies the loss; 1 without ``fp16``."""
-        return self._precision.scale
+        return self._scaler.scale
 
     @loss_scale.setter
     def loss_scale(self, value: float) -> None:
-        self._precision.scaler.scale = value
+        self._scaler.scale = value
 
     @property
     def loss_scaler(self) -> _runtime.LossScaler:
         """The scaler behind ``loss_scale``."""
-        return self._precision.scaler
+        return self._scaler
 
     @property
     def dynamic_loss_scale(self) -> bool:
         """Whether the loss scale adapts to overflows."""
-        return self._precision.scaler.dynamic
+        return self._scaler.dynamic
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Steps the parameters of this rank. With sharded or 16-bit state all ranks call it.
@@ -175,7 +172,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with state.reports.optimizer_time():
-            self._precision.step(self.optimizer)
+            self._masters.step()
         if self.overflow:
             state.reports.event("overflow", f"loss scale {self.loss_scale:g}")
         return loss
@@ -183,7 +180,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def show_gradients(self) -> None:
         """The masters get the gradients that a step has averaged; the model calls it."""
         if self._masters is not None:
-            self._precision.steps.begin()
+            self._masters.steps.begin()
 
     def backward(self, loss: torch.Tensor, update_master_grads: bool = True) -> None:
         """``model.backward(loss)``, under the name that old scripts use."""
@@ -193,7 +190,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def update_master_grads(self) -> None:
         """Divides the masters' gradients by the loss scale, unless that was done already."""
         if self._masters is not None:
-            self._precision.steps.unscale()
+            self._masters.steps.unscale()
 
     def reload_model_params(self) -> None:
         """Takes over what a script wrote into the model's parameters, for instance of a checkpoint
@@ -223,7 +220,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
     @property
     def _global_grad_norm(self) -> float | None:
         """Of the gradients of the last step, before clipping."""
-        return self._precision.last_norm
+        return None if self._masters is None else self._masters.last_norm
 
     @property
     def fp32_partitioned_groups_flat(self) -> list[torch.Tensor]:
@@ -256,7 +253,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._masters is not None:
             assert state.model is not None and state.model.sharded is not None
             state.model.sharded.store.zero_gradients()
-            self._precision.steps.begin()
+            self._masters.steps.begin()
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2) -> float:
         """Clips the masters' gradients by their norm over the whole model, and returns that norm;
@@ -269,14 +266,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "clip_master_grads clips the gradients of 32-bit masters, and this job has none; "
                 "set fp16 or bf16, or clip with torch.nn.utils.clip_grad_norm_"
             )
-        return self._precision.steps.clip(max_norm, float(norm_type))
+        return self._masters.steps.clip(max_norm, float(norm_type))
 
     # --- State dicts ---
 
     @property
     def states(self) -> OptimizerStates:
         """The state of this rank and of all, for checkpoints."""
-        return OptimizerStates(self.optimizer, self._masters, self._precision)
+        return OptimizerStates(self.optimizer, self._masters, self._scaler)
 
     def orig_state_dict(self) -> dict[str, Any]:
         """What the wrapped optimizer says of this rank."""
@@ -310,7 +307,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def detach(self) -> None:
         """The session has ended: holds nothing of it any more."""
-        self._precision.detach()
         if self._masters is not None:
             self._masters.detach()
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY
 from smdistributed.modelparallel.torch._checkpoint.shard_states import (
     check_same_model,
@@ -34,10 +35,7 @@ from smdistributed.modelparallel.torch._checkpoint.state_fit import (
 )
 from smdistributed.modelparallel.torch._checkpoint.tensor_states import whole_shapes
 from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._sharding.master_parameters import (
-    MasterParameters,
-)
-from smdistributed.modelparallel.torch._sharding.mixed_precision_steps import MixedPrecisionSteps
+from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
@@ -56,9 +54,9 @@ class OptimizerStates:
         self,
         optimizer: torch.optim.Optimizer,
         masters: MasterParameters | None,
-        precision: MixedPrecisionSteps,
+        scaler: _runtime.LossScaler,
     ) -> None:
-        self.optimizer, self._masters, self._precision = optimizer, masters, precision
+        self.optimizer, self._masters, self._scaler = optimizer, masters, scaler
 
     def local(self, gather_if_shard: bool = True) -> dict[str, Any]:
         """This rank's; see ``DistributedOptimizer.local_state_dict``."""
@@ -142,7 +140,7 @@ class OptimizerStates:
         return self._named(part_for_file(self._sharded, self._masters))
 
     def _named(self, part: dict[str, Any]) -> dict[str, Any]:
-        scaler = list(self._precision.scaler.state())
+        scaler = list(self._scaler.state())
         return {**part, "loss_scaler": scaler, "optimizer": self.kind}
 
     def restore_parts(self, parts: Sequence[Mapping[str, Any]], where: str) -> None:
@@ -156,7 +154,7 @@ class OptimizerStates:
     def restore_loss_scale(self, saved: Sequence[Any] | None) -> None:
         """What a part says of the loss scaler; without ``fp16`` there is none to restore."""
         if saved is not None and state.cfg.fp16:
-            self._precision.scaler.restore((saved[0], saved[1], saved[2]))
+            self._scaler.restore((saved[0], saved[1], saved[2]))
 
     def _parts_of_group(self) -> list[dict[str, Any]]:
         """Of all ranks that share state with this one. Collective."""

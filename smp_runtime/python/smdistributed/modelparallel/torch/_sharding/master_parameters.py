@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An optimizer of PyTorch over masters: its groups, its state and what it may be.
+"""An optimizer of PyTorch over masters: its groups, its state, its steps and what it may be.
 
 It is made from the model's parameters and gets the runs of ``_runtime.MasterParameters`` instead.
 """
@@ -20,7 +20,7 @@ from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,
 )
-from smdistributed.modelparallel.torch.optimizers import FusedWithNorms
+from smdistributed.modelparallel.torch.optimizers import FusedAdam, FusedWithNorms
 from smdistributed.modelparallel.torch.state_mod import state
 
 #: Optimizers, by class name, whose update of an element depends on more of its parameter.
@@ -41,9 +41,14 @@ def _is_one_of(optimizer: torch.optim.Optimizer, names: tuple[str, ...]) -> bool
 
 
 class MasterParameters:
-    """The runs of one optimizer. Takes over its groups."""
+    """The runs of one optimizer, and its steps over them. Takes over its groups."""
 
-    def __init__(self, sharded: ShardedModel, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self,
+        sharded: ShardedModel,
+        optimizer: torch.optim.Optimizer,
+        scaler: _runtime.LossScaler,
+    ) -> None:
         self.sharded, self.optimizer = sharded, optimizer
         self._refuse_unfit()
         self.original_groups = [list(group["params"]) for group in optimizer.param_groups]
@@ -55,8 +60,9 @@ class MasterParameters:
         }
         early = dict(optimizer.state)
         optimizer.state.clear()
+        session = state.require_initialized("smp.DistributedOptimizer")
         self.core = _runtime.MasterParameters(
-            session=state.require_initialized("smp.DistributedOptimizer"),
+            session=session,
             store=sharded.store,
             shapes=sharded.shapes,
             group_of=[self.group_of.get(n, -1) for n in range(len(sharded.parameters))],
@@ -66,6 +72,14 @@ class MasterParameters:
             one_parameter_each=isinstance(optimizer, FusedWithNorms),
             control=sharded.groups.control,
             make_leaf=nn.Parameter,
+        )
+        self._steps: _runtime.MixedPrecisionSteps | None = _runtime.MixedPrecisionSteps(
+            session=session,
+            store=sharded.store,
+            masters=self.core,
+            scaler=scaler,
+            scaled=state.cfg.fp16,
+            clipping=state.cfg.sdp_gradient_clipping if sharded.plan.on_demand else 0.0,
         )
         self.runs = self.core.runs
         if isinstance(optimizer, FusedWithNorms):
@@ -119,7 +133,39 @@ class MasterParameters:
     def detach(self) -> None:
         """Lets the session go, which has ended: there is nothing to step any more."""
         self.runs = []
+        self._steps = None
         del self.core
+
+    @property
+    def steps(self) -> _runtime.MixedPrecisionSteps:
+        """Raises SMPNotInitializedError when the session has ended."""
+        state.require_initialized("the optimizer's masters")
+        assert self._steps is not None
+        return self._steps
+
+    @property
+    def overflow(self) -> bool:
+        return self._steps is not None and self._steps.overflow
+
+    @property
+    def last_norm(self) -> float | None:
+        return None if self._steps is None else self._steps.last_norm
+
+    def step(self) -> None:
+        """Steps the optimizer and shows modules the result, unless gradients overflowed."""
+        factor = self.steps.begin_update()
+        if factor is None:
+            return
+        if isinstance(self.optimizer, FusedAdam):
+            self.optimizer.gradient_factor = factor
+            try:
+                self.optimizer.step()
+            finally:
+                self.optimizer.gradient_factor = 1.0
+        else:
+            self.steps.apply_factor()
+            self.optimizer.step()
+        self.steps.end_update()
 
     def numbers(self) -> list[list[int]]:
         """Of the parameters of each group, in the script's order."""
