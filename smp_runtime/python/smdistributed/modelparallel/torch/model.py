@@ -24,10 +24,7 @@ from smdistributed.modelparallel.torch._partition.model_arguments import (
 )
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._partition.tracing import EndOfTrace, TraceOptions
-from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
-    Region,
-    install_marked,
-)
+from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import install_marked
 from smdistributed.modelparallel.torch._pipeline.remote_modules import RemoteModules
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch._replicas.built_alike import check_built_alike
@@ -133,7 +130,7 @@ class DistributedModel(ModelStates):
         self._early_loads: list[Mapping[str, Any]] = []
         self.sharded: ShardedModel | None = None
         """The flat state of the model, for the library's own modules; None where it has none."""
-        self._remote_modules = RemoteModules()
+        self.remote_modules = RemoteModules()  # for the library's own modules
         self._early_restores: list[Callable[[], None]] = []
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()
         self.steps = ModelSteps(self)  # for the library's own modules
@@ -163,12 +160,6 @@ class DistributedModel(ModelStates):
         """What is where; for the library's own modules."""
         return self._owned("the partition")
 
-    def call_remote_region(
-        self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Runs a checkpointed region of another partition; for the library's own modules."""
-        return self._remote_modules.call_region(region, args, kwargs)
-
     def partition(self, run_step: Callable[[], Any] | None) -> None:
         """Decides where modules go, once, and moves there. Collective over all ranks.
 
@@ -191,12 +182,12 @@ class DistributedModel(ModelStates):
             ownership = Ownership(module, self._assignment, ranks.pp_rank())  # of the new tensors
         routes = SequentialRoutes(ownership)
         engine = state.start_engine(
-            self._remote_modules.run,
+            self.remote_modules.run,
             routes.names,
             lambda: self.steps.after_backward(True),
             memory_in_use,
         )
-        self._remote_modules.connect(engine, ownership, routes)
+        self.remote_modules.connect(engine, ownership, routes)
         self._ownership = ownership
         install_marked(self)
         ownership.free_remote_parameters(computing_type())

@@ -130,16 +130,18 @@ class ModelStates(ModelViews):
         return full if not gather_to_rank0 or ranks.rank() == 0 else OrderedDict()
 
     def _await_all_for_state_dict(self) -> None:
-        """Raises SMPCommTimeoutError if ranks that have parts of the state dict do not come."""
+        """Raises SMPCommTimeoutError if ranks that have parts of the state dict do not come: inside
+        collectives nobody knows who is absent."""
         what = "DistributedModel.state_dict()"
+        barriers = state.require_initialized(what).barriers
         if ranks.tp_size() > 1 or (ranks.pp_size() > 1 and self.partitioned):
             advice = "call it on all ranks with rdp_rank() == 0, or on all ranks of the job"
-            comm.await_all(what, "state dict of a model", ranks.get_mp_group(), advice)
+            barriers.all(what, "state dict of a model", ranks.get_mp_group(), advice)
         sharded = self.sharded
         if sharded is not None and sharded.plan.on_demand and sharded.groups.shards is not None:
             members = dist.get_process_group_ranks(sharded.groups.shards)
             advice = "with sharded data parallelism call it on all ranks of the job"
-            comm.await_all(what, "state dict of shards", members, advice)
+            barriers.all(what, "state dict of shards", members, advice)
 
     def plain_state_dict(self) -> dict[str, Any]:
         """``state_dict()`` under the names of the model before modules were replaced. Collective

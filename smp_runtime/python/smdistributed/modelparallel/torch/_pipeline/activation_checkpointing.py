@@ -216,7 +216,10 @@ def _install(model: DistributedModel, module: nn.Module) -> None:
             _whole(model, child)  # raises on all ranks, not on the owner alone
         if ownership.owns(module):
             module.__dict__["forward"] = functools.partial(
-                _forward_of_sequential, module, how.strategy, how.preserve_rng_state
+                checkpoint_sequential,
+                module,
+                strategy=how.strategy,
+                preserve_rng_state=how.preserve_rng_state,
             )
     elif _whole(model, module) and ownership.owns(module):
         plain = module.__dict__.get("_smp_plain_forward", module.forward)
@@ -234,15 +237,6 @@ def _forward_of_module(
     **kwargs: Any,
 ) -> Any:
     return run_region([module], plain, args, kwargs, preserve_rng_state=preserve_rng_state)
-
-
-def _forward_of_sequential(
-    module: nn.Sequential,
-    strategy: str,
-    preserve_rng_state: bool,
-    input: Any,  # noqa: A002 - as nn.Sequential names it
-) -> Any:
-    return checkpoint_sequential(module, input, strategy, preserve_rng_state)
 
 
 def _run(
@@ -266,7 +260,7 @@ def _run(
     if ownership.of_module(first) == ownership.partition:
         return run_modules(region, args, kwargs, preserve_rng_state)
     ids = tuple(ownership.module_id(module) for module in region)
-    return model.call_remote_region(Region(ids, preserve_rng_state), args, kwargs)
+    return model.remote_modules.call_region(Region(ids, preserve_rng_state), args, kwargs)
 
 
 def _groups(

@@ -30,7 +30,7 @@ class ModelSteps:
         groups = state.require_initialized("a step").groups
         needed = {*groups.ranks("PP"), *groups.ranks("TP")}
         if self._model.sharded is not None and self._model.sharded.plan.on_demand:
-            needed.update(self._model.sharded.sharing_ranks)
+            needed.update(self._model.sharded.groups.ranks)
         return sorted(needed)
 
     def before(self) -> None:

@@ -27,7 +27,6 @@ __all__ = [
     "CommGroup",
     "RankType",
     "allgather",
-    "await_all",
     "barrier",
     "broadcast",
     "broadcast_from_rank0",
@@ -176,13 +175,6 @@ def tp_barrier() -> None:
 def rdp_barrier() -> None:
     """``barrier(smp.RDP_GROUP)``: the ranks that hold the same parameters."""
     _barrier("smp.rdp_barrier", CommGroup.RDP_GROUP)
-
-
-def await_all(what: str, label: str, members: list[int], advice: str) -> None:
-    """Returns when all ``members`` have called it with this ``label``. For what would otherwise
-    wait inside collectives, where nobody knows who is absent; ``advice`` says what to do then."""
-    session = state.require_initialized(what)
-    session.barriers.all(what, label, members, advice)
 
 
 def _barrier(what: str, group: CommGroup) -> None:

@@ -72,6 +72,7 @@ class ShardedModel:
         self.number_of = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._axes = [distribution_axis(p) for p in self.parameters]
         of_parameter = [int(is_scaled_batch(p)) for p in self.parameters]
+        # How many ranks share the state of each.
         self._degrees = [groups[number].degree for number in of_parameter]
         blocks = find_blocks(module)
         self.store = _runtime.ParameterStore(
@@ -88,10 +89,6 @@ class ShardedModel:
             self._hook(root, module, blocks)
             self._name_shards()
 
-    def degree_of(self, parameter: int) -> int:
-        """How many ranks share the state of a parameter."""
-        return self._degrees[parameter]
-
     def state_by_formula(self) -> int:
         """Bytes on this rank: see state_by_formula() of the memory ledger."""
         sizes = (math.prod(shape) for shape in self.shapes)
@@ -99,7 +96,7 @@ class ShardedModel:
 
     def is_whole(self, parameter: int) -> bool:
         """Whether the state of a parameter is on one rank, all of it."""
-        return not self.plan.cut or self.degree_of(parameter) == 1
+        return not self.plan.cut or self._degrees[parameter] == 1
 
     @property
     def spread_names(self) -> list[str]:
@@ -114,7 +111,7 @@ class ShardedModel:
         what tensor ranks hold alike the first one's does."""
         if ranks.tp_rank() == 0 or self._axes[parameter] is not None:
             return True
-        return self.degree_of(parameter) != self.plan.degree
+        return self._degrees[parameter] != self.plan.degree
 
     # --- Forward ---
 
@@ -184,13 +181,8 @@ class ShardedModel:
     def _waiting(self, what: str) -> Iterator[None]:
         """Around what all ranks that share a copy of the model call."""
         barriers = state.require_initialized(what).barriers
-        with barriers.waiting(what, what, self.sharing_ranks):
+        with barriers.waiting(what, what, self.groups.ranks):
             yield
-
-    @property
-    def sharing_ranks(self) -> list[int]:
-        """The ranks that share one copy of the parameters, this one among them."""
-        return self.groups.ranks
 
     def fill(
         self, deferred: DeferredInitialization, align: Callable[[nn.Parameter, torch.Tensor], None]
