@@ -79,6 +79,7 @@ std::string fresh_nonce() {
 /// A connection to a peer that listens. Throws HostError at the deadline.
 tcp::Connection dial(const std::string& host, int port, Deadline deadline) {
   const std::vector<tcp::Address> addresses = tcp::resolve(host, port);
+  if (addresses.empty()) throw HostError("\"{}\" is no address", host);
   while (true) {
     try {
       return tcp::Connection::open(addresses,
