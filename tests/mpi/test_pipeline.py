@@ -41,6 +41,12 @@ def test_deterministic_pipeline_gives_the_bits_of_one_process(pool, ranks, sched
     assert sorted(owned) == sorted(parameters), "each parameter on exactly one partition"
 
 
+def test_ranks_that_do_not_run_the_function_need_no_batch(pool):
+    first, second = pool(2).run("pipeline_jobs:train_without_batches_elsewhere", manual(), 2, BATCH)
+
+    assert first == second and len(first) == 4
+
+
 @pytest.mark.parametrize("placement", ["cluster", "spread", "PDT"])
 def test_pipeline_times_data_equals_one_process(pool, placement):
     results = pool(4).run(

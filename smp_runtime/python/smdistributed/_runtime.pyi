@@ -235,7 +235,9 @@ class StepReports:
         """Operations of the forward of one microbatch."""
 
     @property
-    def want_loss(self) -> bool: ...
+    def want_loss(self) -> bool:
+        """Whether `averaged` and `end_step` have a use for the loss."""
+
     def begin_step(self) -> None: ...
     def averaged(self, loss: torch.Tensor | None, device: torch.device) -> None:
         """After gradients were averaged. Collective over the group; does not wait.

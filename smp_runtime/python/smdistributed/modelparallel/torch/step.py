@@ -117,7 +117,7 @@ class StepFunction(Generic[P, R_co]):
                 model.steps.after(backward_ran, loss)
         collected = collect_outputs(outputs)
         trained = torch.is_grad_enabled() and (backward_ran or model is None or model.training)
-        samples = self._inputs.batch_size(args, kwargs)
+        samples = self._inputs.batch_size(args, kwargs) if driver else 0
         reports.end_step(state.require_engine().last_step(), samples, loss, trained)
         return collected
 
