@@ -62,6 +62,8 @@ transport::Message encode(Envelope envelope) {
 }
 
 Envelope decode(transport::Message message) {
+  SMP_CHECK(message.bytes.size() >= sizeof(Header), "a message of {} bytes from rank {}",
+            message.bytes.size(), message.source);
   std::string_view bytes = message.bytes;
   const auto header = take_plain<Header>(bytes);
   SMP_CHECK(header.kind <= Kind::kAbort, "a message of kind {} from rank {}",

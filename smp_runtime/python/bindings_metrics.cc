@@ -42,11 +42,12 @@ void bind_reports(py::module_& module) {
   py::class_<StepReports>(module, "StepReports", "What a rank's steps tell.")
       .def(py::init([](session::Session& session, const std::string& device,
                        const std::string& library, const std::string& torch) {
+             const py::gil_scoped_release no_gil;
              return std::make_unique<StepReports>(
                  session, metrics::JobFacts{.device = device, .library = library, .torch = torch});
            }),
            py::arg("session"), py::arg("device"), py::arg("library"), py::arg("torch"),
-           py::keep_alive<1, 2>(), without_gil)
+           py::keep_alive<1, 2>())
       .def(
           "set_memory",
           [](StepReports& self, py::object ledger, std::function<std::int64_t()> formula) {

@@ -100,7 +100,7 @@ class WaitWatch {
   };
 
   void watch();
-  /// One look at the innermost call, without the lock on the calls.
+  /// One look at the last call, without the lock on the calls.
   void look_at(const Call& call);
   [[nodiscard]] Wait described(const Call& call) const;
   [[nodiscard]] std::map<int, Wait> waits_around(const Call& call);

@@ -171,6 +171,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        state.require_initialized("smp.DistributedOptimizer.step")
         with state.reports.optimizer_time():
             self._masters.step()
         if self.overflow:
