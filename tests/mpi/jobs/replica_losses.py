@@ -9,7 +9,7 @@ import sys
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed._runtime import ReplicaLoss
+from smdistributed.modelparallel.torch._report.reports import Reports
 
 
 @smp.step
@@ -26,14 +26,14 @@ def evaluate(model, batch):
 
 def main() -> None:
     exchanges = 0
-    exchange = ReplicaLoss.exchange
+    averaged = Reports.averaged
 
-    def counted(self: ReplicaLoss, own: torch.Tensor | None, device: torch.device) -> None:
+    def counted(self: Reports, loss: torch.Tensor | None, device: torch.device) -> None:
         nonlocal exchanges
-        exchanges += 1
-        exchange(self, own, device)
+        exchanges += self.want_loss
+        averaged(self, loss, device)
 
-    ReplicaLoss.exchange = counted  # type: ignore[method-assign]
+    Reports.averaged = counted  # type: ignore[method-assign]
     if "silent" in sys.argv and os.environ["OMPI_COMM_WORLD_RANK"] == "0":
         os.environ["SMP_PROGRESS"] = "off"
         os.environ.pop("SMP_METRICS", None)
