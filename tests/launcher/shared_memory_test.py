@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from jobs import free_port, make_trees, train_binary
+from jobs import ROOT, free_port, make_trees, train_binary
 from runners import TORCHRUN, needs_hosts, needs_torch, processes
 
 LOAD = """
@@ -28,11 +28,13 @@ LOAD = """
 
 @pytest.fixture
 def small_memory(folder, monkeypatch):
-    """`train` gets a /dev/shm of half a batch, and a /tmp of its own."""
+    """`train` gets a /dev/shm of half a batch, and a /tmp of its own, in which the repository is
+    where it was."""
     wrapper = folder / "train"
     wrapper.write_text(
         "#!/bin/sh\nexec unshare --mount sh -c 'mount -t tmpfs -o size=512k none /dev/shm && "
-        f'mount -t tmpfs none /tmp && exec "{train_binary()}" "$@"\' train "$@"\n'
+        f'mount --rbind "{ROOT}" /mnt && mount -t tmpfs none /tmp && mkdir -p "{ROOT}" && '
+        f'mount --move /mnt "{ROOT}" && exec "{train_binary()}" "$@"\' train "$@"\n'
     )
     wrapper.chmod(0o755)
     return lambda: monkeypatch.setenv("SMP_TRAIN", str(wrapper))
