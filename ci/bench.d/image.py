@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from benchmark import ROOT, Result
 from image_layers import layer_folders, usage
 from source_copy import copy_source, edit
 
+# The first build takes some 15 minutes, and that without any cache as long.
 GOAL = (
     "image within its sizes; rebuilt after one edit within 3 to 90 s, by what was edited; two "
     "builds give one image id"
@@ -41,11 +43,16 @@ def docker(*words: str) -> str:
 
 
 def build(folder: Path, *options: str, tag: str = TAG) -> float:
+    """[s]"""
     start = time.monotonic()
     command = [folder / "ci/image", "--tag", tag, *options]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    return time.monotonic() - start
+    seconds = time.monotonic() - start
+    print(
+        f"image: {' '.join((tag, *options))} built in {seconds:.1f} s", file=sys.stderr, flush=True
+    )
+    return seconds
 
 
 def normalised(folder: Path, tag: str) -> str:
