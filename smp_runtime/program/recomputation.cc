@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/program/recomputation.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -19,30 +20,52 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor random_state() {
-  auto generator = at::globalContext().defaultGenerator(at::kCPU);
+/// Generators of random numbers, each with what it held then.
+using RandomState = std::vector<std::pair<at::Generator, at::Tensor>>;
+
+at::Tensor state_of(at::Generator& generator) {
   const std::lock_guard lock(generator.mutex());
   return generator.get_state();
 }
 
-void set_random_state(const at::Tensor& state) {
-  auto generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
+/// Of the CPU and of all devices that the tensors lie on.
+RandomState random_state(const Tensors& tensors) {
+  std::vector<at::Device> devices{at::kCPU};
+  for (const at::Tensor& tensor : tensors) {
+    if (std::ranges::find(devices, tensor.device()) != devices.end()) continue;
+    devices.push_back(tensor.device());
+  }
+  RandomState state;
+  for (const at::Device device : devices) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    at::Tensor held = state_of(generator);
+    state.emplace_back(std::move(generator), std::move(held));
+  }
+  return state;
 }
 
 /// The random numbers of another time, until its end.
 class RandomNumbersOf {
  public:
-  explicit RandomNumbersOf(const at::Tensor& then) : now_(random_state()) {
-    set_random_state(then);
+  explicit RandomNumbersOf(const RandomState& then) {
+    for (auto [generator, state] : then) {
+      now_.emplace_back(generator, state_of(generator));
+      set(generator, state);
+    }
   }
-  ~RandomNumbersOf() { set_random_state(now_); }
+  ~RandomNumbersOf() {
+    for (auto& [generator, state] : now_) set(generator, state);
+  }
   RandomNumbersOf(const RandomNumbersOf&) = delete;
   RandomNumbersOf& operator=(const RandomNumbersOf&) = delete;
 
  private:
-  const at::Tensor now_;
+  static void set(at::Generator& generator, const at::Tensor& state) {
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(state);
+  }
+
+  RandomState now_;
 };
 
 /// What tensors hold now, which they get back at its end.
@@ -77,7 +100,7 @@ struct Region : torch::CustomClassHolder {
   std::function<Tensors(const Tensors&)> call;
   std::vector<Input> inputs;
   std::vector<at::Tensor> buffers;
-  at::Tensor random;
+  RandomState random;
 
   void keep(const Tensors& given, pipeline::ActivationStore* store, std::int64_t microbatch) {
     for (const at::Tensor& tensor : given) {
@@ -151,7 +174,9 @@ Tensors recomputed(std::function<Tensors(const Tensors&)> call, const Tensors& i
   auto region = c10::make_intrusive<Region>();
   region->call = std::move(call);
   region->buffers = std::move(buffers);
-  region->random = random_state();
+  Tensors placed = inputs;
+  placed.insert(placed.end(), region->buffers.begin(), region->buffers.end());
+  region->random = random_state(placed);
   region->keep(inputs, store, microbatch);
   // Parameters are no inputs: without an input of which a gradient is wanted there would be none.
   const at::Tensor anchor = at::empty({0}).set_requires_grad(true);

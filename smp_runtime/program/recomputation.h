@@ -14,9 +14,9 @@
 namespace smp::program {
 
 /// What `call` returns of `inputs`. In the backward it is called once more, with gradients and with
-/// the CPU's random numbers of now; what it does to `buffers`, such as running statistics, is
-/// undone then. Inputs wait in `store`, unless it is null; they must not be changed in place.
-/// Results that are floating point have gradients.
+/// the random numbers of now, of the CPU and of the devices of inputs and buffers; what it does to
+/// `buffers`, such as running statistics, is undone then. Inputs wait in `store`, unless it is
+/// null; they must not be changed in place. Results that are floating point have gradients.
 Tensors recomputed(std::function<Tensors(const Tensors&)> call, const Tensors& inputs,
                    std::vector<at::Tensor> buffers, pipeline::ActivationStore* store,
                    std::int64_t microbatch);

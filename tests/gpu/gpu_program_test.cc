@@ -28,10 +28,20 @@ using ::testing::Pointwise;
 constexpr int kSteps = 4;
 constexpr int kNoGpu = 77;
 
+struct MiddleImpl : nn::Module {
+  explicit MiddleImpl(double drop)
+      : linear(register_module("linear", nn::Linear(16, 16))),
+        dropout(register_module("dropout", nn::Dropout(drop))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return dropout(linear(x)); }
+  nn::Linear linear;
+  nn::Dropout dropout;
+};
+TORCH_MODULE(Middle);
+
 struct NetImpl : smp::UnitModule {
-  explicit NetImpl(bool recompute)
+  NetImpl(bool recompute, double drop)
       : embed(unit("embed", nn::Linear(8, 16), recompute)),
-        middle(unit("middle", nn::Linear(16, 16), recompute)),
+        middle(unit("middle", Middle(drop), recompute)),
         head(unit("head", nn::Linear(16, 1))) {}
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor first = torch::tanh(embed(x));
@@ -46,13 +56,14 @@ struct Case {
   int ranks;
   std::string settings;
   bool recompute = false;
+  double drop = 0.0;  ///< share of the middle's results
 };
 
 /// The losses of some steps, as this rank sees them; empty where a step gave none.
 std::vector<double> train(const Case& of, torch::Device device) {
   smp::Session session = smp::Session::from_settings(of.settings);
   torch::manual_seed(1);
-  Net net(of.recompute);
+  Net net(of.recompute, of.drop);
   const torch::Tensor data = torch::randn({8, 8}, torch::kDouble).to(device);
   const torch::Tensor target = data.sum(1, true);
   net->to(device, torch::kDouble);
@@ -146,6 +157,9 @@ Outcome run(const Case& of, bool on_gpu) {
   return outcome;
 }
 
+/// Where there is no GPU, a rehearsal on the CPU shows that all can run.
+bool is_rehearsed() { return std::getenv("SMP_GPU_REHEARSAL") != nullptr; }
+
 class Programs : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Programs, LearnOnAGpuWhatOneProcessLearnsOnTheCpu) {
@@ -154,12 +168,22 @@ TEST_P(Programs, LearnOnAGpuWhatOneProcessLearnsOnTheCpu) {
   ASSERT_EQ(here.code, 0);
   ASSERT_EQ(here.losses.size(), kSteps);
   ASSERT_LT(here.losses.back(), 0.9 * here.losses.front()) << "it learns nothing";
-  // Where there is no GPU, a rehearsal shows that all can run.
-  const bool rehearsed = std::getenv("SMP_GPU_REHEARSAL") != nullptr;
-  const Outcome there = run(GetParam(), !rehearsed);
+  const Outcome there = run(GetParam(), !is_rehearsed());
   if (there.code == kNoGpu) GTEST_SKIP() << "needs a GPU";
   ASSERT_EQ(there.code, 0);
   EXPECT_THAT(there.losses, Pointwise(DoubleNear(1e-9), here.losses));
+}
+
+TEST(Recomputation, DrawsOnAGpuTheRandomNumbersOfTheForward) {
+  Case of{.name = "dropout", .ranks = 1, .settings = R"({"microbatches": 2})", .drop = 0.5};
+  const Outcome kept = run(of, !is_rehearsed());
+  if (kept.code == kNoGpu) GTEST_SKIP() << "needs a GPU";
+  of.recompute = true;
+  const Outcome recomputed = run(of, !is_rehearsed());
+  ASSERT_EQ(kept.code, 0);
+  ASSERT_EQ(recomputed.code, 0);
+  ASSERT_EQ(kept.losses.size(), kSteps);
+  EXPECT_THAT(recomputed.losses, Pointwise(DoubleNear(1e-12), kept.losses));
 }
 
 INSTANTIATE_TEST_SUITE_P(
