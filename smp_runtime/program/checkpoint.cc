@@ -65,13 +65,13 @@ class Loader {
 
   void check() const {
     for (const auto& parameter : model_.parameters()) {
-      static_cast<void>(saved_.value_of(names_.of(parameter), parameter.sizes()));
+      saved_.check_value(names_.of(parameter), parameter.sizes());
     }
     for (std::size_t number = 0; number < model_.units().size(); ++number) {
       if (!model_.is_here(number)) continue;
       const Unit& unit = model_.units()[number];
       for (const auto& [name, buffer] : unit.buffers) {
-        static_cast<void>(saved_.value_of(fmt::format("{}.{}", unit.name, name), buffer.sizes()));
+        saved_.check_value(fmt::format("{}.{}", unit.name, name), buffer.sizes());
       }
     }
     if (optimizer_ == nullptr) return;
@@ -90,6 +90,7 @@ class Loader {
       for (const at::Tensor& parameter : optimizer_->groups()[group])
         check_member(parameter, group);
     }
+    check_states();
   }
 
   /// Collective over the ranks that share state.
@@ -123,6 +124,27 @@ class Loader {
     if (std::ranges::find(names, name) != names.end()) return;
     throw ConfigError("{}: \"{}\" is not in group {} of the optimizer that was saved",
                       saved_.where(), name, group);
+  }
+
+  /// That all is there which load_optimizer() reads.
+  void check_states() const {
+    if (optimizer_->masters() == nullptr) {
+      for (const auto& group : optimizer_->groups()) {
+        for (const at::Tensor& parameter : group) {
+          saved_.check_state(names_.of(parameter), 0, parameter.numel());
+        }
+      }
+      return;
+    }
+    for (const auto& run : optimizer_->masters()->runs()) {
+      for (const sharding::OwnedPiece& piece : run.pieces) {
+        saved_.check_state(names_.of(parameter_of(piece)), piece.start, piece.elements);
+      }
+    }
+  }
+
+  [[nodiscard]] const at::Tensor& parameter_of(const sharding::OwnedPiece& piece) const {
+    return model_.state()->parameters()[static_cast<std::size_t>(piece.parameter)].tensor;
   }
 
   void load_optimizer() {
@@ -160,9 +182,7 @@ class Loader {
                 const sharding::MasterRun& run) const {
     program::ParameterState state;
     for (const sharding::OwnedPiece& piece : run.pieces) {
-      const at::Tensor& parameter =
-          model_.state()->parameters()[static_cast<std::size_t>(piece.parameter)].tensor;
-      const std::string& name = names_.of(parameter);
+      const std::string& name = names_.of(parameter_of(piece));
       if (const auto step = saved_.step_of(name)) state.step = step;
       for (const std::string& key : saved_.state_names(name)) {
         const at::Tensor values = saved_.run_of(name, key, piece.start, piece.elements);

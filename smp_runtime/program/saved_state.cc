@@ -98,8 +98,11 @@ SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.stri
 void SavedState::read_model(const std::filesystem::path& file) {
   const ObjectReader object(read_object(file), file.string());
   const ObjectReader entries = object.has("module") ? object.at("module") : object;
+  const std::string stage = file.filename().string().substr(std::string("model").size());
+  const std::filesystem::path state_file = file.parent_path() / ("optimizer" + stage);
   for (const auto& [name, value] : entries.items()) {
-    if (value.is_tensor()) entries_.emplace(name, value.tensor());
+    if (!value.is_tensor()) continue;
+    entries_.try_emplace(name, SavedEntry{.values = value.tensor(), .state_file = state_file});
   }
 }
 
@@ -137,6 +140,7 @@ void SavedState::read_flat(const std::filesystem::path& file) {
     throw ConfigError("{} has shards of format {}; this version reads formats 1 to {}",
                       file.string(), object.at("format").integer(), kNewestFormat);
   }
+  is_flat_ = true;
   if (object.has("optimizer")) kind_ = object.at("optimizer").text();
   if (object.has("loss_scaler")) {
     const auto scale = object.at("loss_scaler").elements();
@@ -181,19 +185,30 @@ void SavedState::check_shape(const std::string& name, at::IntArrayRef saved,
                     text_of(own));
 }
 
-at::Tensor SavedState::value_of(const std::string& name, at::IntArrayRef shape) const {
+const SavedParameter* SavedState::with_master(const std::string& name) const {
   const auto held = parameters_.find(name);
-  if (held != parameters_.end() && held->second.runs.contains(kMaster)) {
-    check_shape(name, held->second.shape, shape);
-    return run_of(name, kMaster, 0, c10::multiply_integers(shape)).view(shape);
+  const bool is_there = held != parameters_.end() && held->second.runs.contains(kMaster);
+  return is_there ? &held->second : nullptr;
+}
+
+void SavedState::check_value(const std::string& name, at::IntArrayRef shape) const {
+  if (const SavedParameter* held = with_master(name)) {
+    check_shape(name, held->shape, shape);
+    check_run(name, kMaster, 0, c10::multiply_integers(shape));
+    return;
   }
   const auto entry = entries_.find(name);
   if (entry == entries_.end()) {
     throw ConfigError("{} has no \"{}\", which this model has; it is another model's", where_,
                       name);
   }
-  check_shape(name, entry->second.sizes(), shape);
-  return entry->second;
+  check_shape(name, entry->second.values.sizes(), shape);
+}
+
+at::Tensor SavedState::value_of(const std::string& name, at::IntArrayRef shape) const {
+  check_value(name, shape);
+  if (with_master(name) == nullptr) return entries_.at(name).values;
+  return run_of(name, kMaster, 0, c10::multiply_integers(shape)).view(shape);
 }
 
 std::vector<std::string> SavedState::state_names(const std::string& name) const {
@@ -211,25 +226,46 @@ std::optional<double> SavedState::step_of(const std::string& name) const {
   return held == parameters_.end() ? std::nullopt : held->second.step;
 }
 
+void SavedState::check_state(const std::string& name, std::int64_t start,
+                             std::int64_t elements) const {
+  const auto entry = entries_.find(name);
+  if (is_flat_ ? !parameters_.contains(name)
+               : entry != entries_.end() && !std::filesystem::exists(entry->second.state_file)) {
+    throw ConfigError(
+        "{} has no optimizer state of \"{}\": {} missing; bring back all files of the checkpoint, "
+        "or give no optimizer to load",
+        where_, name,
+        is_flat_ ? "files of some ranks are"
+                 : entry->second.state_file.filename().string() + " is");
+  }
+  for (const std::string& key : state_names(name)) check_run(name, key, start, elements);
+}
+
+void SavedState::check_run(const std::string& name, const std::string& key, std::int64_t start,
+                           std::int64_t elements) const {
+  std::int64_t found = 0;
+  for (const SavedRun& run : parameters_.at(name).runs.at(key)) {
+    const auto [first, last] = run.within(start, elements);
+    found += std::max<std::int64_t>(last - first, 0);
+  }
+  if (found == elements) return;
+  throw ConfigError(
+      "{} holds {} of {} elements of {} of \"{}\": files of some ranks are missing, or it is "
+      "another model's",
+      where_, found, elements, key, name);
+}
+
 at::Tensor SavedState::run_of(const std::string& name, const std::string& key, std::int64_t start,
                               std::int64_t elements) const {
+  check_run(name, key, start, elements);
   const at::NoGradGuard no_grad;
   const std::vector<SavedRun>& runs = parameters_.at(name).runs.at(key);
   at::Tensor values = at::empty({elements}, runs.front().values.options());
-  std::int64_t filled = 0;
   for (const SavedRun& run : runs) {
-    const std::int64_t first = std::max(start, run.start);
-    const std::int64_t last = std::min(start + elements, run.start + run.values.numel());
+    const auto [first, last] = run.within(start, elements);
     if (first >= last) continue;
     values.narrow(0, first - start, last - first)
         .copy_(run.values.narrow(0, first - run.start, last - first));
-    filled += last - first;
-  }
-  if (filled != elements) {
-    throw ConfigError(
-        "{} holds {} of {} elements of {} of \"{}\": files of some ranks are missing, or it is "
-        "another model's",
-        where_, filled, elements, key, name);
   }
   return values;
 }

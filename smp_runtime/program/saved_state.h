@@ -3,12 +3,14 @@
 // docs/reference/file_formats.md.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
@@ -28,12 +30,24 @@ inline constexpr const char* kMaster = "master";
 struct SavedRun {
   std::int64_t start = 0;
   at::Tensor values;  ///< flat
+
+  /// From which of `elements` elements behind `from` on it has them, and up to which; the first is
+  /// not below the second if it has none.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> within(std::int64_t from,
+                                                             std::int64_t elements) const {
+    return {std::max(start, from), std::min(start + values.numel(), from + elements)};
+  }
 };
 
 struct SavedParameter {
   std::vector<std::int64_t> shape;                    ///< empty where the file does not say
   std::map<std::string, std::vector<SavedRun>> runs;  ///< of the master, and of the optimizer's
   std::optional<double> step;
+};
+
+struct SavedEntry {
+  at::Tensor values;
+  std::filesystem::path state_file;  ///< of its optimizer, where state is in whole parameters
 };
 
 struct SavedGroup {
@@ -58,22 +72,32 @@ class SavedState {
   /// A parameter, from its master if there is one, or a buffer: of that shape. Throws ConfigError
   /// for a name that is not there, another shape, and elements that no file has.
   [[nodiscard]] at::Tensor value_of(const std::string& name, at::IntArrayRef shape) const;
+  /// Throws what value_of() would throw.
+  void check_value(const std::string& name, at::IntArrayRef shape) const;
   /// Names of the optimizer's tensors of a parameter.
   [[nodiscard]] std::vector<std::string> state_names(const std::string& name) const;
   [[nodiscard]] std::optional<double> step_of(const std::string& name) const;
   /// `elements` of such a tensor from `start` on, flat. Throws as value_of().
   [[nodiscard]] at::Tensor run_of(const std::string& name, const std::string& key,
                                   std::int64_t start, std::int64_t elements) const;
+  /// Throws what run_of() would throw for any of these tensors, and ConfigError if the file that
+  /// had them is missing.
+  void check_state(const std::string& name, std::int64_t start, std::int64_t elements) const;
 
  private:
   void read_model(const std::filesystem::path& file);
   void read_plain(const std::filesystem::path& file);
   void read_flat(const std::filesystem::path& file);
   void check_shape(const std::string& name, at::IntArrayRef saved, at::IntArrayRef own) const;
+  void check_run(const std::string& name, const std::string& key, std::int64_t start,
+                 std::int64_t elements) const;
+  /// Null if it has none.
+  [[nodiscard]] const SavedParameter* with_master(const std::string& name) const;
 
   std::string where_;
-  std::map<std::string, at::Tensor> entries_;  ///< of the models' files
+  std::map<std::string, SavedEntry> entries_;  ///< of the models' files
   std::map<std::string, SavedParameter> parameters_;
+  bool is_flat_ = false;  ///< state is in files of shards
   std::string kind_;
   std::vector<SavedGroup> groups_;
   std::optional<sharding::LossScaler::State> loss_scale_;

@@ -126,6 +126,26 @@ def test_a_checkpoint_fits_jobs_of_other_degrees(code, data, tmp_path, saved, lo
     assert ours == theirs
 
 
+@pytest.mark.parametrize(
+    ("name", "lost", "said"),
+    [
+        ("four", "optimizer_1_0.pt", r'no optimizer state of ".*": optimizer_1_0.pt is missing'),
+        ("four_bf16", "optimizer_0_0_1.pt", "files of some ranks are missing"),
+    ],
+)
+def test_a_checkpoint_without_all_its_files_is_refused(code, data, tmp_path, name, lost, said):
+    train(tmp_path / "first", code, "digits", data, SETTINGS[name], epochs=1)
+    (tmp_path / "first/checkpoints/epoch-1_partial" / lost).unlink()
+
+    done = run_job(
+        tmp_path / "second", code, "digits", SETTINGS[name],
+        processes=4, data=data, hyperparameters={"epochs": 2}, after=tmp_path / "first",
+    )  # fmt: skip
+
+    assert done.returncode != 0
+    assert re.search(said, done.stderr), done.stderr
+
+
 def test_the_program_has_no_python_in_it(program):
     assert "libpython" not in succeed("ldd", program)
 
