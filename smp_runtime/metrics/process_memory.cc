@@ -45,4 +45,11 @@ std::int64_t memory_in_use(c10::Device device) {
   return found ? found->current : 0;
 }
 
+std::int64_t memory_of(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  const auto [left, all] =
+      at::getDeviceAllocator(c10::DeviceType::CUDA)->getMemoryInfo(device.index());
+  return static_cast<std::int64_t>(all);
+}
+
 }  // namespace smp::metrics

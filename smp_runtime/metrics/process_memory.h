@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process has in memory. [bytes]
+// What this process has in memory, and of how much. [bytes]
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,8 @@ std::int64_t heap_bytes();
 
 /// Tensors on a GPU, or else heap_bytes().
 std::int64_t memory_in_use(c10::Device device);
+
+/// All memory of a GPU; 0 for the CPU.
+std::int64_t memory_of(c10::Device device);
 
 }  // namespace smp::metrics

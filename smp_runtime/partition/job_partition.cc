@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/partition/job_partition.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "smp_runtime/partition/auto_partitioner.h"
@@ -9,10 +10,21 @@
 namespace smp::partition {
 namespace {
 
+/// The rest is for the CUDA context, communication buffers and fragmentation.
+constexpr double kUsableShare = 0.9;
+
+/// What a device can hold of the model; 0: not known.
+std::int64_t capacity_of(const JobModel& model) {
+  if (model.device_bytes == 0) return 0;
+  const auto usable =
+      static_cast<std::int64_t>(static_cast<double>(model.device_bytes) * kUsableShare);
+  return std::max<std::int64_t>(1, usable - model.recompute_bytes);
+}
+
 AutoOptions options_of(const topology::ParallelConfig& config, const JobModel& model) {
   return {.memory_weight = config.memory_weight,
           .state_factor = state_factor(config, model),
-          .capacity_bytes = model.capacity_bytes,
+          .capacity_bytes = capacity_of(model),
           .step = {.shape = {.microbatches = config.microbatches,
                              .active_microbatches = config.active_microbatches,
                              .schedule = schedule::parse_schedule(config.pipeline)},
@@ -45,7 +57,9 @@ JobPartition partition_job(const ModuleTree& tree, const topology::ParallelConfi
   AutoDecision decision = assign_auto(tree, partitions, options_of(config, model));
   return {.assignment = std::move(decision.assignment),
           .summary = decision.summary(),
-          .fits = decision.fits};
+          .warning = decision.fits ? ""
+                                   : "no partition found that fits the memory of the devices; took "
+                                     "the smallest"};
 }
 
 }  // namespace smp::partition

@@ -18,7 +18,8 @@ struct JobModel {
   std::int64_t parameter_bytes = 0;  ///< of these
   int replicas = 1;                  ///< ranks that hold the same parameters
   bool on_gpus = false;
-  std::int64_t capacity_bytes = 0;  ///< what one device can hold of it; 0: not known
+  std::int64_t device_bytes = 0;     ///< memory of one device; 0: not known
+  std::int64_t recompute_bytes = 0;  ///< needed there for one recompute at a time
 };
 
 /// MemoryModel::state_factor with Adam, rounded up.
@@ -27,7 +28,7 @@ struct JobModel {
 struct JobPartition {
   Assignment assignment;
   std::string summary;  ///< a line for the log: who decided, and what is expected of it
-  bool fits = true;     ///< false: nothing fits capacity_bytes; the smallest found was taken
+  std::string warning;  ///< of what users are to be warned; empty: of nothing
 };
 
 /// Into pipeline_parallel_degree partitions. `partitioner` is that of SMP_PARTITIONER, auto or

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/metrics/process_memory.h"
 #include "smp_runtime/pipeline/job/session_engine.h"
 #include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/broadcast.h"
@@ -32,6 +34,7 @@ DistributedModel::Core::Core(std::shared_ptr<Session::Core> session, Graph graph
       forward_(std::move(graph.forward)),
       partition_(session_->index(Group::kPp)),
       microbatches_(static_cast<int>(session_->config().microbatches)),
+      key_(fmt::format("model/{}", session_->count_model())),
       computing_type_(sharding::computing_type(session_->config())) {
   const int ranks = session_->session().ranks().size;
   if (const auto refusal = topology::refusal_to_wrap(session_->config(), ranks)) {
@@ -49,12 +52,21 @@ DistributedModel::Core::Core(std::shared_ptr<Session::Core> session, Graph graph
 DistributedModel::Core::~Core() { session_->reports().forget_memory(this); }
 
 void DistributedModel::Core::place(const Options& options) {
+  session::Session& session = session_->session();
+  program::Devices devices{.replicas = session_->count(Group::kRdp)};
+  if (session_->count(Group::kPp) > 1) {  // partitioned alike on all ranks, for rank 0's GPU
+    const std::string own = std::to_string(metrics::memory_of(device()));
+    devices.bytes = std::stoll(session.told_by_first(key_ + "/device_bytes", own));
+  }
   program::Placement placed =
       program::place_units(units_, !forward_, options.partition, session_->config(),
-                           session_->session().options().partitioner, session_->count(Group::kRdp));
+                           session.options().partitioner, devices);
   assignment_ = std::move(placed.assignment);
   if (session_->count(Group::kPp) > 1) {
-    metrics::tell_partition(session_->session(), assignment_, placed.tree, placed.summary);
+    metrics::tell_partition(session, assignment_, placed.tree, placed.summary);
+    if (!placed.warning.empty() && session.ranks().rank == 0) {
+      SMP_LOG(warning, "{}", placed.warning);
+    }
   }
   for (std::size_t index = 0; index < units_.size(); ++index) {
     const int owner = assignment_.at(units_[index].name);
@@ -76,9 +88,8 @@ void DistributedModel::Core::place(const Options& options) {
 /// Ranks with different models would wait for each other for ever, or train nonsense.
 void DistributedModel::Core::compare_units() {
   session::Session& session = session_->session();
-  const std::string key = fmt::format("model/{}", session_->count_model());
   const std::string mine = program::units_text(units_) + assignment_.to_json();
-  const std::string first = session.told_by_first(key, mine);
+  const std::string first = session.told_by_first(key_, mine);
   if (first == mine) return;
   std::istringstream here(mine);
   std::istringstream there(first);

@@ -102,6 +102,7 @@ class DistributedModel::Core {
   const UnitFunction forward_;  ///< empty for a chain
   const int partition_;         ///< this rank's
   const int microbatches_;
+  const std::string key_;  ///< of what rank 0 tells of this model
   const at::ScalarType computing_type_;
   partition::Assignment assignment_;
   std::vector<Segment> segments_;

@@ -43,8 +43,8 @@ void check(const std::vector<Unit>& units, const std::map<std::string, int>& pin
   }
 }
 
-partition::JobModel model_of(const std::vector<Unit>& units, int replicas) {
-  partition::JobModel model{.replicas = replicas};
+partition::JobModel model_of(const std::vector<Unit>& units, const Devices& devices) {
+  partition::JobModel model{.replicas = devices.replicas, .device_bytes = devices.bytes};
   std::set<const void*> known;
   for (const Unit& unit : units) {
     for (const auto& [name, parameter] : unit.parameters) {
@@ -87,12 +87,14 @@ partition::ModuleTree tree_of(const std::vector<Unit>& units,
 Placement place_units(const std::vector<Unit>& units, bool is_chain,
                       const std::map<std::string, int>& pins,
                       const topology::ParallelConfig& config, const std::string& partitioner,
-                      int replicas) {
+                      const Devices& devices) {
   const int partitions = static_cast<int>(config.pipeline_parallel_degree);
   check(units, pins, partitions);
   const bool by_hand = !pins.empty() || !config.auto_partition;
-  Placement placed{
-      .tree = tree_of(units, pins, is_chain && !by_hand), .assignment = {}, .summary = {}};
+  Placement placed{.tree = tree_of(units, pins, is_chain && !by_hand),
+                   .assignment = {},
+                   .summary = {},
+                   .warning = {}};
   if (by_hand) {
     placed.assignment = partition::assign_manual(placed.tree, partitions,
                                                  static_cast<int>(config.default_partition));
@@ -101,8 +103,9 @@ Placement place_units(const std::vector<Unit>& units, bool is_chain,
     return placed;
   }
   partition::JobPartition chosen =
-      partition::partition_job(placed.tree, config, model_of(units, replicas), partitioner);
+      partition::partition_job(placed.tree, config, model_of(units, devices), partitioner);
   placed.summary = std::move(chosen.summary);
+  placed.warning = std::move(chosen.warning);
   placed.assignment = std::move(chosen.assignment);
   return placed;
 }

@@ -71,7 +71,7 @@ void bind_partition(py::module_& module) {
   py::class_<JobPartition>(module, "JobPartition", "What partition_job chose, and why.")
       .def_readonly("assignment", &JobPartition::assignment)
       .def_readonly("summary", &JobPartition::summary)
-      .def_readonly("fits", &JobPartition::fits);
+      .def_readonly("warning", &JobPartition::warning);
 
   module.def("read_partition_file", &partition::read_partition_file, py::arg("text"),
              py::arg("where"), py::arg("tree"), py::arg("partitions"));
@@ -81,18 +81,19 @@ void bind_partition(py::module_& module) {
       "partition_job",
       [](const ModuleTree& tree, const topology::ParallelConfig& config,
          const std::string& partitioner, int64_t elements, int64_t parameter_bytes, int replicas,
-         bool on_gpus, int64_t capacity_bytes) {
+         bool on_gpus, int64_t device_bytes, int64_t recompute_bytes) {
         return partition::partition_job(tree, config,
                                         {.elements = elements,
                                          .parameter_bytes = parameter_bytes,
                                          .replicas = replicas,
                                          .on_gpus = on_gpus,
-                                         .capacity_bytes = capacity_bytes},
+                                         .device_bytes = device_bytes,
+                                         .recompute_bytes = recompute_bytes},
                                         partitioner);
       },
       py::arg("tree"), py::arg("config"), py::kw_only(), py::arg("partitioner"),
       py::arg("elements"), py::arg("parameter_bytes"), py::arg("replicas"), py::arg("on_gpus"),
-      py::arg("capacity_bytes"));
+      py::arg("device_bytes"), py::arg("recompute_bytes"));
   module.def("assign_manual", &partition::assign_manual, py::arg("tree"), py::arg("partitions"),
              py::arg("default_partition"));
 }

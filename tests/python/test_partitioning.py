@@ -20,7 +20,7 @@ def test_parameters_count_once_with_those_who_hold_them(
 
     def partition_job(tree: object, config: object, **others: object) -> SimpleNamespace:
         told.update(others, config=config)
-        return SimpleNamespace(assignment=tree, summary="chosen", fits=True)
+        return SimpleNamespace(assignment=tree, summary="chosen", warning="")
 
     monkeypatch.setattr(partitioning._runtime, "partition_job", partition_job)
     monkeypatch.setattr(ranks, "rdp_size", lambda: 3)
@@ -35,5 +35,6 @@ def test_parameters_count_once_with_those_who_hold_them(
         "parameter_bytes": 20 * size,
         "replicas": 3,
         "on_gpus": torch.cuda.is_available(),
-        "capacity_bytes": 1000,
+        "device_bytes": partitioning._device_bytes(),
+        "recompute_bytes": 1000,
     }

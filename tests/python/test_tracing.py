@@ -83,7 +83,8 @@ def partition(
         parameter_bytes=4,
         replicas=1,
         on_gpus=False,
-        capacity_bytes=0,
+        device_bytes=0,
+        recompute_bytes=0,
     )
 
 

@@ -401,8 +401,8 @@ class JobPartition:
     def summary(self) -> str:
         """A line for the log: who decided, and what is expected of it."""
     @property
-    def fits(self) -> bool:
-        """False: nothing fits ``capacity_bytes``; the smallest found was taken."""
+    def warning(self) -> str:
+        """Of what users are to be warned; empty: of nothing."""
 
 def partition_job(
     tree: ModuleTree,
@@ -413,11 +413,13 @@ def partition_job(
     parameter_bytes: int,
     replicas: int,
     on_gpus: bool,
-    capacity_bytes: int,
+    device_bytes: int,
+    recompute_bytes: int,
 ) -> JobPartition:
     """By the partitioner that ``SMP_PARTITIONER`` names, auto or compat. ``elements`` and
     ``parameter_bytes`` are those of the model's parameters, which ``replicas`` ranks hold alike;
-    ``capacity_bytes`` is what one device can hold of the model, 0 if that is not known."""
+    ``device_bytes`` is the memory of one device, 0 if that is not known, of which one recompute at a
+    time needs ``recompute_bytes``."""
 
 def assign_manual(tree: ModuleTree, partitions: int, default_partition: int) -> Assignment: ...
 

@@ -67,13 +67,19 @@ TEST(JobPartition, IsByThePartitionerThatTheEnvironmentAsksFor) {
   }
 }
 
-TEST(JobPartition, SaysWhatFitsNoDevice) {
+TEST(JobPartition, WarnsOfWhatFitsNoDevice) {
   JobModel model{.elements = 2'000'000, .parameter_bytes = 8'000'000};
+  const auto warning = [&] {
+    return partition_job(chain(), two_partitions(), model, "auto").warning;
+  };
 
-  model.capacity_bytes = 20'000'000;
-  EXPECT_TRUE(partition_job(chain(), two_partitions(), model, "auto").fits);
-  model.capacity_bytes = 10'000'000;
-  EXPECT_FALSE(partition_job(chain(), two_partitions(), model, "auto").fits);
+  EXPECT_EQ(warning(), "");
+  model.device_bytes = 23'000'000;
+  EXPECT_EQ(warning(), "");
+  model.recompute_bytes = 10'000'000;
+  EXPECT_THAT(warning(), HasSubstr("fits the memory of the devices"));
+  model = {.elements = 2'000'000, .parameter_bytes = 8'000'000, .device_bytes = 11'000'000};
+  EXPECT_THAT(warning(), HasSubstr("fits the memory of the devices"));
 }
 
 TEST(JobPartition, ExpectsFasterLinksBetweenGpus) {

@@ -32,8 +32,6 @@ from smdistributed.modelparallel.torch.exceptions import (
 from smdistributed.modelparallel.torch.state_mod import state
 
 _WORLD = comm.CommGroup.WORLD
-#: The rest is for the CUDA context, communication buffers and fragmentation.
-_USABLE_SHARE = 0.9
 
 
 def decide(
@@ -92,7 +90,7 @@ def _decide_here(
         regions = regions_of(module)
         tree = module_tree(module, trace, partition_of, regions)
         once = recompute_bytes(trace, regions)
-        assignment, summary = _assign_automatically(module, tree, _capacity_bytes(once))
+        assignment, summary = _assign_automatically(module, tree, once)
     else:
         tree = registered
         assignment = _runtime.assign_manual(tree, partitions, cfg.default_partition)
@@ -133,7 +131,7 @@ def _trace(module: nn.Module, run_step: Callable[[], Any] | None, options: Trace
 
 
 def _assign_automatically(
-    module: nn.Module, tree: _runtime.ModuleTree, capacity_bytes: int
+    module: nn.Module, tree: _runtime.ModuleTree, once: int
 ) -> tuple[_runtime.Assignment, str]:
     parameters = list(module.parameters())
     chosen = _runtime.partition_job(
@@ -144,20 +142,19 @@ def _assign_automatically(
         parameter_bytes=sum(p.nbytes for p in parameters),
         replicas=ranks.rdp_size(),
         on_gpus=torch.cuda.is_available(),
-        capacity_bytes=capacity_bytes,
+        device_bytes=_device_bytes(),
+        recompute_bytes=once,
     )
-    if not chosen.fits:
-        warning("no partition found that fits the memory of the devices; took the smallest")
+    if chosen.warning:
+        warning(chosen.warning)
     return chosen.assignment, chosen.summary
 
 
-def _capacity_bytes(once: int) -> int:
-    """What a model may take of this rank's GPU beside ``once``, needed for one recompute at a time;
-    0 without a GPU."""
+def _device_bytes() -> int:
+    """Of this rank's GPU; 0 without one."""
     if not torch.cuda.is_available():
         return 0
-    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    return max(1, int(total * _USABLE_SHARE) - once)
+    return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
 
 
 def _read(path: Path) -> str:
