@@ -43,6 +43,8 @@ class FakeDevice : public c10::impl::DeviceGuardImplInterface {
     return from;
   }
 
+  [[nodiscard]] bool queryStream(const c10::Stream&) const override { return goes_; }
+
   // An event is the time of its stream.
   void record(void** event, const c10::Stream& at, c10::DeviceIndex,
               c10::EventFlag) const override {
