@@ -73,11 +73,13 @@ void warn_of_shared_gpu(const Communicator& group, const std::vector<transport::
     for (int other = one + 1; other < group.size(); ++other) {
       const transport::GpuInfo& info = infos[static_cast<size_t>(one)];
       if (!transport::share_gpu(info, infos[static_cast<size_t>(other)])) continue;
-      SMP_LOG(warning,
-              "ranks {} and {} both compute on the GPU {}: what they exchange goes through the "
-              "memory of the host; call torch.cuda.set_device in each rank before its tensors are "
-              "made, and start one rank for each GPU. SMDDP_GPU_ROUTE=host says that it is meant",
-              group.name(one), group.name(other), info.gpu);
+      SMP_LOG(
+          warning,
+          "ranks {} and {} both compute on the GPU {}: what they exchange goes through the "
+          "memory of the host; give each rank a GPU of its own (in Python by "
+          "torch.cuda.set_device before its tensors are made), and start one rank for each GPU. "
+          "SMDDP_GPU_ROUTE=host says that it is meant",
+          group.name(one), group.name(other), info.gpu);
       return;
     }
   }

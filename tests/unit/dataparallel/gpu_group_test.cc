@@ -200,7 +200,8 @@ TEST(GpuGroup, RanksThatShareAGpuAreToldSoOnce) {
   const std::string said = said_on(true, std::nullopt);
 
   EXPECT_THAT(said, HasSubstr("ranks 0 and 1 both compute on the GPU the one"));
-  EXPECT_THAT(said, HasSubstr("call torch.cuda.set_device in each rank"));
+  EXPECT_THAT(said,
+              HasSubstr("give each rank a GPU of its own (in Python by torch.cuda.set_device"));
   EXPECT_EQ(said.find("both compute"), said.rfind("both compute"));
 }
 
