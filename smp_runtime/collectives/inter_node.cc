@@ -8,6 +8,7 @@
 
 #include "smp_runtime/collectives/hierarchical_schedule.h"
 #include "smp_runtime/collectives/message_tag.h"
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/fabric/fabric_peers.h"
 
@@ -26,8 +27,8 @@ void explained(transport::SharedSegment& segment, bool has_detector, const Body&
   try {
     body();
   } catch (const HostError&) {
-    const auto until = transport::Clock::now() + kReasonGrace;
-    while (has_detector && transport::Clock::now() < until) {
+    const auto until = Clock::now() + kReasonGrace;
+    while (has_detector && Clock::now() < until) {
       segment.throw_if_aborted();
       std::this_thread::sleep_for(
           std::chrono::milliseconds(5));  // until the detector's thread speaks

@@ -9,13 +9,13 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::dataparallel {
 namespace {
 
 using std::chrono::milliseconds;
-using transport::Clock;
 
 constexpr milliseconds kLookInterval{20};
 constexpr milliseconds kIdleInterval{1000};

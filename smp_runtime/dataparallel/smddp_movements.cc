@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/dataparallel/smddp_backend.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
@@ -262,7 +263,7 @@ void SmddpBackend::count_ranks(Communicator& group, const WaitLimit& limit) {
     std::erase_if(missing, [&](int rank) { return keys_.has(key_of(rank)); });
     if (missing.empty()) return;
     group.throw_if_broken();
-    if (transport::Clock::now() > limit.deadline) break;
+    if (Clock::now() > limit.deadline) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   for (int& rank : missing) rank = group.name(rank);

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/metrics/outputs/step_report.h"
 #include "smp_runtime/partition/assignment.h"
@@ -47,8 +48,6 @@ class StepRecords {
   void event(std::string_view kind, std::string_view text);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   const std::shared_ptr<measure::Recorder> recorder_;
   const std::function<MemoryLedger()> ledger_;
   const std::function<std::int64_t()> formula_;

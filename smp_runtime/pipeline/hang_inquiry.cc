@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/pipeline/envelope.h"
 
@@ -27,7 +28,7 @@ Inquiry ask_group(transport::Transport& transport, PayloadDictionary& bodies, in
   for (int peer = 0; peer < transport.size(); ++peer) {
     if (peer != rank) tell(transport, peer, {.kind = Kind::kInquiry});
   }
-  const auto deadline = transport::Clock::now() + limit;
+  const auto deadline = Clock::now() + limit;
   int missing = transport.size() - 1;
   while (missing > 0 && !inquiry.aborted) {
     std::optional<transport::Message> message;

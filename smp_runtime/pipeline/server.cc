@@ -11,8 +11,6 @@
 namespace smp::pipeline {
 namespace {
 
-using transport::Clock;
-
 /// How long a wait may go on without a look at signals.
 constexpr auto kInterruptInterval = std::chrono::seconds(1);
 

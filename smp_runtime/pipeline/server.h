@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/pipeline/payload_dictionary.h"
@@ -182,7 +183,7 @@ class Server {
   void spin();
   /// Waits for a message and handles it, or for the planned order to prove wrong.
   void wait_for_message();
-  std::optional<transport::Message> receive(transport::Clock::time_point deadline);
+  std::optional<transport::Message> receive(Clock::time_point deadline);
   [[nodiscard]] std::string name_of(int64_t target) const;
   void drop_order();
   Work request(Kind kind, const Route& route, uint64_t call, Work work, DirectValues direct);

@@ -8,8 +8,6 @@
 namespace smp::pipeline {
 namespace {
 
-using transport::Clock;
-
 /// A call has at most one forward and one backward, awaited at different times.
 Scheduler::WaitId wait_id(uint64_t call, Phase phase) {
   return call * 2 + (phase == Phase::kBackward ? 1 : 0);

@@ -12,8 +12,6 @@
 namespace smp::pipeline {
 namespace {
 
-using transport::Clock;
-
 /// How long a rank without progress waits for the answers of the others.
 constexpr auto kInquiryLimit = std::chrono::milliseconds(2000);
 

@@ -6,6 +6,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::session {
@@ -37,8 +38,8 @@ void C10dStore::set(const std::string& key, const std::string& value) {
 }
 
 std::string C10dStore::get(const std::string& key, const transport::WaitLimit& limit) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit.deadline -
-                                                                          transport::Clock::now());
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(limit.deadline - Clock::now());
   try {
     store_->wait({key}, std::max(left, std::chrono::milliseconds(1)));
     return store_->get_to_str(key);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/session/job_store.h"
 #include "smp_runtime/session/waits/wait_watch.h"
 
@@ -45,8 +46,6 @@ class StoreBarriers {
   std::string await_sender(const std::string& what, const std::string& label, int sender);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   [[nodiscard]] std::string next(const std::string& label);
   std::string await(const std::string& what, const std::string& key, int peer);
   /// Whether the keys are there within `limit`. Throws CallMismatch as all() does.

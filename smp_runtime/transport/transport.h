@@ -5,15 +5,14 @@
 // tested without Torch; transports between processes know one payload, TensorPayload.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
-namespace smp::transport {
+#include "smp_runtime/core/deadline.h"
 
-using Clock = std::chrono::steady_clock;
+namespace smp::transport {
 
 /// What travels beside the bytes of a message.
 class Payload {
@@ -48,7 +47,7 @@ class Transport {
   /// The next message of any peer, or nullopt when `deadline` passes first; a deadline that has
   /// passed polls. Throws HostError, naming the peer, once a peer is lost and its messages are
   /// read.
-  virtual std::optional<Message> receive(Clock::time_point deadline) = 0;
+  virtual std::optional<Message> receive(Deadline deadline) = 0;
 };
 
 }  // namespace smp::transport

@@ -10,7 +10,7 @@
 namespace smp::transport {
 
 struct WaitLimit {
-  Clock::time_point deadline;
+  Deadline deadline;
   std::string operation;                ///< for the message, e.g. "all_reduce"
   std::chrono::milliseconds timeout{};  ///< what the deadline was made of, for the message
 

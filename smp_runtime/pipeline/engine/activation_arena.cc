@@ -14,12 +14,11 @@
 #include <c10/core/StreamGuard.h>
 #include <fmt/ranges.h>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::pipeline {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kBlockBytes =
     64 * 1024;  // arena blocks are multiples, so that they fit again

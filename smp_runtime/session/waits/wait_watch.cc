@@ -7,12 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/log.h"
 
 namespace smp::session {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostLookedAt = 64;  // ranks at one look
 constexpr int kManyLooks = 8;              // after these most looks are left out

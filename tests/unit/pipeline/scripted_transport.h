@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/pipeline/envelope.h"
 #include "smp_runtime/transport/transport.h"
@@ -35,8 +36,8 @@ class ScriptedTransport : public transport::Transport {
     if (left_) throw HostError("rank {} has left the job", destination);
   }
 
-  std::optional<transport::Message> receive(transport::Clock::time_point deadline) override {
-    if (messages_.empty() && !late_.empty() && deadline > transport::Clock::time_point::min()) {
+  std::optional<transport::Message> receive(Clock::time_point deadline) override {
+    if (messages_.empty() && !late_.empty() && deadline > Clock::time_point::min()) {
       messages_.push_back(std::move(late_.front()));
       late_.pop_front();
     }

@@ -46,7 +46,7 @@ class RefusingTransport : public transport::Transport {
     if (left_-- == 0) throw std::runtime_error("no memory, on purpose");
     inner_->send(destination, std::move(message));
   }
-  std::optional<transport::Message> receive(transport::Clock::time_point deadline) override {
+  std::optional<transport::Message> receive(Clock::time_point deadline) override {
     return inner_->receive(deadline);
   }
 

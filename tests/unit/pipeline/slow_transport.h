@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::pipeline::testing {
@@ -28,7 +29,7 @@ class SlowTransport : public transport::Transport {
     pause();
     inner_->send(destination, std::move(message));
   }
-  std::optional<transport::Message> receive(transport::Clock::time_point deadline) override {
+  std::optional<transport::Message> receive(Clock::time_point deadline) override {
     pause();
     return inner_->receive(deadline);
   }

@@ -58,7 +58,7 @@ class WatchedTransport : public transport::Transport {
     sends_.note();
     inner_->send(destination, std::move(message));
   }
-  std::optional<transport::Message> receive(transport::Clock::time_point deadline) override {
+  std::optional<transport::Message> receive(Clock::time_point deadline) override {
     return inner_->receive(deadline);
   }
 
