@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include <c10/core/DeviceGuard.h>
 #include <malloc.h>
 
 #include "smp_runtime/core/error.h"
@@ -22,6 +23,7 @@ void GatheredMemory::keep_heap_small() {
 }
 
 void GatheredMemory::give(const at::Tensor& tensor, std::int64_t elements) {
+  const c10::DeviceGuard guard(tensor.device());  // or the allocator takes the current one
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   SMP_CHECK(storage->nbytes() == 0, "a unit that has memory was given more");
   const std::size_t bytes = static_cast<std::size_t>(elements) * tensor.element_size();
@@ -36,6 +38,7 @@ void GatheredMemory::give(const at::Tensor& tensor, std::int64_t elements) {
 }
 
 void GatheredMemory::take_away(const at::Tensor& tensor) {
+  const c10::DeviceGuard guard(tensor.device());
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   const std::size_t bytes = storage->nbytes();
   c10::DataPtr memory = storage->set_data_ptr(storage->allocator()->allocate(0));
