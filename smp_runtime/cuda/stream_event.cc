@@ -2,6 +2,7 @@
 #include "smp_runtime/cuda/stream_event.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace smp::cuda {
@@ -11,11 +12,24 @@ c10::impl::VirtualGuardImpl device_of(const c10::Device& device) {
   return c10::impl::VirtualGuardImpl(device.type());
 }
 
+// Torch's events go back to the device that was current by cudaSetDevice, which makes a context on
+// it: on the first GPU for a thread that has set none. A guard goes back without.
+
+/// Throws nothing, also where the device has failed.
+void destroy(c10::Event* event) {
+  const c10::impl::VirtualGuardImpl device(event->device_type());
+  const c10::Device before = device.getDevice();
+  if (event->was_marked_for_recording()) device.uncheckedSetDevice(event->device());
+  delete event;
+  device.uncheckedSetDevice(before);
+}
+
 }  // namespace
 
 StreamEvent::StreamEvent(const c10::Stream& stream) {
   if (stream.device().is_cpu()) return;
-  const auto event = std::make_shared<c10::Event>(stream.device_type());
+  const c10::DeviceGuard guard(stream.device());
+  const std::shared_ptr<c10::Event> event(new c10::Event(stream.device_type()), destroy);
   event->record(stream);
   event_ = event;
 }
@@ -31,14 +45,20 @@ void StreamEvent::synchronize() const {
 }
 
 void StreamEvent::block(const c10::Stream& stream) const {
-  if (event_) event_->block(stream);
+  if (!event_) return;
+  const c10::DeviceGuard guard(stream.device());
+  event_->block(stream);
 }
 
 c10::Stream current_stream(const c10::Device& device) {
   return device_of(device).getStream(device);
 }
 
-void use_stream(const c10::Stream& stream) { device_of(stream.device()).exchangeStream(stream); }
+void use_stream(const c10::Stream& stream) {
+  const auto device = device_of(stream.device());
+  device.uncheckedSetDevice(stream.device());
+  device.exchangeStream(stream);
+}
 
 c10::Stream side_stream(const c10::Device& device, Priority priority) {
   if (device.is_cpu()) return current_stream(device);

@@ -10,12 +10,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/measure/waited.h"
 #include "smp_runtime/session/group_failure.h"
 
@@ -115,10 +114,7 @@ void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
                                [] { return std::string("tensor exchange"); });
   session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
   if (!throttled) return;
-  const at::Device device = tensor.device();
-  const auto over = std::make_shared<c10::Event>(device.type());
-  over->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  throttle_.add([over] { over->synchronize(); });
+  throttle_.add([over = cuda::StreamEvent::record(tensor.device())] { over.synchronize(); });
 }
 
 at::Tensor TensorExchange::gather_rows(const at::Tensor& contiguous) {

@@ -138,6 +138,17 @@ TEST_F(StepStream, ItsDeviceSaysWhatItComputed) {
   EXPECT_EQ(engines[0]->group_use(), 1.0) << "the host's time would be another";
 }
 
+TEST_F(StepStream, NothingMakesAContextOnAnotherDevice) {
+  step(3, 4);
+  const cuda::StreamEvent made(FakeDevice::stream(1));
+  std::thread([&] {  // which has set no device
+    made.block(FakeDevice::stream(2));
+    cuda::StreamEvent(FakeDevice::stream(2)).synchronize();
+  })
+      .join();
+  EXPECT_FALSE(FakeDevice::has_context_elsewhere());
+}
+
 TEST(StreamClock, TellsOfTheLastStepThatIsDone) {
   cuda::use_stream(FakeDevice::stream(3));
   StreamClock clock(FakeDevice::device());
