@@ -88,7 +88,7 @@ Tensors DistributedModel::Core::run_unit(std::size_t number, const Tensors& inpu
   const auto call = [&] {
     if (!unit.recompute || !at::GradMode::is_enabled()) return unit.forward(inputs);
     return program::recomputed([&unit](const Tensors& given) { return unit.forward(given); },
-                               inputs, tensors_of(unit.buffers), activations_.get(),
+                               inputs, tensors_of(unit.buffers), device(), activations_.get(),
                                engine_->microbatch());
   };
   Tensors outputs = state_ ? state_->run(number, call) : call();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/program/recomputation.h"
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -13,6 +12,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "smp_runtime/pipeline/engine/call_body.h"
 
 namespace smp::program {
 namespace {
@@ -28,19 +29,16 @@ at::Tensor state_of(at::Generator& generator) {
   return generator.get_state();
 }
 
-/// Of the CPU and of all devices that the tensors lie on.
-RandomState random_state(const Tensors& tensors) {
-  std::vector<at::Device> devices{at::kCPU};
-  for (const at::Tensor& tensor : tensors) {
-    if (std::ranges::find(devices, tensor.device()) != devices.end()) continue;
-    devices.push_back(tensor.device());
-  }
+/// Of the CPU and of a device.
+RandomState random_state(at::Device device) {
   RandomState state;
-  for (const at::Device device : devices) {
-    at::Generator generator = at::globalContext().defaultGenerator(device);
+  const auto add = [&](at::Device of) {
+    at::Generator generator = at::globalContext().defaultGenerator(of);
     at::Tensor held = state_of(generator);
     state.emplace_back(std::move(generator), std::move(held));
-  }
+  };
+  add(at::kCPU);
+  if (!device.is_cpu()) add(device);
   return state;
 }
 
@@ -101,6 +99,7 @@ struct Region : torch::CustomClassHolder {
   std::vector<Input> inputs;
   std::vector<at::Tensor> buffers;
   RandomState random;
+  pipeline::CallModes modes = pipeline::CallModes::current();
 
   void keep(const Tensors& given, pipeline::ActivationStore* store, std::int64_t microbatch) {
     for (const at::Tensor& tensor : given) {
@@ -147,7 +146,7 @@ struct RecomputedCall : torch::autograd::Function<RecomputedCall> {
       Tensors outputs;
       {
         const RandomNumbersOf then(region->random);
-        const at::AutoGradMode with_gradients(true);
+        const pipeline::CallModes::Guard modes(region->modes);
         outputs = region->call(inputs);
       }
       variable_list roots;
@@ -169,14 +168,12 @@ struct RecomputedCall : torch::autograd::Function<RecomputedCall> {
 }  // namespace
 
 Tensors recomputed(std::function<Tensors(const Tensors&)> call, const Tensors& inputs,
-                   std::vector<at::Tensor> buffers, pipeline::ActivationStore* store,
-                   std::int64_t microbatch) {
+                   std::vector<at::Tensor> buffers, at::Device device,
+                   pipeline::ActivationStore* store, std::int64_t microbatch) {
   auto region = c10::make_intrusive<Region>();
   region->call = std::move(call);
   region->buffers = std::move(buffers);
-  Tensors placed = inputs;
-  placed.insert(placed.end(), region->buffers.begin(), region->buffers.end());
-  region->random = random_state(placed);
+  region->random = random_state(device);
   region->keep(inputs, store, microbatch);
   // Parameters are no inputs: without an input of which a gradient is wanted there would be none.
   const at::Tensor anchor = at::empty({0}).set_requires_grad(true);

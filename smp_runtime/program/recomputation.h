@@ -13,12 +13,13 @@
 
 namespace smp::program {
 
-/// What `call` returns of `inputs`. In the backward it is called once more, with gradients and with
-/// the random numbers of now, of the CPU and of the devices of inputs and buffers; what it does to
-/// `buffers`, such as running statistics, is undone then. Inputs wait in `store`, unless it is
-/// null; they must not be changed in place. Results that are floating point have gradients.
+/// What `call` returns of `inputs`; to be called with gradients. In the backward it is called once
+/// more, under the modes of now (autocast) and with the random numbers of now, of the CPU and of
+/// `device`; what it does to `buffers`, such as running statistics, is undone then. Inputs wait in
+/// `store`, unless it is null; they must not be changed in place. Results that are floating point
+/// have gradients.
 Tensors recomputed(std::function<Tensors(const Tensors&)> call, const Tensors& inputs,
-                   std::vector<at::Tensor> buffers, pipeline::ActivationStore* store,
-                   std::int64_t microbatch);
+                   std::vector<at::Tensor> buffers, at::Device device,
+                   pipeline::ActivationStore* store, std::int64_t microbatch);
 
 }  // namespace smp::program

@@ -186,6 +186,24 @@ TEST(Recomputation, DrawsOnAGpuTheRandomNumbersOfTheForward) {
   EXPECT_THAT(recomputed.losses, Pointwise(DoubleNear(1e-12), kept.losses));
 }
 
+TEST(SixteenBits, LearnOnAGpuAsOnTheCpuAndOverShards) {
+  const Case of{.name = "bf16", .ranks = 1, .settings = R"({"microbatches": 2, "bf16": true})"};
+  const Case over_shards{.name = "bf16 over shards", .ranks = 2, .settings = R"({
+      "microbatches": 2, "bf16": true, "ddp": true, "sharded_data_parallel_degree": 2,
+      "sdp_param_persistence_threshold": 1, "sdp_gradient_clipping": 0})"};
+  const Outcome there = run(of, !is_rehearsed());
+  if (there.code == kNoGpu) GTEST_SKIP() << "needs a GPU";
+  const Outcome here = run(of, /*on_gpu=*/false);
+  const Outcome shards = run(over_shards, !is_rehearsed());
+  for (const Outcome& outcome : {there, here, shards}) {
+    ASSERT_EQ(outcome.code, 0);
+    ASSERT_EQ(outcome.losses.size(), kSteps);
+  }
+  ASSERT_LT(here.losses.back(), 0.9 * here.losses.front()) << "it learns nothing";
+  EXPECT_THAT(there.losses, Pointwise(DoubleNear(0.02 * here.losses.front()), here.losses));
+  EXPECT_THAT(shards.losses, Pointwise(DoubleNear(1e-6), there.losses));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , Programs,
     ::testing::Values(
