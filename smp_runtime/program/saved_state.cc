@@ -80,29 +80,50 @@ SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.stri
       if (std::filesystem::exists(path)) checkpoint::verify_file(path, file);
     }
   }
-  static const std::regex model(R"(model_(\d+|\d+_0)\.pt)");
-  static const std::regex plain(R"(optimizer_\d+_0\.pt)");
-  static const std::regex flat(R"(optimizer_(\d+|\d+_0_\d+)\.pt)");
+  static const std::regex part(R"((model|optimizer)_(?:(\d+_0)(_\d+)?|\d+)\.pt)");
   for (const std::filesystem::path& file : checkpoint::entries_of(folder)) {
     const std::string name = file.filename().string();
-    if (std::regex_match(name, model)) read_model(file);
-    if (std::regex_match(name, plain)) read_plain(file);
-    if (std::regex_match(name, flat)) read_flat(file);
     if (name == "user_content.pt") user_content_ = read_user_content(file);
+    std::smatch match;
+    if (!std::regex_match(name, match, part)) continue;
+    const std::string stage = match[2];
+    const bool has_shard = match[3].matched;
+    if (match[1] == "model") {
+      if (!has_shard) read_model(file, stage);
+    } else if (has_shard || stage.empty()) {
+      read_flat(file, stages_[stage]);
+    } else {
+      stages_[stage].has_state = true;
+      read_plain(file);
+    }
   }
   if (entries_.empty() && parameters_.empty()) {
     throw ConfigError("{} holds no checkpoint in parts: there is no model_0_0.pt in it", where_);
   }
+  check_shards();
 }
 
-void SavedState::read_model(const std::filesystem::path& file) {
+/// What is in shards is in all of them.
+void SavedState::check_shards() const {
+  const auto is_flat = [](const auto& stage) { return stage.second.shards > 0; };
+  if (std::ranges::none_of(stages_, is_flat)) return;
+  for (const auto& [name, stage] : stages_) {
+    if (stage.shards > 0 && stage.shards == stage.shard_group) continue;
+    throw ConfigError(
+        "{} holds {} of {} files optimizer{}_*.pt: those of some ranks are missing; bring back all "
+        "files of the checkpoint",
+        where_, stage.shards, stage.shards > 0 ? std::to_string(stage.shard_group) : "the",
+        name.empty() ? "" : "_" + name);
+  }
+}
+
+void SavedState::read_model(const std::filesystem::path& file, const std::string& stage) {
   const ObjectReader object(read_object(file), file.string());
   const ObjectReader entries = object.has("module") ? object.at("module") : object;
-  const std::string stage = file.filename().string().substr(std::string("model").size());
-  const std::filesystem::path state_file = file.parent_path() / ("optimizer" + stage);
+  stages_.try_emplace(stage);
   for (const auto& [name, value] : entries.items()) {
     if (!value.is_tensor()) continue;
-    entries_.try_emplace(name, SavedEntry{.values = value.tensor(), .state_file = state_file});
+    entries_.try_emplace(name, SavedEntry{.values = value.tensor(), .stage = stage});
   }
 }
 
@@ -134,13 +155,14 @@ void SavedState::read_plain(const std::filesystem::path& file) {
   }
 }
 
-void SavedState::read_flat(const std::filesystem::path& file) {
+void SavedState::read_flat(const std::filesystem::path& file, SavedStage& stage) {
   const ObjectReader object(read_object(file), file.string());
   if (object.has("format") && object.at("format").integer() > kNewestFormat) {
     throw ConfigError("{} has shards of format {}; this version reads formats 1 to {}",
                       file.string(), object.at("format").integer(), kNewestFormat);
   }
-  is_flat_ = true;
+  ++stage.shards;
+  stage.shard_group = object.at("partition_count").integer();
   if (object.has("optimizer")) kind_ = object.at("optimizer").text();
   if (object.has("loss_scaler")) {
     const auto scale = object.at("loss_scaler").elements();
@@ -199,8 +221,9 @@ void SavedState::check_value(const std::string& name, at::IntArrayRef shape) con
   }
   const auto entry = entries_.find(name);
   if (entry == entries_.end()) {
-    throw ConfigError("{} has no \"{}\", which this model has; it is another model's", where_,
-                      name);
+    throw ConfigError(
+        "{} has no \"{}\", which this model has: it is another model's, or files are missing",
+        where_, name);
   }
   check_shape(name, entry->second.values.sizes(), shape);
 }
@@ -229,14 +252,14 @@ std::optional<double> SavedState::step_of(const std::string& name) const {
 void SavedState::check_state(const std::string& name, std::int64_t start,
                              std::int64_t elements) const {
   const auto entry = entries_.find(name);
-  if (is_flat_ ? !parameters_.contains(name)
-               : entry != entries_.end() && !std::filesystem::exists(entry->second.state_file)) {
-    throw ConfigError(
-        "{} has no optimizer state of \"{}\": {} missing; bring back all files of the checkpoint, "
-        "or give no optimizer to load",
-        where_, name,
-        is_flat_ ? "files of some ranks are"
-                 : entry->second.state_file.filename().string() + " is");
+  if (entry != entries_.end()) {
+    const SavedStage& stage = stages_.at(entry->second.stage);
+    if (!stage.has_state && stage.shards == 0) {
+      throw ConfigError(
+          "{} has no optimizer state of \"{}\": optimizer_{}.pt is missing; bring it back, or give "
+          "no optimizer to load",
+          where_, name, entry->second.stage);
+    }
   }
   for (const std::string& key : state_names(name)) check_run(name, key, start, elements);
 }

@@ -31,8 +31,8 @@ struct SavedRun {
   std::int64_t start = 0;
   at::Tensor values;  ///< flat
 
-  /// From which of `elements` elements behind `from` on it has them, and up to which; the first is
-  /// not below the second if it has none.
+  /// The part of the `elements` elements from `from` on that it holds, as begin and end; empty if
+  /// the end is not above the begin.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> within(std::int64_t from,
                                                              std::int64_t elements) const {
     return {std::max(start, from), std::min(start + values.numel(), from + elements)};
@@ -47,7 +47,14 @@ struct SavedParameter {
 
 struct SavedEntry {
   at::Tensor values;
-  std::filesystem::path state_file;  ///< of its optimizer, where state is in whole parameters
+  std::string stage;  ///< whose file has it
+};
+
+/// The files of a pipeline stage.
+struct SavedStage {
+  bool has_state = false;        ///< of the optimizer, by whole parameters
+  std::int64_t shards = 0;       ///< files of flat state
+  std::int64_t shard_group = 0;  ///< how many there were
 };
 
 struct SavedGroup {
@@ -57,7 +64,8 @@ struct SavedGroup {
 
 class SavedState {
  public:
-  /// Reads all files of `folder`, which are compared with their checksums. Throws ConfigError.
+  /// Reads all files of `folder`, which are compared with their checksums. Throws ConfigError, also
+  /// if stages lack files of shards; other stages may be in folders of other hosts.
   explicit SavedState(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::string& where() const { return where_; }
@@ -80,14 +88,15 @@ class SavedState {
   /// `elements` of such a tensor from `start` on, flat. Throws as value_of().
   [[nodiscard]] at::Tensor run_of(const std::string& name, const std::string& key,
                                   std::int64_t start, std::int64_t elements) const;
-  /// Throws what run_of() would throw for any of these tensors, and ConfigError if the file that
-  /// had them is missing.
+  /// Throws what run_of() would throw for any of these tensors, and ConfigError if the file of the
+  /// parameter's stage is missing.
   void check_state(const std::string& name, std::int64_t start, std::int64_t elements) const;
 
  private:
-  void read_model(const std::filesystem::path& file);
+  void read_model(const std::filesystem::path& file, const std::string& stage);
   void read_plain(const std::filesystem::path& file);
-  void read_flat(const std::filesystem::path& file);
+  void read_flat(const std::filesystem::path& file, SavedStage& stage);
+  void check_shards() const;
   void check_shape(const std::string& name, at::IntArrayRef saved, at::IntArrayRef own) const;
   void check_run(const std::string& name, const std::string& key, std::int64_t start,
                  std::int64_t elements) const;
@@ -97,7 +106,7 @@ class SavedState {
   std::string where_;
   std::map<std::string, SavedEntry> entries_;  ///< of the models' files
   std::map<std::string, SavedParameter> parameters_;
-  bool is_flat_ = false;  ///< state is in files of shards
+  std::map<std::string, SavedStage> stages_;  ///< by "PP_TP", or "" where names say neither
   std::string kind_;
   std::vector<SavedGroup> groups_;
   std::optional<sharding::LossScaler::State> loss_scale_;

@@ -19,13 +19,16 @@ def run(
     folder: Path,
     settings: dict[str, object],
     ranks: int = 0,
+    after: Path | None = None,
     **hyperparameters: object,
 ):
-    """A job of the program `graph`; what it printed, and its exit code."""
+    """A job of the program `graph`, which goes on from the checkpoint of the one in the folder
+    ``after``; what it printed, and its exit code."""
     ranks = ranks or (2 if settings.keys() & {"pipeline_parallel_degree", "ddp"} else 1)
     return run_job(
         folder / "job", outside, "graph", settings,
-        processes=ranks, hyperparameters=hyperparameters, SM_LAUNCH_REPORT="0",
+        processes=ranks, hyperparameters=hyperparameters, after=after and after / "job",
+        SM_LAUNCH_REPORT="0",
     )  # fmt: skip
 
 
@@ -74,6 +77,15 @@ def test_recomputing_draws_the_same_random_numbers(outside, tmp_path, settings):
     assert kept == again == stored
 
 
+@pytest.mark.parametrize("settings", [{}, PIPELINE], ids=["one", "pipeline"])
+def test_recomputing_is_under_the_forwards_autocast(outside, plain, tmp_path, settings):
+    kept = losses(outside, tmp_path / "kept", settings, autocast=True)
+    again = losses(outside, tmp_path / "again", settings, autocast=True, recompute=True)
+    assert kept == again
+    first, exact = (float(lines[0].split()[0]) for lines in (kept, plain))
+    assert abs(first / exact - 1) > 1e-5, "as in 32 bits: autocast changed nothing"
+
+
 def test_recomputing_leaves_running_statistics_alone(outside, tmp_path):
     kept, again = (
         run(outside, tmp_path / str(recompute), {}, recompute=recompute).stdout.split(
@@ -82,6 +94,13 @@ def test_recomputing_leaves_running_statistics_alone(outside, tmp_path):
         for recompute in (False, True)
     )
     assert kept == again
+
+
+@pytest.mark.parametrize("settings", [{}, {"bf16": True}], ids=["whole", "sixteen_bits"])
+def test_a_checkpoint_with_frozen_parameters_is_complete(outside, tmp_path, settings):
+    losses(outside, tmp_path / "first", settings, freeze=True, save=True)
+    done = run(outside, tmp_path / "second", {}, after=tmp_path / "first")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("narrow", ["bf16", "fp16"])

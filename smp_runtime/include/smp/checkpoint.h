@@ -42,8 +42,8 @@ struct ResumeOptions {
 /// Loads what save_checkpoint() or Python's smp.save_checkpoint(partial=True) wrote, of a job of
 /// any degrees but tensor parallelism: values by the names "unit.parameter". Collective over the
 /// job. Returns the user content, none if there is none. Throws ConfigError for a checkpoint that
-/// is absent, damaged, of another model or of another optimizer, and on ranks that do not find so
-/// HostError, which names the one that does.
+/// is absent, damaged, incomplete, of another model or of another optimizer, and on ranks that do
+/// not find so HostError, which names the one that does.
 c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path& folder,
                                    DistributedModel& model, const ResumeOptions& options = {});
 

@@ -3,6 +3,7 @@
 // inputs. Prints the loss of each step, or the mistake that the hyperparameter `mistake` names.
 #include <iostream>
 
+#include <ATen/autocast_mode.h>
 #include <smp/groups.h>
 #include <smp/smp.h>
 #include <torch/torch.h>
@@ -76,7 +77,13 @@ int main() {
     }
     torch::manual_seed(1);
     Net net(job.flag("recompute", false), job.number("drop", 0.0), mistake == "twice");
-    net->to(torch::kDouble);  // so that the printed digits depend on no order of sums
+    const bool autocast = job.flag("autocast", false);  // which leaves doubles as they are
+    const auto type = autocast ? torch::kFloat : torch::kDouble;
+    net->to(type);  // doubles, so that the printed digits depend on no order of sums
+    for (auto& parameter : net->named_parameters()) {
+      const bool is_frozen = parameter.key().find("embed") != std::string::npos;
+      parameter.value().set_requires_grad(!(is_frozen && job.flag("freeze", false)));
+    }
     smp::DistributedModel model = smp::distribute(session, net);
     if (mistake == "different") {
       torch::nn::Sequential other(torch::nn::Linear(8, 4 + session.rank()), torch::nn::ReLU());
@@ -96,15 +103,21 @@ int main() {
       smp::DistributedOptimizer(model, torch::optim::SGD(model.parameters(), 0.1));
     }
     if (mistake == "outside") net->embed(torch::ones({1, 8}, torch::kDouble));
+    if (smp::has_checkpoint(session, job.checkpoint_folder())) {
+      smp::resume_from_checkpoint(session, job.checkpoint_folder(), model,
+                                  {.optimizer = &optimizer});
+    }
     auto train = smp::step(model, [&](const smp::Microbatch& in) {
       if (mistake == "undefined") return net->embed(torch::Tensor());
       if (mistake == "two_inputs") return net->embed(in[0], in[0]);
       if (mistake == "unknown") return model.call("no_such_unit", in[0]);
+      at::autocast::set_autocast_enabled(torch::kCPU, autocast);
       const torch::Tensor loss = (model.forward(in[0]) - in[1]).square().mean();
+      at::autocast::set_autocast_enabled(torch::kCPU, false);
       model.backward(loss);
       return loss;
     });
-    const torch::Tensor data = torch::randn({8, 8}, torch::kDouble);
+    const torch::Tensor data = torch::randn({8, 8}, type);
     const torch::Tensor target = data.sum(1, true);
     std::cout.precision(9);
     for (int step = 0; step < 5; ++step) {
@@ -114,6 +127,10 @@ int main() {
       const double norm = optimizer.clip_gradients(1.0);
       optimizer.step();
       if (session.rank() == 0) std::cout << "loss " << loss << ' ' << norm << std::endl;
+    }
+    if (job.flag("save", false)) {
+      smp::save_checkpoint(session, job.checkpoint_folder(), model,
+                           {.tag = "end", .optimizer = &optimizer});
     }
     double statistics = 0;
     for (const auto& [name, value] : model.local_state()) {
