@@ -7,6 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include <ATen/DeviceAccelerator.h>
+
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/metrics/process_memory.h"
@@ -40,6 +42,8 @@ DistributedModel::Core::Core(std::shared_ptr<Session::Core> session, Graph graph
   if (const auto refusal = topology::refusal_to_wrap(session_->config(), ranks)) {
     throw ConfigError(*refusal);
   }
+  // Also for what the program makes on "the" GPU, and for its peak of memory.
+  if (const at::Device own = device(); own.is_cuda()) at::accelerator::setDeviceIndex(own.index());
   place(options);
   compare_units();
   align_replicas();
@@ -53,20 +57,18 @@ DistributedModel::Core::~Core() { session_->reports().forget_memory(this); }
 
 void DistributedModel::Core::place(const Options& options) {
   session::Session& session = session_->session();
-  program::Devices devices{.replicas = session_->count(Group::kRdp)};
+  partition::JobModel job{.replicas = session_->count(Group::kRdp)};
   if (session_->count(Group::kPp) > 1) {  // partitioned alike on all ranks, for rank 0's GPU
     const std::string own = std::to_string(metrics::memory_of(device()));
-    devices.bytes = std::stoll(session.told_by_first(key_ + "/device_bytes", own));
+    job.device_bytes = std::stoll(session.told_by_first(key_ + "/device_bytes", own));
   }
-  program::Placement placed =
-      program::place_units(units_, !forward_, options.partition, session_->config(),
-                           session.options().partitioner, devices);
-  assignment_ = std::move(placed.assignment);
+  program::Placement placed = program::place_units(
+      units_, !forward_, options.partition, session_->config(), session.options().partitioner, job);
+  assignment_ = std::move(placed.partition.assignment);
   if (session_->count(Group::kPp) > 1) {
-    metrics::tell_partition(session, assignment_, placed.tree, placed.summary);
-    if (!placed.warning.empty() && session.ranks().rank == 0) {
-      SMP_LOG(warning, "{}", placed.warning);
-    }
+    metrics::tell_partition(session, assignment_, placed.tree, placed.partition.summary);
+    const std::string& warning = placed.partition.warning;
+    if (!warning.empty() && session.ranks().rank == 0) SMP_LOG(warning, "{}", warning);
   }
   for (std::size_t index = 0; index < units_.size(); ++index) {
     const int owner = assignment_.at(units_[index].name);

@@ -43,8 +43,8 @@ void check(const std::vector<Unit>& units, const std::map<std::string, int>& pin
   }
 }
 
-partition::JobModel model_of(const std::vector<Unit>& units, const Devices& devices) {
-  partition::JobModel model{.replicas = devices.replicas, .device_bytes = devices.bytes};
+/// `model` with what its units have.
+partition::JobModel with_units(partition::JobModel model, const std::vector<Unit>& units) {
   std::set<const void*> known;
   for (const Unit& unit : units) {
     for (const auto& [name, parameter] : unit.parameters) {
@@ -87,26 +87,20 @@ partition::ModuleTree tree_of(const std::vector<Unit>& units,
 Placement place_units(const std::vector<Unit>& units, bool is_chain,
                       const std::map<std::string, int>& pins,
                       const topology::ParallelConfig& config, const std::string& partitioner,
-                      const Devices& devices) {
+                      partition::JobModel model) {
   const int partitions = static_cast<int>(config.pipeline_parallel_degree);
   check(units, pins, partitions);
   const bool by_hand = !pins.empty() || !config.auto_partition;
-  Placement placed{.tree = tree_of(units, pins, is_chain && !by_hand),
-                   .assignment = {},
-                   .summary = {},
-                   .warning = {}};
+  Placement placed{.tree = tree_of(units, pins, is_chain && !by_hand), .partition = {}};
   if (by_hand) {
-    placed.assignment = partition::assign_manual(placed.tree, partitions,
-                                                 static_cast<int>(config.default_partition));
-    partition::check_fits(placed.assignment, placed.tree, partitions);
-    placed.summary = "Partition chosen: as Options::partition and default_partition say";
+    placed.partition.assignment = partition::assign_manual(
+        placed.tree, partitions, static_cast<int>(config.default_partition));
+    partition::check_fits(placed.partition.assignment, placed.tree, partitions);
+    placed.partition.summary = "Partition chosen: as Options::partition and default_partition say";
     return placed;
   }
-  partition::JobPartition chosen =
-      partition::partition_job(placed.tree, config, model_of(units, devices), partitioner);
-  placed.summary = std::move(chosen.summary);
-  placed.warning = std::move(chosen.warning);
-  placed.assignment = std::move(chosen.assignment);
+  placed.partition =
+      partition::partition_job(placed.tree, config, with_units(model, units), partitioner);
   return placed;
 }
 

@@ -50,7 +50,7 @@ class DistributedModel {
   /// Where units live, and how gradients are averaged.
   struct Options {
     /// Units that are to live on a partition, by name; the others go to `default_partition`.
-    /// Empty: the partitioner spreads the parameters evenly.
+    /// Empty: the partitioner spreads the parameters evenly, within the memory of rank 0's GPU.
     std::map<std::string, int> partition = {};
     std::int64_t bucket_bytes = std::int64_t{25} << 20;  ///< of gradients averaged in one exchange
   };
@@ -58,7 +58,8 @@ class DistributedModel {
   /// All ranks give the same units. With `ddp`, parameters and buffers become those of the first
   /// replica. With bf16, fp16, shard_optimizer_state or sharded data parallelism parameters are
   /// the library's from now on: they are what DistributedOptimizer's masters were rounded to, and
-  /// while sharded have no values outside a unit. Collective. Throws ConfigError for no units,
+  /// while sharded have no values outside a unit. Their GPU becomes the current one of the calling
+  /// thread, which is to be the one that makes steps. Collective. Throws ConfigError for no units,
   /// fewer than partitions, names that are empty, repeated or unknown, and parameters that two
   /// units on different partitions share.
   DistributedModel(Session& session, Graph graph, Options options);
