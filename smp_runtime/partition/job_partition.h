@@ -28,7 +28,7 @@ struct JobModel {
 struct JobPartition {
   Assignment assignment;
   std::string summary;  ///< a line for the log: who decided, and what is expected of it
-  std::string warning;  ///< of what users are to be warned; empty: of nothing
+  std::string warning;  ///< what to warn users of; empty if nothing
 };
 
 /// Into pipeline_parallel_degree partitions. `partitioner` is that of SMP_PARTITIONER, auto or

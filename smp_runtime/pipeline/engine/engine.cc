@@ -51,7 +51,8 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
     server.thread_setup = [device = *options_.device, also = std::move(server.thread_setup)] {
       if (also) also();
       c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
-      // Any call binds the thread to the device's context, without which cuBLAS would warn.
+      // setDevice() does nothing where the device is current already. This binds the thread to its
+      // context, without which cuBLAS warns.
       static_cast<void>(cuda::current_stream(device).query());
     };
   }

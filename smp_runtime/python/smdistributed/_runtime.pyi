@@ -402,7 +402,7 @@ class JobPartition:
         """A line for the log: who decided, and what is expected of it."""
     @property
     def warning(self) -> str:
-        """Of what users are to be warned; empty: of nothing."""
+        """What to warn users of; empty if nothing."""
 
 def partition_job(
     tree: ModuleTree,

@@ -14,8 +14,7 @@ inline std::string_view nccl_advice(std::string_view text) {
   if (says("Duplicate GPU detected")) {
     return "; NCCL takes one rank on each GPU: give each rank its own (in Python by "
            "torch.cuda.set_device before its tensors are made), and start one rank for each GPU, "
-           "or "
-           "have ranks share one by the backend smddp";
+           "or have ranks share one by the backend smddp";
   }
   if (says("unhandled system error") || says("unhandled cuda error")) {
     return "; mostly memory has run out: of the GPU (nvidia-smi; take smaller batches or split the "
