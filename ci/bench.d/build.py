@@ -118,6 +118,7 @@ def after_an_edit(source: str) -> float:
     edit(file)
     seconds = build().processor + install().processor
     file.write_text(text)
+    build()  # or the next one would pay for it
     return seconds
 
 

@@ -15,7 +15,7 @@ from benchmark import ROOT, Result
 from image_layers import layer_folders, usage
 from source_copy import copy_source, edit
 
-# The first build takes some 15 minutes, and that without any cache as long.
+# The first build takes some 15 minutes, and so does the one without any cache.
 GOAL = (
     "image within its sizes; rebuilt after one edit within 3 to 90 s, by what was edited; two "
     "builds give one image id"
