@@ -78,6 +78,8 @@ int main() {
     torch::manual_seed(1);
     Net net(job.flag("recompute", false), job.number("drop", 0.0), mistake == "twice");
     const bool autocast = job.flag("autocast", false);  // which leaves doubles as they are
+    // One cast of weights for all calls would add up their gradients in 16 bits.
+    at::autocast::set_autocast_cache_enabled(false);
     const auto type = autocast ? torch::kFloat : torch::kDouble;
     net->to(type);  // doubles, so that the printed digits depend on no order of sums
     for (auto& parameter : net->named_parameters()) {
