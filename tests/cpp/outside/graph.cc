@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model that is no chain: a residual link across units, a unit that is called twice, one with two
 // inputs. Prints the loss of each step, or the mistake that the hyperparameter `mistake` names.
+#include <atomic>
 #include <iostream>
 
 #include <ATen/autocast_mode.h>
@@ -16,11 +17,15 @@ struct MixImpl : nn::Module {
         norm(register_module("norm", nn::BatchNorm1d(16))),
         dropout(register_module("dropout", nn::Dropout(drop))) {}
   torch::Tensor forward(const torch::Tensor& a, const torch::Tensor& b) {
+    ++calls;
+    if (at::autocast::is_autocast_enabled(torch::kCPU)) ++calls_under_autocast;
     return torch::tanh(dropout(norm(linear(a)))) + b;
   }
   nn::Linear linear;
   nn::BatchNorm1d norm;
   nn::Dropout dropout;
+  static inline std::atomic<int> calls = 0;
+  static inline std::atomic<int> calls_under_autocast = 0;
 };
 TORCH_MODULE(Mix);
 
@@ -78,8 +83,6 @@ int main() {
     torch::manual_seed(1);
     Net net(job.flag("recompute", false), job.number("drop", 0.0), mistake == "twice");
     const bool autocast = job.flag("autocast", false);  // which leaves doubles as they are
-    // One cast of weights for all calls would add up their gradients in 16 bits.
-    at::autocast::set_autocast_cache_enabled(false);
     const auto type = autocast ? torch::kFloat : torch::kDouble;
     net->to(type);  // doubles, so that the printed digits depend on no order of sums
     for (auto& parameter : net->named_parameters()) {
@@ -139,6 +142,10 @@ int main() {
       if (name.find("running") != std::string::npos) statistics += value.sum().item<double>();
     }
     std::cout << "statistics " << statistics << std::endl;
+    if (autocast) {
+      std::cout << "autocast in " << MixImpl::calls_under_autocast << " of " << MixImpl::calls
+                << " calls" << std::endl;
+    }
   } catch (const smp::Error& error) {
     std::cout << "error: " << error.what() << std::endl;
     return 3;
