@@ -42,7 +42,7 @@ DistributedModel::Core::Core(std::shared_ptr<Session::Core> session, Graph graph
   if (const auto refusal = topology::refusal_to_wrap(session_->config(), ranks)) {
     throw ConfigError(*refusal);
   }
-  // Also for what the program makes on "the" GPU, and for its peak of memory.
+  // The program makes its own tensors there, and the peak of memory is told of it.
   if (const at::Device own = device(); own.is_cuda()) at::accelerator::setDeviceIndex(own.index());
   place(options);
   compare_units();
