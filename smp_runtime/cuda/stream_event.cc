@@ -15,7 +15,7 @@ c10::impl::VirtualGuardImpl device_of(const c10::Device& device) {
 // Torch's events go back to the device that was current by cudaSetDevice, which makes a context on
 // it: on the first GPU for a thread that has set none. A guard goes back without.
 
-/// Throws nothing, also where the device has failed.
+/// Throws nothing, also where the device has failed, as long as CUDA's runtime is there.
 void destroy(c10::Event* event) {
   const c10::impl::VirtualGuardImpl device(event->device_type());
   const c10::Device before = device.getDevice();

@@ -87,8 +87,10 @@ Tensors DistributedModel::Core::run_unit(std::size_t number, const Tensors& inpu
   const Unit& unit = units_[number];
   const auto call = [&] {
     if (!unit.recompute || !at::GradMode::is_enabled()) return unit.forward(inputs);
+    const auto& parameters = unit.parameters;
+    const at::Device place = parameters.empty() ? device() : parameters.front().tensor.device();
     return program::recomputed([&unit](const Tensors& given) { return unit.forward(given); },
-                               inputs, tensors_of(unit.buffers), device(), activations_.get(),
+                               inputs, tensors_of(unit.buffers), place, activations_.get(),
                                engine_->microbatch());
   };
   Tensors outputs = state_ ? state_->run(number, call) : call();

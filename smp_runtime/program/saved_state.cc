@@ -97,7 +97,7 @@ SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.stri
       read_plain(file);
     }
   }
-  if (entries_.empty() && parameters_.empty()) {
+  if (stages_.empty()) {
     throw ConfigError("{} holds no checkpoint in parts: there is no model_0_0.pt in it", where_);
   }
   check_shards();

@@ -21,10 +21,10 @@ struct Placement {
 
 /// By `pins`, if there are any or the job wants no automatic partition: the others then go to its
 /// default_partition. Else by `partitioner`, as SMP_PARTITIONER names it, with parameters as costs;
-/// in a chain a unit without any goes with the one before it. `model` says what
-/// units do not. Depends on the arguments only. Throws ConfigError for no units, names that are
-/// empty, repeated or unknown, fewer units than partitions, pins outside them, and shared
-/// parameters on two of them.
+/// in a chain a unit without any goes with the one before it. `model` says what units do not.
+/// Depends on the arguments only. Throws ConfigError for no units, names that are empty, repeated
+/// or unknown, fewer units than partitions, pins outside them, and shared parameters on two of
+/// them.
 Placement place_units(const std::vector<Unit>& units, bool is_chain,
                       const std::map<std::string, int>& pins,
                       const topology::ParallelConfig& config, const std::string& partitioner,
