@@ -19,7 +19,8 @@
 
 A checkpoint is written beside its place and appears there in one step, so that a failed or killed
 save leaves the one before as it was. Folders that each host has for itself work too, as long as
-every host is given back what its own ranks wrote.
+every host is given back the files of its own stages, and all of them where it holds only replicas,
+state is sharded or in 16 bits, or degrees differ.
 """
 
 from __future__ import annotations
