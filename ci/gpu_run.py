@@ -52,7 +52,9 @@ TABLE = (
         "kernels, offload, engine, smddp: the GPU against the CPU",
     ),
     Stage("programs", 60, ("bin/gpu_program_test",), "programs in C++: the GPU against the CPU"),
-    Stage("suspects", 110, ("pytest", "tests/gpu", "-m", "suspect"), "faults that only a GPU shows"),
+    Stage(
+        "suspects", 110, ("pytest", "tests/gpu", "-m", "suspect"), "faults that only a GPU shows"
+    ),
     Stage(
         "shared_card",
         110,
