@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/replicas/gradient_bucket.h"
 
+#include <algorithm>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,9 +12,41 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include "smp_runtime/core/deadline.h"
 #include "smp_runtime/replicas/bucket_cut.h"
+#include "smp_runtime/session/waits/wait_graph.h"
 
 namespace smp::replicas {
+namespace {
+
+using std::chrono::milliseconds;
+
+class HookWait : public c10d::Work {
+ public:
+  explicit HookWait(milliseconds timeout) : timeout_(timeout), deadline_(Clock::now() + timeout) {}
+
+  void end() { finish(); }
+
+  bool isCompleted() override { return Work::isCompleted() || Clock::now() >= deadline_; }
+
+  bool wait(milliseconds at_most) override {
+    const Deadline until =
+        at_most == kNoTimeout ? deadline_ : std::min(deadline_, Clock::now() + at_most);
+    std::unique_lock lock(mutex_);
+    if (cv_.wait_until(lock, until, [&] { return completed_; })) return true;
+    throw session::WaitTimeout(
+        "averaging gradients: the future that the communication hook returned was not done after "
+        "{:g} s (SMP_TIMEOUT_SECONDS sets the time); have the hook return the future of a "
+        "collective that all ranks start, or one that it completes itself",
+        std::chrono::duration<double>(timeout_).count());
+  }
+
+ private:
+  const milliseconds timeout_;
+  const Deadline deadline_;
+};
+
+}  // namespace
 
 std::vector<GradientBucket> cut_into_buckets(const std::vector<at::Tensor>& parameters,
                                              const Indices& order, std::int64_t bucket_bytes) {
@@ -82,6 +116,12 @@ c10d::GradBucket hook_argument(const GradientBucket& bucket,
   }
   return c10d::GradBucket(index, count, bucket.flat, std::move(offsets), std::move(lengths),
                           std::move(sizes), std::move(tensors), std::nullopt);
+}
+
+c10::intrusive_ptr<c10d::Work> wait_of(c10::ivalue::Future& future, milliseconds timeout) {
+  auto wait = c10::make_intrusive<HookWait>(timeout);
+  future.addCallback([wait](c10::ivalue::Future&) { wait->end(); }, /*uses_future=*/false);
+  return wait;
 }
 
 }  // namespace smp::replicas

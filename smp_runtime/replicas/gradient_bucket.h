@@ -2,6 +2,7 @@
 // Gradients that are reduced together, one behind the other in one tensor.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -23,7 +24,7 @@ struct GradientBucket {
   bool sent = false;
   at::Tensor flat;
   c10::intrusive_ptr<c10d::Work> work;
-  c10::intrusive_ptr<c10::ivalue::Future> hooked;
+  c10::intrusive_ptr<c10::ivalue::Future> hooked;  ///< of a communication hook; `work` is its wait
 };
 
 /// Those of the parameters in `order`: consecutive ones of one type and device; see bucket_cut.h.
@@ -41,5 +42,10 @@ using GradientOf = std::function<at::Tensor(std::size_t parameter)>;
 [[nodiscard]] c10d::GradBucket hook_argument(const GradientBucket& bucket,
                                              const std::vector<at::Tensor>& parameters,
                                              std::size_t index, std::size_t count);
+
+/// The wait for what a communication hook returned: ends with `future`, whether that failed or not.
+/// Its wait() throws session::WaitTimeout where `future` has not ended `timeout` after this call.
+[[nodiscard]] c10::intrusive_ptr<c10d::Work> wait_of(c10::ivalue::Future& future,
+                                                     std::chrono::milliseconds timeout);
 
 }  // namespace smp::replicas

@@ -180,6 +180,8 @@ class GradientReducer::Core {
     }
     c10d::GradBucket given = hook_argument(bucket, parameters_, index, count);
     bucket.hooked = hook_->runHook(given);
+    const auto backend = group_->getBackend(bucket.flat.device().type());
+    bucket.work = wait_of(*bucket.hooked, backend->getBackendOptions()->timeout);
   }
 
   /// The session's; may be null.
@@ -198,12 +200,10 @@ class GradientReducer::Core {
 
   /// The reduced bucket, averaged.
   at::Tensor result_of(GradientBucket& bucket) {
-    if (!hook_) {
-      await(*bucket.work);
-      bucket.work.reset();
-      return std::move(bucket.flat);
-    }
-    bucket.hooked->wait();
+    await(*bucket.work);
+    bucket.work.reset();
+    if (!hook_) return std::move(bucket.flat);
+    bucket.hooked->wait();  // no longer; for the streams that use it
     if (bucket.hooked->hasError()) bucket.hooked->value();  // rethrows
     at::Tensor result = hook_->parseHookResult(bucket.hooked->value());
     bucket.hooked.reset();

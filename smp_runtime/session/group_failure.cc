@@ -32,6 +32,12 @@ int job_rank_of(c10d::ProcessGroup& group, int rank) {
   return std::stoi(group.getStore()->get_to_str(key_of(kJobRank, rank)));
 }
 
+std::vector<int> job_ranks_of(c10d::ProcessGroup& group) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < group.getSize(); ++rank) ranks.push_back(job_rank_of(group, rank));
+  return ranks;
+}
+
 /// Tells the other ranks of the group that a collective has failed for this one.
 void tell_failure(c10d::ProcessGroup& group) {
   const auto store = group.getStore();
@@ -147,7 +153,8 @@ void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_vi
       tell_failure(group);
       const std::vector<int> silent = silent_ranks(group);
       const int rank = job_rank_of(group, group.getRank());
-      const std::string others = silent.empty() ? "another of " + members : described(silent);
+      const std::string others =
+          silent.empty() ? one_of_others(job_ranks_of(group), rank) : described(silent);
       const milliseconds timeout = time_of_gloo(text);
       if (timeout.count() == 0) throw lost_connection(what, rank, others, text, advice);
       throw waited_in_vain(what, rank, timeout, others, members, advice);

@@ -4,6 +4,7 @@
 import pytest
 import torch
 from jobs import reducer_jobs
+from rank_pool import RankPool
 
 TINY = 100 / 2**20  # less than a parameter: a bucket for each
 
@@ -97,3 +98,18 @@ def test_hook_that_returns_too_little_is_refused(pool):
     errors = pool(2).run("reducer_jobs:broken_hook", config(), fails=True)
 
     assert all("the communication hook returned" in error for error in errors)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("backend", ["auto", "smddp"])
+def test_hook_whose_future_never_ends_is_waited_for_with_a_deadline(backend):
+    impatient = RankPool(2, {"SMP_TIMEOUT_SECONDS": "6"})
+    try:
+        settings = config(ddp_dist_backend=backend)
+        errors = impatient.run("reducer_jobs:endless_hook", settings, fails=True)
+    finally:
+        impatient.close()
+
+    for error in errors:
+        assert "SMPCommTimeoutError" in error
+        assert "the future that the communication hook returned was not done after 6 s" in error

@@ -165,6 +165,13 @@ def broken_hook():
     train_step(model, batch(0, 0, smp.state.cfg.microbatches), 1, True)
 
 
+def endless_hook():
+    model = smp.DistributedModel(Chain())
+
+    model.register_comm_hook(None, lambda _state, _bucket: torch.futures.Future())
+    train_step(model, batch(0, 0, smp.state.cfg.microbatches), 1, True)
+
+
 def uneven(batches: list[int], **options):
     """Replica r trains on `batches[r]` batches; parameters, buffer and steps at the end."""
     model = smp.DistributedModel(Chain())
