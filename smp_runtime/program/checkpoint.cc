@@ -75,13 +75,7 @@ class Loader {
       }
     }
     if (optimizer_ == nullptr) return;
-    const std::string kind = program::fields_of(optimizer_->wrapped()).kind();
-    if (saved_.kind() != kind) {
-      throw ConfigError(
-          "{} has the state of {}, and this optimizer is {}; make the same, or give "
-          "no optimizer to load",
-          saved_.where(), saved_.kind().empty() ? "no optimizer" : saved_.kind(), kind);
-    }
+    saved_.check_kind(program::fields_of(optimizer_->wrapped()).kind());
     if (saved_.groups().size() != optimizer_->groups().size()) {
       throw ConfigError("{} has {} groups of parameters, and this optimizer {}", saved_.where(),
                         saved_.groups().size(), optimizer_->groups().size());

@@ -64,6 +64,12 @@ c10::IValue read_user_content(const std::filesystem::path& file) {
 }  // namespace
 
 SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.string()) {
+  static const std::regex part(R"((model|optimizer)_(?:(\d+_0)(_\d+)?|\d+)\.pt)");
+  const auto is_shard = [](const std::smatch& match) {
+    return match[1] == "optimizer" && (match[3].matched || !match[2].matched);
+  };
+  std::smatch match;
+  bool lists_shards = false;
   const std::filesystem::path listed = folder / "manifest.json";
   std::optional<checkpoint::Manifest> manifest;
   if (std::filesystem::is_regular_file(listed)) {
@@ -78,19 +84,19 @@ SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.stri
       // Where each host has a folder of its own, others have files, too.
       const std::filesystem::path path = folder / file.name;
       if (std::filesystem::exists(path)) checkpoint::verify_file(path, file);
+      if (!std::regex_match(file.name, match, part) || match[1] != "optimizer") continue;
+      if (optimizer_file_.empty()) optimizer_file_ = file.name;
+      lists_shards = lists_shards || is_shard(match);
     }
   }
-  static const std::regex part(R"((model|optimizer)_(?:(\d+_0)(_\d+)?|\d+)\.pt)");
   for (const std::filesystem::path& file : checkpoint::entries_of(folder)) {
     const std::string name = file.filename().string();
     if (name == "user_content.pt") user_content_ = read_user_content(file);
-    std::smatch match;
     if (!std::regex_match(name, match, part)) continue;
     const std::string stage = match[2];
-    const bool has_shard = match[3].matched;
     if (match[1] == "model") {
-      if (!has_shard) read_model(file, stage);
-    } else if (has_shard || stage.empty()) {
+      if (!match[3].matched) read_model(file, stage);
+    } else if (is_shard(match)) {
       read_flat(file, stages_[stage]);
     } else {
       stages_[stage].has_state = true;
@@ -100,13 +106,26 @@ SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.stri
   if (stages_.empty()) {
     throw ConfigError("{} holds no checkpoint in parts: there is no model_0_0.pt in it", where_);
   }
-  check_shards();
+  const auto has_shards = [](const auto& stage) { return stage.second.shards > 0; };
+  if (lists_shards || std::ranges::any_of(stages_, has_shards)) check_shards();
+}
+
+void SavedState::check_kind(const std::string& kind) const {
+  if (kind_ == kind) return;
+  if (kind_.empty() && !optimizer_file_.empty()) {
+    throw ConfigError(
+        "{} has no optimizer state: {}, which its manifest.json lists, is missing; bring it back, "
+        "or give no optimizer to load",
+        where_, optimizer_file_);
+  }
+  throw ConfigError(
+      "{} has the state of {}, and this optimizer is {}; make the same, or give no optimizer to "
+      "load",
+      where_, kind_.empty() ? "no optimizer" : kind_, kind);
 }
 
 /// What is in shards is in all of them.
 void SavedState::check_shards() const {
-  const auto is_flat = [](const auto& stage) { return stage.second.shards > 0; };
-  if (std::ranges::none_of(stages_, is_flat)) return;
   for (const auto& [name, stage] : stages_) {
     if (stage.shards > 0 && stage.shards == stage.shard_group) continue;
     throw ConfigError(

@@ -69,13 +69,14 @@ class SavedState {
   explicit SavedState(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::string& where() const { return where_; }
-  /// PyTorch's name of the optimizer's class; empty where there is no optimizer's state.
-  [[nodiscard]] const std::string& kind() const { return kind_; }
   [[nodiscard]] const std::vector<SavedGroup>& groups() const { return groups_; }
   [[nodiscard]] const std::optional<sharding::LossScaler::State>& loss_scale() const {
     return loss_scale_;
   }
   [[nodiscard]] const c10::IValue& user_content() const { return user_content_; }
+
+  /// Throws ConfigError if no optimizer of `kind`, PyTorch's name of its class, has its state here.
+  void check_kind(const std::string& kind) const;
 
   /// A parameter, from its master if there is one, or a buffer: of that shape. Throws ConfigError
   /// for a name that is not there, another shape, and elements that no file has.
@@ -107,7 +108,8 @@ class SavedState {
   std::map<std::string, SavedEntry> entries_;  ///< of the models' files
   std::map<std::string, SavedParameter> parameters_;
   std::map<std::string, SavedStage> stages_;  ///< by "PP_TP", or "" where names say neither
-  std::string kind_;
+  std::string optimizer_file_;  ///< one that the manifest lists; empty if it lists none
+  std::string kind_;            ///< of the optimizer; empty where no file has its state
   std::vector<SavedGroup> groups_;
   std::optional<sharding::LossScaler::State> loss_scale_;
   c10::IValue user_content_;
