@@ -15,10 +15,15 @@ c10::impl::VirtualGuardImpl device_of(const c10::Device& device) {
 // Torch's events go back to the device that was current by cudaSetDevice, which makes a context on
 // it: on the first GPU for a thread that has set none. A guard goes back without.
 
-/// Throws nothing, also where the device has failed, as long as CUDA's runtime is there.
+/// Throws nothing.
 void destroy(c10::Event* event) {
   const c10::impl::VirtualGuardImpl device(event->device_type());
-  const c10::Device before = device.getDevice();
+  c10::Device before = event->device();
+  try {
+    before = device.getDevice();
+  } catch (...) {  // the device has failed: what follows would end the process
+    return;
+  }
   if (event->was_marked_for_recording()) device.uncheckedSetDevice(event->device());
   delete event;
   device.uncheckedSetDevice(before);
@@ -56,8 +61,8 @@ c10::Stream current_stream(const c10::Device& device) {
 
 void use_stream(const c10::Stream& stream) {
   const auto device = device_of(stream.device());
-  device.uncheckedSetDevice(stream.device());
   device.exchangeStream(stream);
+  device.setDevice(stream.device());
 }
 
 c10::Stream side_stream(const c10::Device& device, Priority priority) {

@@ -37,7 +37,8 @@ class StreamEvent {
 };
 
 [[nodiscard]] c10::Stream current_stream(const c10::Device& device);
-/// From now on it is the calling thread's current stream, of its current device.
+/// From now on it is the calling thread's current stream, of its current device. Throws c10::Error
+/// where the device has failed.
 void use_stream(const c10::Stream& stream);
 
 /// A stream beside those that compute. Of high priority it shares no hardware queue with them, so

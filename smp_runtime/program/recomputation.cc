@@ -46,10 +46,8 @@ RandomState random_state(at::Device device) {
 class RandomNumbersOf {
  public:
   explicit RandomNumbersOf(const RandomState& then) {
-    for (auto [generator, state] : then) {
-      now_.emplace_back(generator, state_of(generator));
-      set(generator, state);
-    }
+    for (auto [generator, state] : then) now_.emplace_back(generator, state_of(generator));
+    for (auto [generator, state] : then) set(generator, state);
   }
   ~RandomNumbersOf() {
     for (auto& [generator, state] : now_) set(generator, state);

@@ -44,7 +44,10 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, EngineOptions op
   ServerOptions server = options_.server;
   // Not only around modules: what a thread sends behind one is recorded in its stream, too.
   server.turn_setup = [this] {
-    if (step_stream_) cuda::use_stream(*step_stream_);
+    try {
+      if (step_stream_) cuda::use_stream(*step_stream_);
+    } catch (const c10::Error&) {  // the device has failed: the next task says so
+    }
   };
   if (options_.device) {
     server.timeline.device_clock = std::make_shared<StreamClock>(*options_.device);

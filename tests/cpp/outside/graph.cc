@@ -119,6 +119,7 @@ int main() {
       at::autocast::set_autocast_enabled(torch::kCPU, autocast);
       const torch::Tensor loss = (model.forward(in[0]) - in[1]).square().mean();
       at::autocast::set_autocast_enabled(torch::kCPU, false);
+      at::autocast::clear_cache();
       model.backward(loss);
       return loss;
     });
