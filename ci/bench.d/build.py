@@ -118,7 +118,8 @@ def after_an_edit(source: str) -> float:
     edit(file)
     seconds = build().processor + install().processor
     file.write_text(text)
-    build()  # or the next one would pay for it
+    build()  # or the next one would pay for it, as for what is installed
+    install()
     return seconds
 
 
