@@ -49,7 +49,7 @@ Hyperparameters split_hyperparameters(const Value& document) {
                                                          : result.user;
     Value decoded = decode_hyperparameter(member.value);
     // JSON text decodes to what it says, with other text in the outcome: equal means it is none.
-    if (decoded.text() != nullptr && decoded == member.value) result.plain.push_back(member.key);
+    if (decoded.text() != nullptr && decoded == member.value) result.not_json.push_back(member.key);
     part.set(member.key, std::move(decoded));
   }
   return result;

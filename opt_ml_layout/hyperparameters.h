@@ -17,9 +17,10 @@ namespace opt_ml {
 /// Decoded and split; three objects in file order.
 struct Hyperparameters {
   Value user = Value::Object{};       ///< the script's own: arguments and SM_HP_*
-  Value framework = Value::Object{};  ///< other sagemaker_* names: SM_FRAMEWORK_PARAMS
-  Value reserved = Value::Object{};   ///< names that the launcher consumes, e.g. sagemaker_program
-  std::vector<std::string> plain;     ///< names whose value is text that is no JSON, file order
+  Value framework = Value::Object{};  ///< other sagemaker_* names, which the script sees as
+                                      ///< SM_FRAMEWORK_PARAMS; the launcher reads some
+  Value reserved = Value::Object{};   ///< the launcher's alone, e.g. sagemaker_program
+  std::vector<std::string> not_json;  ///< names whose value is text that is no JSON, file order
 };
 
 /// Text that is JSON by Python's rules becomes that value; other text and values that are no text

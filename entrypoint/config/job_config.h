@@ -76,7 +76,7 @@ struct JobConfig {
   std::vector<std::string> hosts;  ///< all hosts, file order or sorted as the option says
   std::string master;              ///< first distribution host, else first host
   std::string master_port;         ///< of the rendezvous
-  opt_ml::Value mp_parameters;     ///< object; null when the job has none
+  opt_ml::Value mp_parameters;     ///< object, or text `k=v,…`; null: none
 
   std::vector<std::string> warnings;
 

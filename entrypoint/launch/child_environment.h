@@ -21,8 +21,8 @@ void set_variable(std::vector<std::string>& environment, std::string_view name,
 std::vector<std::string> planned_environment(const LaunchPlan& plan,
                                              std::vector<std::string> inherited);
 
-/// The same, put down as files in the launch folder for the rank shims of this host: a session of
-/// sshd starts with next to nothing.
+/// The same, put down as files in the launch folder for the parents of ranks of this host: a
+/// session of sshd starts with next to nothing.
 void save_rank_environment(const std::filesystem::path& folder, const LaunchPlan& plan,
                            std::span<const std::string> planned);
 

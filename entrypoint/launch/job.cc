@@ -13,7 +13,7 @@ namespace entrypoint::launch {
 std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_after) {
   constexpr std::chrono::milliseconds kForStarter{5000};
   using std::chrono::milliseconds;
-  if (runner == Runner::kProcess || runner == Runner::kModule) {
+  if (runner == Runner::kProcess || runner == Runner::kTrainingModule) {
     return {{.after = milliseconds(0), .signal = StopStep::kForward},
             {.after = stop_after, .signal = SIGKILL}};
   }
@@ -31,23 +31,24 @@ std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_a
   return steps;
 }
 
-ExitStatus run_to_end(ProcessRunner& runner, ChildId child) {
-  while (!runner.ended(child)) runner.wait(kNever);
-  return *runner.ended(child);
+ExitStatus run_to_end(ProcessRunner& processes, ChildId child) {
+  while (!processes.ended(child)) processes.wait(kNever);
+  return *processes.ended(child);
 }
 
-ExitStatus stopped_status(const ProcessRunner& runner) {
-  return ExitStatus{.code = 0, .signal = runner.stop_signal()};
+ExitStatus stopped_status(const ProcessRunner& processes) {
+  return ExitStatus{.code = 0, .signal = processes.stop_signal()};
 }
 
-std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner) {
+std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings,
+                              ProcessRunner& processes) {
   if (!plan.spans_hosts()) {
-    return std::make_unique<ProcessJob>(plan, std::move(settings), runner);
+    return std::make_unique<ProcessJob>(plan, std::move(settings), processes);
   }
   if (plan.role == Role::kMaster) {
-    return std::make_unique<MpiMaster>(plan, std::move(settings), runner);
+    return std::make_unique<MpiMaster>(plan, std::move(settings), processes);
   }
-  return std::make_unique<MpiWorker>(plan, std::move(settings), runner);
+  return std::make_unique<MpiWorker>(plan, std::move(settings), processes);
 }
 
 }  // namespace entrypoint::launch

@@ -26,8 +26,8 @@ class Job {
  public:
   virtual ~Job() = default;
 
-  /// Blocks until the job has ended or was stopped (runner.stop_signal()). Throws HostError when
-  /// hosts cannot work together, ConfigError when something needed is missing.
+  /// Blocks until the job has ended or was stopped (ProcessRunner::stop_signal()). Throws HostError
+  /// when hosts cannot work together, ConfigError when something needed is missing.
   virtual Outcome run() = 0;
 
   /// Copies what the other hosts recorded to where this one does, for the report. Call it once,
@@ -42,18 +42,21 @@ class Job {
   virtual void announce(const JobStatus& status) { static_cast<void>(status); }
 };
 
-/// The job that the plan's runner and role ask for. `plan` and `runner` must outlive it.
-std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner);
+/// A ProcessJob where all runs on this host, also mpirun; otherwise, by the plan's role, an
+/// MpiMaster or an MpiWorker. `plan` and `processes` must outlive it.
+std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings,
+                              ProcessRunner& processes);
 
-/// Steps of stopping: a process gets our own signal; mpirun gets SIGUSR1, which its ranks' shims
-/// turn into SIGTERM, again and again until SIGTERM shortly before the end; torchrun gets only the
-/// latter, for its workers are told directly. SIGKILL at `stop_after`. Pure.
+/// Steps of stopping: a process gets our own signal; mpirun gets SIGUSR1, which the
+/// parents of its ranks (rank_exec.h) turn into SIGTERM, again and again until SIGTERM shortly
+/// before the end; torchrun gets only the latter, for its workers are told directly. SIGKILL at
+/// `stop_after`. Pure.
 std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_after);
 
 /// Waits until `child` ends or, after a stop, its stop steps have ended it.
-ExitStatus run_to_end(ProcessRunner& runner, ChildId child);
+ExitStatus run_to_end(ProcessRunner& processes, ChildId child);
 
 /// The status of a job that a stop ended before its program did.
-ExitStatus stopped_status(const ProcessRunner& runner);
+ExitStatus stopped_status(const ProcessRunner& processes);
 
 }  // namespace entrypoint::launch

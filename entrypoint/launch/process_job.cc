@@ -19,7 +19,7 @@ std::string program_name(Runner runner) {
       return "mpirun";
     case Runner::kTorchrun:
       return "torchrun";
-    case Runner::kModule:
+    case Runner::kTrainingModule:
       return "the training module";
     case Runner::kProcess:
       break;

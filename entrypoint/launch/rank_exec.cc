@@ -38,7 +38,7 @@ std::vector<std::string> whole_command(const RankRequest& request) {
   return words;
 }
 
-// mpirun reports what the shim died of, so it dies of the same.
+// mpirun reports what the parent of a rank died of, so it dies of what the rank did.
 [[noreturn]] void die_of(int signal) {
   const rlimit none{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &none);  // the rank has dumped its own

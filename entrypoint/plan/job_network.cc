@@ -65,7 +65,7 @@ JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
                                         job.master, network.master_address));
   }
   const EfaSwitch wanted = job.options.efa;
-  const bool plain = choice.runner == Runner::kProcess || choice.runner == Runner::kModule;
+  const bool plain = choice.runner == Runner::kProcess || choice.runner == Runner::kTrainingModule;
   if (plain && wanted != EfaSwitch::kOn) return network;  // nobody asked them to talk
   network.efa = decide_efa(fabric_instance_types(job, choice.runner), facts.efa, wanted);
   network.notes.push_back(network.efa.reason);

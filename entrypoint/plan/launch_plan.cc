@@ -11,7 +11,6 @@
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/gpu_driver.h"
 #include "entrypoint/plan/job_network.h"
-#include "entrypoint/plan/module_command.h"
 #include "entrypoint/plan/mpi_command.h"
 #include "entrypoint/plan/mpi_options.h"
 #include "entrypoint/plan/parallel_check.h"
@@ -20,6 +19,7 @@
 #include "entrypoint/plan/smddp_command.h"
 #include "entrypoint/plan/start_check.h"
 #include "entrypoint/plan/torchrun_command.h"
+#include "entrypoint/plan/training_module_command.h"
 #include "entrypoint/plan/words.h"
 #include "smp_runtime/core/error.h"
 
@@ -52,7 +52,7 @@ class Planner {
 
     arguments_ = user_arguments(job_.hyperparameters.user, job_.options.arguments,
                                 job_.options.argument_order);
-    if (plan_.runner != Runner::kModule) take(resolve_entry_point(job_, facts_.python));
+    if (plan_.runner != Runner::kTrainingModule) take(resolve_entry_point(job_, facts_.python));
     plan_transfers();
     if (auto warning = driver_warning(facts_.gpu_driver, facts_.torch_version)) {
       plan_.warnings.push_back(std::move(*warning));
@@ -153,8 +153,9 @@ class Planner {
         return plan_mpirun(parallel);
       case Runner::kTorchrun:
         return plan_torchrun(parallel);
-      case Runner::kModule:
-        return plan_process(make_module_command(*job_.framework_module, facts_.python), parallel);
+      case Runner::kTrainingModule:
+        return plan_process(make_training_module_command(*job_.framework_module, facts_.python),
+                            parallel);
     }
   }
 

@@ -19,11 +19,11 @@ namespace entrypoint {
 
 /// How the user's program is started.
 enum class Runner {
-  kProcess,   ///< one process on every host, which know nothing of each other
-  kMpi,       ///< mpirun on the master host; SMP v1, Horovod, anything that speaks MPI
-  kSmddp,     ///< mpirun, with what Amazon's data-parallel library expects around it
-  kTorchrun,  ///< torchrun on every host
-  kModule,    ///< another framework's training module, called by Python on every host
+  kProcess,         ///< one process on every host, which know nothing of each other
+  kMpi,             ///< mpirun on the master host; SMP v1, Horovod, anything that speaks MPI
+  kSmddp,           ///< mpirun, with what Amazon's data-parallel library expects around it
+  kTorchrun,        ///< torchrun on every host
+  kTrainingModule,  ///< another framework's, called by Python on every host
 };
 
 /// What this host does for the runner.
@@ -133,13 +133,14 @@ struct LaunchPlan {
   /// What comes before it on hosts that execute something; none: the job starts unchecked.
   std::optional<StartCheck> check;
 
-  /// What the user's script is called with, for the log and the failure text.
+  /// What starts the user's script, for the log and the failure text: under mpirun the command of
+  /// each rank, otherwise `argv`.
   std::vector<std::string> user_command;
 
   /// SM_TRAINING_ENV as a value, for the log.
   opt_ml::Value training_environment;
 
-  std::vector<RankPlace> ranks;  ///< every rank of the job; empty for kProcess and kModule
+  std::vector<RankPlace> ranks;  ///< every rank of the job; empty for kProcess and kTrainingModule
 
   std::vector<std::string> notes;     ///< decisions worth a line in the log
   std::vector<std::string> warnings;  ///< one line each, said once at start

@@ -26,7 +26,7 @@ struct MpiCommandInput {
   std::vector<Variable> table;         ///< SM_* of the job, in the order of -x flags
   std::vector<Variable> others;        ///< rendezvous and the like
   std::vector<std::string> command;    ///< of one rank
-  std::filesystem::path command_file;  ///< holds it, for it is too long; empty: it is not
+  std::filesystem::path command_file;  ///< has `command` where that is too long; or empty
 };
 
 struct MpiCommand {
@@ -67,8 +67,9 @@ class MpirunLine {
   /// The user's options stand here, before what is added later.
   void place_custom_options() { ours_.emplace_back(); }
 
-  /// The whole line: mpirun, options, the parent of a rank with `rank_exec_options`, `starter` (a
-  /// program that starts the rank's, or nothing) and the rank's command.
+  /// The whole line: mpirun, options, the parent of a rank (launch/rank_exec.h) with
+  /// `rank_exec_options`, `starter` (a program that starts the rank's, or nothing) and the rank's
+  /// command.
   [[nodiscard]] MpiCommand finish(const std::vector<std::string>& rank_exec_options,
                                   const std::vector<std::string>& starter) const;
 

@@ -28,7 +28,7 @@ std::string_view name_of(Runner runner) {
       return "smddp";
     case Runner::kTorchrun:
       return "torchrun";
-    case Runner::kModule:
+    case Runner::kTrainingModule:
       return "module";
     case Runner::kProcess:
       break;

@@ -109,7 +109,7 @@ void tell_what_has_no_effect(const JobConfig& job, const Candidate& taken, Runne
 }
 
 RunnerChoice call_module(const JobConfig& job) {
-  RunnerChoice choice{.runner = Runner::kModule, .hosts = job.hosts};
+  RunnerChoice choice{.runner = Runner::kTrainingModule, .hosts = job.hosts};
   choice.reason = fmt::format(
       "SAGEMAKER_TRAINING_MODULE={} is not one that this launcher stands in for: Python imports "
       "and calls it on every host",
@@ -134,7 +134,7 @@ std::string_view title_of(Runner runner) {
       return "SMDDP";
     case Runner::kTorchrun:
       return "torchrun";
-    case Runner::kModule:
+    case Runner::kTrainingModule:
       return "training module";
     case Runner::kProcess:
       break;

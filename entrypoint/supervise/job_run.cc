@@ -67,9 +67,9 @@ void introduce(const JobConfig& job, const HostFacts& facts, const LaunchPlan& p
   if (facts.num_gpus == 0) SMP_LOG(info, "No GPUs detected (normal if no gpus installed)");
   SMP_LOG(info, "train {}: cpus={} gpus={} neurons={}", SMP_VERSION, facts.num_cpus, facts.num_gpus,
           facts.num_neurons);
-  if (!job.hyperparameters.plain.empty()) {
+  if (!job.hyperparameters.not_json.empty()) {
     SMP_LOG(debug, "Hyperparameters that are text and not JSON: {}",
-            fmt::join(job.hyperparameters.plain, ", "));
+            fmt::join(job.hyperparameters.not_json, ", "));
   }
   if (job.framework_module) {
     const std::string& module = *job.framework_module;
@@ -77,7 +77,7 @@ void introduce(const JobConfig& job, const HostFacts& facts, const LaunchPlan& p
   }
   if (plan.runner == Runner::kSmddp) SMP_LOG(info, "Invoking SMDataParallel");
   if (plan.runner == Runner::kTorchrun) SMP_LOG(info, "Invoking TorchDistributed...");
-  if (job.framework_module && plan.runner != Runner::kModule) {
+  if (job.framework_module && plan.runner != Runner::kTrainingModule) {
     SMP_LOG(info, "Invoking user training script.");
   }
   if (!plan.cluster.empty()) SMP_LOG(info, "Cluster: {}", plan.cluster);

@@ -6,8 +6,9 @@
 
 namespace entrypoint::supervise {
 
-/// --doctor, --rank-exec, --make-tree, --help, --version, or somebody else's command, which this
-/// process then becomes. Returns the exit status. Throws ConfigError for what cannot be done.
+/// --doctor, --rank-exec, --make-tree, --report, --help, --version, or somebody else's command,
+/// which this process then becomes. Returns the exit status. Throws ConfigError for what cannot be
+/// done.
 int run_side_action(const CommandLine& line);
 
 }  // namespace entrypoint::supervise

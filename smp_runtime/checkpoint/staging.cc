@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kStaging = ".staging";
 constexpr std::string_view kCommit = ".commit";
 constexpr std::string_view kOld = ".old";
-constexpr std::string_view kPartial = "_partial";
 constexpr const char* kManifest = "manifest.json";
 
 [[noreturn]] void fail(const char* what, const fs::path& path, const std::string& reason) {

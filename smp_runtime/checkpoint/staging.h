@@ -14,6 +14,11 @@
 
 namespace smp::checkpoint {
 
+/// What the name of a checkpoint in parts ends with.
+inline constexpr const char* kPartial = "_partial";
+/// The file that names the newest checkpoint of its folder.
+inline constexpr const char* kNewest = "newest";
+
 /// All functions throw HostError with path and reason.
 
 /// Makes `root` where it is missing, and in it the staging folder of `name`. False if the staging
@@ -47,8 +52,8 @@ void publish_files(const std::filesystem::path& root, const std::string& name,
 void discard_staging(const std::filesystem::path& root, const std::string& name,
                      const std::string& token) noexcept;
 
-/// Removes all folders `*_partial` of `root` that hold a manifest, but `keep` and the newest
-/// others, so that `count` remain. Returns the names of those removed.
+/// Removes all folders of `root` that end in kPartial that hold a manifest, but `keep` and the
+/// newest others, so that `count` remain. Returns the names of those removed.
 std::vector<std::string> prune_folders(const std::filesystem::path& root, const std::string& keep,
                                        int count);
 

@@ -8,8 +8,8 @@
 #include "smp_runtime/collectives/call_check.h"
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/transport/rendezvous.h"
 #include "smp_runtime/transport/shared_memory.h"
+#include "smp_runtime/transport/store_gather.h"
 
 namespace smp::collectives {
 namespace {
@@ -42,7 +42,7 @@ transport::SegmentShape shape_of(const topology::GroupLayout& layout, const Tuni
 
 topology::GroupLayout layout_of(transport::KeyValueStore& store, int rank, int size,
                                 const std::string& host, const transport::WaitLimit& limit) {
-  const transport::Rendezvous all{.store = store, .rank = rank, .size = size, .limit = limit};
+  const transport::StoreGather all{.store = store, .rank = rank, .size = size, .limit = limit};
   return topology::GroupLayout::from(all.gather("host", host), rank);
 }
 

@@ -42,8 +42,8 @@ class InterNodeCollectives {
   void exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
                 const WaitLimit& limit);
 
-  /// The schedule of chunk_plan.h. `inputs` and `outputs` are by chunk; those that this rank does
-  /// not have or want are not looked at. Rounds are on their way while others are added up.
+  /// The HierarchicalSchedule of `plan`. `inputs` and `outputs` are by chunk; those that this rank
+  /// does not have or want are not looked at. Rounds are on their way while others are added up.
   void run(uint64_t sequence, const ChunkPlan& plan, std::span<const ConstBytes> inputs,
            std::span<const Bytes> outputs, const Reduction& reduction, const WaitLimit& limit);
 

@@ -12,7 +12,7 @@
 namespace smp::pipeline {
 
 enum class Kind : uint8_t {
-  kStepBegin,       ///< driver -> all; body: this rank's order plan, if there is one
+  kStepBegin,       ///< driver -> all; body: this rank's RankOrder
   kForward,         ///< caller -> first hop of the route -> ... -> last hop
   kForwardReply,    ///< last hop -> caller
   kBackward,        ///< caller -> last hop -> ... -> first hop, for a call made before

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a rank's tasks one at a time, on threads of its own so that they can pause in the middle.
+// Runs a rank's tasks one at a time, on threads of its own so that they can pause in the middle. A
+// task is the body of the step for one microbatch (Server::drive adds those, as many at a time as
+// StepOrder::active() says), or a call of another rank to a module of this one.
 //
 // Exactly one thread holds the run token: the loop's (whoever calls run_tasks) or one of the
 // scheduler's. Only the holder touches the scheduler, so there is no lock: passing the run token
@@ -40,7 +42,7 @@ class Scheduler {
   /// What a task waits for: unique among what is awaited at one time.
   using WaitId = uint64_t;
 
-  /// `open` bounds what runs as tasks come; a fixed order has bounds of its own.
+  /// `open` bounds how many microbatches have begun here, unless a recorded order is followed.
   /// `thread_setup` runs on each thread that the scheduler makes, before its first task and after
   /// each one that failed; `turn_setup` whenever such a thread gets the run token with no task on
   /// its stack, before all that it does with it, and throws nothing.
@@ -78,16 +80,16 @@ class Scheduler {
   [[nodiscard]] bool runs_ahead();
 
   /// Unwinds all tasks with TaskCancelled and drops those not begun. Afterwards there are none, and
-  /// no fixed order.
+  /// no recorded order.
   void cancel_all();
 
   /// Fixes the order of run_tasks() to `order` (microbatches, see StepOrder).
   void follow(std::vector<int64_t> order);
-  /// True if there are runnable tasks, but the fixed order waits for another one.
+  /// True if there are runnable tasks, but the recorded order waits for another one.
   [[nodiscard]] bool held_by_order() const { return order_ && !runnable_.empty(); }
   /// Nothing of `microbatch` will run any more in this step.
   void end_microbatch(int64_t microbatch);
-  /// Once run_tasks() finds nothing to run: true if the fixed order is at its end although there
+  /// Once run_tasks() finds nothing to run: true if the recorded order is at its end though there
   /// are tasks, waits for a microbatch that has ended, or has no place for a runnable one: the step
   /// is not like the one it was made from. False is no proof that it is.
   [[nodiscard]] bool order_is_wrong() const;
@@ -99,7 +101,7 @@ class Scheduler {
   [[nodiscard]] std::vector<int64_t> held() const;
   /// Keys of the tasks that wait, for a report on a hang.
   [[nodiscard]] std::vector<std::pair<WaitId, TaskKey>> waiting() const;
-  /// The key of each run of a task, in order: what an order plan is made from.
+  /// The key of each run of a task, in order: what a StepOrder is made from.
   [[nodiscard]] const std::vector<TaskKey>& recorded() const { return recorded_; }
 
   // --- Called by the running task ---

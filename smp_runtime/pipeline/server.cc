@@ -42,7 +42,8 @@ Server::Server(transport::Transport& transport, Executor& executor, ServerOption
 // --- The step ---
 
 void Server::drive(const std::string& kind, int64_t microbatches,
-                   const std::function<void(int64_t)>& body, const std::function<Work()>& collect) {
+                   const std::function<void(int64_t)>& body,
+                   const std::function<CallData()>& collect) {
   SMP_CHECK(driver(), "rank {} of the pipeline group drives a step", transport_.rank());
   if (transport_.size() == 1) {
     timeline_.begin_step(++step_);
@@ -71,7 +72,7 @@ void Server::drive(const std::string& kind, int64_t microbatches,
     }
     step_order_.finish_step(
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun_at));
-    Work result = collect();
+    CallData result = collect();
     send_to_peers({.kind = Kind::kStepEnd,
                    .body = std::move(result.body),
                    .payload = std::move(result.payload)});
@@ -79,9 +80,9 @@ void Server::drive(const std::string& kind, int64_t microbatches,
   });
 }
 
-Work Server::serve() {
+CallData Server::serve() {
   SMP_CHECK(!driver(), "rank 0 of the pipeline group serves");
-  Work result;
+  CallData result;
   guarded([&] {
     timeline_.begin_step(++step_);
     values_.forget_values();  // one that came behind the end of its microbatch
@@ -293,8 +294,8 @@ void Server::handle(Envelope envelope) {
     case Kind::kRecordedOrder:
       return step_order_.add_recorded(envelope.source, envelope.body);
     case Kind::kStepEnd:
-      result_ = std::make_unique<Work>(
-          Work{.body = std::move(envelope.body), .payload = std::move(envelope.payload)});
+      result_ = std::make_unique<CallData>(
+          CallData{.body = std::move(envelope.body), .payload = std::move(envelope.payload)});
       return;
     case Kind::kUse:
     case Kind::kInquiry:
@@ -325,9 +326,9 @@ void Server::start_task(Envelope envelope) {
                     .target = envelope.route.at(static_cast<size_t>(envelope.hop)).target,
                     .run = envelope.run,
                     .ranks = envelope.ranks};
-  Work work{.body = std::move(envelope.body),
-            .payload = std::move(envelope.payload),
-            .values = values_.take(std::exchange(envelope.takes, {}))};
+  CallData work{.body = std::move(envelope.body),
+                .payload = std::move(envelope.payload),
+                .values = values_.take(std::exchange(envelope.takes, {}))};
   scheduler_.add(key, [this, target = key.target, request = std::move(envelope),
                        work = std::move(work)]() mutable {
     const CallId id{.microbatch = request.microbatch, .call = request.call, .hop = request.hop};
@@ -335,8 +336,8 @@ void Server::start_task(Envelope envelope) {
     const bool last = request.hop == (forward ? static_cast<int>(request.route.size()) - 1 : 0);
     Executor::Purpose purpose{.passes_on = !last, .exports = {}};
     if (last) purpose.exports = request.exports;
-    Work result = forward ? executor_.forward(id, target, std::move(work), purpose)
-                          : executor_.backward(id, std::move(work), purpose);
+    CallData result = forward ? executor_.forward(id, target, std::move(work), purpose)
+                              : executor_.backward(id, std::move(work), purpose);
     if (forward && result.final) scheduler_.expect_no_backward();
     values_.give(request, std::move(result.values));
     pass_on(std::move(request), std::move(result));
@@ -344,7 +345,7 @@ void Server::start_task(Envelope envelope) {
 }
 
 /// Sends what a hop made to the next one on the way, or from the end of the way to the caller.
-void Server::pass_on(Envelope request, Work result) {
+void Server::pass_on(Envelope request, CallData result) {
   const bool forward = request.kind == Kind::kForward;
   request.hop += forward ? 1 : -1;
   request.run = scheduler_.current().run + 1;

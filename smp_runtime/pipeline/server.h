@@ -3,7 +3,7 @@
 // and on rank 0, the driver, runs the body of the step, once per microbatch.
 //
 // Design: a call to a module of another rank sends a request and pauses its microbatch; the rank
-// goes on with another one (arXiv:2111.05972). Work is opaque here: the Executor knows what it
+// goes on with another one (arXiv:2111.05972). CallData is opaque here: the Executor knows what it
 // means.
 #pragma once
 
@@ -32,7 +32,7 @@
 namespace smp::pipeline {
 
 /// What goes into a call and what comes out of it.
-struct Work {
+struct CallData {
   std::string body;
   std::shared_ptr<transport::Payload> payload;
   /// Of a request: what it takes, in that order. Of a result: what it exports.
@@ -66,9 +66,10 @@ class Executor {
   };
   /// Calls `target`; keeps what backward() of the same id will need. A hop that passes its result
   /// on gets the gradients from the backward() of the next one.
-  virtual Work forward(const CallId& id, int64_t target, Work request, const Purpose& purpose) = 0;
+  virtual CallData forward(const CallId& id, int64_t target, CallData request,
+                           const Purpose& purpose) = 0;
   /// The gradients of a call's inputs, from those of its outputs.
-  virtual Work backward(const CallId& id, Work gradients, const Purpose& purpose) = 0;
+  virtual CallData backward(const CallId& id, CallData gradients, const Purpose& purpose) = 0;
   /// Drops all that is kept for the microbatch.
   virtual void release(int64_t microbatch) = 0;
   /// An error as text for the other ranks, e.g. a Python traceback.
@@ -110,21 +111,22 @@ class Server {
   /// another step if the others can.
   /// `kind` names steps that are expected to call the same modules, for the order of work.
   void drive(const std::string& kind, int64_t microbatches,
-             const std::function<void(int64_t)>& body, const std::function<Work()>& collect);
+             const std::function<void(int64_t)>& body, const std::function<CallData()>& collect);
 
   /// Ranks other than 0: serves until the driver ends the step; returns what it collected.
   /// Throws as drive() does.
-  Work serve();
+  CallData serve();
 
   struct Reply {
     uint64_t call = 0;
-    Work work;
+    CallData work;
   };
   /// From a task: sends `request` through `route` and pauses until the result of its last hop is
   /// here. Only inside drive or serve.
-  Reply call(const Route& route, Work request, DirectValues direct = {});
+  Reply call(const Route& route, CallData request, DirectValues direct = {});
   /// From a task: has the route run the backward of a call made before in this microbatch.
-  Work call_backward(const Route& route, uint64_t call, Work gradients, DirectValues direct = {});
+  CallData call_backward(const Route& route, uint64_t call, CallData gradients,
+                         DirectValues direct = {});
 
   /// A name for a value that a call of this rank exports.
   [[nodiscard]] ValueId new_value() { return new_id(); }
@@ -170,7 +172,7 @@ class Server {
     return static_cast<uint64_t>(transport_.rank()) << 40 | ++ids_;
   }
   void start_task(Envelope envelope);
-  void pass_on(Envelope request, Work result);
+  void pass_on(Envelope request, CallData result);
   void finish_reply(Envelope envelope);
   /// Runs tasks and handles messages until `over()` and nothing is left to run.
   void loop(const std::function<bool()>& over);
@@ -186,7 +188,8 @@ class Server {
   std::optional<transport::Message> receive(Clock::time_point deadline);
   [[nodiscard]] std::string name_of(int64_t target) const;
   void drop_order();
-  Work request(Kind kind, const Route& route, uint64_t call, Work work, DirectValues direct);
+  CallData request(Kind kind, const Route& route, uint64_t call, CallData work,
+                   DirectValues direct);
   /// As a message of this step.
   void send(int destination, Envelope envelope);
   /// For what the driver is glad to know and can do without.
@@ -228,9 +231,9 @@ class Server {
   ValueExchange values_;
   std::optional<std::string> aborted_;  ///< why, as another rank told us during a fetch
   std::map<Scheduler::WaitId, Awaited> awaited_;
-  std::map<Scheduler::WaitId, Work> replies_;
+  std::map<Scheduler::WaitId, CallData> replies_;
   std::vector<Envelope> early_;  ///< of steps that this rank has not begun
-  std::unique_ptr<Work> result_;
+  std::unique_ptr<CallData> result_;
 };
 
 }  // namespace smp::pipeline

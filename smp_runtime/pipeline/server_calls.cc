@@ -15,7 +15,8 @@ Scheduler::WaitId wait_id(uint64_t call, Phase phase) {
 
 }  // namespace
 
-Work Server::request(Kind kind, const Route& route, uint64_t call, Work work, DirectValues direct) {
+CallData Server::request(Kind kind, const Route& route, uint64_t call, CallData work,
+                         DirectValues direct) {
   SMP_CHECK(!route.empty(), "a call through no module");
   const TaskKey& task = scheduler_.current();
   const bool forward = kind == Kind::kForward;
@@ -41,13 +42,14 @@ Work Server::request(Kind kind, const Route& route, uint64_t call, Work work, Di
   return std::move(replies_.extract(id).mapped());
 }
 
-Server::Reply Server::call(const Route& route, Work work, DirectValues direct) {
+Server::Reply Server::call(const Route& route, CallData work, DirectValues direct) {
   const uint64_t call = new_id();
   return {.call = call,
           .work = request(Kind::kForward, route, call, std::move(work), std::move(direct))};
 }
 
-Work Server::call_backward(const Route& route, uint64_t call, Work gradients, DirectValues direct) {
+CallData Server::call_backward(const Route& route, uint64_t call, CallData gradients,
+                               DirectValues direct) {
   return request(Kind::kBackward, route, call, std::move(gradients), std::move(direct));
 }
 

@@ -23,7 +23,7 @@ using schedule::TaskKey;
 enum class OrderMode : char {
   kFree,     ///< as messages arrive, or by nature: one microbatch after the other
   kRecord,   ///< one microbatch at a time; the runs of microbatch 0 are noted
-  kPlanned,  ///< a fixed sequence of microbatches on each rank
+  kPlanned,  ///< as planned from the recorded runs: a sequence of microbatches on each rank
 };
 
 /// What a rank is told of the order at the beginning of a step.

@@ -44,6 +44,9 @@ void write_buffer(AtomicFile& file, const py::buffer& data) {
 }  // namespace
 
 void bind_checkpoint(py::module_& module) {
+  module.attr("PARTIAL") = checkpoint::kPartial;
+  module.attr("NEWEST") = checkpoint::kNewest;
+
   py::class_<FileDigest>(module, "FileDigest", "Size and checksum of a file as written.")
       .def_readonly("name", &FileDigest::name);
 

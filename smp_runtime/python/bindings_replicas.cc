@@ -34,9 +34,9 @@ void bind_replicas(py::module_& module) {
           py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"), py::arg("overlap"),
           py::arg("may_join") = true, py::arg("watch") = nullptr, py::arg("flags_group_name") = "")
       .def(
-          "set_hook",
+          "set_comm_hook",
           [](replicas::GradientReducer& reducer, py::object state, py::object hook) {
-            reducer.set_hook(
+            reducer.set_comm_hook(
                 std::make_unique<c10d::PythonCommHook>(std::move(state), std::move(hook)));
           },
           py::arg("state"), py::arg("hook"))

@@ -67,7 +67,7 @@ class GradientReducer::Core {
     }
   }
 
-  void set_hook(std::unique_ptr<c10d::CommHookInterface> hook) { hook_ = std::move(hook); }
+  void set_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook) { hook_ = std::move(hook); }
 
   void begin_step(bool due) {
     if (std::any_of(counts_.begin(), counts_.end(), [](auto count) { return count > 0; })) {
@@ -340,8 +340,8 @@ GradientReducer::GradientReducer(Options options, std::vector<at::Tensor> parame
 
 GradientReducer::~GradientReducer() = default;
 
-void GradientReducer::set_hook(std::unique_ptr<c10d::CommHookInterface> hook) {
-  core_->set_hook(std::move(hook));
+void GradientReducer::set_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook) {
+  core_->set_comm_hook(std::move(hook));
 }
 
 void GradientReducer::begin_step(bool due) { core_->begin_step(due); }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages gradients over the ranks of a group, in buckets, while backwards still run.
+// Averages whole gradients over the ranks of a group, in buckets, while backwards still run; those
+// of sharded or 16-bit state go through sharding/shard_gradients.h.
 //
 // c10d's reducer decides at forward time whether the next backward reduces, which is wrong with
-// several forwards under way. This one learns in a step how often each parameter gets a gradient
-// and in which order they are final, and sends a bucket of the next step as soon as all of its
-// gradients have come that often. What comes later than learned is sent once more, at the end.
+// several forwards under way. This one learns in a step, whose buckets it sends at the end, how
+// often each parameter gets a gradient and in which order they are final. It sends a bucket of the
+// next step as soon as all of its gradients have come that often. What comes later than learned is
+// sent once more, at the end.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +31,8 @@ namespace smp::replicas {
 class GradientReducer {
  public:
   struct Options {
-    std::string group_name;  ///< a registered c10d group that reaches the parameters' devices
+    std::string group_name;  ///< a registered c10d group that reaches the parameters' devices; its
+                             ///< backend (gloo, nccl, smddp) carries the gradients
     std::int64_t bucket_bytes = 0;
     bool overlap = true;   ///< false: everything at the end, in an order that no timing decides
     bool may_join = true;  ///< whether errors may advise to train inside DistributedModel.join()
@@ -46,9 +49,10 @@ class GradientReducer {
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   /// Reduces buckets in place of the all-reduce and its division by the number of ranks.
-  void set_hook(std::unique_ptr<c10d::CommHookInterface> hook);
+  void set_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook);
 
-  /// A step begins, whose gradients are averaged at its end if `due`.
+  /// A step begins, whose gradients are averaged at its end if `due`: unless they are accumulated
+  /// over several steps and this is not the last of these.
   void begin_step(bool due);
 
   /// Makes every parameter's `.grad` the mean over the group. A parameter without gradient counts

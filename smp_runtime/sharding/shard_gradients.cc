@@ -50,8 +50,8 @@ ShardGradients::ShardGradients(Options options, const std::vector<ReplicationGro
     buckets_.emplace_back(
         *one.exchange, options.bucket,
         [this](int unit) {
-          return GradientBuckets::Size{.shard = at(unit).layout.shard,
-                                       .master = at(unit).master.scalar_type()};
+          return ReduceScatterBuckets::Size{.shard = at(unit).layout.shard,
+                                            .master = at(unit).master.scalar_type()};
         },
         [this](int unit, const at::Tensor& sum) { add_sum(unit, sum); });
   }
@@ -212,7 +212,7 @@ void ShardGradients::end_backward() {
 
 void ShardGradients::flush() {
   flush_own();
-  for (GradientBuckets& buckets : buckets_) buckets.flush();
+  for (ReduceScatterBuckets& buckets : buckets_) buckets.flush();
 }
 
 void ShardGradients::finish_step(bool due) {
@@ -252,7 +252,7 @@ void ShardGradients::add_late() {
 }
 
 void ShardGradients::zero() {
-  SMP_CHECK(std::ranges::all_of(buckets_, &GradientBuckets::idle),
+  SMP_CHECK(std::ranges::all_of(buckets_, &ReduceScatterBuckets::idle),
             "gradients were zeroed within a backward");
   for (ShardedUnit& unit : units_) {
     unit.fresh = true;

@@ -11,8 +11,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "smp_runtime/sharding/flatten.h"
-#include "smp_runtime/sharding/gradient_buckets.h"
-#include "smp_runtime/sharding/replica_sums.h"
+#include "smp_runtime/sharding/reduce_scatter_buckets.h"
+#include "smp_runtime/sharding/replica_all_reduce.h"
 #include "smp_runtime/sharding/sharded_unit.h"
 
 namespace smp::sharding {
@@ -65,8 +65,8 @@ class ShardGradients {
   std::vector<ShardedUnit>& units_;
   std::vector<Arena>& arenas_;
   const Taken taken_;
-  std::deque<GradientBuckets> buckets_;  ///< by number of the group
-  ReplicaSums replicas_;
+  std::deque<ReduceScatterBuckets> buckets_;  ///< by number of the group
+  ReplicaAllReduce replicas_;
 
   /// Gradients of a unit whose group is one, until they are worth a kernel.
   struct Own {

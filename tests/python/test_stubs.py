@@ -75,3 +75,16 @@ def test_arguments_of_the_stubs_are_those_of_the_functions(module: str) -> None:
 
     assert not wrong
     assert compared > 1
+
+
+@pytest.mark.parametrize("module", ["_runtime", "_smddp"])
+def test_what_the_stubs_have_is_explained_and_the_headers_that_they_name_exist(
+    module: str,
+) -> None:
+    text = (PACKAGE / f"{module}.pyi").read_text()
+    parts = [one for one in ast.parse(text).body if isinstance(one, ast.ClassDef | ast.FunctionDef)]
+    headers = set(re.findall(r"[\w/]+/\w+\.h\b", text))
+
+    assert parts
+    assert [one.name for one in parts if not ast.get_docstring(one)] == []
+    assert [one for one in headers if not (ROOT / "smp_runtime" / one).is_file()] == []

@@ -14,11 +14,6 @@
 
 namespace smp::checkpoint {
 
-/// What the name of a checkpoint in parts ends with.
-inline constexpr const char* kPartial = "_partial";
-/// The file that names the newest checkpoint of its folder.
-inline constexpr const char* kNewest = "newest";
-
 /// All ranks of the job make the same calls; each blocks until all have come. What fails on one of
 /// them throws on all: HostError, which names the rank, or there what was thrown. Then, and without
 /// a publication, nothing is left behind.
@@ -45,10 +40,10 @@ class CheckpointSave {
   /// This rank has written a file.
   void add(FileDigest file) { written_.push_back(std::move(file)); }
 
-  /// Tells the others what failed here, if anything. Throws CheckpointError where one of all
-  /// failed; nothing is left behind then.
+  /// Collective: tells the others what failed here, empty if nothing, and hears what failed there.
+  /// Throws CheckpointError where one of all failed; nothing is left behind then.
   void tell(const std::string& error);
-  /// Calls `act`, which may throw, and tells. See the class.
+  /// Calls `act`, which may throw, and tell() with what it threw. See the class.
   void together(const std::function<void()>& act);
   /// The folder becomes the checkpoint, with all files that were added and a manifest.
   void publish_folder();
@@ -68,7 +63,7 @@ class CheckpointSave {
   bool publishes_ = false;
   bool is_published_ = false;
   std::vector<FileDigest> written_;
-  std::vector<FileDigest> all_written_;  ///< of all ranks, by name, since together()
+  std::vector<FileDigest> all_written_;  ///< of all ranks, by name, at the last tell()
 };
 
 }  // namespace smp::checkpoint

@@ -36,7 +36,7 @@ bool is_absent(const Absent& absent, size_t index) {
 }
 
 /// The tensors that `flags` speak of: from the message, then from the values that it took.
-std::vector<at::Tensor> place(const std::vector<uint8_t>& flags, Work work) {
+std::vector<at::Tensor> place(const std::vector<uint8_t>& flags, CallData work) {
   std::vector<at::Tensor> present = transport::take_tensors(std::move(work.payload));
   std::vector<at::Tensor> tensors(flags.size());
   size_t next = 0;
@@ -104,7 +104,7 @@ CallModes::Guard::~Guard() {
   previous_->apply();
 }
 
-Work pack_call(const CallModes& modes, TensorTree tree, Memory memory, const Absent& absent) {
+CallData pack_call(const CallModes& modes, TensorTree tree, Memory memory, const Absent& absent) {
   std::string body;
   append_plain(body, modes);
   std::vector<uint8_t> flags;
@@ -126,7 +126,7 @@ Work pack_call(const CallModes& modes, TensorTree tree, Memory memory, const Abs
   return {.body = std::move(body), .payload = payload_of(std::move(present), memory)};
 }
 
-CallBody unpack_call(Work work) {
+CallBody unpack_call(CallData work) {
   CallBody call;
   std::string_view body = work.body;
   call.modes = take_plain<CallModes>(body);
@@ -141,7 +141,7 @@ CallBody unpack_call(Work work) {
   return call;
 }
 
-Work pack_gradients(const std::vector<at::Tensor>& gradients, const Absent& absent) {
+CallData pack_gradients(const std::vector<at::Tensor>& gradients, const Absent& absent) {
   std::vector<uint8_t> flags;
   std::vector<at::Tensor> present;
   for (size_t index = 0; index < gradients.size(); ++index) {
@@ -155,7 +155,7 @@ Work pack_gradients(const std::vector<at::Tensor>& gradients, const Absent& abse
   return {.body = std::move(body), .payload = payload_of(std::move(present), Memory::kShare)};
 }
 
-GradientBody unpack_gradients(Work work) {
+GradientBody unpack_gradients(CallData work) {
   std::string_view body = work.body;
   const std::vector<uint8_t> flags = take_flags(body);
   GradientBody gradients{.tensors = place(flags, std::move(work)), .absent = {}};

@@ -71,19 +71,19 @@ enum class Memory { kShare, kCopy };
 using Absent = std::vector<bool>;
 
 /// Throws UserCodeError for tensors that cannot travel: sparse, quantized, on odd devices.
-[[nodiscard]] Work pack_call(const CallModes& modes, TensorTree tree, Memory memory,
-                             const Absent& absent = {});
+[[nodiscard]] CallData pack_call(const CallModes& modes, TensorTree tree, Memory memory,
+                                 const Absent& absent = {});
 /// Puts the values that a request took where they belong.
-[[nodiscard]] CallBody unpack_call(Work work);
+[[nodiscard]] CallBody unpack_call(CallData work);
 
 /// Gradients, of which some may be undefined.
 struct GradientBody {
   std::vector<at::Tensor> tensors;
   Absent absent;  ///< undefined here, but there is one
 };
-[[nodiscard]] Work pack_gradients(const std::vector<at::Tensor>& gradients,
-                                  const Absent& absent = {});
-[[nodiscard]] GradientBody unpack_gradients(Work work);
+[[nodiscard]] CallData pack_gradients(const std::vector<at::Tensor>& gradients,
+                                      const Absent& absent = {});
+[[nodiscard]] GradientBody unpack_gradients(CallData work);
 
 /// A tensor as the payload of a value; `kShare` as above.
 [[nodiscard]] std::shared_ptr<transport::Payload> payload_of_value(const at::Tensor& tensor);

@@ -189,11 +189,11 @@ bool DirectExchange::stands_in(const at::Tensor& tensor) {
   return tensor.defined() && find(tensor) != nullptr;
 }
 
-decltype(Work::values) DirectExchange::exported(std::span<const Export> wishes,
-                                                const std::vector<at::Tensor>& tensors,
-                                                Absent& absent) {
+decltype(CallData::values) DirectExchange::exported(std::span<const Export> wishes,
+                                                    const std::vector<at::Tensor>& tensors,
+                                                    Absent& absent) {
   absent.assign(tensors.size(), false);
-  decltype(Work::values) values;
+  decltype(CallData::values) values;
   for (const Export& wish : wishes) {
     const auto index = static_cast<size_t>(wish.output);
     if (index >= tensors.size() || !tensors[index].defined() || stands_in(tensors[index])) continue;

@@ -73,9 +73,9 @@ class DirectExchange {
 
   /// At the rank that serves a call: the values of `tensors` that it is to export, and in `absent`
   /// which those are. A remote tensor stays: another rank holds it.
-  [[nodiscard]] decltype(Work::values) exported(std::span<const Export> wishes,
-                                                const std::vector<at::Tensor>& tensors,
-                                                Absent& absent);
+  [[nodiscard]] decltype(CallData::values) exported(std::span<const Export> wishes,
+                                                    const std::vector<at::Tensor>& tensors,
+                                                    Absent& absent);
 
   /// At the end of a task: fetches what remote tensors of it are still in use, which may outlive
   /// their microbatch.

@@ -240,7 +240,8 @@ int64_t Engine::take_backwards() { return std::exchange(backwards_, 0); }
 
 // --- Serving ---
 
-Work Engine::forward(const CallId& id, int64_t target, Work request, const Purpose& purpose) {
+CallData Engine::forward(const CallId& id, int64_t target, CallData request,
+                         const Purpose& purpose) {
   CallBody call = unpack_call(std::move(request));
   const at::ThreadLocalStateGuard step_guard(*step_modes_);
   const CallModes::Guard guard(call.modes);
@@ -267,14 +268,14 @@ Work Engine::forward(const CallId& id, int64_t target, Work request, const Purpo
     if (!direct_->stands_in(tensor)) continue;
     tensor = direct_->data_of(tensor).detach().requires_grad_(tensor.requires_grad());
   }
-  Work reply = pack_call(call.modes, std::move(result), Memory::kCopy, absent);
+  CallData reply = pack_call(call.modes, std::move(result), Memory::kCopy, absent);
   reply.values = std::move(values);
   // What is passed on may get its backward from a later hop.
   reply.final = !call.modes.grad_enabled || !(purpose.passes_on || has_gradient);
   return reply;
 }
 
-Work Engine::backward(const CallId& id, Work gradients, const Purpose& purpose) {
+CallData Engine::backward(const CallId& id, CallData gradients, const Purpose& purpose) {
   auto found = records_.extract(id);
   SMP_CHECK(!found.empty(), "microbatch {} has no call {:#x} to go back through", id.microbatch,
             id.call);
@@ -286,7 +287,7 @@ Work Engine::backward(const CallId& id, Work gradients, const Purpose& purpose) 
   }
   Absent absent;
   auto values = direct_->exported(purpose.exports, results, absent);
-  Work reply = pack_gradients(results, absent);
+  CallData reply = pack_gradients(results, absent);
   reply.values = std::move(values);
   return reply;
 }

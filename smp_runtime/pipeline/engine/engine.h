@@ -2,7 +2,7 @@
 // The pipeline engine of one rank over tensors: calls to modules of other ranks, forward and
 // backward, as one differentiable operation each.
 //
-// "Design 1": a remote call is an autograd node whose backward asks the owner for the gradients and
+// A remote call is an autograd node whose backward asks the owner for the gradients and
 // waits, on the thread of its microbatch. The autograd engine counts dependencies as in one
 // process, so residual links, shared modules and unused outputs need no code of ours.
 #pragma once
@@ -102,8 +102,9 @@ class Engine : private Executor {
     std::vector<at::Tensor> outputs;
   };
 
-  Work forward(const CallId& id, int64_t target, Work request, const Purpose& purpose) override;
-  Work backward(const CallId& id, Work gradients, const Purpose& purpose) override;
+  CallData forward(const CallId& id, int64_t target, CallData request,
+                   const Purpose& purpose) override;
+  CallData backward(const CallId& id, CallData gradients, const Purpose& purpose) override;
   void release(int64_t microbatch) override;
   std::string describe(const std::exception_ptr& error) override;
   /// The caller's half of a call, and of its backward: what RemoteCall's two ends have in common

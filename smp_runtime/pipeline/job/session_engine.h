@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipeline engine of a session: what its settings and its environment say of schedule, order,
-// deadlines and records, for models in Python and in C++.
+// deadlines and records, for models in Python and in C++. How many microbatches a step has is said
+// by each step, to Engine::drive.
 #pragma once
 
 #include <memory>

@@ -12,7 +12,8 @@ from typing_extensions import Buffer
 
 # --- bindings_errors.cc
 
-def write_log(level: int, message: str) -> None: ...
+def write_log(level: int, message: str) -> None:
+    """Into the log of this rank; levels are those of :mod:`logging`."""
 
 # --- bindings_topology.cc
 
@@ -21,7 +22,8 @@ class ParallelConfig:
     tests/python/test_parameters.py makes the fields from
     smp_runtime/topology/parameter_table.cc, with SMP_UPDATE_GOLDEN=1."""
 
-    def as_json(self) -> str: ...
+    def as_json(self) -> str:
+        """The settings as one JSON object."""
     partitions: int
     """pipeline stages; partitions x tensor_parallel_degree divides the world size"""
     pipeline_parallel_degree: int
@@ -116,12 +118,24 @@ class ParallelConfig:
 
 def make_parallel_config(
     job_text: str, job_where: str, dict_json: str, dict_where: str
-) -> ParallelConfig: ...
-def refusal_to_wrap(config: ParallelConfig, world_size: int) -> str | None: ...
-def compositions_as_markdown() -> str: ...
-def parameters_as_markdown() -> str: ...
-def parameter_names() -> list[str]: ...
-def parameter_fields() -> list[tuple[str, str, str]]: ...
+) -> ParallelConfig:
+    """Of what the job says, as text, and what the script gave to ``smp.init``, which the job's wins
+    over. Raises SMPConfigError, which begins with the place of what is wrong."""
+
+def refusal_to_wrap(config: ParallelConfig, world_size: int) -> str | None:
+    """Why a model cannot be wrapped with these settings on so many ranks, or None."""
+
+def compositions_as_markdown() -> str:
+    """Which features go together, as the documentation's table."""
+
+def parameters_as_markdown() -> str:
+    """All settings, as the documentation's table."""
+
+def parameter_names() -> list[str]:
+    """Of all settings, without aliases."""
+
+def parameter_fields() -> list[tuple[str, str, str]]:
+    """Name, Python's type and meaning of every setting, aliases included."""
 
 # --- bindings_session.cc
 
@@ -167,7 +181,8 @@ class RuntimeOptions:
 def runtime_options(variables: Mapping[str, str]) -> RuntimeOptions:
     """Raises SMPConfigError for a variable that holds what it may not."""
 
-def runtime_variables() -> list[tuple[str, str, str]]: ...
+def runtime_variables() -> list[tuple[str, str, str]]:
+    """Name, default and meaning of every variable that RuntimeOptions reads."""
 
 class GroupRequest:
     """What a c10d group is to be."""
@@ -187,11 +202,16 @@ class Groups:
     """The groups of one rank, by the names of kinds: WORLD, MP, DP, PP, TP, RDP. Groups are made on
     first use, which is collective over their ranks."""
 
-    def ranks(self, kind: str) -> list[int]: ...
-    def index(self, kind: str) -> int: ...
-    def user_group(self, kind: str) -> ProcessGroup: ...
-    def internal_group(self, kind: str) -> ProcessGroup: ...
-    def cpu_group(self, kind: str) -> ProcessGroup: ...
+    def ranks(self, kind: str) -> list[int]:
+        """Of the job, ascending."""
+    def index(self, kind: str) -> int:
+        """Of this rank in its group."""
+    def user_group(self, kind: str) -> ProcessGroup:
+        """The one that scripts get; the library puts nothing on it."""
+    def internal_group(self, kind: str) -> ProcessGroup:
+        """For the model's tensors, on its device."""
+    def cpu_group(self, kind: str) -> ProcessGroup:
+        """For objects and flags."""
 
 def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not set
@@ -223,7 +243,8 @@ class StepReports:
         """``ledger``: what the model's state takes here. ``formula``: what it would by arithmetic;
         0: no formula. [bytes]"""
 
-    def set_total(self, steps: int) -> None: ...
+    def set_total(self, steps: int) -> None:
+        """How many steps there will be, for the remaining time."""
     def set_interval(self, seconds: float) -> None:
         """Between two lines where they stay, and two reports to most outputs; 1 at first."""
 
@@ -267,6 +288,8 @@ class WaitWatch:
     """Tells ranks that wait for each other in different calls; see session/waits/wait_watch.h."""
 
 class WaitingBlock:
+    """What StoreBarriers.waiting returns."""
+
     def __enter__(self) -> None: ...
     def __exit__(self, *args: object) -> None: ...
 
@@ -284,16 +307,22 @@ class StoreBarriers:
         other."""
 
     @property
-    def watch(self) -> WaitWatch | None: ...
+    def watch(self) -> WaitWatch | None:
+        """For other waits to ask; may be None."""
 
 class ObjectExchange:
     """Bytes between ranks; blocking. Ranks are those of the job."""
 
-    def send(self, what: str, kind: str, data: bytes, destination: int) -> None: ...
-    def broadcast(self, what: str, kind: str, data: bytes) -> None: ...
-    def receive(self, what: str, kind: str, source: int) -> bytes: ...
-    def take_own(self, kind: str) -> bytes | None: ...
-    def all_gather(self, what: str, kind: str, data: bytes) -> list[bytes]: ...
+    def send(self, what: str, kind: str, data: bytes, destination: int) -> None:
+        """Blocks until the destination has it; to this rank itself it is kept."""
+    def broadcast(self, what: str, kind: str, data: bytes) -> None:
+        """To all others of this rank's group, who receive. Blocks until they have it."""
+    def receive(self, what: str, kind: str, source: int) -> bytes:
+        """What another rank sent or broadcast."""
+    def take_own(self, kind: str) -> bytes | None:
+        """What this rank sent to itself, the oldest first; None if there is nothing."""
+    def all_gather(self, what: str, kind: str, data: bytes) -> list[bytes]:
+        """By rank in the group. Collective over it."""
 
 class Session:
     """One process's part in a job; session/session.h. Collective to make.
@@ -319,7 +348,8 @@ class Session:
     ) -> None: ...
     def open_groups(
         self, tensors: str, cpu: str, by_host: str, make: Callable[[GroupRequest], ProcessGroup]
-    ) -> None: ...
+    ) -> None:
+        """Lets groups be made, by ``make``, of these backends. Collective."""
     def all_reduce(
         self,
         what: str,
@@ -329,8 +359,10 @@ class Session:
     ) -> None:
         """In place. ``what`` begins its errors, which name absent ranks."""
 
-    def leave(self, failed: bool, serves: bool) -> None: ...
-    def some_rank_ended_well(self) -> bool: ...
+    def leave(self, failed: bool, serves: bool) -> None:
+        """``failed``: waits for nobody. ``serves``: rank 0 serves the store, and goes last."""
+    def some_rank_ended_well(self) -> bool:
+        """Whether some rank has left without having failed."""
     @property
     def config(self) -> ParallelConfig: ...
     @property
@@ -344,13 +376,17 @@ class Session:
     @property
     def objects(self) -> ObjectExchange: ...
     @property
-    def store(self) -> Store: ...
+    def store(self) -> Store:
+        """Texts by key, of this session alone."""
     @property
-    def world_store(self) -> Store: ...
+    def world_store(self) -> Store:
+        """The same for c10d's world, whose keys are its own."""
 
 # --- bindings_partition.cc
 
 class ModuleTree:
+    """The modules of a model with their costs, for the partitioner; partition/module_tree.h."""
+
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...
     def add_parameter(self, name: str, bytes: int) -> int: ...  # noqa: A002
@@ -377,6 +413,8 @@ class ModuleTree:
     ) -> None: ...
 
 class Assignment:
+    """Which module is on which partition; partition/assignment.h."""
+
     @property
     def partitions(self) -> int: ...
     @property
@@ -389,8 +427,11 @@ class Assignment:
     def log_line(self, tree: ModuleTree) -> str: ...
     def balance_line(self, tree: ModuleTree) -> str: ...
 
-def read_partition_file(text: str, where: str, tree: ModuleTree, partitions: int) -> Assignment: ...
-def partition_file_text(assignment: Assignment, tree: ModuleTree) -> str: ...
+def read_partition_file(text: str, where: str, tree: ModuleTree, partitions: int) -> Assignment:
+    """Raises SMPConfigError, which begins with ``where``, for one that does not fit the tree."""
+
+def partition_file_text(assignment: Assignment, tree: ModuleTree) -> str:
+    """What read_partition_file reads."""
 
 class JobPartition:
     """What partition_job chose, and why."""
@@ -418,14 +459,17 @@ def partition_job(
 ) -> JobPartition:
     """By the partitioner that ``SMP_PARTITIONER`` names, auto or compat. ``elements`` and
     ``parameter_bytes`` are those of the model's parameters, which ``replicas`` ranks hold alike;
-    ``device_bytes`` is the memory of one device, 0 if that is not known, of which one recompute at a
-    time needs ``recompute_bytes``."""
+    ``device_bytes`` is the memory of one device, 0 if that is not known, of which one recompute at
+    a time needs ``recompute_bytes``."""
 
-def assign_manual(tree: ModuleTree, partitions: int, default_partition: int) -> Assignment: ...
+def assign_manual(tree: ModuleTree, partitions: int, default_partition: int) -> Assignment:
+    """By the modules' pins; the others are with their parents, or on the default partition."""
 
 # --- bindings_pipeline.cc
 
 class Engine:
+    """Calls to modules of other ranks of a pipeline group; pipeline/engine/engine.h."""
+
     def __init__(
         self,
         session: Session,
@@ -438,38 +482,54 @@ class Engine:
         memory_in_use: Callable[[], int],
     ) -> None:
         """Collective over the pipeline group. ``cuda_device`` is -1 for the CPU."""
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends the threads and the connections to the other ranks."""
     def drive(
         self,
         kind: str,
         microbatches: int,
         body: Callable[[int], None],
         collect: Callable[[], tuple[bytes, list[torch.Tensor]]],
-    ) -> None: ...
-    def serve(self) -> tuple[bytes, list[torch.Tensor]]: ...
+    ) -> None:
+        """Rank 0: runs ``body`` for each microbatch, then ``collect``, whose result all ranks get.
+        Blocks until the step is over here."""
+    def serve(self) -> tuple[bytes, list[torch.Tensor]]:
+        """Other ranks: serve calls until the step ends; returns what ``collect`` did."""
     def call(
         self, route: Sequence[tuple[int, int]], definition: bytes, tensors: list[torch.Tensor]
-    ) -> tuple[bytes, list[torch.Tensor]]: ...
-    def data_of(self, remote_tensor: torch.Tensor) -> torch.Tensor: ...
+    ) -> tuple[bytes, list[torch.Tensor]]:
+        """In a step: calls the modules of ``route``, each with the result of the one before.
+        Blocks this microbatch; differentiable in ``tensors``."""
+    def data_of(self, remote_tensor: torch.Tensor) -> torch.Tensor:
+        """What a remote tensor stands for; any other tensor as it is."""
     def backward(
         self,
         tensors: Sequence[torch.Tensor],
         gradients: Sequence[torch.Tensor | None],
         scale: float,
-    ) -> None: ...
-    def track_parameters(self, parameters: Sequence[torch.Tensor]) -> None: ...
-    def take_backwards(self) -> int: ...
+    ) -> None:
+        """In the body: backpropagates from ``tensors``; a gradient of None is ``scale``."""
+    def track_parameters(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Those of this rank, whose gradients are counted."""
+    def take_backwards(self) -> int:
+        """More than 0 if a backward ran here since the last call or the beginning of the step."""
     def last_step(self) -> EngineUse: ...
     @property
     def activation_bytes(self) -> int:
         """Of the last step, on this rank."""
     @property
-    def microbatch(self) -> int: ...
+    def microbatch(self) -> int:
+        """The one that the calling thread works for; -1 for none."""
 
 class StoredActivation:
-    def take(self) -> torch.Tensor: ...
+    """One tensor in an ActivationStore."""
+
+    def take(self) -> torch.Tensor:
+        """The tensor, once. On the CPU blocks until it is back."""
 
 class ActivationStats:
+    """Of an ActivationStore. [tensors, bytes]"""
+
     @property
     def put(self) -> int: ...
     @property
@@ -484,15 +544,23 @@ class ActivationStats:
     def arena_bytes(self) -> int: ...
 
 class ActivationStore:
+    """Keeps activations in a slower memory until their backward;
+    pipeline/engine/activation_store.h."""
+
     def __init__(self, horizon: int, bytes_per_second: int = 0) -> None: ...
-    def put(self, tensor: torch.Tensor, microbatch: int) -> StoredActivation | None: ...
+    def put(self, tensor: torch.Tensor, microbatch: int) -> StoredActivation | None:
+        """None for a tensor that is better kept. Nobody may change it afterwards."""
     def stats(self) -> ActivationStats: ...
 
-def heap_bytes() -> int: ...
+def heap_bytes() -> int:
+    """What the process has allocated on the CPU."""
 
 # --- bindings_replicas.cc
 
 class GradientReducer:
+    """Averages gradients over the ranks of a group, in buckets, while backwards still run;
+    replicas/gradient_reducer.h."""
+
     def __init__(
         self,
         group_name: str,
@@ -503,11 +571,15 @@ class GradientReducer:
         watch: WaitWatch | None = None,
         flags_group_name: str = "",
     ) -> None: ...
-    def set_hook(self, state: Any, hook: Callable[..., Any]) -> None: ...
-    def begin_step(self, due: bool) -> None: ...
-    def average(self) -> None: ...
+    def set_comm_hook(self, state: Any, hook: Callable[..., Any]) -> None:
+        """It reduces the buckets in place of the all-reduce and its division."""
+    def begin_step(self, due: bool) -> None:
+        """``due``: gradients are averaged at the end of this step."""
+    def average(self) -> None:
+        """Makes each gradient the mean over the group. Blocks, at most for the group's timeout."""
     @property
-    def progress(self) -> tuple[int, int]: ...
+    def progress(self) -> tuple[int, int]:
+        """Buckets that were on their way before the end of the last step, and all."""
 
 def broadcast_tensors(
     group_name: str,
@@ -515,20 +587,31 @@ def broadcast_tensors(
     root: int,
     may_join: bool = True,
     watch: WaitWatch | None = None,
-) -> None: ...
+) -> None:
+    """Overwrites ``tensors`` with those of the group's rank ``root``. Collective."""
 
 # --- bindings_checkpoint.cc
 
+PARTIAL: str
+NEWEST: str
+
 class FileDigest:
+    """Name, size and checksum of a file as written."""
+
     @property
     def name(self) -> str: ...
 
 class AtomicFile:
+    """A file that is there whole or not at all; checkpoint/atomic_file.h."""
+
     def __init__(self, path: str | PathLike[str]) -> None: ...
     def write(self, data: Buffer) -> None: ...
-    def commit(self) -> FileDigest: ...
+    def commit(self) -> FileDigest:
+        """Makes what was written durable, and the file appear."""
 
 class Manifest:
+    """Which files belong to a checkpoint, and the degrees of its job; checkpoint/manifest.h."""
+
     @property
     def pp(self) -> int: ...
     @property
@@ -536,9 +619,12 @@ class Manifest:
     @staticmethod
     def read(path: str | PathLike[str]) -> Manifest: ...
     def __contains__(self, name: str) -> bool: ...
-    def verify(self, path: str | PathLike[str]) -> None: ...
+    def verify(self, path: str | PathLike[str]) -> None:
+        """Raises SMPCheckpointError where size or checksum are not as written."""
 
-def write_file(path: str | PathLike[str], text: str) -> FileDigest: ...
+def write_file(path: str | PathLike[str], text: str) -> FileDigest:
+    """Writes a text as AtomicFile does."""
+
 def end_together(session: Session, what: str, error: str) -> None:
     """At the end of a part that all ranks end: ``error`` is what failed here, or empty. Raises
     SMPCheckpointError that names the first rank that failed."""
@@ -562,13 +648,22 @@ class CheckpointSave:
         """Whether this rank makes the checkpoint visible: one does in each folder, which is one in
         the job where all hosts see the same folder."""
 
-    def add(self, file: FileDigest) -> None: ...
-    def tell(self, error: str) -> None: ...
-    def publish_folder(self) -> None: ...
-    def publish_files(self, manifest: str) -> None: ...
+    def add(self, file: FileDigest) -> None:
+        """This rank has written a file into ``folder``."""
+    def tell(self, error: str) -> None:
+        """Tells the others what failed here, "" if nothing, and hears what failed there. Blocks
+        until all have told; raises SMPCheckpointError where one failed."""
+    def publish_folder(self) -> None:
+        """The folder becomes the checkpoint, in one step. Collective."""
+    def publish_files(self, manifest: str) -> None:
+        """Its files become files of ``root``, with a manifest of that name. Collective."""
 
-def locate(root: str | PathLike[str], name: str, entry: str) -> Path: ...
-def prune_folders(root: str | PathLike[str], keep: str, count: int) -> list[str]: ...
+def locate(root: str | PathLike[str], name: str, entry: str) -> Path:
+    """Where ``entry`` of the checkpoint ``name`` is to be read, also where a save was killed."""
+
+def prune_folders(root: str | PathLike[str], keep: str, count: int) -> list[str]:
+    """Removes all checkpoints in parts but ``keep`` and the newest others, so that ``count``
+    remain. Returns their names."""
 
 # --- bindings_optimizer.cc
 
@@ -589,9 +684,14 @@ def adam_step(
     scale1: float,
     scale2: float,
     factor: float = 1.0,
-) -> None: ...
-def sum_of_powers(tensors: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor: ...
-def sum_of_squares(tensors: Sequence[torch.Tensor]) -> float: ...
+) -> None:
+    """One update of all parameters in place; optimizer/adam.h."""
+
+def sum_of_powers(tensors: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
+    """Of all elements, a 0-dim tensor; the largest absolute value for an infinite norm."""
+
+def sum_of_squares(tensors: Sequence[torch.Tensor]) -> float:
+    """Of all elements, in 64 bits."""
 
 # --- bindings_sharding.cc
 
@@ -601,9 +701,12 @@ def flatten(
     elements: Sequence[int],
     sources: Sequence[torch.Tensor | None],
     added: Sequence[torch.Tensor | None],
-) -> None: ...
+) -> None:
+    """Fills stretches of ``flat`` with sums of two tensors, None for zeros; sharding/flatten.h."""
 
 class OwnedPiece:
+    """A stretch of this rank's masters that belongs to one parameter. [elements]"""
+
     @property
     def parameter(self) -> int: ...
     @property
@@ -616,6 +719,8 @@ class OwnedPiece:
     def offset(self) -> int: ...
 
 class EvenShare:
+    """This rank's part of a parameter in files of shards. [elements]"""
+
     @property
     def start(self) -> int: ...
     @property
@@ -624,6 +729,8 @@ class EvenShare:
     def length(self) -> int: ...
 
 class ShardPlan:
+    """How many ranks share state, and how; sharding/shard_groups.h."""
+
     @property
     def degree(self) -> int: ...
     @property
@@ -636,9 +743,13 @@ class ShardPlan:
     def cuts_parameters(self) -> bool: ...
     def without_cuts(self) -> ShardPlan: ...
 
-def plan_shards(session: Session) -> ShardPlan | None: ...
+def plan_shards(session: Session) -> ShardPlan | None:
+    """None where the settings leave a model's state as it is."""
 
 class ShardGroups:
+    """The c10d groups of this rank among those that hold some parameters alike; None where it is
+    alone."""
+
     @property
     def degree(self) -> int: ...
     @property
@@ -655,9 +766,13 @@ class ShardGroups:
     @property
     def within_host(self) -> ProcessGroup | None: ...
 
-def make_shard_groups(session: Session, plan: ShardPlan) -> list[ShardGroups]: ...
+def make_shard_groups(session: Session, plan: ShardPlan) -> list[ShardGroups]:
+    """Collective over the data-parallel ranks."""
 
 class ParameterStore:
+    """Parameters, gradients and masters, sharded over a group; its calls are collective and are
+    explained in sharding/parameter_store.h."""
+
     def __init__(
         self,
         *,
@@ -702,6 +817,8 @@ class ParameterStore:
 # --- bindings_masters.cc
 
 class LossScaler:
+    """The scale of fp16, by the overflows that it is told; sharding/plan/loss_scaler.h."""
+
     scale: float
     def __init__(
         self,
@@ -721,6 +838,8 @@ class LossScaler:
     def restore(self, state: tuple[float, int, int]) -> None: ...
 
 class MasterRun:
+    """A stretch of the masters, and the parameter that the optimizer steps for it."""
+
     @property
     def arena(self) -> int: ...
     @property
@@ -733,9 +852,12 @@ class MasterRun:
     def pieces(self) -> list[OwnedPiece]: ...
     @property
     def parameter(self) -> torch.Tensor: ...
-    def slice_of(self, piece: OwnedPiece, tensor: torch.Tensor) -> torch.Tensor: ...
+    def slice_of(self, piece: OwnedPiece, tensor: torch.Tensor) -> torch.Tensor:
+        """What of a tensor of as many elements belongs to ``piece``; shares its memory."""
 
 class MasterParameters:
+    """What an optimizer steps in place of sharded parameters; sharding/master_parameters.h."""
+
     def __init__(
         self,
         *,
@@ -753,10 +875,13 @@ class MasterParameters:
     @property
     def runs(self) -> list[MasterRun]: ...
     def flat_groups(self) -> list[torch.Tensor]: ...
-    def norm(self, norm_type: float) -> float: ...
+    def norm(self, norm_type: float) -> float:
+        """Of all gradients of the model. Collective over a copy of it."""
     def norms_by_number(self, powers: torch.Tensor, norm_type: float) -> torch.Tensor: ...
 
 class MixedPrecisionSteps:
+    """From gradients to updated masters; sharding/mixed_precision_steps.h."""
+
     def __init__(
         self,
         *,
@@ -768,11 +893,15 @@ class MixedPrecisionSteps:
         clipping: float,
     ) -> None: ...
     def begin(self) -> None: ...
-    def unscale(self) -> None: ...
-    def clip(self, max_norm: float, norm_type: float) -> float: ...
-    def begin_update(self) -> float | None: ...
+    def unscale(self) -> None:
+        """Gradients become those of the loss itself, once. Raises where some are not finite."""
+    def clip(self, max_norm: float, norm_type: float) -> float:
+        """Returns the norm over the whole model before clipping; -1 after an overflow."""
+    def begin_update(self) -> float | None:
+        """What gradients are still to be multiplied by; None where no update may follow."""
     def apply_factor(self) -> None: ...
-    def end_update(self) -> None: ...
+    def end_update(self) -> None:
+        """The masters were changed: modules see them. Collective over the shard group."""
     @property
     def overflow(self) -> bool: ...
     @property
@@ -787,9 +916,13 @@ def clip_gradients(
     max_norm: float,
     norm_type: float,
     device: torch.device,
-) -> torch.Tensor: ...
+) -> torch.Tensor:
+    """Scales gradients to a norm of at most ``max_norm`` over the whole model. Returns the norm
+    before that. Collective over the model-parallel group; sharding/gradient_clipping.h."""
 
 class Redistribution:
+    """How a tensor changes hands between tensor ranks; tensor_parallel/plan/redistribution.h."""
+
     @staticmethod
     def stay() -> Redistribution: ...
     @staticmethod
@@ -804,11 +937,15 @@ class Redistribution:
     def exchange(dim: int, join: int) -> Redistribution: ...
 
 class RegionMapping:
+    """One redistribution forward, another one for the gradient."""
+
     def __init__(
         self, forward: Redistribution, backward: Redistribution, backward_scale: float = 1.0
     ) -> None: ...
 
 class TensorExchange:
+    """One rank's side of its tensor-parallel group; tensor_parallel/tensor_exchange.h."""
+
     def __init__(
         self,
         group_name: str,
@@ -819,8 +956,10 @@ class TensorExchange:
     ) -> None: ...
     @property
     def bytes_sent(self) -> int: ...
-    def move(self, redistribution: Redistribution, tensor: torch.Tensor) -> torch.Tensor: ...
-    def cross(self, mapping: RegionMapping, tensor: torch.Tensor) -> torch.Tensor: ...
+    def move(self, redistribution: Redistribution, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor after ``redistribution``, without a history for autograd."""
+    def cross(self, mapping: RegionMapping, tensor: torch.Tensor) -> torch.Tensor:
+        """The same forward, differentiable."""
     def layer_norm(
         self, states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
     ) -> torch.Tensor: ...
@@ -830,5 +969,9 @@ class TensorExchange:
 
 def masked_softmax(
     scores: torch.Tensor, bias: torch.Tensor | None, causal: bool, window: int | None
-) -> torch.Tensor: ...
-def bias_gelu(states: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor: ...
+) -> torch.Tensor:
+    """softmax(scores + bias), later keys and those outside of the window left out;
+    tensor_parallel/fused_blocks.h."""
+
+def bias_gelu(states: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
+    """gelu(states + bias), which keeps both and not their sum."""

@@ -5,8 +5,12 @@ from typing import Any
 
 def create_backend(
     store: Any, rank: int, size: int, timeout: timedelta, global_ranks: list[int]
-) -> Any: ...
-def leave(backend: object) -> None: ...
+) -> Any:
+    """A c10d backend; dataparallel/smddp_backend.h. Collective over the group."""
+
+def leave(backend: object) -> None:
+    """Leaves the group at the end of a process; what is queued ends with an error."""
+
 def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not set
     them."""

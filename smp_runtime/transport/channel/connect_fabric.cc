@@ -22,7 +22,7 @@ std::string name_of(int rank) { return fmt::format("rank {} of the pipeline grou
 
 }  // namespace
 
-FabricEnds connect_fabric(const Rendezvous& group, const Network& network,
+FabricEnds connect_fabric(const StoreGather& group, const Network& network,
                           std::vector<std::unique_ptr<MessageChannel>>& channels) {
   std::vector<int> remote;
   for (int peer = 0; peer < group.size; ++peer) {

@@ -9,7 +9,7 @@
 #include "smp_runtime/transport/fabric/fabric_link.h"
 #include "smp_runtime/transport/fabric/failure_detector.h"
 #include "smp_runtime/transport/fabric/network.h"
-#include "smp_runtime/transport/rendezvous.h"
+#include "smp_runtime/transport/store_gather.h"
 
 namespace smp::transport {
 
@@ -22,7 +22,7 @@ struct FabricEnds {
 /// `channels` by rank; those that are null get a FabricChannel, but for this rank's own.
 /// All ranks have null for the same pairs. Collective; throws ConfigError where there is no
 /// provider or hosts have different ones, HostError if a rank does not come.
-[[nodiscard]] FabricEnds connect_fabric(const Rendezvous& group, const Network& network,
+[[nodiscard]] FabricEnds connect_fabric(const StoreGather& group, const Network& network,
                                         std::vector<std::unique_ptr<MessageChannel>>& channels);
 
 }  // namespace smp::transport

@@ -19,7 +19,7 @@
 namespace smp::transport {
 namespace {
 
-std::vector<GpuInfo> gather_gpus(const Rendezvous& group, int cuda_device) {
+std::vector<GpuInfo> gather_gpus(const StoreGather& group, int cuda_device) {
   GpuInfo mine{.host = host_identity(), .gpu = {}, .library = nccl_version()};
   if (cuda_device >= 0) mine.gpu = mine.library == 0 ? "unknown" : gpu_identity(cuda_device);
   const PackedGpuInfo info = packed(mine);
@@ -55,7 +55,7 @@ void use_once(NcclCommunicator& communicator, const c10::Device& device, const W
 
 }  // namespace
 
-NcclEnds connect_nccl(const Rendezvous& group,
+NcclEnds connect_nccl(const StoreGather& group,
                       std::vector<std::unique_ptr<MessageChannel>> channels, int cuda_device) {
   const auto rank = static_cast<size_t>(group.rank);
   const auto size = static_cast<size_t>(group.size);

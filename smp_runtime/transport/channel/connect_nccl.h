@@ -7,7 +7,7 @@
 
 #include "smp_runtime/transport/channel/message_channel.h"
 #include "smp_runtime/transport/nccl/nccl_library.h"
-#include "smp_runtime/transport/rendezvous.h"
+#include "smp_runtime/transport/store_gather.h"
 
 namespace smp::transport {
 
@@ -20,7 +20,7 @@ struct NcclEnds {
 /// `channels` by rank, null for this rank; those of pairs with a GPU on both sides
 /// become NcclChannel. `cuda_device` is -1 without one. Collective, whatever the devices are;
 /// throws HostError if a member does not come in time.
-[[nodiscard]] NcclEnds connect_nccl(const Rendezvous& group,
+[[nodiscard]] NcclEnds connect_nccl(const StoreGather& group,
                                     std::vector<std::unique_ptr<MessageChannel>> channels,
                                     int cuda_device);
 

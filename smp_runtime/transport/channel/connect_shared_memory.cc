@@ -36,7 +36,7 @@ std::shared_ptr<SharedMemory> open_quietly(const PeerInfo& info, size_t bytes) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<MessageChannel>> connect_shared_memory(const Rendezvous& group) {
+std::vector<std::unique_ptr<MessageChannel>> connect_shared_memory(const StoreGather& group) {
   const auto rank = static_cast<size_t>(group.rank);
   const auto size = static_cast<size_t>(group.size);
   const size_t bytes = size * SharedRing::size_bytes();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "smp_runtime/transport/channel/message_channel.h"
-#include "smp_runtime/transport/rendezvous.h"
+#include "smp_runtime/transport/store_gather.h"
 
 namespace smp::transport {
 
@@ -14,6 +14,6 @@ namespace smp::transport {
 /// other hosts, and those of this host whose memory one of the two may not open. Collective; throws
 /// HostError if a member does not come in time.
 [[nodiscard]] std::vector<std::unique_ptr<MessageChannel>> connect_shared_memory(
-    const Rendezvous& group);
+    const StoreGather& group);
 
 }  // namespace smp::transport

@@ -15,7 +15,7 @@ namespace smp::transport {
 
 class ProcessTransport::Impl {
  public:
-  Impl(const Rendezvous& group, const Options& options) : rank(group.rank), size(group.size) {
+  Impl(const StoreGather& group, const Options& options) : rank(group.rank), size(group.size) {
     std::vector<std::unique_ptr<MessageChannel>> channels = connect_shared_memory(group);
     fabric = connect_fabric(group, options.network, channels);
     gpus = connect_nccl(group, std::move(channels), options.cuda_device);
@@ -59,10 +59,10 @@ class ProcessTransport::Impl {
 
 ProcessTransport::ProcessTransport(KeyValueStore& store, int rank, int size, const Options& options)
     : impl_(std::make_unique<Impl>(
-          Rendezvous{.store = store,
-                     .rank = rank,
-                     .size = size,
-                     .limit = WaitLimit::after(options.timeout, "connecting a pipeline group")},
+          StoreGather{.store = store,
+                      .rank = rank,
+                      .size = size,
+                      .limit = WaitLimit::after(options.timeout, "connecting a pipeline group")},
           options)) {}
 
 ProcessTransport::~ProcessTransport() = default;

@@ -77,7 +77,7 @@ TEST(Hyperparameters, TextThatIsNoJsonIsNamed) {
   const Hyperparameters split = split_hyperparameters(
       parse_json(R"({"a": "x", "b": "1", "c": "\"y\"", "d": 3, "sagemaker_e": "007"})"));
 
-  EXPECT_THAT(split.plain, ElementsAre("a", "sagemaker_e"));
+  EXPECT_THAT(split.not_json, ElementsAre("a", "sagemaker_e"));
 }
 
 class FileReference : public ::testing::Test {

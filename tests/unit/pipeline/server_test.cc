@@ -141,7 +141,7 @@ class Group {
           size_t end = tape.size();
           result.derivative = driver.executor.unrun(tape, end, 1);
         },
-        [] { return Work{.body = "collected", .payload = nullptr}; });
+        [] { return CallData{.body = "collected", .payload = nullptr}; });
   }
 
   std::vector<Module> program_;
@@ -390,7 +390,7 @@ TEST(Server, SaysWhoWaitsForWhatWhenNothingMoves) {
           ToyExecutor::Tape tape;
           executor.run(0, 1, tape);
         },
-        [] { return Work{}; });
+        [] { return CallData{}; });
     ADD_FAILURE() << "did not throw";
   } catch (const HostError& error) {
     EXPECT_THAT(error.what(), HasSubstr("microbatch 0 waits for the forward of layer.1 on rank 1"));
@@ -416,7 +416,7 @@ TEST(Server, NamesTheRankThatIsLost) {
                      ToyExecutor::Tape tape;
                      executor.run(0, 1, tape);
                    },
-                   [] { return Work{}; }),
+                   [] { return CallData{}; }),
                HostError);
 }
 
@@ -449,11 +449,11 @@ TEST(Server, WaitsForABackwardBeforeItBeginsAForwardOutOfTurn) {
   class Log : public Executor {
    public:
     std::vector<std::string> entries;
-    Work forward(const CallId& id, int64_t, Work, const Purpose&) override {
+    CallData forward(const CallId& id, int64_t, CallData, const Purpose&) override {
       entries.push_back(fmt::format("F{}", id.microbatch));
       return {};
     }
-    Work backward(const CallId& id, Work, const Purpose&) override {
+    CallData backward(const CallId& id, CallData, const Purpose&) override {
       entries.push_back(fmt::format("B{}", id.microbatch));
       return {};
     }
@@ -527,7 +527,7 @@ TEST(Server, NamesTheFailureThatMadeAPeerLeaveWhenABodyCallsIt) {
     }
   };
   try {
-    server.drive("step", 1, body, [] { return Work{}; });
+    server.drive("step", 1, body, [] { return CallData{}; });
     FAIL() << "did not throw";
   } catch (const UserCodeError& error) {
     EXPECT_STREQ(error.what(), "rank 1 failed on purpose");

@@ -38,7 +38,7 @@ inline void run_driver(Member& driver, std::vector<Result>& results) {
         size_t end = tape.size();
         result.derivative = driver.executor.unrun(tape, end, 1);
       },
-      [] { return Work{.body = "collected", .payload = nullptr}; });
+      [] { return CallData{.body = "collected", .payload = nullptr}; });
 }
 
 }  // namespace smp::pipeline::testing

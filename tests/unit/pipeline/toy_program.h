@@ -33,10 +33,10 @@ inline std::string body_of(int64_t value) {
   const auto kind = static_cast<uint64_t>(value) % 5;
   return std::string(40 + kind, static_cast<char>('a' + kind));
 }
-inline Work work_of(int64_t value) {
+inline CallData work_of(int64_t value) {
   return {.body = body_of(value), .payload = std::make_shared<Number>(value)};
 }
-inline int64_t value_of(const Work& work) {
+inline int64_t value_of(const CallData& work) {
   const int64_t value = dynamic_cast<const Number&>(*work.payload).value;
   SMP_CHECK(work.body == body_of(value), "{} came with the body {}", value, work.body);
   return value;
@@ -98,13 +98,13 @@ class ToyExecutor : public Executor {
 
   void attach(Server& server) { server_ = &server; }
 
-  Work forward(const CallId& id, int64_t target, Work request,
-               const Purpose& /*purpose*/) override {
+  CallData forward(const CallId& id, int64_t target, CallData request,
+                   const Purpose& /*purpose*/) override {
     Tape& tape = tapes_[id];
     return work_of(run(static_cast<size_t>(target), value_of(request), tape));
   }
 
-  Work backward(const CallId& id, Work gradients, const Purpose& /*purpose*/) override {
+  CallData backward(const CallId& id, CallData gradients, const Purpose& /*purpose*/) override {
     const Tape tape = std::move(tapes_.extract(id).mapped());
     size_t end = tape.size();
     const int64_t result = unrun(tape, end, value_of(gradients));

@@ -51,7 +51,7 @@ TEST(StopSteps, LeaveTorchrunAloneWhileItsWorkersStop) {
               ElementsAre(StopStep{.after = 105s, .signal = SIGTERM},
                           StopStep{.after = 110s, .signal = SIGKILL}));
   EXPECT_EQ(stop_steps(Runner::kSmddp, 110s), stop_steps(Runner::kMpi, 110s));
-  EXPECT_EQ(stop_steps(Runner::kModule, 110s), stop_steps(Runner::kProcess, 110s));
+  EXPECT_EQ(stop_steps(Runner::kTrainingModule, 110s), stop_steps(Runner::kProcess, 110s));
 }
 
 TEST(HostName, TakesWhatTheServiceAndTheSdkWrite) {

@@ -191,7 +191,7 @@ TEST(RunnerChoice, AForeignTrainingModuleIsCalledOnEveryHost) {
 
   const RunnerChoice choice = choice_of(job);
 
-  EXPECT_EQ(choice.runner, Runner::kModule);
+  EXPECT_EQ(choice.runner, Runner::kTrainingModule);
   EXPECT_EQ(choice.role, Role::kAlone);
   EXPECT_THAT(choice.reason, HasSubstr("SAGEMAKER_TRAINING_MODULE=mine.training:main is not one"));
   EXPECT_THAT(choice_of(JobBuilder(job).with_variable("SM_LAUNCH_RUNNER", "mpi")).warnings,

@@ -354,7 +354,7 @@ class DistributedModel(ModelStates):
         As DDP's, with DDP's buckets. The hook averages over replicas and microbatches itself.
         Needs ``ddp`` and ``overlapping_allreduce``; one hook a model.
         """
-        self.replicas.set_hook(state, hook)
+        self.replicas.set_comm_hook(state, hook)
 
     def join(
         self,

@@ -15,11 +15,6 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import write
 from smdistributed.modelparallel.torch.exceptions import SMPError
 from smdistributed.modelparallel.torch.state_mod import state
 
-#: What the name of a checkpoint in parts ends with.
-PARTIAL = "_partial"
-#: The file that names the newest checkpoint of its folder.
-NEWEST = "newest"
-
 _SAVE = "smp.save_checkpoint"
 
 

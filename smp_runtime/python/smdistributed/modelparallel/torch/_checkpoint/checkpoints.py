@@ -35,7 +35,6 @@ from typing import Any
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import read_marker_or_object
 from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import (
-    PARTIAL,
     agreement,
     checkpoint_save,
     write,
@@ -174,7 +173,7 @@ def _save_parts(
     user_content: Any,
     kept: int | None,
 ) -> None:
-    name = tag + PARTIAL
+    name = tag + _runtime.PARTIAL
     with checkpoint_save(root, name) as save:
         part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
         if model.sharded is not None:

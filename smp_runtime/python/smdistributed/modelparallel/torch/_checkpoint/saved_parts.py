@@ -13,7 +13,6 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     read_marker_or_object,
     read_object,
 )
-from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import NEWEST, PARTIAL
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_from_json
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
@@ -119,10 +118,10 @@ def open_parts(root: Path, tag: str | None) -> PartialCheckpoint:
 
     Raises SMPCheckpointError if it is not there.
     """
-    name = (tag if tag is not None else newest(root, partial=True)).removesuffix(PARTIAL)
-    folder = _runtime.locate(root, name + PARTIAL, name + PARTIAL)
+    name = (tag if tag is not None else newest(root, partial=True)).removesuffix(_runtime.PARTIAL)
+    folder = _runtime.locate(root, name + _runtime.PARTIAL, name + _runtime.PARTIAL)
     if not folder.is_dir():
-        raise SMPCheckpointError(absent(root, name + PARTIAL))
+        raise SMPCheckpointError(absent(root, name + _runtime.PARTIAL))
     return PartialCheckpoint(folder)
 
 
@@ -131,7 +130,7 @@ def newest(root: Path, *, partial: bool) -> str:
 
     Raises SMPCheckpointError if nothing says it, or if it is of the other kind.
     """
-    path = root / NEWEST
+    path = root / _runtime.NEWEST
     if not path.is_file():
         raise SMPCheckpointError(
             f"no tag was given, and {path}, which names the newest checkpoint, is not there"
@@ -139,7 +138,7 @@ def newest(root: Path, *, partial: bool) -> str:
     name = path.read_text(encoding="utf-8").strip()
     if partial and not _runtime.locate(root, name, name).is_file():
         return name
-    if not partial and not name.endswith(PARTIAL):
+    if not partial and not name.endswith(_runtime.PARTIAL):
         return name
     kind = "whole model; give partial=False" if partial else "partial one; give partial=True"
     raise SMPCheckpointError(f"{path} names {name}, a {kind}, or the tag of another checkpoint")

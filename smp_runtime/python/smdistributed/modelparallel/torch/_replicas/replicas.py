@@ -84,7 +84,7 @@ class Replicas:
             _flags_group_name(group, parameters),
         )
         if self._hook is not None:
-            reducer.set_hook(*self._hook)
+            reducer.set_comm_hook(*self._hook)
         self.reducers.append(reducer)
 
     def send_value(self, parameter: nn.Parameter, value: torch.Tensor) -> None:
@@ -123,7 +123,7 @@ class Replicas:
         if self.reducers and self.join is not None:
             self.join.scale_gradients([p.grad for p in parameters if p.grad is not None])
 
-    def set_hook(self, hook_state: Any, hook: CommHook) -> None:
+    def set_comm_hook(self, hook_state: Any, hook: CommHook) -> None:
         """``hook`` reduces the buckets from now on; see DistributedModel.register_comm_hook."""
         if not state.cfg.ddp or not self._how.overlapping:
             raise SMPValidationError(
@@ -145,7 +145,7 @@ class Replicas:
             raise SMPValidationError("register_comm_hook was called twice; a model has one hook")
         self._hook = (hook_state, hook)
         for reducer in self.reducers:
-            reducer.set_hook(hook_state, hook)
+            reducer.set_comm_hook(hook_state, hook)
 
     @staticmethod
     def refuse_join() -> None:

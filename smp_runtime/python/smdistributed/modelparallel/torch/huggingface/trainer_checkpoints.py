@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
@@ -86,7 +87,7 @@ class TrainerCheckpoints:
 
 
 def _parts(folder: str) -> Path:
-    return Path(folder) / f"{TAG}_partial"
+    return Path(folder) / (TAG + _runtime.PARTIAL)
 
 
 def _loads_old(path: Path) -> Any:

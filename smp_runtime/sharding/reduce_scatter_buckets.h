@@ -14,7 +14,7 @@
 namespace smp::sharding {
 
 /// All ranks of the shard group add the same units in the same order. Not thread-safe.
-class GradientBuckets {
+class ReduceScatterBuckets {
  public:
   /// Takes the sum over the ranks of this rank's shard of a unit, in the master's type.
   using Arrive = std::function<void(int unit, const at::Tensor& sum)>;
@@ -25,7 +25,7 @@ class GradientBuckets {
   using SizeOf = std::function<Size(int unit)>;
 
   /// `bucket` is the number of elements at which a bucket is sent.
-  GradientBuckets(ShardExchange& exchange, std::int64_t bucket, SizeOf size_of, Arrive arrive);
+  ReduceScatterBuckets(ShardExchange& exchange, std::int64_t bucket, SizeOf size_of, Arrive arrive);
 
   /// `flat` [padded] is this rank's gradient of a whole unit. May send, and wait for the bucket
   /// before.

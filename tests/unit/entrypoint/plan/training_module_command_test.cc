@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/module_command.h"
+#include "entrypoint/plan/training_module_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,17 +19,17 @@ JobBuilder a_module_job(const std::string& module) {
   return a_job().with_variable("SAGEMAKER_TRAINING_MODULE", module);
 }
 std::string module_error(const std::string& module) {
-  return message_of([&] { make_module_command(module, "/usr/bin/python3"); });
+  return message_of([&] { make_training_module_command(module, "/usr/bin/python3"); });
 }
 
 TEST(ModuleCommand, TheNameIsAnArgumentAndNeverCode) {
   const std::string hostile = "os');import os#:system";
 
-  const auto words = make_module_command(hostile, "/usr/bin/python3");
+  const auto words = make_training_module_command(hostile, "/usr/bin/python3");
 
   ASSERT_EQ(words.size(), 4);
   EXPECT_EQ(words[1], "-c");
-  EXPECT_EQ(words[2], make_module_command("a:b", "/usr/bin/python3")[2]);
+  EXPECT_EQ(words[2], make_training_module_command("a:b", "/usr/bin/python3")[2]);
   EXPECT_EQ(words[3], hostile);
 }
 
@@ -38,7 +38,8 @@ TEST(ModuleCommand, ANameOfAnotherFormIsRefused) {
     EXPECT_THAT(module_error(name), HasSubstr("expected module:function")) << name;
   }
   EXPECT_EQ(module_error("package.module:main"), "");
-  EXPECT_THAT(message_of([] { make_module_command("a:b", ""); }), HasSubstr("needs Python"));
+  EXPECT_THAT(message_of([] { make_training_module_command("a:b", ""); }),
+              HasSubstr("needs Python"));
 }
 
 TEST(ModuleCommand, NoEntryPointIsNeededForTheModuleLooksForItself) {
@@ -47,7 +48,7 @@ TEST(ModuleCommand, NoEntryPointIsNeededForTheModuleLooksForItself) {
 
   const LaunchPlan plan = make_launch_plan(job, a_machine());
 
-  EXPECT_EQ(plan.runner, Runner::kModule);
+  EXPECT_EQ(plan.runner, Runner::kTrainingModule);
   EXPECT_EQ(plan.argv.back(), "sagemaker_xgboost_container.training:main");
   EXPECT_THAT(plan.install, IsEmpty());
   EXPECT_EQ(*find_variable(plan.environment, "SM_FRAMEWORK_MODULE"),

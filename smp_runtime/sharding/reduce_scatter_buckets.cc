@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/sharding/gradient_buckets.h"
+#include "smp_runtime/sharding/reduce_scatter_buckets.h"
 
 #include <utility>
 
@@ -7,26 +7,26 @@
 
 namespace smp::sharding {
 
-GradientBuckets::GradientBuckets(ShardExchange& exchange, std::int64_t bucket, SizeOf size_of,
-                                 Arrive arrive)
+ReduceScatterBuckets::ReduceScatterBuckets(ShardExchange& exchange, std::int64_t bucket,
+                                           SizeOf size_of, Arrive arrive)
     : exchange_(exchange),
       bucket_(bucket),
       size_of_(std::move(size_of)),
       arrive_(std::move(arrive)) {}
 
-void GradientBuckets::add(int unit, at::Tensor flat) {
+void ReduceScatterBuckets::add(int unit, at::Tensor flat) {
   if (!filling_.empty() && filling_.back().flat.scalar_type() != flat.scalar_type()) launch();
   elements_ += flat.numel();
   filling_.push_back({.unit = unit, .flat = std::move(flat)});
   if (elements_ >= bucket_) launch();
 }
 
-void GradientBuckets::flush() {
+void ReduceScatterBuckets::flush() {
   launch();
   finish();
 }
 
-void GradientBuckets::launch() {
+void ReduceScatterBuckets::launch() {
   if (filling_.empty()) return;
   // In front of the next: an exchange takes memory for what it sends and for what it receives.
   finish();
@@ -44,7 +44,7 @@ void GradientBuckets::launch() {
   inflight_ = std::move(bucket);
 }
 
-void GradientBuckets::finish() {
+void ReduceScatterBuckets::finish() {
   if (!inflight_) return;
   Bucket bucket = std::move(*std::exchange(inflight_, std::nullopt));
   const at::Tensor sum = exchange_.wait(bucket.pending);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a group before they are connected: they tell each other of themselves by a store.
+// What ranks gather from each other by a store, before they are connected.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@
 namespace smp::transport {
 
 /// One rank's end. All ranks gather the same labels, each once.
-struct Rendezvous {
+struct StoreGather {
   KeyValueStore& store;
   int rank;
   int size;

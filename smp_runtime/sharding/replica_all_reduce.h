@@ -29,10 +29,11 @@ std::vector<ReplicaChunk> plan_chunks(std::span<const ShardedUnit> units, std::i
 /// Starts chunks in their planned order, each once all of its units and all chunks before it are
 /// final. The order thus follows from the plan, not from what replicas compute: those that run
 /// other modules wait for each other and do not mix anything up. Not thread-safe.
-class ReplicaSums {
+class ReplicaAllReduce {
  public:
   /// `units` and `arenas` must outlive this.
-  ReplicaSums(std::vector<ShardedUnit>& units, std::vector<Arena>& arenas, std::int64_t bucket);
+  ReplicaAllReduce(std::vector<ShardedUnit>& units, std::vector<Arena>& arenas,
+                   std::int64_t bucket);
 
   /// A unit's shard of gradients is final in this step, unless there is a surprise.
   void set_final(int unit);

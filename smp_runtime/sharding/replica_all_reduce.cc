@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/sharding/replica_sums.h"
+#include "smp_runtime/sharding/replica_all_reduce.h"
 
 #include <algorithm>
 #include <utility>
@@ -41,8 +41,8 @@ std::vector<ReplicaChunk> plan_chunks(std::span<const ShardedUnit> units, std::i
   return chunks;
 }
 
-ReplicaSums::ReplicaSums(std::vector<ShardedUnit>& units, std::vector<Arena>& arenas,
-                         std::int64_t bucket)
+ReplicaAllReduce::ReplicaAllReduce(std::vector<ShardedUnit>& units, std::vector<Arena>& arenas,
+                                   std::int64_t bucket)
     : units_(units),
       arenas_(arenas),
       chunks_(plan_chunks(units, bucket)),
@@ -53,7 +53,7 @@ ReplicaSums::ReplicaSums(std::vector<ShardedUnit>& units, std::vector<Arena>& ar
   }
 }
 
-void ReplicaSums::set_final(int unit) {
+void ReplicaAllReduce::set_final(int unit) {
   final_.at(static_cast<std::size_t>(unit)) = true;
   const auto is_final = [this](int one) { return final_[static_cast<std::size_t>(one)]; };
   while (sums_.size() < chunks_.size() &&
@@ -62,11 +62,11 @@ void ReplicaSums::set_final(int unit) {
   }
 }
 
-bool ReplicaSums::started(int unit) const {
+bool ReplicaAllReduce::started(int unit) const {
   return chunk_of_.at(static_cast<std::size_t>(unit)) < sums_.size();
 }
 
-void ReplicaSums::start_next() {
+void ReplicaAllReduce::start_next() {
   const ReplicaChunk& chunk = chunks_[sums_.size()];
   for (const int number : chunk.units) {
     ShardedUnit& unit = units_[static_cast<std::size_t>(number)];
@@ -77,7 +77,7 @@ void ReplicaSums::start_next() {
       arena.group.exchange->start_sum(arena.gradient.narrow(0, chunk.offset, chunk.elements)));
 }
 
-void ReplicaSums::finish() {
+void ReplicaAllReduce::finish() {
   while (sums_.size() < chunks_.size()) start_next();
   for (std::size_t index = 0; index < chunks_.size(); ++index) {
     arenas_[chunks_[index].arena].group.exchange->wait(sums_[index]);
@@ -86,7 +86,7 @@ void ReplicaSums::finish() {
   final_.assign(units_.size(), false);
 }
 
-bool ReplicaSums::any(bool mine) {
+bool ReplicaAllReduce::any(bool mine) {
   const auto widest = std::ranges::max_element(
       arenas_, {}, [](const Arena& arena) { return arena.group.exchange->replicas(); });
   if (widest == arenas_.end() || widest->group.exchange->replicas() == 1) return mine;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/module_command.h"
+#include "entrypoint/plan/training_module_command.h"
 
 #include "smp_runtime/core/error.h"
 
@@ -14,8 +14,8 @@ constexpr const char* kProgram =
 
 }  // namespace
 
-std::vector<std::string> make_module_command(const std::string& module,
-                                             const std::filesystem::path& python) {
+std::vector<std::string> make_training_module_command(const std::string& module,
+                                                      const std::filesystem::path& python) {
   const std::size_t colon = module.find(':');
   const bool is_pair = colon != std::string::npos && colon > 0 && colon + 1 < module.size() &&
                        module.find(':', colon + 1) == std::string::npos;
