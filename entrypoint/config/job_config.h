@@ -82,11 +82,11 @@ struct JobConfig {
 
   [[nodiscard]] const std::string& current_host() const { return resources.current_host; }
   [[nodiscard]] bool is_master() const {
-    return engine_serves_hosts() || resources.current_host == master;
+    return cluster_serves_hosts() || resources.current_host == master;
   }
   /// No `train` runs on the other hosts but an sshd of the engine's, as on the workers of an
   /// MPIJob: this one starts the ranks of all.
-  [[nodiscard]] bool engine_serves_hosts() const {
+  [[nodiscard]] bool cluster_serves_hosts() const {
     return hosts_by_cluster && cluster->cluster == Cluster::kHostfile;
   }
   /// "Slurm job 7, 2 nodes (SLURM_STEP_NODELIST)", or why something else says the hosts; empty

@@ -48,7 +48,7 @@ Outcome MpiMaster::run() {
                         planned_environment(plan_, settings_.inherited));
   // Workers look at this port to see that their master lives; those of an engine ask for nothing.
   std::optional<ChildId> sshd;
-  if (!plan_.engine_serves_hosts) sshd = start_sshd(runner_, keys_.folder(), settings_);
+  if (!plan_.cluster_serves_hosts) sshd = start_sshd(runner_, keys_.folder(), settings_);
   if (const auto outcome = wait_for_workers(sshd)) return *outcome;
   return run_checked(plan_, planned_command(plan_, settings_, mpirun_environment()), runner_,
                      [&](const Command& command) { return run_ranks(command, sshd); });
@@ -170,7 +170,7 @@ void MpiMaster::collect_records() {
   const RecordsRequest request{.ssh_config = keys_.ssh_config(),
                                .into = records_folder(plan_),
                                .environment = settings_.inherited};
-  if (request.into.empty() || plan_.engine_serves_hosts) return;
+  if (request.into.empty() || plan_.cluster_serves_hosts) return;
   std::map<std::string, ChildId> helpers;
   for (const std::string& host : ready_) {
     helpers[host] =
@@ -200,7 +200,7 @@ std::optional<std::string> MpiMaster::failure_of(ChildId helper, Deadline deadli
 }
 
 void MpiMaster::announce(const JobStatus& status) {
-  if (plan_.engine_serves_hosts) return;  // nobody there reads it, and the engine ends them
+  if (plan_.cluster_serves_hosts) return;  // nobody there reads it, and the engine ends them
   const StatusDelivery delivery{.ssh_config = keys_.ssh_config(),
                                 .master = plan_.master,
                                 .cluster_job = settings_.cluster_job,

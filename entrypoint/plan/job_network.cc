@@ -55,7 +55,7 @@ std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runn
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
                           const RunnerChoice& choice) {
   JobNetwork network;
-  const bool several_hosts = choice.hosts.size() > 1 || job.engine_serves_hosts();
+  const bool several_hosts = choice.hosts.size() > 1 || job.cluster_serves_hosts();
   choose_interfaces(job, facts, several_hosts, network);
 
   network.master_address = job.master;

@@ -44,7 +44,7 @@ class Planner {
     plan_.current_host = job_.current_host();
     plan_.master = job_.master;
     plan_.cluster = job_.cluster_text();
-    plan_.engine_serves_hosts = job_.engine_serves_hosts();
+    plan_.cluster_serves_hosts = job_.cluster_serves_hosts();
     plan_.working_directory = job_.layout.code();
     RunnerChoice choice = choose_runner(job_, facts_);
     network_ = choose_network(job_, facts_, choice);

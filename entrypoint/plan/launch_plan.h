@@ -86,7 +86,7 @@ struct LaunchPlan {
   std::vector<std::string> hosts;  ///< distribution hosts in rank order; all hosts for kProcess
   /// No `train` runs on the other hosts but an sshd of the cluster's engine; this one may have no
   /// ranks.
-  bool engine_serves_hosts = false;
+  bool cluster_serves_hosts = false;
   int processes_per_host = 1;
   int total_processes = 1;     ///< ranks of the job: mpirun's -np
   std::string interface_name;  ///< network interface of the job; empty on one host
@@ -151,7 +151,7 @@ struct LaunchPlan {
   }
   /// One host starts ranks on the others, so that they need keys and sshd.
   [[nodiscard]] bool spans_hosts() const {
-    return runs_mpirun() && (hosts.size() > 1 || engine_serves_hosts);
+    return runs_mpirun() && (hosts.size() > 1 || cluster_serves_hosts);
   }
 };
 

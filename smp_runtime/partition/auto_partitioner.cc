@@ -22,7 +22,7 @@ void weigh(const ModuleTree& tree, const std::vector<Cost>& costs, const MemoryM
     const int device = proposal.device_of_node[node];
     load[device] += costs[node];
     bytes[device] += parameters[node] * memory.state_factor +
-                     tree.module(node).activation_bytes * shape.kept(device, stages);
+                     tree.module(node).activation_bytes * shape.in_flight_at(device, stages);
     if (tree.module(node).called) used[device] = true;
   }
   proposal.worst_load = *std::max_element(load.begin(), load.end());
@@ -61,7 +61,8 @@ AutoDecision assign_auto(const ModuleTree& tree, int partitions, const AutoOptio
   SMP_CHECK(tree.size() > 0 && partitions >= 1, "{} modules for {} partitions", tree.size(),
             partitions);
   const schedule::ScheduleShape& shape = options.step.shape;
-  const MemoryModel memory{.state_factor = options.state_factor, .kept_activations = shape.open()};
+  const MemoryModel memory{.state_factor = options.state_factor,
+                           .kept_activations = shape.in_flight()};
   const Units units = make_units(tree, options.memory_weight, memory);
   const std::vector<Cost> costs = own_costs(tree, options.memory_weight, memory);
   Proposals proposals = make_proposals(tree, units, partitions, options);

@@ -87,7 +87,8 @@ class Front {
 Limit memory_limit(const TwoResources& units, int count, const schedule::ScheduleShape& shape,
                    std::int64_t most) {
   Limit limit{.fixed = units.state_bytes, .kept = units.kept_bytes, .times = {}, .most = most};
-  for (int stage = 0; stage < count; ++stage) limit.times.push_back(shape.kept(stage, count));
+  for (int stage = 0; stage < count; ++stage)
+    limit.times.push_back(shape.in_flight_at(stage, count));
   return limit;
 }
 

@@ -102,7 +102,7 @@ class Proposer {
 
   void propose_level_by_level() {
     const MemoryModel memory{.state_factor = options_.state_factor,
-                             .kept_activations = shape().open()};
+                             .kept_activations = shape().in_flight()};
     const std::vector<Cost> costs = own_costs(tree_, options_.memory_weight, memory);
     for (const auto& [containers, name] :
          {std::pair{Containers::kDissolve, "level by level"},

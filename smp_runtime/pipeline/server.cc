@@ -326,18 +326,18 @@ void Server::start_task(Envelope envelope) {
                     .target = envelope.route.at(static_cast<size_t>(envelope.hop)).target,
                     .run = envelope.run,
                     .ranks = envelope.ranks};
-  CallData work{.body = std::move(envelope.body),
+  CallData data{.body = std::move(envelope.body),
                 .payload = std::move(envelope.payload),
                 .values = values_.take(std::exchange(envelope.takes, {}))};
   scheduler_.add(key, [this, target = key.target, request = std::move(envelope),
-                       work = std::move(work)]() mutable {
+                       data = std::move(data)]() mutable {
     const CallId id{.microbatch = request.microbatch, .call = request.call, .hop = request.hop};
     const bool forward = request.kind == Kind::kForward;
     const bool last = request.hop == (forward ? static_cast<int>(request.route.size()) - 1 : 0);
     Executor::Purpose purpose{.passes_on = !last, .exports = {}};
     if (last) purpose.exports = request.exports;
-    CallData result = forward ? executor_.forward(id, target, std::move(work), purpose)
-                              : executor_.backward(id, std::move(work), purpose);
+    CallData result = forward ? executor_.forward(id, target, std::move(data), purpose)
+                              : executor_.backward(id, std::move(data), purpose);
     if (forward && result.final) scheduler_.expect_no_backward();
     values_.give(request, std::move(result.values));
     pass_on(std::move(request), std::move(result));

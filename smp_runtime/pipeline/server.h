@@ -119,7 +119,7 @@ class Server {
 
   struct Reply {
     uint64_t call = 0;
-    CallData work;
+    CallData data;
   };
   /// From a task: sends `request` through `route` and pauses until the result of its last hop is
   /// here. Only inside drive or serve.
@@ -188,7 +188,7 @@ class Server {
   std::optional<transport::Message> receive(Clock::time_point deadline);
   [[nodiscard]] std::string name_of(int64_t target) const;
   void drop_order();
-  CallData request(Kind kind, const Route& route, uint64_t call, CallData work,
+  CallData request(Kind kind, const Route& route, uint64_t call, CallData data,
                    DirectValues direct);
   /// As a message of this step.
   void send(int destination, Envelope envelope);

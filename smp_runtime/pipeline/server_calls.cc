@@ -15,7 +15,7 @@ Scheduler::WaitId wait_id(uint64_t call, Phase phase) {
 
 }  // namespace
 
-CallData Server::request(Kind kind, const Route& route, uint64_t call, CallData work,
+CallData Server::request(Kind kind, const Route& route, uint64_t call, CallData data,
                          DirectValues direct) {
   SMP_CHECK(!route.empty(), "a call through no module");
   const TaskKey& task = scheduler_.current();
@@ -35,17 +35,17 @@ CallData Server::request(Kind kind, const Route& route, uint64_t call, CallData 
         .route = route,
         .takes = std::move(direct.takes),
         .exports = std::move(direct.exports),
-        .body = std::move(work.body),
-        .payload = std::move(work.payload)});
+        .body = std::move(data.body),
+        .payload = std::move(data.payload)});
   scheduler_.wait(id);
   awaited_.erase(id);
   return std::move(replies_.extract(id).mapped());
 }
 
-Server::Reply Server::call(const Route& route, CallData work, DirectValues direct) {
+Server::Reply Server::call(const Route& route, CallData data, DirectValues direct) {
   const uint64_t call = new_id();
   return {.call = call,
-          .work = request(Kind::kForward, route, call, std::move(work), std::move(direct))};
+          .data = request(Kind::kForward, route, call, std::move(data), std::move(direct))};
 }
 
 CallData Server::call_backward(const Route& route, uint64_t call, CallData gradients,

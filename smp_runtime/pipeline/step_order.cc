@@ -80,7 +80,7 @@ RankOrder StepOrder::of_rank(int rank) const {
           .patience = plan_->patience};
 }
 
-int64_t StepOrder::active() const { return mode_ == OrderMode::kRecord ? 1 : shape_.open(); }
+int64_t StepOrder::active() const { return mode_ == OrderMode::kRecord ? 1 : shape_.in_flight(); }
 
 void StepOrder::add_recorded(int rank, std::string_view recorded) {
   if (mode_ != OrderMode::kRecord) {

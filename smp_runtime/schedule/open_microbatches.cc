@@ -17,7 +17,7 @@ OpenMicrobatches::OpenMicrobatches(Schedule schedule, int64_t active, int ranks)
 
 bool OpenMicrobatches::admits(int64_t microbatch, int64_t before) const {
   if (open_.empty() || microbatch < *open_.begin()) return true;
-  return static_cast<int64_t>(open_.size()) < shape_.kept(early_ ? 0 : before, ranks_);
+  return static_cast<int64_t>(open_.size()) < shape_.in_flight_at(early_ ? 0 : before, ranks_);
 }
 
 }  // namespace smp::schedule

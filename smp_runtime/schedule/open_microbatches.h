@@ -10,8 +10,8 @@
 
 namespace smp::schedule {
 
-/// As many as ScheduleShape::kept() says, with the ranks that a microbatch was on before for the
-/// number of the stage. Unbounded under kSimple, where all forwards come first.
+/// As many as ScheduleShape::in_flight_at() says, with the ranks that a microbatch was on before
+/// for the number of the stage. Unbounded under kSimple, where all forwards come first.
 class OpenMicrobatches {
  public:
   OpenMicrobatches(Schedule schedule, int64_t active, int ranks);

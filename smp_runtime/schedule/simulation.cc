@@ -109,7 +109,8 @@ class Clockwork {
   }
 
   void admit() {
-    while (begun_ < shape_.microbatches && begun_ - finished_ < shape_.open()) arrive(begun_++);
+    while (begun_ < shape_.microbatches && begun_ - finished_ < shape_.in_flight())
+      arrive(begun_++);
   }
 
   void arrive(int64_t microbatch) {

@@ -45,10 +45,10 @@ struct Simulation {
   [[nodiscard]] double use() const;
 };
 
-/// `shape.microbatches` times the same `runs`, at most shape.open() of them begun and unfinished.
-/// Each rank does one run at a time, chosen as runs_before() says among those that have come and
-/// that OpenMicrobatches admits. Messages do not slow each other down.
-/// O(microbatches * runs * open) time.
+/// `shape.microbatches` times the same `runs`, at most shape.in_flight() of them begun and
+/// unfinished. Each rank does one run at a time, chosen as runs_before() says among those that have
+/// come and that OpenMicrobatches admits. Messages do not slow each other down. O(microbatches *
+/// runs * open) time.
 [[nodiscard]] Simulation simulate_schedule(std::span<const Run> runs, const ScheduleShape& shape,
                                            int ranks);
 

@@ -36,8 +36,8 @@ bool is_absent(const Absent& absent, size_t index) {
 }
 
 /// The tensors that `flags` speak of: from the message, then from the values that it took.
-std::vector<at::Tensor> place(const std::vector<uint8_t>& flags, CallData work) {
-  std::vector<at::Tensor> present = transport::take_tensors(std::move(work.payload));
+std::vector<at::Tensor> place(const std::vector<uint8_t>& flags, CallData data) {
+  std::vector<at::Tensor> present = transport::take_tensors(std::move(data.payload));
   std::vector<at::Tensor> tensors(flags.size());
   size_t next = 0;
   size_t next_value = 0;
@@ -45,13 +45,13 @@ std::vector<at::Tensor> place(const std::vector<uint8_t>& flags, CallData work) 
     if ((flags[index] & kPresent) != 0) {
       SMP_CHECK(next < present.size(), "tensor {} of a message is missing", index);
       tensors[index] = std::move(present[next++]);
-    } else if ((flags[index] & kAbsent) != 0 && next_value < work.values.size()) {
-      tensors[index] = take_value(std::move(work.values[next_value++].second));
+    } else if ((flags[index] & kAbsent) != 0 && next_value < data.values.size()) {
+      tensors[index] = take_value(std::move(data.values[next_value++].second));
     }
   }
-  SMP_CHECK(next == present.size() && next_value == work.values.size(),
+  SMP_CHECK(next == present.size() && next_value == data.values.size(),
             "{} of {} tensors and {} of {} values have a place", next, present.size(), next_value,
-            work.values.size());
+            data.values.size());
   return tensors;
 }
 
@@ -126,9 +126,9 @@ CallData pack_call(const CallModes& modes, TensorTree tree, Memory memory, const
   return {.body = std::move(body), .payload = payload_of(std::move(present), memory)};
 }
 
-CallBody unpack_call(CallData work) {
+CallBody unpack_call(CallData data) {
   CallBody call;
-  std::string_view body = work.body;
+  std::string_view body = data.body;
   call.modes = take_plain<CallModes>(body);
   const std::vector<uint8_t> flags = take_flags(body);
   for (const uint8_t flag : flags) {
@@ -137,7 +137,7 @@ CallBody unpack_call(CallData work) {
     if ((flag & kAbsent) != 0) call.absent.back() = transport::take_meta(body);
   }
   call.tree.definition = std::string(body);
-  call.tree.tensors = place(flags, std::move(work));
+  call.tree.tensors = place(flags, std::move(data));
   return call;
 }
 
@@ -155,10 +155,10 @@ CallData pack_gradients(const std::vector<at::Tensor>& gradients, const Absent& 
   return {.body = std::move(body), .payload = payload_of(std::move(present), Memory::kShare)};
 }
 
-GradientBody unpack_gradients(CallData work) {
-  std::string_view body = work.body;
+GradientBody unpack_gradients(CallData data) {
+  std::string_view body = data.body;
   const std::vector<uint8_t> flags = take_flags(body);
-  GradientBody gradients{.tensors = place(flags, std::move(work)), .absent = {}};
+  GradientBody gradients{.tensors = place(flags, std::move(data)), .absent = {}};
   for (size_t index = 0; index < flags.size(); ++index) {
     gradients.absent.push_back((flags[index] & kAbsent) != 0 &&
                                !gradients.tensors[index].defined());

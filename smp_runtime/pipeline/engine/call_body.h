@@ -74,7 +74,7 @@ using Absent = std::vector<bool>;
 [[nodiscard]] CallData pack_call(const CallModes& modes, TensorTree tree, Memory memory,
                                  const Absent& absent = {});
 /// Puts the values that a request took where they belong.
-[[nodiscard]] CallBody unpack_call(CallData work);
+[[nodiscard]] CallBody unpack_call(CallData data);
 
 /// Gradients, of which some may be undefined.
 struct GradientBody {
@@ -83,7 +83,7 @@ struct GradientBody {
 };
 [[nodiscard]] CallData pack_gradients(const std::vector<at::Tensor>& gradients,
                                       const Absent& absent = {});
-[[nodiscard]] GradientBody unpack_gradients(CallData work);
+[[nodiscard]] GradientBody unpack_gradients(CallData data);
 
 /// A tensor as the payload of a value; `kShare` as above.
 [[nodiscard]] std::shared_ptr<transport::Payload> payload_of_value(const at::Tensor& tensor);

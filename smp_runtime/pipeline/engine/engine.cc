@@ -151,7 +151,7 @@ CallBody Engine::exchange(RemoteInvocation& invocation, std::vector<at::Tensor> 
                 Memory::kShare, plan.absent),
       plan.direct);
   call = reply.call;
-  CallBody body = unpack_call(std::move(reply.work));
+  CallBody body = unpack_call(std::move(reply.data));
   direct_->fill(plan, invocation.route, body);
   return body;
 }

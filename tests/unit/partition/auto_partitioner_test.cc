@@ -23,7 +23,7 @@ using testing::HasSubstr;
 // The definition, table by table: f(k, j) = min over i of max(f(k - 1, i), load(i, j)).
 Cost contiguous_optimum(const ModuleTree& tree, int partitions, const AutoOptions& options) {
   const MemoryModel memory{.state_factor = options.state_factor,
-                           .kept_activations = options.step.shape.open()};
+                           .kept_activations = options.step.shape.in_flight()};
   const Units units = make_units(tree, options.memory_weight, memory);
   const int size = units.size();
   const int count = std::min(partitions, size);
@@ -123,7 +123,7 @@ TEST(AssignAuto, IsNeverSlowerThanTheContiguousOptimumByPrediction) {
     const AutoOptions options = auto_options(4, 0.2);
     const AutoDecision decision = assign_auto(tree, 4, options);
 
-    const MemoryModel memory{.state_factor = 4, .kept_activations = options.step.shape.open()};
+    const MemoryModel memory{.state_factor = 4, .kept_activations = options.step.shape.in_flight()};
     const Units units = make_units(tree, 0.2, memory);
     const Proposals proposals = make_proposals(tree, units, 4, options);
     ASSERT_EQ(proposals.list.front().method, "contiguous by load");
@@ -180,7 +180,7 @@ TEST(AssignAuto, AModelWithoutParametersStaysOnTheFirstPartition) {
 TEST(AssignAuto, IsFarBetterThanThePublishedAlgorithmWhereThatIsPoor) {
   const ModuleTree tree = decoder_only(12, 768, 50257, 1024, true);
   const AutoOptions options = auto_options(8, 0.8);
-  const MemoryModel memory{.state_factor = 4, .kept_activations = options.step.shape.open()};
+  const MemoryModel memory{.state_factor = 4, .kept_activations = options.step.shape.in_flight()};
   const std::vector<Cost> costs = own_costs(tree, 0.8, memory);
 
   const AutoDecision decision = assign_auto(tree, 8, options);

@@ -29,7 +29,7 @@ std::int64_t fullest(const TwoResources& units, const std::vector<int>& ends) {
   for (int k = 0, begin = 0; k < count; begin = ends[k++]) {
     std::int64_t bytes = 0;
     for (int i = begin; i < ends[k]; ++i) {
-      bytes += units.state_bytes[i] + kShape.kept(k, count) * units.kept_bytes[i];
+      bytes += units.state_bytes[i] + kShape.in_flight_at(k, count) * units.kept_bytes[i];
     }
     worst = std::max(worst, bytes);
   }
@@ -51,12 +51,11 @@ std::vector<std::pair<std::int64_t, std::int64_t>> all_outcomes(const TwoResourc
 }
 
 TEST(ParetoFront, LateStagesKeepFewerActivations) {
-  EXPECT_EQ(kShape.kept(0, 4), 4) << "bounded by active_microbatches";
-  EXPECT_EQ(kShape.kept(3, 4), 3);
-  EXPECT_EQ(
-      (schedule::ScheduleShape{.microbatches = 8, .schedule = schedule::Schedule::kSimple}.kept(3,
-                                                                                                4)),
-      8);
+  EXPECT_EQ(kShape.in_flight_at(0, 4), 4) << "bounded by active_microbatches";
+  EXPECT_EQ(kShape.in_flight_at(3, 4), 3);
+  EXPECT_EQ((schedule::ScheduleShape{.microbatches = 8, .schedule = schedule::Schedule::kSimple}
+                 .in_flight_at(3, 4)),
+            8);
 }
 
 TEST(ParetoFront, EveryPointIsBeatenInBothByNothing) {

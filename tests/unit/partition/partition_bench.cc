@@ -57,7 +57,7 @@ Cost whole_layers(const ModuleTree& tree, const Units& units, int partitions) {
 Ratios compare(const ModuleTree& tree, int partitions, double memory_weight) {
   const AutoOptions options = auto_options(partitions, memory_weight);
   const MemoryModel memory{.state_factor = options.state_factor,
-                           .kept_activations = options.step.shape.open()};
+                           .kept_activations = options.step.shape.in_flight()};
   const AutoDecision decision = assign_auto(tree, partitions, options);
   const std::vector<Cost> costs = own_costs(tree, memory_weight, memory);
   const Units units = make_units(tree, memory_weight, memory);

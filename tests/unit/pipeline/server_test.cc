@@ -521,7 +521,7 @@ TEST(Server, NamesTheFailureThatMadeAPeerLeaveWhenABodyCallsIt) {
     transport.deliver(1, {.kind = Kind::kAbort, .step = 1, .body = "rank 1 failed on purpose"});
     transport.leave();
     try {
-      server.call({{.owner = 1, .target = 1}}, work_of(1));
+      server.call({{.owner = 1, .target = 1}}, call_data_of(1));
     } catch (const HostError& error) {
       throw std::runtime_error(error.what());  // as after a way through Python
     }
@@ -541,7 +541,7 @@ TEST(Server, RefusesACallOutsideAStep) {
   ToyExecutor executor(program, 0);
   Server server(*endpoint, executor, {});
 
-  EXPECT_THROW(server.call({{.owner = 1, .target = 1}}, work_of(1)), InternalError);
+  EXPECT_THROW(server.call({{.owner = 1, .target = 1}}, call_data_of(1)), InternalError);
   EXPECT_EQ(server.microbatch(), -1);
 }
 

@@ -33,12 +33,12 @@ inline std::string body_of(int64_t value) {
   const auto kind = static_cast<uint64_t>(value) % 5;
   return std::string(40 + kind, static_cast<char>('a' + kind));
 }
-inline CallData work_of(int64_t value) {
+inline CallData call_data_of(int64_t value) {
   return {.body = body_of(value), .payload = std::make_shared<Number>(value)};
 }
-inline int64_t value_of(const CallData& work) {
-  const int64_t value = dynamic_cast<const Number&>(*work.payload).value;
-  SMP_CHECK(work.body == body_of(value), "{} came with the body {}", value, work.body);
+inline int64_t value_of(const CallData& data) {
+  const int64_t value = dynamic_cast<const Number&>(*data.payload).value;
+  SMP_CHECK(data.body == body_of(value), "{} came with the body {}", value, data.body);
   return value;
 }
 
@@ -101,14 +101,14 @@ class ToyExecutor : public Executor {
   CallData forward(const CallId& id, int64_t target, CallData request,
                    const Purpose& /*purpose*/) override {
     Tape& tape = tapes_[id];
-    return work_of(run(static_cast<size_t>(target), value_of(request), tape));
+    return call_data_of(run(static_cast<size_t>(target), value_of(request), tape));
   }
 
   CallData backward(const CallId& id, CallData gradients, const Purpose& /*purpose*/) override {
     const Tape tape = std::move(tapes_.extract(id).mapped());
     size_t end = tape.size();
     const int64_t result = unrun(tape, end, value_of(gradients));
-    return work_of(result);
+    return call_data_of(result);
   }
 
   void release(int64_t microbatch) override {
@@ -150,8 +150,8 @@ class ToyExecutor : public Executor {
         if (route.empty()) {
           value = run(module.children[next - 1], value, tape);
         } else {
-          auto reply = server_->call(route, work_of(value));
-          value = value_of(reply.work);
+          auto reply = server_->call(route, call_data_of(value));
+          value = value_of(reply.data);
           tape.push_back({Entry::Kind::kRemote, 0, reply.call, std::move(route)});
         }
       }
@@ -171,7 +171,7 @@ class ToyExecutor : public Executor {
         inner = unrun(tape, end, inner);
       } else {
         --end;
-        inner = value_of(server_->call_backward(entry.route, entry.call, work_of(inner)));
+        inner = value_of(server_->call_backward(entry.route, entry.call, call_data_of(inner)));
       }
     }
     --end;
