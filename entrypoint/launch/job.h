@@ -42,8 +42,8 @@ class Job {
   virtual void announce(const JobStatus& status) { static_cast<void>(status); }
 };
 
-/// A ProcessJob where all runs on this host, also mpirun; otherwise, by the plan's role, an
-/// MpiMaster or an MpiWorker. `plan` and `processes` must outlive it.
+/// By the plan's role an MpiMaster or an MpiWorker where mpirun starts ranks on other hosts; else a
+/// ProcessJob on each host. `plan` and `processes` must outlive it.
 std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings,
                               ProcessRunner& processes);
 

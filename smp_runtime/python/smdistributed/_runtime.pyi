@@ -120,7 +120,7 @@ def make_parallel_config(
     job_text: str, job_where: str, dict_json: str, dict_where: str
 ) -> ParallelConfig:
     """Of what the job says, as text, and what the script gave to ``smp.init``, which the job's wins
-    over. Raises SMPConfigError, which begins with the place of what is wrong."""
+    over. Raises SMPConfigError; for a wrong key or value it begins with the place."""
 
 def refusal_to_wrap(config: ParallelConfig, world_size: int) -> str | None:
     """Why a model cannot be wrapped with these settings on so many ranks, or None."""
@@ -132,7 +132,7 @@ def parameters_as_markdown() -> str:
     """All settings, as the documentation's table."""
 
 def parameter_names() -> list[str]:
-    """Of all settings, without aliases."""
+    """Of all settings, aliases included."""
 
 def parameter_fields() -> list[tuple[str, str, str]]:
     """Name, Python's type and meaning of every setting, aliases included."""
@@ -217,73 +217,6 @@ def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not set
     them; transport/fabric/fabric_library.h."""
 
-class EngineUse:
-    """How a step used the pipeline; metrics/step_meter.h."""
-
-    @property
-    def pipeline_use(self) -> float | None: ...
-    @property
-    def messages_sent(self) -> int: ...
-    @property
-    def bytes_sent(self) -> int: ...
-
-class StepReports:
-    """What a rank's steps tell: the live line, metrics, the rank's record; does nothing where
-    nobody asks for it; metrics/step_reports.h. Collective over the job.
-
-    Args:
-        session: its groups have been opened.
-        device: its name.
-        library: the version.
-        torch: the version.
-    """
-
-    def __init__(self, session: Session, device: str, library: str, torch: str) -> None: ...
-    def set_memory(self, ledger: Callable[[], dict[str, int]], formula: Callable[[], int]) -> None:
-        """``ledger``: what the model's state takes here. ``formula``: what it would by arithmetic;
-        0: no formula. [bytes]"""
-
-    def set_total(self, steps: int) -> None:
-        """How many steps there will be, for the remaining time."""
-    def set_interval(self, seconds: float) -> None:
-        """Between two lines where they stay, and two reports to most outputs; 1 at first."""
-
-    def count_flops(self, on_gpu: bool, peak: float | None) -> bool:
-        """From now on reports have floating-point operations, of devices that do ``peak`` a second.
-        Returns whether anybody asks for them."""
-
-    def set_forward_flops(self, flops: int) -> None:
-        """Operations of the forward of one microbatch."""
-
-    @property
-    def want_loss(self) -> bool:
-        """Whether `averaged` and `end_step` have a use for the loss."""
-
-    def begin_step(self) -> None: ...
-    def averaged(self, loss: torch.Tensor | None, device: torch.device) -> None:
-        """After gradients were averaged. Collective over the group; does not wait.
-
-        ``loss`` is that of this rank's step; None where it has none, or made no step.
-        """
-
-    def end_step(
-        self, use: EngineUse, samples: int, loss: torch.Tensor | None, trained: bool
-    ) -> None:
-        """``samples``: of this rank's batch."""
-
-    def begin_optimizer(self) -> None: ...
-    def end_optimizer(self) -> None: ...
-    def event(self, kind: str, text: str) -> None:
-        """Something that the report marks on its time axis, such as a checkpoint."""
-
-    def close(self) -> None:
-        """Tells what is left. Nothing is told or recorded afterwards."""
-
-def tell_partition(
-    session: Session, assignment: Assignment, tree: ModuleTree, summary: str
-) -> None:
-    """What goes where in the model, for the log and the report's card: the first rank's call."""
-
 class WaitWatch:
     """Tells ranks that wait for each other in different calls; see session/waits/wait_watch.h."""
 
@@ -303,8 +236,8 @@ class StoreBarriers:
 
     def waiting(self, what: str, label: str, needs: Sequence[int]) -> WaitingBlock:
         """Around a call that does not end before all ranks in ``needs`` make it, too, under the
-        same ``label``. Raises SMPMismatchError where ranks are in calls that wait for each
-        other."""
+        same ``label``. Waits inside raise SMPMismatchError where ranks are in calls that wait for
+        each other, and so do later calls."""
 
     @property
     def watch(self) -> WaitWatch | None:
@@ -381,6 +314,79 @@ class Session:
     @property
     def world_store(self) -> Store:
         """The same for c10d's world, whose keys are its own."""
+
+# --- bindings_metrics.cc
+
+class EngineUse:
+    """How a step used the pipeline; metrics/step_meter.h."""
+
+    @property
+    def pipeline_use(self) -> float | None: ...
+    @property
+    def messages_sent(self) -> int: ...
+    @property
+    def bytes_sent(self) -> int: ...
+
+class StepReports:
+    """What a rank's steps tell: the live line, metrics, the rank's record; does nothing where
+    nobody asks for it; metrics/step_reports.h. Collective over the job to make.
+
+    Args:
+        session: its groups have been opened.
+        device: its name.
+        library: the version.
+        torch: the version.
+    """
+
+    def __init__(self, session: Session, device: str, library: str, torch: str) -> None: ...
+    def set_memory(self, ledger: Callable[[], dict[str, int]], formula: Callable[[], int]) -> None:
+        """``ledger``: what the model's state takes here. ``formula``: what it would by arithmetic;
+        0: no formula. [bytes]"""
+
+    def set_total(self, steps: int) -> None:
+        """How many steps there will be, for the remaining time."""
+    def set_interval(self, seconds: float) -> None:
+        """Between two lines where they stay, and two reports to most outputs; 1 at first."""
+
+    def count_flops(self, on_gpu: bool, peak: float | None) -> bool:
+        """From now on reports have floating-point operations, of devices that do ``peak`` a second.
+        Returns whether anybody asks for them."""
+
+    def set_forward_flops(self, flops: int) -> None:
+        """Operations of the forward of one microbatch."""
+
+    @property
+    def want_loss(self) -> bool:
+        """Whether `averaged` and `end_step` have a use for the loss."""
+
+    def begin_step(self) -> None: ...
+    def averaged(self, loss: torch.Tensor | None, device: torch.device) -> None:
+        """After gradients were averaged. Collective over rank 0's data-parallel group; does not
+        wait.
+
+        ``loss`` is that of this rank's step; None where it has none, or made no step.
+        """
+
+    def end_step(
+        self, use: EngineUse, samples: int, loss: torch.Tensor | None, trained: bool
+    ) -> None:
+        """``samples``: of this rank's batch."""
+
+    def begin_optimizer(self) -> None: ...
+    def end_optimizer(self) -> None: ...
+    def event(self, kind: str, text: str) -> None:
+        """Something that the report marks on its time axis, such as a checkpoint."""
+
+    def close(self) -> None:
+        """Tells what is left. Nothing is told or recorded afterwards."""
+
+def tell_partition(
+    session: Session, assignment: Assignment, tree: ModuleTree, summary: str
+) -> None:
+    """What goes where in the model, for the log and the report's card: the first rank's call."""
+
+def heap_bytes() -> int:
+    """Of glibc's heap, allocated and not freed."""
 
 # --- bindings_partition.cc
 
@@ -508,9 +514,11 @@ class Engine:
         gradients: Sequence[torch.Tensor | None],
         scale: float,
     ) -> None:
-        """In the body: backpropagates from ``tensors``; a gradient of None is ``scale``."""
+        """In the body: backpropagates from ``tensors``; a gradient of None is 1, all
+        are multiplied by ``scale``."""
     def track_parameters(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Those of this rank, whose gradients are counted."""
+        """Those of this rank: what take_backwards counts, and, in a deterministic order, whose
+        gradients are added by microbatch."""
     def take_backwards(self) -> int:
         """More than 0 if a backward ran here since the last call or the beginning of the step."""
     def last_step(self) -> EngineUse: ...
@@ -552,9 +560,6 @@ class ActivationStore:
         """None for a tensor that is better kept. Nobody may change it afterwards."""
     def stats(self) -> ActivationStats: ...
 
-def heap_bytes() -> int:
-    """What the process has allocated on the CPU."""
-
 # --- bindings_replicas.cc
 
 class GradientReducer:
@@ -593,7 +598,9 @@ def broadcast_tensors(
 # --- bindings_checkpoint.cc
 
 PARTIAL: str
+"""What the name of a checkpoint in parts ends with."""
 NEWEST: str
+"""The file that names the newest checkpoint of its folder."""
 
 class FileDigest:
     """Name, size and checksum of a file as written."""
@@ -663,7 +670,7 @@ def locate(root: str | PathLike[str], name: str, entry: str) -> Path:
 
 def prune_folders(root: str | PathLike[str], keep: str, count: int) -> list[str]:
     """Removes all checkpoints in parts but ``keep`` and the newest others, so that ``count``
-    remain. Returns their names."""
+    remain. Returns the names of those removed."""
 
 # --- bindings_optimizer.cc
 
@@ -762,7 +769,8 @@ class ShardGroups:
     def control(self) -> ProcessGroup | None: ...
     @property
     def across_hosts(self) -> ProcessGroup | None:
-        """With within_host the two steps of a hierarchical all-gather over gloo; else None."""
+        """With within_host the two steps of a hierarchical all-gather, where ranks lie evenly
+        on several hosts; else None."""
     @property
     def within_host(self) -> ProcessGroup | None: ...
 
@@ -856,7 +864,7 @@ class MasterRun:
         """What of a tensor of as many elements belongs to ``piece``; shares its memory."""
 
 class MasterParameters:
-    """What an optimizer steps in place of sharded parameters; sharding/master_parameters.h."""
+    """What an optimizer steps where state is sharded or 16-bit; sharding/master_parameters.h."""
 
     def __init__(
         self,
@@ -894,7 +902,8 @@ class MixedPrecisionSteps:
     ) -> None: ...
     def begin(self) -> None: ...
     def unscale(self) -> None:
-        """Gradients become those of the loss itself, once. Raises where some are not finite."""
+        """Gradients become those of the loss itself, once. Where some are not finite, ``overflow``
+        is True on all ranks if ``scaled``; else raises."""
     def clip(self, max_norm: float, norm_type: float) -> float:
         """Returns the norm over the whole model before clipping; -1 after an overflow."""
     def begin_update(self) -> float | None:
@@ -919,6 +928,8 @@ def clip_gradients(
 ) -> torch.Tensor:
     """Scales gradients to a norm of at most ``max_norm`` over the whole model. Returns the norm
     before that. Collective over the model-parallel group; sharding/gradient_clipping.h."""
+
+# --- bindings_tensor_parallel.cc
 
 class Redistribution:
     """How a tensor changes hands between tensor ranks; tensor_parallel/plan/redistribution.h."""
@@ -970,7 +981,7 @@ class TensorExchange:
 def masked_softmax(
     scores: torch.Tensor, bias: torch.Tensor | None, causal: bool, window: int | None
 ) -> torch.Tensor:
-    """softmax(scores + bias), later keys and those outside of the window left out;
+    """softmax(scores + bias), without later keys if ``causal``, and those ``window`` before;
     tensor_parallel/fused_blocks.h."""
 
 def bias_gelu(states: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
