@@ -24,7 +24,7 @@ namespace py = pybind11;
 using topology::ParallelConfig;
 
 // Attributes are the names of the table, so that a key added there needs no line here.
-void bind_setting(py::class_<ParallelConfig>& settings, const topology::Parameter& parameter,
+void bind_setting(py::class_<ParallelConfig>& settings, const topology::ConfigParameter& parameter,
                   std::string_view spelling) {
   const std::string name(spelling);
   settings.def_property(
@@ -54,7 +54,7 @@ std::string python_type(const topology::Field& field) {
 
 std::vector<std::tuple<std::string, std::string, std::string>> parameter_fields() {
   std::vector<std::tuple<std::string, std::string, std::string>> fields;
-  for (const topology::Parameter& parameter : topology::parameter_table()) {
+  for (const topology::ConfigParameter& parameter : topology::parameter_table()) {
     const std::string type = python_type(parameter.field);
     fields.emplace_back(parameter.name, type, parameter.help);
     if (!parameter.alias.empty()) fields.emplace_back(parameter.alias, type, parameter.help);
@@ -69,7 +69,7 @@ void bind_topology(py::module_& module) {
                                              "The checked parallel settings of a job.")
                       .def("__repr__", &ParallelConfig::as_json)
                       .def("as_json", &ParallelConfig::as_json);
-  for (const topology::Parameter& parameter : topology::parameter_table()) {
+  for (const topology::ConfigParameter& parameter : topology::parameter_table()) {
     bind_setting(settings, parameter, parameter.name);
     if (!parameter.alias.empty()) bind_setting(settings, parameter, parameter.alias);
   }

@@ -17,7 +17,7 @@ namespace smp::topology {
 namespace {
 
 // One parameter as an origin gave it: under which spelling, and with which value.
-using Given = std::map<const Parameter*, Setting>;
+using Given = std::map<const ConfigParameter*, Setting>;
 
 [[noreturn]] void refuse_unknown(const std::string& name, const std::string& where) {
   const auto known = parameter_names();
@@ -31,7 +31,7 @@ using Given = std::map<const Parameter*, Setting>;
 Given read_origin(const Settings& settings, std::vector<std::string>& warnings) {
   Given given;
   for (const Setting& entry : settings.entries) {
-    const Parameter* parameter = find_parameter(entry.name);
+    const ConfigParameter* parameter = find_parameter(entry.name);
     if (parameter == nullptr) {
       if (!entry.name.starts_with('_')) refuse_unknown(entry.name, settings.where);
       warnings.push_back(fmt::format("{}: private key \"{}\" is not known here and is ignored",
@@ -94,7 +94,7 @@ void warn_of_useless_file(ParallelConfig& config) {
 
 void warn_of_no_effect(ParallelConfig& config) {
   const ParallelConfig defaults;
-  for (const Parameter& parameter : parameter_table()) {
+  for (const ConfigParameter& parameter : parameter_table()) {
     if (parameter.no_effect.empty()) continue;
     const Value value = read_field(config, parameter);
     if (value == read_field(defaults, parameter)) continue;
@@ -107,7 +107,7 @@ void warn_of_no_effect(ParallelConfig& config) {
 
 std::string ParallelConfig::as_json() const {
   nlohmann::ordered_json values = nlohmann::ordered_json::object();
-  for (const Parameter& parameter : parameter_table()) {
+  for (const ConfigParameter& parameter : parameter_table()) {
     const auto value = nlohmann::ordered_json::parse(to_text(read_field(*this, parameter)));
     values[std::string(parameter.name)] = value;
     if (!parameter.alias.empty()) values[std::string(parameter.alias)] = value;

@@ -36,7 +36,7 @@ std::optional<bool> boolean_in(const Value& value) {
   return std::nullopt;
 }
 
-std::optional<double> number_in_range(const Value& value, const Parameter& parameter,
+std::optional<double> number_in_range(const Value& value, const ConfigParameter& parameter,
                                       bool integral) {
   const auto number = number_in(value);
   // Written so that NaN fails.
@@ -45,7 +45,7 @@ std::optional<double> number_in_range(const Value& value, const Parameter& param
   return number;
 }
 
-std::optional<std::string> choice_in(const Value& value, const Parameter& parameter) {
+std::optional<std::string> choice_in(const Value& value, const ConfigParameter& parameter) {
   const auto* text = std::get_if<std::string>(&value);
   if (text == nullptr) return std::nullopt;
   const auto& choices = parameter.choices;
@@ -55,7 +55,7 @@ std::optional<std::string> choice_in(const Value& value, const Parameter& parame
 }
 
 template <typename Held>
-std::optional<Held> convert(const Value& value, const Parameter& parameter) {
+std::optional<Held> convert(const Value& value, const ConfigParameter& parameter) {
   if constexpr (std::is_same_v<Held, bool>) {
     return boolean_in(value);
   } else if constexpr (std::is_same_v<Held, std::string>) {
@@ -82,7 +82,7 @@ using HeldBy = typename Unwrapped<
 
 }  // namespace
 
-std::string expectation(const Parameter& parameter) {
+std::string expectation(const ConfigParameter& parameter) {
   return std::visit(
       [&](auto member) -> std::string {
         using Held = HeldBy<decltype(member)>;
@@ -100,7 +100,7 @@ std::string expectation(const Parameter& parameter) {
       parameter.field);
 }
 
-Value read_field(const ParallelConfig& config, const Parameter& parameter) {
+Value read_field(const ParallelConfig& config, const ConfigParameter& parameter) {
   return std::visit(
       [&](auto member) -> Value {
         const auto& held = config.*member;
@@ -113,7 +113,7 @@ Value read_field(const ParallelConfig& config, const Parameter& parameter) {
       parameter.field);
 }
 
-void write_field(ParallelConfig& config, const Parameter& parameter, const Setting& setting,
+void write_field(ParallelConfig& config, const ConfigParameter& parameter, const Setting& setting,
                  std::string_view where) {
   if (std::holds_alternative<std::monostate>(setting.value)) return;
   std::visit(

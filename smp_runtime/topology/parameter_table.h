@@ -21,7 +21,7 @@ using Field =
                  std::string ParallelConfig::*, std::optional<std::int64_t> ParallelConfig::*,
                  std::optional<std::string> ParallelConfig::*>;
 
-struct Parameter {
+struct ConfigParameter {
   std::string_view name;
   Field field;
   std::string_view help;
@@ -34,26 +34,26 @@ struct Parameter {
   std::string_view derived_default = {};  ///< how the default follows from other keys
 };
 
-std::span<const Parameter> parameter_table();
+std::span<const ConfigParameter> parameter_table();
 
 /// A Markdown table of all of it: smp_runtime/topology/parameters.md.
 std::string parameters_as_markdown();
 
 /// The parameter with this name or alias, or null.
-const Parameter* find_parameter(std::string_view name);
+const ConfigParameter* find_parameter(std::string_view name);
 
 /// All names and aliases, in the order of the table.
 std::vector<std::string_view> parameter_names();
 
 /// What a legal value looks like: "an integer >= 1", "one of interleaved, simple".
-std::string expectation(const Parameter& parameter);
+std::string expectation(const ConfigParameter& parameter);
 
-Value read_field(const ParallelConfig& config, const Parameter& parameter);
+Value read_field(const ParallelConfig& config, const ConfigParameter& parameter);
 
 /// Stores `value`, converted where its meaning is plain: booleans written as 0, 1 or text, integral
 /// floats, numbers written as text. Null leaves the field as it is.
 /// Throws ConfigError that starts with `where` for anything else and for values out of range.
-void write_field(ParallelConfig& config, const Parameter& parameter, const Setting& setting,
+void write_field(ParallelConfig& config, const ConfigParameter& parameter, const Setting& setting,
                  std::string_view where);
 
 }  // namespace smp::topology

@@ -67,7 +67,7 @@ TEST(ParameterTable, HoldsEveryDocumentedKey) {
 
 TEST(ParameterTable, NamesAreUniqueAndExplained) {
   std::set<std::string_view> names;
-  for (const Parameter& parameter : parameter_table()) {
+  for (const ConfigParameter& parameter : parameter_table()) {
     EXPECT_TRUE(names.insert(parameter.name).second) << parameter.name;
     EXPECT_TRUE(parameter.alias.empty() || names.insert(parameter.alias).second);
     EXPECT_FALSE(parameter.help.empty()) << parameter.name;
@@ -75,7 +75,7 @@ TEST(ParameterTable, NamesAreUniqueAndExplained) {
 }
 
 TEST(ParameterTable, EveryDefaultIsALegalValue) {
-  for (const Parameter& parameter : parameter_table()) {
+  for (const ConfigParameter& parameter : parameter_table()) {
     ParallelConfig config;
     const Value value = read_field(config, parameter);
 
