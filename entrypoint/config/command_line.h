@@ -27,12 +27,11 @@ enum class Action {
 
 struct CommandLine {
   Action action = Action::kTrain;
-  bool json = false;                 ///< kPlan, kDoctor: JSON in place of text
-  std::vector<std::string> command;  ///< kRankExec, kExecOther: what to execute
-  bool sets_rank_variables = false;  ///< kRankExec: RANK and its like for the command
-  std::filesystem::path
-      command_file;          ///< kRankExec: the rest of `command`, see RankRequest; or empty
-  opt_ml::TreeRequest tree;  ///< kMakeTree
+  bool json = false;                           ///< kPlan, kDoctor: JSON in place of text
+  std::vector<std::string> command;            ///< kRankExec, kExecOther: what to execute
+  bool sets_rank_variables = false;            ///< kRankExec: RANK and its like for the command
+  std::filesystem::path command_file;          ///< kRankExec: as RankRequest has it
+  opt_ml::TreeRequest tree;                    ///< kMakeTree
   std::vector<std::filesystem::path> folders;  ///< kReport: of jobs or records; empty: of the tree
   std::filesystem::path page;                  ///< kReport: where to; empty: beside the records
 };

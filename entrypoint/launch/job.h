@@ -47,10 +47,9 @@ class Job {
 std::unique_ptr<Job> make_job(const LaunchPlan& plan, JobSettings settings,
                               ProcessRunner& processes);
 
-/// Steps of stopping: a process gets our own signal; mpirun gets SIGUSR1, which the
-/// parents of its ranks (rank_exec.h) turn into SIGTERM, again and again until SIGTERM shortly
-/// before the end; torchrun gets only the latter, for its workers are told directly. SIGKILL at
-/// `stop_after`. Pure.
+/// Steps of stopping: a process gets our own signal; mpirun gets SIGUSR1, which the parents of its
+/// ranks (rank_exec.h) turn into SIGTERM, again and again until SIGTERM shortly before the end;
+/// torchrun gets only the latter, for its workers are told directly. SIGKILL at `stop_after`. Pure.
 std::vector<StopStep> stop_steps(Runner runner, std::chrono::milliseconds stop_after);
 
 /// Waits until `child` ends or, after a stop, its stop steps have ended it.

@@ -52,8 +52,8 @@ void publish_files(const std::filesystem::path& root, const std::string& name,
 void discard_staging(const std::filesystem::path& root, const std::string& name,
                      const std::string& token) noexcept;
 
-/// Removes all folders of `root` that end in kPartial that hold a manifest, but `keep` and the
-/// newest others, so that `count` remain. Returns the names of those removed.
+/// Removes all checkpoints in parts of `root`, folders with a manifest, but `keep` and the newest
+/// others, so that `count` remain. Returns the names of those removed.
 std::vector<std::string> prune_folders(const std::filesystem::path& root, const std::string& keep,
                                        int count);
 

@@ -101,7 +101,7 @@ class Scheduler {
   [[nodiscard]] std::vector<int64_t> held() const;
   /// Keys of the tasks that wait, for a report on a hang.
   [[nodiscard]] std::vector<std::pair<WaitId, TaskKey>> waiting() const;
-  /// The key of each run of a task, in order: what a StepOrder is made from.
+  /// The key of each run of a task, in order: what orders are planned from.
   [[nodiscard]] const std::vector<TaskKey>& recorded() const { return recorded_; }
 
   // --- Called by the running task ---

@@ -61,45 +61,58 @@ c10::IValue read_user_content(const std::filesystem::path& file) {
   }
 }
 
+/// What the name of a file of a model or of an optimizer says.
+struct PartName {
+  bool is_model = false;
+  bool is_shard = false;  ///< of the optimizer: flat state of one rank
+  std::string stage;      ///< "PP_TP", or ""
+};
+
+/// Nothing for other files.
+std::optional<PartName> part_of(const std::string& file) {
+  static const std::regex part(
+      R"((?:(model)_(?:(\d+_0)|\d+)|optimizer_(?:(\d+_0)(_\d+)?|\d+))\.pt)");
+  std::smatch match;
+  if (!std::regex_match(file, match, part)) return std::nullopt;
+  if (match[1].matched) return PartName{.is_model = true, .stage = match[2]};
+  return PartName{.is_shard = match[4].matched || !match[3].matched, .stage = match[3]};
+}
+
 }  // namespace
 
 SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.string()) {
-  static const std::regex part(R"((model|optimizer)_(?:(\d+_0)(_\d+)?|\d+)\.pt)");
-  const auto is_shard = [](const std::smatch& match) {
-    return match[1] == "optimizer" && (match[3].matched || !match[2].matched);
-  };
-  std::smatch match;
   bool lists_shards = false;
   const std::filesystem::path listed = folder / "manifest.json";
-  std::optional<checkpoint::Manifest> manifest;
   if (std::filesystem::is_regular_file(listed)) {
-    manifest = checkpoint::Manifest::from_json(checkpoint::read_file(listed), listed.string());
-    if (manifest->degrees.tensor > 1) {
+    const auto manifest =
+        checkpoint::Manifest::from_json(checkpoint::read_file(listed), listed.string());
+    if (manifest.degrees.tensor > 1) {
       throw ConfigError(
           "{} was saved with tensor_parallel_degree {}, whose parts C++ programs do not put "
           "together; save it as a whole (partial=False) in Python",
-          where_, manifest->degrees.tensor);
+          where_, manifest.degrees.tensor);
     }
-    for (const checkpoint::FileDigest& file : manifest->files) {
+    for (const checkpoint::FileDigest& file : manifest.files) {
       // Where each host has a folder of its own, others have files, too.
       const std::filesystem::path path = folder / file.name;
       if (std::filesystem::exists(path)) checkpoint::verify_file(path, file);
-      if (!std::regex_match(file.name, match, part) || match[1] != "optimizer") continue;
+      const auto part = part_of(file.name);
+      if (!part || part->is_model) continue;
       if (optimizer_file_.empty()) optimizer_file_ = file.name;
-      lists_shards = lists_shards || is_shard(match);
+      lists_shards = lists_shards || part->is_shard;
     }
   }
   for (const std::filesystem::path& file : checkpoint::entries_of(folder)) {
     const std::string name = file.filename().string();
     if (name == "user_content.pt") user_content_ = read_user_content(file);
-    if (!std::regex_match(name, match, part)) continue;
-    const std::string stage = match[2];
-    if (match[1] == "model") {
-      if (!match[3].matched) read_model(file, stage);
-    } else if (is_shard(match)) {
-      read_flat(file, stages_[stage]);
+    const auto part = part_of(name);
+    if (!part) continue;
+    if (part->is_model) {
+      read_model(file, part->stage);
+    } else if (part->is_shard) {
+      read_flat(file, stages_[part->stage]);
     } else {
-      stages_[stage].has_state = true;
+      stages_[part->stage].has_state = true;
       read_plain(file);
     }
   }

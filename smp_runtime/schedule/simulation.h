@@ -47,8 +47,8 @@ struct Simulation {
 
 /// `shape.microbatches` times the same `runs`, at most shape.in_flight() of them begun and
 /// unfinished. Each rank does one run at a time, chosen as runs_before() says among those that have
-/// come and that OpenMicrobatches admits. Messages do not slow each other down. O(microbatches *
-/// runs * open) time.
+/// come and that OpenMicrobatches admits. Messages do not slow each other down.
+/// O(microbatches * runs * in_flight) time.
 [[nodiscard]] Simulation simulate_schedule(std::span<const Run> runs, const ScheduleShape& shape,
                                            int ranks);
 

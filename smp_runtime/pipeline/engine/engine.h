@@ -2,9 +2,9 @@
 // The pipeline engine of one rank over tensors: calls to modules of other ranks, forward and
 // backward, as one differentiable operation each.
 //
-// A remote call is an autograd node whose backward asks the owner for the gradients and
-// waits, on the thread of its microbatch. The autograd engine counts dependencies as in one
-// process, so residual links, shared modules and unused outputs need no code of ours.
+// A remote call is an autograd node whose backward asks the owner for the gradients and waits, on
+// the thread of its microbatch. The autograd engine counts dependencies as in one process, so
+// residual links, shared modules and unused outputs need no code of ours.
 #pragma once
 
 #include <exception>
