@@ -2,6 +2,7 @@
 // What the files of the extension module smdistributed._runtime add to it.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -11,6 +12,9 @@ namespace smp::python {
 
 /// The kinds of errors as Python exceptions; first, since the others raise them.
 void bind_errors(pybind11::module_& module);
+/// Throws `error`, one of the library's, as an exception that also PyTorch's own bindings hand on.
+/// Takes Python's lock.
+[[noreturn]] void raise_in_python(const std::exception_ptr& error);
 void bind_topology(pybind11::module_& module);
 void bind_partition(pybind11::module_& module);
 void bind_pipeline(pybind11::module_& module);

@@ -18,35 +18,44 @@ namespace py = pybind11;
 
 // The classes are Python's, so that users can subclass, document and pickle them; they are looked
 // up when needed, for their package imports this module.
-void raise(const char* module, const char* name, const Error& error) {
+void set(const char* module, const char* name, const Error& error) {
   const py::object type = py::module_::import(module).attr(name);
   PyErr_SetString(type.ptr(), error.what());
 }
 
+/// Makes `held`, if it is one of the library's, Python's current error.
+void set_python_error(const std::exception_ptr& held) {
+  constexpr const char* kTorch = "smdistributed.modelparallel.torch.exceptions";
+  constexpr const char* kBackend = "smdistributed.modelparallel.backend.exceptions";
+  try {
+    if (held) std::rethrow_exception(held);
+  } catch (const ConfigError& error) {
+    set(kTorch, "SMPConfigError", error);
+  } catch (const session::WaitTimeout& error) {
+    set(kTorch, "SMPCommTimeoutError", error);
+  } catch (const checkpoint::CheckpointError& error) {
+    set(kTorch, "SMPCheckpointError", error);
+  } catch (const HostError& error) {
+    set(kBackend, "SMPConnectionError", error);
+  } catch (const session::CallMismatch& error) {
+    set(kTorch, "SMPMismatchError", error);
+  } catch (const UserCodeError& error) {
+    set(kTorch, "SMPStepError", error);
+  } catch (const Error& error) {
+    set(kTorch, "SMPInternalError", error);
+  }
+}
+
 }  // namespace
 
+void raise_in_python(const std::exception_ptr& error) {
+  const py::gil_scoped_acquire gil;
+  set_python_error(error);
+  throw py::error_already_set();
+}
+
 void bind_errors(py::module_& module) {
-  py::register_local_exception_translator([](std::exception_ptr held) {
-    constexpr const char* kTorch = "smdistributed.modelparallel.torch.exceptions";
-    constexpr const char* kBackend = "smdistributed.modelparallel.backend.exceptions";
-    try {
-      if (held) std::rethrow_exception(held);
-    } catch (const ConfigError& error) {
-      raise(kTorch, "SMPConfigError", error);
-    } catch (const session::WaitTimeout& error) {
-      raise(kTorch, "SMPCommTimeoutError", error);
-    } catch (const checkpoint::CheckpointError& error) {
-      raise(kTorch, "SMPCheckpointError", error);
-    } catch (const HostError& error) {
-      raise(kBackend, "SMPConnectionError", error);
-    } catch (const session::CallMismatch& error) {
-      raise(kTorch, "SMPMismatchError", error);
-    } catch (const UserCodeError& error) {
-      raise(kTorch, "SMPStepError", error);
-    } catch (const Error& error) {
-      raise(kTorch, "SMPInternalError", error);
-    }
-  });
+  py::register_local_exception_translator([](std::exception_ptr held) { set_python_error(held); });
 
   module.def(
       "write_log",

@@ -46,6 +46,7 @@ StoreOwner make_store(session::Session& session, const ShardPlan& plan,
   const py::gil_scoped_release no_gil;
   sharding::StoreOptions options = sharding::store_options(session, plan, groups, elements);
   options.prefetch = prefetch;
+  options.raise = &raise_in_python;
   return StoreOwner(
       new ParameterStore(std::move(options), std::move(stored), std::move(block_names)));
 }
@@ -157,8 +158,8 @@ void bind_sharding(py::module_& module) {
       .def("unit_of_parameters", &ParameterStore::unit_of_parameters)
       .def("begin_pass", &ParameterStore::begin_pass, py::arg("training"))
       .def("begin_step", &ParameterStore::begin_step, py::arg("due"), py::arg("backwards"))
+      .def("set_alike", &ParameterStore::set_alike, py::arg("alike"))
       .def("enter", &ParameterStore::enter, py::arg("units"), no_gil())
-      .def("read", &ParameterStore::read, py::arg("unit"), no_gil())
       .def("leave", &ParameterStore::leave, py::arg("outputs"), py::arg("failed"), no_gil())
       .def("end_backward", &ParameterStore::end_backward, no_gil())
       .def("finish_step", &ParameterStore::finish_step, py::arg("due"), no_gil())

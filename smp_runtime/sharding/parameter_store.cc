@@ -5,25 +5,28 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/sharding/shard_gradients.h"
 #include "smp_runtime/sharding/unsharded_units.h"
+#include "smp_runtime/sharding/value_reads.h"
 
 namespace smp::sharding {
 
 using torch::autograd::variable_list;
 
 /// What hooks of the parameters share with the store, which may go while one of them runs.
-struct ParameterStore::State {
+struct ParameterStore::State final : ValueReader {
   State(StoreOptions given, std::vector<StoredParameter> stored,
         const std::vector<std::string>& block_names)
       : options(std::move(given)), parameters(std::move(stored)) {
@@ -43,16 +46,51 @@ struct ParameterStore::State {
     arenas = std::move(model.arenas);
     unsharded.emplace(UnshardedUnits::Options{.most_unsharded = options.most_unsharded,
                                               .prefetch = options.prefetch},
-                      units);
+                      units, *this);
     gradients.emplace(
         ShardGradients::Options{.on_demand = options.on_demand, .bucket = options.bucket},
-        unit_options.groups, parameters, unit_of, units, arenas,
-        [this](int unit) { unsharded->reshard(unit); });
+        unit_options.groups, parameters, unit_of, units, arenas);
     // One after the other: what a parameter held is free before the next unit takes memory.
     for (std::size_t number = 0; number < units.size(); ++number) {
       fill_unit(unit_options, parameters, arenas, units[number]);
       unsharded->adopt(static_cast<int>(number));
     }
+  }
+
+  ~State() override { unwatch(*this); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  bool begin_read(int number) override {
+    const ShardedUnit& unit = at(number);
+    const bool stays = unit.users > 0 || unit.held;
+    if (!stays && !frames.empty()) {
+      unsharded->use(number);
+      frames.back().push_back(number);  // until that call is over
+    } else if (!stays) {
+      const bool backward = torch::autograd::get_current_graph_task_id() != -1;
+      if (!alike && !backward && unit.state != UnitState::kUnsharded) return false;
+      unsharded->hold(number);
+    }
+    unsharded->use(number);
+    return true;
+  }
+
+  void end_read(int number) override { unsharded->end_use(number); }
+
+  at::Tensor values(int number, std::size_t place) override {
+    return UnshardedUnits::values(at(number), place);
+  }
+
+  void raise(std::exception_ptr error) const override {
+    if (options.raise) options.raise(error);
+    std::rethrow_exception(error);
+  }
+
+  void refuse(int number, std::optional<std::size_t> place) const override {
+    const ShardedUnit& unit = units.at(static_cast<std::size_t>(number));
+    const std::string name = place ? unit.parameters[*place].name : std::string();
+    raise(std::make_exception_ptr(UserCodeError("{}", absence_of(name, unit))));
   }
 
   void watch(const std::shared_ptr<State>& self) {
@@ -110,6 +148,8 @@ struct ParameterStore::State {
   std::optional<UnshardedUnits> unsharded;  // both refer to what stands above
   std::optional<ShardGradients> gradients;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  std::vector<std::vector<int>> frames;  ///< units of the calls under way, outermost first
+  bool alike = false;                    ///< all ranks run the same
 };
 
 ParameterStore::ParameterStore(StoreOptions options, std::vector<StoredParameter> parameters,
@@ -132,23 +172,17 @@ void ParameterStore::begin_step(bool due, int backwards) {
   state_->gradients->begin_step(due, backwards);
 }
 
+void ParameterStore::set_alike(bool alike) { state_->alike = alike; }
+
 void ParameterStore::enter(const std::vector<int>& units) {
-  frames_.push_back(units);
+  state_->frames.push_back(units);
   for (const int number : units) state_->unsharded->use(number);
 }
 
-void ParameterStore::read(int number) {
-  const ShardedUnit& unit = state_->at(number);
-  if (frames_.empty() || unit.always_unsharded || unit.users > 0) return;
-  if (unit.held && unit.state == UnitState::kUnsharded) return;
-  state_->unsharded->use(number);
-  frames_.back().push_back(number);
-}
-
 void ParameterStore::leave(const std::vector<at::Tensor>& outputs, bool failed) {
-  SMP_CHECK(!frames_.empty(), "a module was left that was not entered");
-  const std::vector<int> units = std::move(frames_.back());
-  frames_.pop_back();
+  SMP_CHECK(!state_->frames.empty(), "a module was left that was not entered");
+  const std::vector<int> units = std::move(state_->frames.back());
+  state_->frames.pop_back();
   if (!failed && !units.empty()) {
     for (const at::Tensor& output : outputs) {
       if (!output.requires_grad()) continue;
@@ -162,10 +196,14 @@ void ParameterStore::leave(const std::vector<at::Tensor>& outputs, bool failed) 
   for (const int number : units) state_->unsharded->end_use(number);
 }
 
-void ParameterStore::end_backward() { state_->gradients->end_backward(); }
+void ParameterStore::end_backward() {
+  state_->gradients->end_backward();
+  state_->unsharded->release_held();
+}
 
 void ParameterStore::finish_step(bool due) {
   state_->gradients->finish_step(due);
+  state_->unsharded->release_held();
   is_accumulating_ = !due;
   if (due) has_gradients_ = true;
 }
@@ -223,6 +261,7 @@ std::string ParameterStore::not_finite() {
 
 void ParameterStore::publish() {
   const at::NoGradGuard no_grad;
+  state_->unsharded->release_held();
   state_->unsharded->drop_idle();
   for (std::size_t number = 0; number < state_->units.size(); ++number) {
     ShardedUnit& unit = state_->units[number];

@@ -2,16 +2,23 @@
 // Parameters, gradients and masters of a model, sharded over a group of ranks.
 //
 // Each unit (see unit_layout.h) goes through SHARDED -> INFLIGHT -> LIVE -> SHARDED. While it is
-// unsharded its parameters are views of one gathered buffer. Else the buffer has no memory and one
-// NaN stands for every element of a parameter, so that shapes still answer and a wrong use shows.
-// The buffer's storage object stays the same, so that tensors which autograd saved come back to
-// life when the unit is gathered again.
+// unsharded its parameters are views of one gathered buffer. Else the buffer has no memory, and a
+// placeholder stands for each parameter, which answers for shape and type. The buffer's storage
+// object stays the same, so that tensors which autograd saved come back to life when the unit is
+// gathered again.
+//
+// What needs values has them gathered: every operator that gets a parameter or a view of one, in a
+// forward, in a backward or in a step's function, comes here first (value_reads.h). Calls of
+// modules say so earlier, which makes it fast. A read that not all ranks make is an error, never a
+// number.
 //
 // Gradients are reduced to the owners' shards in buckets, in 32 bits at least, and summed over
 // replicas only at the boundary of accumulation: the two hops of MiCS (arXiv:2205.00119).
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +55,8 @@ struct StoreOptions {
   bool prefetch = true;
   /// Whether a parameter may be cut: false only without `on_demand`. See PlanOptions.
   bool cut = true;
+  /// Throws an error of the library to who called an operator; by default as it is.
+  std::function<void(std::exception_ptr error)> raise;
 };
 
 /// A run of the masters of this rank, in one of its arenas, that belongs to one parameter.
@@ -87,16 +96,16 @@ class ParameterStore {
 
   /// A forward begins outside of any other; `training` passes and others have orders of their own.
   void begin_pass(bool training);
+  /// From now on all ranks run alike, as in a step's function: reading values gathers them. Else
+  /// they do in forwards and backwards alone, and reading is an error.
+  void set_alike(bool alike);
   /// A step begins. If `due`, gradients are to be averaged over replicas after `backwards` more
   /// backwards: the exchange begins beside the last of them.
   void begin_step(bool due, int backwards);
   /// A module is called whose parameters are in `units`: they are unsharded until leave().
   void enter(const std::vector<int>& units);
-  /// The module that is running reads a parameter of `unit`, which is not its own. Outside of any
-  /// module nothing happens.
-  void read(int unit);
   /// The module's call is over. In the backward, units come back before the gradients of
-  /// `outputs`; without any output that needs a gradient while gradients are on, they stay.
+  /// `outputs`, if they are not there yet.
   void leave(const std::vector<at::Tensor>& outputs, bool failed);
   /// A backward is over: reduces what is left of it.
   void end_backward();
@@ -143,7 +152,6 @@ class ParameterStore {
   std::shared_ptr<State> state_;  ///< hooks of the parameters hold it weakly
   bool has_gradients_ = false;
   bool is_accumulating_ = false;
-  std::vector<std::vector<int>> frames_;  ///< units of the calls under way, outermost first
 };
 
 }  // namespace smp::sharding

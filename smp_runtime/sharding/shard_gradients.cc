@@ -33,19 +33,30 @@ at::Tensor take_whole(ShardedUnit& unit, at::ScalarType type) {
   return alike ? std::exchange(grad, at::Tensor()).view({-1}) : at::Tensor();
 }
 
+void forget_arrivals(ShardedUnit& unit) {
+  unit.arrived.assign(unit.parameters.size(), 0);
+  unit.arrivals = 0;
+}
+
 }  // namespace
 
 ShardGradients::ShardGradients(Options options, const std::vector<ReplicationGroup>& groups,
                                const std::vector<StoredParameter>& parameters,
                                const std::vector<int>& unit_of, std::vector<ShardedUnit>& units,
-                               std::vector<Arena>& arenas, Taken taken)
+                               std::vector<Arena>& arenas)
     : options_(options),
       parameters_(parameters),
       unit_of_(unit_of),
       units_(units),
       arenas_(arenas),
-      taken_(std::move(taken)),
-      replicas_(units, arenas, options.bucket) {
+      replicas_(units, arenas, options.bucket),
+      place_of_(parameters.size()) {
+  for (ShardedUnit& unit : units) {
+    forget_arrivals(unit);
+    for (std::size_t place = 0; place < unit.layout.parameters.size(); ++place) {
+      place_of_[static_cast<std::size_t>(unit.layout.parameters[place].parameter)] = place;
+    }
+  }
   for (const ReplicationGroup& one : groups) {
     buckets_.emplace_back(
         *one.exchange, options.bucket,
@@ -69,9 +80,11 @@ void ShardGradients::note(std::size_t parameter, const at::Tensor& gradient) {
   ShardedUnit& unit = at(number);
   if (!options_.on_demand) {
     keep(parameter);
-  } else if (++unit.arrived == unit.parameters.size()) {
-    complete(number);
+    return;
   }
+  // One may come more than once, as where its layer is in two recomputed parts.
+  if (std::exchange(unit.arrived[place_of_[parameter]], 1) != 0) return;
+  if (++unit.arrivals == unit.parameters.size()) complete(number);
 }
 
 void ShardGradients::keep(std::size_t parameter) {
@@ -132,7 +145,7 @@ void ShardGradients::clear_unwritten() {
 /// Takes the gradients of a unit to be reduced.
 void ShardGradients::complete(int number) {
   ShardedUnit& unit = at(number);
-  unit.arrived = 0;
+  forget_arrivals(unit);
   if (unit.layout.degree > 1) {
     const auto group = static_cast<std::size_t>(unit.parameters[0].group);
     buckets_.at(group).add(number, take_flat(unit));
@@ -143,7 +156,6 @@ void ShardGradients::complete(int number) {
       if (grad.defined()) add_own(number, index, grad);
     }
   }
-  taken_(number);
 }
 
 /// The gradients of a unit end to end, zeros where there are none. On the CPU each is given back as
@@ -203,8 +215,7 @@ void ShardGradients::add_sum(int number, const at::Tensor& sum) {
 void ShardGradients::end_backward() {
   const at::NoGradGuard no_grad;
   for (std::size_t number = 0; number < units_.size(); ++number) {
-    if (options_.on_demand && units_[number].arrived > 0) complete(static_cast<int>(number));
-    taken_(static_cast<int>(number));
+    if (options_.on_demand && units_[number].arrivals > 0) complete(static_cast<int>(number));
   }
   flush();
   if (backwards_left_ > 0) --backwards_left_;
@@ -256,7 +267,7 @@ void ShardGradients::zero() {
             "gradients were zeroed within a backward");
   for (ShardedUnit& unit : units_) {
     unit.fresh = true;
-    unit.arrived = 0;
+    forget_arrivals(unit);
     for (StoredParameter& parameter : unit.parameters) parameter.tensor.mutable_grad().reset();
   }
   wide_.clear();

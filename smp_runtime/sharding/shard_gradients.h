@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <vector>
 
@@ -27,13 +26,11 @@ class ShardGradients {
     bool on_demand = true;
     std::int64_t bucket = 0;  ///< [elements]
   };
-  /// Called when a unit's gradients were taken: the backward needs it no more.
-  using Taken = std::function<void(int unit)>;
 
   /// All but the options and `groups` must outlive this. `unit_of` is by parameter.
   ShardGradients(Options options, const std::vector<ReplicationGroup>& groups,
                  const std::vector<StoredParameter>& parameters, const std::vector<int>& unit_of,
-                 std::vector<ShardedUnit>& units, std::vector<Arena>& arenas, Taken taken);
+                 std::vector<ShardedUnit>& units, std::vector<Arena>& arenas);
 
   /// A step begins that, if `due`, ends an accumulation after `backwards` of them. More or fewer
   /// come out right, too, but with less of the second hop beside the last.
@@ -64,9 +61,9 @@ class ShardGradients {
   const std::vector<int>& unit_of_;
   std::vector<ShardedUnit>& units_;
   std::vector<Arena>& arenas_;
-  const Taken taken_;
   std::deque<ReduceScatterBuckets> buckets_;  ///< by number of the group
   ReplicaAllReduce replicas_;
+  std::vector<std::size_t> place_of_;  ///< by parameter, in its unit
 
   /// Gradients of a unit whose group is one, until they are worth a kernel.
   struct Own {

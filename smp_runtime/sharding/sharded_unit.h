@@ -37,7 +37,9 @@ struct ShardedUnit {
   ReplicationGroup group;
   bool trained = false;
   bool always_unsharded = false;
-  at::Tensor full;      ///< [padded] in the computing type; has memory only while not sharded
+  at::Tensor full;   ///< [padded] in the computing type; has memory only while not sharded
+  at::Tensor shown;  ///< alias of `full`, watched, of which parameters are views
+  std::vector<at::Tensor> placeholders;  ///< of the parameters while it is sharded
   at::Tensor own;       ///< [shard] in the computing type: what this rank gives to a gather
   at::Tensor master;    ///< [shard] in the master's type; `own` itself where types are equal
   at::Tensor gradient;  ///< [shard] in the master's type; of trained units
@@ -49,11 +51,12 @@ struct ShardedUnit {
   ShardExchange::Pending pending;
   std::vector<std::uint32_t> versions;  ///< of the parameters when they came alive
   int users = 0;                        ///< calls under way that need it
-  bool held = false;                    ///< the backward needs it
+  bool held = false;                    ///< what reads its values now is not over
 
   // Its gradient.
-  std::size_t arrived = 0;  ///< gradients of the backward that is running
-  bool fresh = true;        ///< nothing was added to `gradient` since it was zeroed
+  std::vector<std::uint8_t> arrived;  ///< by parameter, in the backward that is running
+  std::size_t arrivals = 0;           ///< how many of these are set
+  bool fresh = true;                  ///< nothing was added to `gradient` since it was zeroed
   /// By parameter, in a group of one: whether its part of `gradient` has a value; another's is what
   /// was there before.
   std::vector<std::uint8_t> written;
@@ -81,6 +84,9 @@ struct ShardedModel {
   std::vector<int> unit_of;  ///< by parameter
   std::vector<Arena> arenas;
 };
+
+/// Says that the values of parameter `name` of `unit` are not here, and how to have them.
+std::string absence_of(const std::string& name, const ShardedUnit& unit);
 
 /// Plans the units and makes the arenas.
 ShardedModel make_units(const UnitOptions& options, const std::vector<StoredParameter>& parameters,

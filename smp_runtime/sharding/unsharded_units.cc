@@ -2,11 +2,10 @@
 #include "smp_runtime/sharding/unsharded_units.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
 
 #include "smp_runtime/core/error.h"
 
@@ -18,17 +17,25 @@ constexpr std::size_t kLookahead = 16;              // needs
 
 }  // namespace
 
-UnshardedUnits::UnshardedUnits(Options options, std::vector<ShardedUnit>& units)
-    : options_(options), units_(units) {}
+UnshardedUnits::UnshardedUnits(Options options, std::vector<ShardedUnit>& units,
+                               ValueReader& reader)
+    : options_(options), units_(units), reader_(reader) {}
 
 void UnshardedUnits::adopt(int number) {
   ShardedUnit& unit = at(number);
   if (unit.always_unsharded) {
     unit.state = UnitState::kUnsharded;
+    unit.shown = unit.full;
     show(unit);
     return;
   }
-  free(unit);
+  unit.shown = watch(unit.full, reader_, number);
+  for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
+    unit.placeholders.push_back(placeholder(unit.full, unit.parameters[place].tensor.sizes(),
+                                            absence_of(unit.parameters[place].name, unit), reader_,
+                                            number, place));
+  }
+  hide(unit);
   memory_.take_away(unit.full);
 }
 
@@ -49,13 +56,21 @@ void UnshardedUnits::end_use(int number) {
 }
 
 void UnshardedUnits::hold(int number) {
+  ShardedUnit& unit = at(number);
+  if (unit.always_unsharded || unit.held) return;
+  give_back_held(order_->expected(0) == number ? 1 : 0);  // before this one takes memory
   need(number);
-  at(number).held = !at(number).always_unsharded;
+  unit.held = true;
+  held_.push_back(number);
 }
 
-void UnshardedUnits::reshard(int number) {
-  at(number).held = false;
-  release(number);
+void UnshardedUnits::release_held() { give_back_held(0); }
+
+void UnshardedUnits::give_back_held(std::size_t ahead) {
+  for (const int number : std::exchange(held_, {})) {
+    at(number).held = false;
+    release(number, ahead);
+  }
 }
 
 Prefetched UnshardedUnits::prefetched() const {
@@ -66,23 +81,24 @@ Prefetched UnshardedUnits::prefetched() const {
   return result;
 }
 
+at::Tensor UnshardedUnits::values(const ShardedUnit& unit, std::size_t place) {
+  const PlacedParameter& placed = unit.layout.parameters[place];
+  return unit.shown.narrow(0, placed.offset, placed.elements)
+      .view(unit.parameters[place].tensor.sizes());
+}
+
 void UnshardedUnits::show(ShardedUnit& unit) {
-  for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
-    const PlacedParameter& placed = unit.layout.parameters[index];
-    at::Tensor& parameter = unit.parameters[index].tensor;
-    parameter.set_data(unit.full.narrow(0, placed.offset, placed.elements).view(parameter.sizes()));
+  const UnwatchedReads unwatched;
+  for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
+    unit.parameters[place].tensor.set_data(values(unit, place));
   }
   note_versions(unit);
 }
 
-void UnshardedUnits::free(ShardedUnit& unit) {
-  const at::ScalarType type = unit.full.scalar_type();
-  at::Tensor& one = placeholders_[type];
-  if (!one.defined()) {
-    one = at::full({}, std::numeric_limits<double>::quiet_NaN(), unit.full.options().dtype(type));
-  }
-  for (StoredParameter& parameter : unit.parameters) {
-    parameter.tensor.set_data(one.expand(parameter.tensor.sizes()));
+void UnshardedUnits::hide(ShardedUnit& unit) {
+  const UnwatchedReads unwatched;
+  for (std::size_t place = 0; place < unit.parameters.size(); ++place) {
+    unit.parameters[place].tensor.set_data(unit.placeholders[place]);
   }
   note_versions(unit);
 }
@@ -98,7 +114,7 @@ void UnshardedUnits::check_untouched(const ShardedUnit& unit) {
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
     const at::Tensor& parameter = unit.parameters[index].tensor;
     const at::Tensor& owner =
-        unit.state == UnitState::kUnsharded ? unit.full : placeholders_[unit.full.scalar_type()];
+        unit.state == UnitState::kUnsharded ? unit.full : unit.placeholders[index];
     const bool same_memory = parameter.is_alias_of(owner);
     const bool same_value =
         static_cast<std::uint32_t>(parameter._version()) == unit.versions[index];
@@ -168,11 +184,11 @@ void UnshardedUnits::fetch_ahead() {
   }
 }
 
-void UnshardedUnits::release(int number) {
+void UnshardedUnits::release(int number, std::size_t ahead) {
   ShardedUnit& unit = at(number);
   if (unit.always_unsharded || unit.state != UnitState::kUnsharded || unit.users > 0 || unit.held)
     return;
-  if (order_->expected(0) == number && elements_ <= options_.most_unsharded) return;
+  if (order_->expected(ahead) == number && elements_ <= options_.most_unsharded) return;
   discard(number);
 }
 
@@ -181,7 +197,7 @@ void UnshardedUnits::discard(int number) {
   const at::NoGradGuard no_grad;
   if (unit.state == UnitState::kInflight) arrive(number);
   check_untouched(unit);
-  free(unit);
+  hide(unit);
   bytes_ -= static_cast<std::int64_t>(unit.full.nbytes());
   elements_ -= unit.layout.padded;
   memory_.take_away(unit.full);

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -12,12 +12,14 @@
 #include "smp_runtime/sharding/gathered_memory.h"
 #include "smp_runtime/sharding/plan/gather_order.h"
 #include "smp_runtime/sharding/sharded_unit.h"
+#include "smp_runtime/sharding/value_reads.h"
 
 namespace smp::sharding {
 
 /// Leads each unit through SHARDED -> INFLIGHT -> LIVE -> SHARDED (parameter_store.h). What it
-/// gathers follows from the calls alone, so that all ranks of the group gather alike. Not
-/// thread-safe.
+/// gathers follows from the calls alone, so that all ranks of the group gather alike. A unit that
+/// was given up too early is gathered again, so when it is given up decides on memory and speed,
+/// never on values. Not thread-safe.
 class UnshardedUnits {
  public:
   struct Options {
@@ -25,8 +27,8 @@ class UnshardedUnits {
     bool prefetch = true;
   };
 
-  /// `units` must outlive this.
-  UnshardedUnits(Options options, std::vector<ShardedUnit>& units);
+  /// `units` and `reader`, which operators ask for values, must outlive this.
+  UnshardedUnits(Options options, std::vector<ShardedUnit>& units, ValueReader& reader);
 
   /// A unit was filled: its parameters become views of it, or are hidden and its memory given back.
   void adopt(int number);
@@ -37,14 +39,17 @@ class UnshardedUnits {
   void use(int number);
   /// One user less; gives the unit up if nobody needs it.
   void end_use(int number);
-  /// The backward needs a unit, until reshard().
+  /// Values of a unit are read outside of a call of its module, as in the backward: it stays until
+  /// another one is held, whose turn it is then, or until release_held().
   void hold(int number);
-  void reshard(int number);
+  void release_held();
   /// Gives up what was fetched or kept for a need that is not coming.
   void drop_idle();
 
   /// Throws UserCodeError if a script gave a parameter other memory, or wrote to it, since.
   void check_untouched(const ShardedUnit& unit);
+  /// Of the parameter at `place` of a unit that is unsharded: a watched view.
+  static at::Tensor values(const ShardedUnit& unit, std::size_t place);
   /// From now on the parameters count as they are.
   static void note_versions(ShardedUnit& unit);
 
@@ -58,15 +63,18 @@ class UnshardedUnits {
   void start(int number);
   void arrive(int number);
   void fetch_ahead();
-  void release(int number);
+  void give_back_held(std::size_t ahead);
+  /// Gives a unit up unless somebody needs it, or will as the need `ahead` of the next one.
+  void release(int number, std::size_t ahead = 0);
   void discard(int number);
   static void show(ShardedUnit& unit);
-  void free(ShardedUnit& unit);
+  static void hide(ShardedUnit& unit);
 
   const Options options_;
   std::vector<ShardedUnit>& units_;
+  ValueReader& reader_;
+  std::vector<int> held_;
   GatheredMemory memory_;
-  std::map<at::ScalarType, at::Tensor> placeholders_;
   std::array<GatherOrder, 2> orders_;
   GatherOrder* order_ = &orders_[0];
   Prefetched prefetched_;

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace smp::pipeline {
 
-/// Runs before AccumulateGrad, which does nothing with an undefined gradient.
+/// Of a leaf's AccumulateGrad, which does nothing with an undefined gradient. There it runs behind
+/// the hooks of the tensor, which are the users'.
 class GradientLedger::Hook : public torch::autograd::FunctionPreHook {
  public:
   Hook(std::shared_ptr<GradientLedger*> ledger, size_t entry)
@@ -37,9 +39,17 @@ GradientLedger::~GradientLedger() { *self_ = nullptr; }
 
 void GradientLedger::track(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) {
-    torch::autograd::impl::add_hook(parameter, std::make_unique<Hook>(self_, entries_.size()));
-    entries_.push_back(std::make_unique<Entry>(Entry{.parameter = parameter, .by_microbatch = {}}));
+    entries_.push_back(std::make_unique<Entry>(
+        Entry{.parameter = parameter, .accumulator = {}, .by_microbatch = {}}));
+    watch(entries_.size() - 1);
   }
+}
+
+void GradientLedger::watch(size_t entry) {
+  auto accumulator = torch::autograd::impl::grad_accumulator(entries_[entry]->parameter);
+  if (!accumulator || accumulator == entries_[entry]->accumulator) return;
+  accumulator->add_pre_hook(std::make_unique<Hook>(self_, entry));
+  entries_[entry]->accumulator = std::move(accumulator);  // the leaf holds its own weakly
 }
 
 at::Tensor GradientLedger::record(size_t entry, const at::Tensor& gradient) {
@@ -77,7 +87,10 @@ void GradientLedger::finish(int64_t microbatch) {
 }
 
 void GradientLedger::reset() {
-  for (const auto& entry : entries_) entry->by_microbatch.clear();
+  for (size_t entry = 0; entry < entries_.size(); ++entry) {
+    entries_[entry]->by_microbatch.clear();
+    watch(entry);  // one that was frozen, or moved to another device, has a new one
+  }
   finished_.clear();
   next_ = 0;
 }

@@ -16,6 +16,10 @@
 
 #include <ATen/core/Tensor.h>
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace smp::pipeline {
 
 class GradientLedger {
@@ -27,7 +31,8 @@ class GradientLedger {
   GradientLedger(const GradientLedger&) = delete;
   GradientLedger& operator=(const GradientLedger&) = delete;
 
-  /// From now on gradients of these leaves go through the ledger.
+  /// From now on gradients of these leaves go through the ledger, behind the hooks of users. Those
+  /// of leaves that are frozen do from the step on before which they no longer are.
   void track(const std::vector<at::Tensor>& parameters);
 
   /// The backward of `microbatch` is over: adds its gradients, and those waiting for it, to
@@ -41,8 +46,10 @@ class GradientLedger {
   class Hook;
   struct Entry {
     at::Tensor parameter;
+    std::shared_ptr<torch::autograd::Node> accumulator;  ///< with the hook; null while frozen
     std::map<int64_t, at::Tensor> by_microbatch;
   };
+  void watch(size_t entry);
   at::Tensor record(size_t entry, const at::Tensor& gradient);
 
   const bool ordered_;

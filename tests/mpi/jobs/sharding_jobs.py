@@ -4,6 +4,8 @@ Data are small integers, so that every sum is exact."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import smdistributed.modelparallel.torch as smp
 import torch
 import torch.nn.functional as F
@@ -211,11 +213,19 @@ def alone(kind: str, optimizer: str, steps: int, replicas: int, microbatches: in
     return module.state_dict(), losses
 
 
+def _error_of(call: Callable[[], object]) -> Exception | None:
+    try:
+        call()
+    except SMPStepError as error:
+        return error
+    return None
+
+
 def look_at_parameters():
     """What a script sees of parameters between steps, and during a call."""
     model, optimizer = wrapped("chain", "sgd")
     weight = model.get_module().blocks[1].inner.weight
-    before = (tuple(weight.shape), weight.numel(), bool(weight.isnan().all()))
+    before = (tuple(weight.shape), weight.numel(), str(_error_of(weight.isnan)))
     seen = []
     handle = (
         model.get_module()

@@ -100,6 +100,7 @@ from smdistributed.modelparallel.torch._session.session import (
     shutdown,
 )
 from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
+from smdistributed.modelparallel.torch._sharding.gathered_parameters import gathered_parameters
 from smdistributed.modelparallel.torch._tensor.tensor_annotations import (
     set_tensor_parallelism,
     tensor_parallelism,
@@ -142,6 +143,7 @@ __all__ = [
     "dp_barrier",
     "dp_rank",
     "dp_size",
+    "gathered_parameters",
     "get_dp_group",
     "get_dp_process_group",
     "get_mp_group",

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.model_names import first_names
 from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY, merged_entries
 from smdistributed.modelparallel.torch._checkpoint.state_fit import Shapes, check_model, shapes_of
@@ -27,6 +27,12 @@ from smdistributed.modelparallel.torch._partition.delayed_parameters import has_
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch._sharding.substitutes import (
+    load_beside,
+    shapes_only,
+    substituted,
+    with_values,
+)
 from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration, Translation
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import registrations_with
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
@@ -47,8 +53,16 @@ class ModelStates(ModelViews):
     _part_warning: PartWarning
 
     def _module_entries(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        with self._part_warning.unheard():
-            return self.get_module().state_dict(*args, **kwargs)
+        """The module's own state dict. Under sharded data parallelism its parameters have shapes
+        there, and no values."""
+        module = self.get_module()
+        with self._part_warning.unheard(), substituted(module, shapes_only(self._elsewhere())):
+            return module.state_dict(*args, **kwargs)
+
+    def _elsewhere(self) -> list[nn.Parameter]:
+        """The parameters of which this rank holds shards, if any."""
+        sharded = self.sharded
+        return sharded.parameters if sharded is not None and sharded.plan.on_demand else []
 
     def _is_part_by(self) -> str:
         """Why this rank's values are not the whole model; empty where they are."""
@@ -73,32 +87,28 @@ class ModelStates(ModelViews):
     def unsharded_entries(self) -> OrderedDict[str, Any]:
         """The entries that no shard holds: buffers and frozen parameters. Collective."""
         assert self.sharded is not None
-        trained = {p for p in self.sharded.parameters if p.requires_grad}
-        parameters = dict(self.get_module().named_parameters(remove_duplicate=False))
-        entries = {key: value for key, value in self._module_entries().items()
-                   if parameters.get(key) not in trained}  # fmt: skip
-        return self._gathered(entries, frozen_only=True)
+        entries = self._whole_shards(frozen_only=True)
+        return OrderedDict(
+            (key, value)
+            for key, value in entries.items()
+            if not (isinstance(value, torch.Tensor) and value.is_meta)
+        )
 
-    def _whole_shards(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The module's entries, sharded ones whole: on the CPU then, and collective."""
-        entries = self._module_entries(*args, **kwargs)
-        if self.sharded is not None and self.sharded.plan.on_demand:
-            return self._gathered(entries)
-        return entries
-
-    def _gathered(
-        self, entries: Mapping[str, Any], frozen_only: bool = False
-    ) -> OrderedDict[str, Any]:
-        """The entries with whole values of sharded parameters, on the CPU. Collective."""
+    def _whole_shards(self, *args: Any, frozen_only: bool = False, **kwargs: Any) -> dict[str, Any]:
+        """The module's entries, sharded ones whole: on the CPU then, and collective. With
+        ``frozen_only`` trained ones have shapes alone."""
+        elsewhere = self._elsewhere()
+        if not elsewhere:
+            return self._module_entries(*args, **kwargs)
         assert self.sharded is not None
-        values = dict(self.sharded.whole_values(frozen_only))
-        names = first_names(self.get_module())
-        whole: OrderedDict[str, Any] = OrderedDict()
-        for key, value in entries.items():
-            name = names.get(key, "")
-            # A tied parameter is one tensor under several names, as in plain PyTorch.
-            whole[key] = values[name].to(value.dtype) if name in values else value
-        return whole
+        number_of, names = self.sharded.number_of, self.sharded.names
+        whole = dict(self.sharded.whole_values(frozen_only))
+        values = {p: whole[name] for p in elsewhere if (name := names[number_of[p]]) in whole}
+        # A tied parameter is one tensor under several names, as in plain PyTorch.
+        replaced = {**shapes_only(elsewhere), **with_values(values)}
+        module = self.get_module()
+        with self._part_warning.unheard(), substituted(module, replaced):
+            return module.state_dict(*args, **kwargs)
 
     def local_state_dict(self) -> OrderedDict[str, Any]:
         """The entries of this partition, and the key ``_smp_is_partial``."""
@@ -260,13 +270,15 @@ class ModelStates(ModelViews):
     def _load_sharded(self, entries: dict[str, Any]) -> Any:
         """Parameters to their masters, the rest as always."""
         assert self.sharded is not None
-        module = self.get_module()
-        names = first_names(module)
-        held = {self.sharded.names[number] for number in self.sharded.number_of.values()}
-        self.sharded.assign({names[key]: value for key, value in entries.items()
-                             if names.get(key) in held})  # fmt: skip
-        rest = {key: value for key, value in entries.items() if key not in names}
-        return module.load_state_dict(rest, strict=False)
+        sharded = self.sharded
+        result, values = load_beside(self.get_module(), entries)
+        with torch.no_grad():
+            for parameter, value in values.items():
+                if parameter not in sharded.number_of:
+                    parameter.copy_(value)
+        sharded.assign({sharded.names[sharded.number_of[p]]: value for p, value in values.items()
+                        if p in sharded.number_of})  # fmt: skip
+        return result
 
     def cpu(self: _Model) -> _Model:
         """Gathers parameters and buffers on the CPU of every rank. Collective over the pipeline.

@@ -35,8 +35,10 @@ R_co = TypeVar("R_co", covariant=True)
 def _in_step() -> Iterator[None]:
     state.in_step = True
     state.step_context = contextvars.copy_context()
+    sharded = None if state.model is None else state.model.sharded
+    alike = contextlib.nullcontext() if sharded is None else sharded.alike()
     try:
-        with refused_in_a_step():
+        with refused_in_a_step(), alike:
             yield
     finally:
         state.in_step = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -125,10 +125,8 @@ class ShardedModel:
             owner = blocks.modules[blocks.of_parameter[parameter]]
             units_of_block.setdefault(owner, set()).add(unit)
         for part, covered in _walk(module, units_of_block, set()):
-            own = [p for p in part._parameters.values() if p in gathered]
-            needed = {gathered[p] for p in own} | units_of_block.get(part, set())
-            if own:
-                part._parameters = _Parameters(part._parameters, gathered, self.store)
+            own = {gathered[p] for p in part._parameters.values() if p in gathered}
+            needed = own | units_of_block.get(part, set())
             if needed - covered and part is not module:
                 _Calls(part, sorted(needed), self.store, begins=False)
         _Calls(root, sorted(units_of_block.get(module, set())), self.store, begins=True)
@@ -150,6 +148,27 @@ class ShardedModel:
             named.ds_id = number
 
     # --- Steps ---
+
+    @contextlib.contextmanager
+    def alike(self) -> Iterator[None]:
+        """All ranks run the same inside: reading a parameter's values gathers them."""
+        self.store.set_alike(True)
+        try:
+            yield
+        finally:
+            self.store.set_alike(False)
+
+    @contextlib.contextmanager
+    def gathered(self, parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+        """The values of ``parameters`` are here inside. Collective over the shard group."""
+        unit_of = self.store.unit_of_parameters()
+        units = {unit_of[self.number_of[p]] for p in parameters if p in self.number_of}
+        with self._waiting("smp.gathered_parameters"):
+            self.store.enter(sorted(units))
+        try:
+            yield
+        finally:
+            self.store.leave([], False)
 
     def begin_step(self, due: bool) -> None:
         self.store.begin_pass(torch.is_grad_enabled())
@@ -292,29 +311,6 @@ def _tensors(output: Any) -> list[torch.Tensor]:
             found += [t for t in tree_leaves(vars(leaf))
                       if isinstance(t, torch.Tensor) and t.requires_grad]  # fmt: skip
     return found
-
-
-class _Parameters(dict[str, Any]):
-    """A module's parameters: reading one from another module's forward gathers it."""
-
-    def __init__(
-        self,
-        parameters: Mapping[str, Any],
-        unit_of: Mapping[nn.Parameter, int],
-        store: _runtime.ParameterStore,
-    ) -> None:
-        super().__init__(parameters)
-        self._units = {name: unit_of[p] for name, p in parameters.items() if p in unit_of}
-        self._store = store
-
-    def __getitem__(self, name: str) -> Any:
-        unit = self._units.get(name)
-        if unit is not None:
-            self._store.read(unit)
-        return super().__getitem__(name)
-
-    def __reduce__(self) -> Any:  # a copy of the module is an ordinary one
-        return dict, (dict(self),)
 
 
 def kept_whole(
