@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/view_as_real.h>
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
@@ -158,7 +159,8 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   if (options_.watch) {
     options_.watch->sent(options_.shards->getGroupName(), bytes_of(contributions) / degree());
   }
-  const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4;
+  const bool wide = contributions.scalar_type() == sum_type && contributions.element_size() >= 4 &&
+                    !contributions.is_complex();
   if (wide && !session::is_gloo(*options_.shards, contributions.device().type())) {
     pending.output_ = at::empty({contributions.size(1)}, contributions.options());
     pending.work_ = named(pending, *options_.shards, [&] {
@@ -253,10 +255,11 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
   const std::int64_t size = replicas();
   sum.turn_ = session::start_turn(*options_.replicas, kReplicas, options_.watch.get());
   traffic_.replica_bytes += 2 * bytes_of(tensor) / size * (size - 1);
+  const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor).view({-1}) : tensor;
   // In pieces, since gloo makes a scratch copy of what it is given.
-  for (std::int64_t from = 0; from < tensor.numel(); from += kReplicaChunk) {
+  for (std::int64_t from = 0; from < real.numel(); from += kReplicaChunk) {
     std::vector<at::Tensor> piece{
-        tensor.narrow(0, from, std::min(kReplicaChunk, tensor.numel() - from))};
+        real.narrow(0, from, std::min(kReplicaChunk, real.numel() - from))};
     sum.works_.push_back(session::naming_group(
         *options_.replicas, kReplicas, [&] { return options_.replicas->allreduce(piece); },
         kUneven));

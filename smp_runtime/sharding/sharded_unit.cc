@@ -18,17 +18,20 @@ namespace {
 
 constexpr std::int64_t kAlignmentBytes = 128;  // shards that start aligned are gathered faster
 
+/// Complex parameters keep their type: for none of 16 bits there is what computes in it.
+bool keeps_type(const UnitOptions& options, const ShardedUnit& unit) {
+  return options.compute_type == at::ScalarType::Undefined ||
+         unit.parameters.front().tensor.is_complex();
+}
+
 at::ScalarType computing_type(const UnitOptions& options, const ShardedUnit& unit) {
-  return options.compute_type == at::ScalarType::Undefined
-             ? unit.parameters.front().tensor.scalar_type()
-             : options.compute_type;
+  return keeps_type(options, unit) ? unit.parameters.front().tensor.scalar_type()
+                                   : options.compute_type;
 }
 
 at::ScalarType master_type(const UnitOptions& options, const ShardedUnit& unit) {
-  if (!unit.trained) return computing_type(options, unit);
-  return options.compute_type == at::ScalarType::Undefined
-             ? unit.parameters.front().tensor.scalar_type()
-             : at::kFloat;
+  const bool is_own = keeps_type(options, unit) || !unit.trained;
+  return is_own ? computing_type(options, unit) : at::kFloat;
 }
 
 class Maker {
@@ -49,8 +52,8 @@ class Maker {
     int most = 1;
     std::vector<ParameterSize> sizes;
     for (const StoredParameter& parameter : parameters_) {
-      SMP_CHECK(parameter.tensor.is_floating_point(), "{} is of type {}", parameter.name,
-                toString(parameter.tensor.scalar_type()));
+      SMP_CHECK(parameter.tensor.is_floating_point() || parameter.tensor.is_complex(),
+                "{} is of type {}", parameter.name, toString(parameter.tensor.scalar_type()));
       const std::tuple kind{parameter.tensor.scalar_type(), parameter.tensor.requires_grad(),
                             parameter.group};
       const int number = kinds.try_emplace(kind, static_cast<int>(kinds.size())).first->second;

@@ -119,11 +119,13 @@ void UnshardedUnits::check_untouched(const ShardedUnit& unit) {
     const bool same_value =
         static_cast<std::uint32_t>(parameter._version()) == unit.versions[index];
     if (same_memory && same_value) continue;
+    const int degree = unit.layout.degree;
     throw UserCodeError(
-        "parameter {} was {} outside of the optimizer; its values are sharded over {} ranks and "
-        "kept by the library, so that the change would be lost: use model.load_state_dict()",
+        "parameter {} was {} outside of the optimizer; its values are {} by the library, so that "
+        "the change would be lost: use model.load_state_dict()",
         unit.parameters[index].name, same_memory ? "changed in place" : "given other memory",
-        unit.layout.degree);
+        degree > 1 ? fmt::format("sharded over {} ranks and kept", degree)
+                   : "copies of masters that are kept");
   }
 }
 

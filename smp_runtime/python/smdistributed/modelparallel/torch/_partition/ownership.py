@@ -115,8 +115,9 @@ class Ownership:
         for parameter, (owner, _) in self._of_parameter.items():
             if owner == self.partition:
                 continue
-            fill = float("nan") if parameter.is_floating_point() else 0
-            dtype = parameter.dtype if computing is None or fill == 0 else computing
+            is_real = parameter.is_floating_point()
+            fill = float("nan") if is_real or parameter.is_complex() else 0
+            dtype = computing if computing is not None and is_real else parameter.dtype
             one = torch.full((), fill, dtype=dtype, device=parameter.device)
             parameter.data = one.expand(parameter.shape)
             parameter.grad = None

@@ -21,9 +21,14 @@ def with_grad(parameters: Iterable[torch.Tensor]) -> Tensors:
 
 
 def grad_of(parameter: torch.Tensor) -> torch.Tensor:
-    """The gradient; raises SMPValidationError if it is sparse."""
+    """The gradient; raises SMPValidationError if it is sparse or complex."""
     grad = parameter.grad
     assert grad is not None
+    if grad.is_complex():
+        raise SMPValidationError(
+            f"the fused optimizers take no complex parameters, and one of shape "
+            f"{tuple(parameter.shape)} is; use those of torch.optim"
+        )
     if grad.is_sparse:
         raise SMPValidationError("the fused optimizers take no sparse gradients; use SparseAdam")
     return grad
