@@ -136,11 +136,11 @@ void DistributedOptimizer::Core::take_masters() {
         run.parameter);
   }
   const auto& config = model_->session().config();
-  steps_.emplace(session(), state.store(), *masters_, *scaler_,
+  steps_.emplace(session(), state.store(), *scaler_,
                  sharding::MixedPrecisionSteps::Options{
                      .scaled = config.fp16,
                      .clipping = state.plan().on_demand ? config.sdp_gradient_clipping : 0.0});
-  steps_->begin();
+  steps_->add(*masters_);
 }
 
 void DistributedOptimizer::Core::update() {

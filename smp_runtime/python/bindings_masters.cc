@@ -112,19 +112,24 @@ void bind_masters(py::module_& module) {
       .def_property_readonly("runs", &MasterParameters::runs,
                              py::return_value_policy::reference_internal)
       .def("flat_groups", &MasterParameters::flat_groups)
+      .def("add", &MasterParameters::add, py::arg("parameters"), py::arg("group"), no_gil())
+      .def("show_gradients", &MasterParameters::show_gradients, py::arg("visible"), no_gil())
+      .def("clear_gradients", &MasterParameters::clear_gradients, no_gil())
       .def("norm", &MasterParameters::norm, py::arg("norm_type"), no_gil())
       .def("norms_by_number", &MasterParameters::norms_by_number, py::arg("powers"),
            py::arg("norm_type"), no_gil());
 
   py::class_<MixedPrecisionSteps>(module, "MixedPrecisionSteps", "Steps over masters.")
-      .def(py::init([](session::Session& session, ParameterStore& store, MasterParameters& masters,
-                       LossScaler& scaler, bool scaled, double clipping) {
-             return MixedPrecisionSteps(session, store, masters, scaler,
+      .def(py::init([](session::Session& session, ParameterStore& store, LossScaler& scaler,
+                       bool scaled, double clipping) {
+             return MixedPrecisionSteps(session, store, scaler,
                                         {.scaled = scaled, .clipping = clipping});
            }),
-           py::kw_only(), py::arg("session"), py::arg("store"), py::arg("masters"),
-           py::arg("scaler"), py::arg("scaled"), py::arg("clipping"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>(), py::keep_alive<1, 4>(), py::keep_alive<1, 5>())
+           py::kw_only(), py::arg("session"), py::arg("store"), py::arg("scaler"),
+           py::arg("scaled"), py::arg("clipping"), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
+           py::keep_alive<1, 4>())
+      .def("add", &MixedPrecisionSteps::add, py::arg("masters"), py::keep_alive<1, 2>(), no_gil())
+      .def("remove", &MixedPrecisionSteps::remove, py::arg("masters"), no_gil())
       .def("begin", &MixedPrecisionSteps::begin, no_gil())
       .def("unscale", &MixedPrecisionSteps::unscale, no_gil())
       .def("clip", &MixedPrecisionSteps::clip, py::arg("max_norm"), py::arg("norm_type"), no_gil())

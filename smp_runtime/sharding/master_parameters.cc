@@ -10,6 +10,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/view_as_real.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/optimizer/squares.h"
@@ -20,8 +21,13 @@ namespace {
 
 using topology::Group;
 
-/// The largest of all elements for the infinite norm. Without copies as large as a gradient.
-double sum_of_powers(const std::vector<at::Tensor>& gradients, double norm_type) {
+/// The largest of all elements for the infinite norm. Without copies as large as a gradient of
+/// reals.
+double sum_of_powers(std::vector<at::Tensor> gradients, double norm_type) {
+  for (at::Tensor& gradient : gradients) {
+    if (!gradient.is_complex()) continue;
+    gradient = norm_type == 2 ? at::view_as_real(gradient).reshape({-1}) : gradient.abs();
+  }
   if (norm_type == 2) {
     std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
     for (const at::Tensor& gradient : gradients) {
@@ -43,19 +49,35 @@ at::Tensor MasterRun::slice_of(const OwnedPiece& piece, const at::Tensor& tensor
 MasterParameters::MasterParameters(session::Session& session, ParameterStore& store,
                                    MasterOptions options)
     : session_(session), store_(store), options_(std::move(options)) {
-  cut();
-  make_leaves();
+  cut(std::vector<bool>(options_.origins.size(), true));
+  make_leaves(0);
 }
 
-void MasterParameters::cut() {
+void MasterParameters::add(const std::vector<int>& parameters, int group) {
+  std::vector<bool> wanted(options_.origins.size(), false);
+  for (const int parameter : parameters) {
+    const auto index = static_cast<std::size_t>(parameter);
+    SMP_CHECK(options_.origins.at(index).group < 0, "parameter {} is in a group", parameter);
+    options_.origins[index].group = group;
+    wanted[index] = true;
+  }
+  options_.groups = std::max(options_.groups, group + 1);
+  const std::size_t before = runs_.size();
+  cut(wanted);
+  make_leaves(before);
+}
+
+void MasterParameters::cut(const std::vector<bool>& wanted) {
+  const std::size_t before = runs_.size();
   bool broken = true;  // the pieces between belong to no group
   for (const OwnedPiece& piece : store_.pieces()) {
-    const MasterOrigin& origin = options_.origins.at(static_cast<std::size_t>(piece.parameter));
-    if (origin.group < 0) {
+    const auto index = static_cast<std::size_t>(piece.parameter);
+    const MasterOrigin& origin = options_.origins.at(index);
+    if (origin.group < 0 || !wanted[index]) {
       broken = true;
       continue;
     }
-    MasterRun* const last = runs_.empty() ? nullptr : &runs_.back();
+    MasterRun* const last = runs_.size() == before ? nullptr : &runs_.back();
     const bool joins = !broken && !options_.one_parameter_each && !origin.is_whole && last &&
                        last->arena == piece.arena && last->group == origin.group;
     if (joins) {
@@ -73,9 +95,10 @@ void MasterParameters::cut() {
   }
 }
 
-void MasterParameters::make_leaves() {
+void MasterParameters::make_leaves(std::size_t first) {
   const std::vector<at::Tensor> masters = store_.masters();
-  for (MasterRun& run : runs_) {
+  for (std::size_t number = first; number < runs_.size(); ++number) {
+    MasterRun& run = runs_[number];
     at::Tensor value = masters.at(static_cast<std::size_t>(run.arena))
                            .narrow(0, run.offset, run.elements)
                            .detach();
@@ -117,6 +140,15 @@ void MasterParameters::show_gradients(bool visible) {
   }
 }
 
+void MasterParameters::clear_gradients() {
+  std::vector<int> own;
+  for (std::size_t number = 0; number < options_.origins.size(); ++number) {
+    if (options_.origins[number].group >= 0) own.push_back(static_cast<int>(number));
+  }
+  store_.zero_gradients_of(own);
+  show_gradients(false);
+}
+
 std::vector<at::Tensor> MasterParameters::counted_gradients() const {
   const auto counts = [this](const OwnedPiece& piece) {
     return options_.origins[static_cast<std::size_t>(piece.parameter)].counts;
@@ -147,17 +179,8 @@ std::vector<session::GroupPtr> MasterParameters::copy_groups() {
 }
 
 double MasterParameters::norm(double norm_type) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor own =
-      at::scalar_tensor(sum_of_powers(counted_gradients(), norm_type), at::kDouble);
-  return norm_over_ranks(session_, "the norm of gradients", own, norm_type, copy_groups())
-      .item<double>();
-}
-
-void MasterParameters::scale_gradients(double factor) {
-  if (factor == 1.0) return;
-  const at::NoGradGuard no_grad;
-  for (const at::Tensor& gradient : store_.gradients()) gradient.mul_(factor);
+  MasterParameters* const own = this;
+  return norm_of_gradients(std::span(&own, 1), norm_type);
 }
 
 at::Tensor MasterParameters::norms_by_number(at::Tensor powers, double norm_type) {
@@ -167,6 +190,20 @@ at::Tensor MasterParameters::norms_by_number(at::Tensor powers, double norm_type
                         operation_of(norm_type));
   }
   return std::isinf(norm_type) ? powers : powers.pow(1 / norm_type);
+}
+
+double norm_of_gradients(std::span<MasterParameters* const> all, double norm_type) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> counted;
+  for (const MasterParameters* masters : all) {
+    for (at::Tensor& gradient : masters->counted_gradients()) counted.push_back(gradient);
+  }
+  const at::Tensor own =
+      at::scalar_tensor(sum_of_powers(std::move(counted), norm_type), at::kDouble);
+  MasterParameters& first = *all.front();
+  return norm_over_ranks(first.session_, "the norm of gradients", own, norm_type,
+                         first.copy_groups())
+      .item<double>();
 }
 
 }  // namespace smp::sharding

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer steps when the model's state is flat: runs of masters that this rank owns.
+// What optimizers step when the model's state is flat: runs of masters that this rank owns.
 //
 // An optimizer is made from the model's parameters; its groups get the runs instead. A run is as
 // long as consecutive elements belong to one group: with one group it is all that the rank owns.
@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -53,31 +55,42 @@ class MasterParameters {
  public:
   MasterParameters(session::Session& session, ParameterStore& store, MasterOptions options);
 
-  [[nodiscard]] const std::vector<MasterRun>& runs() const { return runs_; }
+  /// Each stays where it is in memory.
+  [[nodiscard]] const std::deque<MasterRun>& runs() const { return runs_; }
+  /// Parameters that the optimizer had not so far are in its `group` from now on. Their runs come
+  /// behind those that are there, which stay as they are.
+  void add(const std::vector<int>& parameters, int group);
   /// The masters of each group of the optimizer, flat; without a copy where a group is one run.
   [[nodiscard]] std::vector<at::Tensor> flat_groups() const;
 
   /// The runs' parameters get the store's gradients, or none.
   void show_gradients(bool visible);
-  /// Of all gradients of the model, each element counted once; not finite if one is not.
-  /// `norm_type` above 0; infinite for the largest element. Collective over a copy of the model.
+  /// The store's gradients of these parameters are zero, and the runs show none.
+  void clear_gradients();
+  /// As norm_of_gradients() of this alone.
   double norm(double norm_type);
-  void scale_gradients(double factor);
   /// Norms by the parameters' numbers, of `powers` [parameters] on the CPU in 64 bits: what this
   /// rank's pieces add to them, or the largest elements for the infinite norm. Collective over the
   /// shard group.
   at::Tensor norms_by_number(at::Tensor powers, double norm_type);
 
  private:
-  void cut();
-  void make_leaves();
+  friend double norm_of_gradients(std::span<MasterParameters* const> all, double norm_type);
+
+  void cut(const std::vector<bool>& wanted);
+  void make_leaves(std::size_t first);
   [[nodiscard]] std::vector<at::Tensor> counted_gradients() const;
   [[nodiscard]] std::vector<session::GroupPtr> copy_groups();
 
   session::Session& session_;
   ParameterStore& store_;
-  const MasterOptions options_;
-  std::vector<MasterRun> runs_;
+  MasterOptions options_;
+  std::deque<MasterRun> runs_;
 };
+
+/// Of the gradients that the runs of these show, at least one, over one store: each element of the
+/// model counted once; not finite if one is not. `norm_type` above 0; infinite for the largest
+/// element. Collective over a copy of the model.
+double norm_of_gradients(std::span<MasterParameters* const> all, double norm_type);
 
 }  // namespace smp::sharding

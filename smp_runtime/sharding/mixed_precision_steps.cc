@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 
 #include "smp_runtime/core/error.h"
@@ -21,14 +22,24 @@ double clipping_factor(double max_norm, double norm) {
 }  // namespace
 
 MixedPrecisionSteps::MixedPrecisionSteps(session::Session& session, ParameterStore& store,
-                                         MasterParameters& masters, LossScaler& scaler,
-                                         Options options)
-    : session_(session), store_(store), masters_(masters), scaler_(scaler), options_(options) {}
+                                         LossScaler& scaler, Options options)
+    : session_(session), store_(store), scaler_(scaler), options_(options) {}
+
+void MixedPrecisionSteps::add(MasterParameters& masters) {
+  all_.push_back(&masters);
+  masters.show_gradients(store_.has_gradients());
+}
+
+void MixedPrecisionSteps::remove(const MasterParameters& masters) { std::erase(all_, &masters); }
 
 void MixedPrecisionSteps::begin() {
-  masters_.show_gradients(store_.has_gradients());
-  measured_ = false;
+  for (MasterParameters* masters : all_) masters->show_gradients(store_.has_gradients());
+  measured_ = clipped_ = counted_ = false;
   factor_ = 1.0;
+}
+
+double MixedPrecisionSteps::norm(double norm_type) {
+  return norm_of_gradients(all_, norm_type) * factor_;
 }
 
 void MixedPrecisionSteps::unscale() {
@@ -40,12 +51,13 @@ void MixedPrecisionSteps::measure() {
   if (measured_ || !store_.has_gradients()) return;
   overflow_ = false;
   if (options_.scaled) factor_ = 1.0 / scaler_.scale();
-  const double norm = masters_.norm(2) * factor_;
+  const double norm = this->norm(2);
   if (options_.scaled) {
     overflow_ = agree(!std::isfinite(norm));
   } else if (!std::isfinite(norm)) {
     throw_not_finite();
   }
+  norm_now_ = norm;
   last_norm_ = overflow_ ? -1.0 : norm;
   measured_ = true;  // not after an error: who steps once more gets it once more
 }
@@ -69,7 +81,12 @@ void MixedPrecisionSteps::throw_not_finite() {
                       name);
 }
 
-void MixedPrecisionSteps::apply_factor() { masters_.scale_gradients(std::exchange(factor_, 1.0)); }
+void MixedPrecisionSteps::apply_factor() {
+  const double factor = std::exchange(factor_, 1.0);
+  if (factor == 1.0) return;
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& gradient : store_.gradients()) gradient.mul_(factor);
+}
 
 double MixedPrecisionSteps::clip(double max_norm, double norm_type) {
   if (!(norm_type > 0)) {
@@ -77,11 +94,18 @@ double MixedPrecisionSteps::clip(double max_norm, double norm_type) {
   }
   measure();
   if (overflow_) return -1.0;
-  const double norm = masters_.norm(norm_type) * factor_;
+  const double norm = this->norm(norm_type);
   if (norm_type == 2) last_norm_ = norm;
   factor_ *= clipping_factor(max_norm, norm);
   apply_factor();
+  norm_now_.reset();
   return norm;
+}
+
+void MixedPrecisionSteps::clip_once() {
+  if (options_.clipping <= 0 || std::exchange(clipped_, true)) return;
+  if (!norm_now_) norm_now_ = norm(2);
+  factor_ *= clipping_factor(options_.clipping, *norm_now_);
 }
 
 std::optional<double> MixedPrecisionSteps::begin_update() {
@@ -94,17 +118,20 @@ std::optional<double> MixedPrecisionSteps::begin_update() {
   // Also where nothing clips: what is not finite would stay in masters and moments.
   measure();
   if (overflow_) {
-    scaler_.update(true);
+    count_update();
     return std::nullopt;
   }
-  if (options_.clipping > 0 && last_norm_)
-    factor_ *= clipping_factor(options_.clipping, *last_norm_);
+  clip_once();
   return factor_;
 }
 
 void MixedPrecisionSteps::end_update() {
   store_.publish();
-  scaler_.update(false);
+  count_update();
+}
+
+void MixedPrecisionSteps::count_update() {
+  if (!std::exchange(counted_, true)) scaler_.update(overflow_);
 }
 
 }  // namespace smp::sharding

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of an optimizer over masters: unscale, look for overflows, clip, update, publish.
+// The steps of optimizers over the masters of one store: unscale, look for overflows, clip, update,
+// publish.
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "smp_runtime/sharding/master_parameters.h"
 #include "smp_runtime/sharding/plan/loss_scaler.h"
@@ -10,9 +12,11 @@
 namespace smp::sharding {
 
 /// Gradients are read once to be measured. The loss scale and clipping make one factor, which is
-/// multiplied in once: here, or by an optimizer whose own kernel can. All ranks that share a copy
-/// of the model make the same calls; with a loss scale all ranks of the job. What the constructor
-/// is given must outlive this. One thread at a time.
+/// multiplied in once: here, or by an optimizer whose own kernel can. Several optimizers that step
+/// with the same gradients are treated alike: their norm is that of all, an overflow skips them
+/// all, and the loss scale counts one update. All ranks that share a copy of the model make the
+/// same calls; with a loss scale all ranks of the job. What this is given must outlive it. One
+/// thread at a time.
 class MixedPrecisionSteps {
  public:
   struct Options {
@@ -20,10 +24,15 @@ class MixedPrecisionSteps {
     double clipping = 0;  ///< 2-norm that begin_update() clips to; 0 for none
   };
 
-  MixedPrecisionSteps(session::Session& session, ParameterStore& store, MasterParameters& masters,
-                      LossScaler& scaler, Options options);
+  MixedPrecisionSteps(session::Session& session, ParameterStore& store, LossScaler& scaler,
+                      Options options);
 
-  /// The store has new gradients, or has dropped them: the masters show that.
+  /// One more optimizer steps over the store. Its masters show the gradients that are there.
+  void add(MasterParameters& masters);
+  /// It steps no more; `masters` may go.
+  void remove(const MasterParameters& masters);
+
+  /// The store has new gradients, or has dropped them: all masters show that.
   void begin();
   /// Gradients become those of the loss itself, once. Throws UserCodeError, which names a
   /// parameter, for gradients that are not finite; with a loss scale overflow() is true then, on
@@ -48,17 +57,24 @@ class MixedPrecisionSteps {
 
  private:
   void measure();
+  void clip_once();
+  void count_update();
+  [[nodiscard]] double norm(double norm_type);
   [[nodiscard]] bool agree(bool overflow);
   [[noreturn]] void throw_not_finite();
 
   session::Session& session_;
   ParameterStore& store_;
-  MasterParameters& masters_;
+  std::vector<MasterParameters*> all_;
   LossScaler& scaler_;
   const Options options_;
   bool overflow_ = false;
+  // Of the gradients that are there:
   bool measured_ = false;
-  double factor_ = 1.0;  ///< what gradients are still to be multiplied by
+  bool clipped_ = false;            ///< to the norm of the options
+  bool counted_ = false;            ///< the loss scale heard of their update
+  double factor_ = 1.0;             ///< what gradients are still to be multiplied by
+  std::optional<double> norm_now_;  ///< their 2-norm after what was done to them; empty: not known
   std::optional<double> last_norm_;
 };
 

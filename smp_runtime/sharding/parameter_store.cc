@@ -55,6 +55,13 @@ struct ParameterStore::State final : ValueReader {
       fill_unit(unit_options, parameters, arenas, units[number]);
       unsharded->adopt(static_cast<int>(number));
     }
+    note_published();
+  }
+
+  void note_published() {
+    for (Arena& arena : arenas) {
+      arena.published = static_cast<std::uint32_t>(arena.master._version());
+    }
   }
 
   ~State() override { unwatch(*this); }
@@ -213,6 +220,17 @@ void ParameterStore::zero_gradients() {
   has_gradients_ = is_accumulating_ = false;
 }
 
+void ParameterStore::zero_gradients_of(const std::vector<int>& parameters) {
+  const at::NoGradGuard no_grad;
+  state_->gradients->forget(parameters);
+  for (const OwnedPiece& piece : pieces()) {
+    if (std::ranges::find(parameters, piece.parameter) == parameters.end()) continue;
+    state_->arenas[static_cast<std::size_t>(piece.arena)]
+        .gradient.narrow(0, piece.offset, piece.elements)
+        .zero_();
+  }
+}
+
 bool ParameterStore::has_gradients() const { return has_gradients_; }
 
 bool ParameterStore::is_accumulating() const { return is_accumulating_; }
@@ -276,6 +294,13 @@ void ParameterStore::publish() {
     if (unit.pending) unit.group.exchange->wait(unit.pending);
     if (unit.always_unsharded) UnshardedUnits::note_versions(unit);
   }
+  state_->note_published();
+}
+
+bool ParameterStore::is_published() const {
+  return std::ranges::all_of(state_->arenas, [](const Arena& arena) {
+    return static_cast<std::uint32_t>(arena.master._version()) == arena.published;
+  });
 }
 
 void ParameterStore::accept_writes() {

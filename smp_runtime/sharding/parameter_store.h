@@ -44,7 +44,7 @@ struct StoreOptions {
   /// or the other way round; and if `on_demand`, all have the same shard group.
   std::vector<ReplicationGroupOptions> groups;
   /// 16-bit type in which modules compute; the masters are float then. Undefined: parameters keep
-  /// their type, and are their own masters.
+  /// their type, and are their own masters, as complex ones always.
   at::ScalarType compute_type = at::ScalarType::Undefined;
   /// True: parameters are gathered for use, gradients reduced as they come. False: all parameters
   /// stay whole, gradients are reduced at the end of a step.
@@ -127,8 +127,12 @@ class ParameterStore {
   /// Name of the first parameter with a gradient here that is not finite; empty for none.
   [[nodiscard]] std::string not_finite();
   void zero_gradients();
+  /// Those of some parameters only; has_gradients() and is_accumulating() stay as they are.
+  void zero_gradients_of(const std::vector<int>& parameters);
   /// The masters were changed: modules see them from now on. Collective over the shard group.
   void publish();
+  /// Whether nobody has changed the masters since they were published.
+  [[nodiscard]] bool is_published() const;
   /// What was written so far into parameters that are gathered for good is no mistake. It is lost
   /// at the next publish() unless assign() takes it.
   void accept_writes();

@@ -275,6 +275,14 @@ void ShardGradients::zero() {
   averaged_ = false;
 }
 
+void ShardGradients::forget(const std::vector<int>& parameters) {
+  for (const int parameter : parameters) {
+    const auto index = static_cast<std::size_t>(parameter);
+    parameters_.at(index).tensor.mutable_grad().reset();
+    wide_.erase(index);
+  }
+}
+
 void ShardGradients::clear_fresh() {
   for (ShardedUnit& unit : units_) {
     if (unit.trained && std::exchange(unit.fresh, false)) unit.gradient.zero_();

@@ -40,6 +40,8 @@ class ShardGradients {
   void end_backward();
   void finish_step(bool due);
   void zero();
+  /// Drops what parameters have that was not reduced yet.
+  void forget(const std::vector<int>& parameters);
   /// Zeros where nothing was accumulated.
   void clear_fresh();
 

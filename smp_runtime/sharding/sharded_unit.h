@@ -22,7 +22,7 @@ struct ReplicationGroup {
 };
 
 struct StoredParameter {
-  at::Tensor tensor;  ///< whole, equal on the whole group; floating point
+  at::Tensor tensor;  ///< whole, equal on the whole group; real or complex
   std::string name;
   int block = 0;
   int group = 0;  ///< number of its group in the list of all
@@ -67,6 +67,7 @@ struct Arena {
   at::Tensor master;
   at::Tensor gradient;
   ReplicationGroup group;
+  std::uint32_t published = 0;  ///< version of the masters that modules see
 };
 
 struct UnitOptions {

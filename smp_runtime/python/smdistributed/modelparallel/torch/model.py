@@ -206,8 +206,7 @@ class DistributedModel(ModelStates):
         self._early_loads.clear()
         self.checks.model_is_placed(self)
         engine.track_parameters([p for _, p in ownership.local_parameters()])
-        if state.optimizer is not None:
-            state.optimizer.settle()
+        state.optimizers.settle()
         for restore in self._early_restores:
             restore()
         self._early_restores.clear()
@@ -331,10 +330,11 @@ class DistributedModel(ModelStates):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As PyTorch's, and the gradients of shards and masters."""
         super().zero_grad(set_to_none)
+        self.replicas.forget_accumulation()
         if self.sharded is not None:
             self.sharded.store.zero_gradients()
-            if state.optimizer is not None:
-                state.optimizer.zero_grad()
+            for optimizer in state.optimizers:
+                optimizer.zero_grad()
 
     # --- The module ---
 

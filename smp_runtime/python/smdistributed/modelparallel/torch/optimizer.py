@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,24 +13,33 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch._sharding.loss_scale import make_scaler
-from smdistributed.modelparallel.torch._sharding.master_parameters import (
-    MasterParameters,
-    needs_whole_parameters,
-)
+from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
+from smdistributed.modelparallel.torch._sharding.old_names import OldNames
+from smdistributed.modelparallel.torch._sharding.update_scope import UpdateScope, check_scope
 from smdistributed.modelparallel.torch.amp import check_scaler
 from smdistributed.modelparallel.torch.exceptions import (
+    SMPStepError,
     SMPUnsupportedError,
     SMPValidationError,
 )
 from smdistributed.modelparallel.torch.state_mod import state
 
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 
-class DistributedOptimizer(torch.optim.Optimizer):
+_SWAP_WEIGHTS = ("train", "eval")  # of schedule-free optimizers
+
+
+class DistributedOptimizer(OldNames, torch.optim.Optimizer):
     """Wraps ``optimizer``, made from all parameters of the model on every rank.
 
     Each rank steps the parameters that live there: those of other partitions never have a
     gradient. A rank that owns no parameter steps nothing. With sharded or 16-bit state the
     optimizer's groups hold 32-bit masters of this rank instead of the model's parameters.
+
+    A model may have several, over different parameters: they share the loss scale, and gradients
+    are measured and clipped by the norm of all of them. One over parameters of an earlier one takes
+    its place.
 
     Args:
         optimizer: any ``torch.optim.Optimizer``; also reachable as ``.optimizer``, which is what
@@ -40,12 +50,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
         dynamic_loss_args: ``init_scale`` (2**32), ``scale_factor`` (2), ``scale_window`` (1000),
             ``min_scale`` (1), ``delayed_shift`` (1), ``consecutive_hysteresis`` (False); one by one
             or as one dict ``dynamic_loss_args``. All of these are ignored without ``fp16``.
+        update_scope: what the update of an element depends on, where ranks share parameters:
+            ``"element"``: on its own gradient and state; ``"parameter"``: on the whole parameter;
+            ``"model"``: on all. Unless given, the attribute ``update_scope`` of the optimizer or
+            its class, or what is known of the class, or what a copy shows that steps a few small
+            parameters.
 
     Raises:
         SMPNotInitializedError: before ``smp.init()``.
         SMPValidationError: ``optimizer`` is none, or a loss scale has arguments that are not known;
-            with sharded or 16-bit state, parameters that are not the model's.
-        SMPUnsupportedError: an optimizer that needs whole parameters, where they are cut.
+            with sharded or 16-bit state, parameters that are not the model's; a loss scale other
+            than that of an optimizer before.
+        SMPUnsupportedError: an optimizer that looks at more than a rank has.
     """
 
     def __init__(
@@ -53,6 +69,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         optimizer: torch.optim.Optimizer,
         static_loss_scale: float = 1.0,
         dynamic_loss_scale: bool = False,
+        update_scope: str | None = None,
         **dynamic_loss_args: Any,
     ) -> None:
         state.require_initialized("smp.DistributedOptimizer")
@@ -61,12 +78,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 f"smp.DistributedOptimizer got {type(optimizer).__name__}; it wraps a "
                 "torch.optim.Optimizer"
             )
-        if isinstance(optimizer, torch.optim.LBFGS) and ranks.mp_size() > 1:
-            raise SMPUnsupportedError(
-                "LBFGS steps all parameters of a model as one vector, of which each rank has a "
-                "part here; use an optimizer that steps each parameter by itself, such as AdamW, "
-                "or pipeline and tensor parallel degrees of 1"
-            )
+        self._declared_scope = update_scope
+        self._scope = check_scope(optimizer, update_scope)
         # Not super().__init__: state and hooks are the wrapped optimizer's, see __getattr__.
         self.optimizer = optimizer
         self.first_closure_call_this_step = True
@@ -75,10 +88,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "smp.DistributedOptimizer got dynamic_loss_scale or static_loss_scale, which have "
                 "no effect without fp16 in mp_parameters; leave them out"
             )
-        self._scaler = make_scaler(static_loss_scale, dynamic_loss_scale, dynamic_loss_args)
+        self.scale_arguments = static_loss_scale, dynamic_loss_scale, dynamic_loss_args
+        self._scaler = make_scaler(*self.scale_arguments)
         self._masters: MasterParameters | None = None
-        state.optimizer = self
+        self._successor = ""
+        others = state.optimizers.beside(set(self.states.given_parameters()))
+        if state.cfg.fp16:
+            self._scaler = state.optimizers.scaler_for(self.scale_arguments, others) or self._scaler
         self._take_masters()
+        state.optimizers.add(self)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -92,14 +110,59 @@ class DistributedOptimizer(torch.optim.Optimizer):
         sharded = None if model is None else model.sharded
         if model is not None and sharded is not None and self._masters is None:
             movable = sharded.plan.cuts_parameters and not sharded.plan.on_demand
-            if movable and ranks.tp_size() == 1 and needs_whole_parameters(self.optimizer):
-                sharded = model.keep_parameters_whole()
-            self._masters = MasterParameters(sharded, self.optimizer, self._scaler)
+            if movable and ranks.tp_size() == 1 and self._scope is UpdateScope.PARAMETER:
+                sharded = state.optimizers.keep_parameters_whole(model, self)
+            self._masters = MasterParameters(sharded, self.optimizer)
+
+    def move_masters(self, sharded: ShardedModel, saved: Mapping[str, Any]) -> None:
+        """Steps the masters of another store of the same model, and goes on from ``saved``; for the
+        library's own modules. Collective."""
+        self.require_masters("masters").release()
+        self._masters = MasterParameters(sharded, self.optimizer)
+        self.states.load(saved)
+
+    def give_way(self, other: DistributedOptimizer) -> None:
+        """``other`` is over the same parameters; for the library's own modules."""
+        self._successor = type(other.optimizer).__name__
+        if self._masters is not None:
+            self._masters.detach()
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":  # not there yet, or being unpickled
             raise AttributeError(name)
-        return getattr(self.optimizer, name)
+        value = getattr(self.optimizer, name)
+        if name in _SWAP_WEIGHTS and self._masters is not None and callable(value):
+            return functools.partial(self._swap_weights, value)
+        return value
+
+    def _swap_weights(self, swap: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What changes the masters without a gradient; modules see it. All ranks call it."""
+        result = swap(*args, **kwargs)
+        self.publish_masters()
+        return result
+
+    def publish_masters(self) -> None:
+        """Shows modules what a script has made of the masters, which are in ``param_groups`` with
+        sharded or 16-bit state, by itself; ``step`` does so, too. All ranks call it. Without
+        masters there is nothing to do."""
+        if self._masters is not None:
+            self._require_place("publish_masters")
+            self._masters.sharded.store.publish()
+
+    def _require_place(self, what: str) -> None:
+        """Raises SMPStepError if another optimizer steps the parameters now."""
+        if not self._successor:
+            return
+        kind = type(self.optimizer).__name__
+        text = (
+            f"{kind}.{what}() was called, and {self._successor}, which smp.DistributedOptimizer "
+            "got later over some of the same parameters, has taken its place"
+        )
+        if self._masters is not None:
+            raise SMPStepError(
+                f"{text}; with sharded or 16-bit state a parameter has one optimizer"
+            )
+        log.warning(f"{text} in checkpoints: the state of {kind} is in none")
 
     def __repr__(self) -> str:
         return f"DistributedOptimizer({self.optimizer!r})"
@@ -134,7 +197,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     @property
     def overflow(self) -> bool:
         """Whether the last step was skipped for an overflow; never without ``fp16``."""
-        return self._masters is not None and self._masters.overflow
+        steps = state.optimizers.steps
+        return self._masters is not None and steps is not None and steps.overflow
 
     @property
     def loss_scale(self) -> float:
@@ -163,6 +227,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         raises SMPStepError on all ranks, naming a parameter, before any is stepped, for gradients
         that are not finite; in ``fp16`` they skip the step instead.
         """
+        self._require_place("step")
         if self._masters is None:
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
         if state.model is not None:  # whatever comes of it
@@ -171,78 +236,47 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        state.require_initialized("smp.DistributedOptimizer.step")
+        steps = self._steps("step")
         with state.reports.optimizer_time():
-            self._masters.step()
+            self._masters.step(steps)
         if self.overflow:
             state.reports.event("overflow", f"loss scale {self.loss_scale:g}")
         return loss
 
-    def show_gradients(self) -> None:
-        """The masters get the gradients that a step has averaged; the model calls it."""
-        if self._masters is not None:
-            self._masters.steps.begin()
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As PyTorch's, of parameters of the model that no optimizer of the job has so far. What is
+        put into ``param_groups`` by other ways is taken up by the next ``step``, too."""
+        self.optimizer.add_param_group(param_group)
+        if self._masters is None:
+            return
+        try:
+            self._masters.adopt()
+        except SMPValidationError:
+            self.optimizer.param_groups.pop()
+            raise
 
-    def backward(self, loss: torch.Tensor, update_master_grads: bool = True) -> None:
-        """``model.backward(loss)``, under the name that old scripts use."""
-        assert state.model is not None
-        state.model.backward(loss)
+    def _steps(self, what: str) -> _runtime.MixedPrecisionSteps:
+        """What all optimizers of the job step by, where there are masters. Raises
+        SMPNotInitializedError when the session has ended."""
+        state.require_initialized(f"smp.DistributedOptimizer.{what}")
+        self._require_place(what)
+        assert state.optimizers.steps is not None
+        return state.optimizers.steps
 
     def update_master_grads(self) -> None:
         """Divides the masters' gradients by the loss scale, unless that was done already."""
         if self._masters is not None:
-            self._masters.steps.unscale()
-
-    def reload_model_params(self) -> None:
-        """Takes over what a script wrote into the model's parameters, for instance of a checkpoint
-        without optimizer state. Collective where state is sharded.
-
-        Masters whose parameters still are what they were rounded to keep their 32 bits. Without
-        effect where no masters are, or where parameters are gathered for use: a state dict goes to
-        the masters itself.
-        """
-        sharded = None if state.model is None else state.model.sharded
-        if self._masters is None or sharded is None or sharded.plan.on_demand:
-            return
-        held = dict(zip(sharded.names, sharded.parameters, strict=True))
-        sharded.store.accept_writes()
-        sharded.assign(
-            {
-                name: held[name].detach()
-                for name, master in sharded.whole_values()
-                if not torch.equal(master.to(held[name].dtype), held[name].detach().cpu())
-            }
-        )
-
-    def init_master_params(self) -> None:
-        """``reload_model_params``, under the name for its first call: the masters are there."""
-        self.reload_model_params()
+            self._steps("update_master_grads").unscale()
 
     @property
     def _global_grad_norm(self) -> float | None:
         """Of the gradients of the last step, before clipping."""
-        return None if self._masters is None else self._masters.last_norm
+        steps = state.optimizers.steps
+        return None if self._masters is None or steps is None else steps.last_norm
 
     @property
-    def fp32_partitioned_groups_flat(self) -> list[torch.Tensor]:
-        """The masters of this rank, one flat tensor for each group of the optimizer."""
-        return self._require_masters("fp32_partitioned_groups_flat").core.flat_groups()
-
-    @property
-    def fp16_groups(self) -> list[list[torch.Tensor]]:
-        """The model's parameters by group of the optimizer."""
-        return self._require_masters("fp16_groups").original_groups
-
-    @property
-    def ds_param_shard_group(self) -> Any:
-        """The c10d group over which parameters are sharded."""
-        self._require_masters("ds_param_shard_group")
-        assert state.model is not None and state.model.sharded is not None
-        return state.model.sharded.groups.shards
-
-    def _require_masters(self, name: str) -> MasterParameters:
-        if self._masters is None:
-            raise AttributeError(f"the optimizer has no {name}: no state is sharded or 16-bit")
+    def masters(self) -> MasterParameters | None:
+        """For the library's own modules; None where the model's parameters are stepped."""
         return self._masters
 
     def zero_grad(self, set_to_none: bool = True, **old_names: bool) -> None:
@@ -251,10 +285,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if old_names:
             raise TypeError(f"zero_grad() got unexpected arguments {sorted(old_names)}")
         self.optimizer.zero_grad(set_to_none=clear)
-        if self._masters is not None:
-            assert state.model is not None and state.model.sharded is not None
-            state.model.sharded.store.zero_gradients()
-            self._masters.steps.begin()
+        if state.model is not None:
+            state.model.replicas.forget_accumulation()
+        if self._masters is not None and not self._successor:
+            state.optimizers.clear_gradients(self._masters)
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2) -> float:
         """Clips the masters' gradients by their norm over the whole model, and returns that norm;
@@ -267,14 +301,33 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "clip_master_grads clips the gradients of 32-bit masters, and this job has none; "
                 "set fp16 or bf16, or clip with torch.nn.utils.clip_grad_norm_"
             )
-        return self._masters.steps.clip(max_norm, float(norm_type))
+        return self._steps("clip_master_grads").clip(max_norm, float(norm_type))
+
+    def clip_master_values(self, clip_value: float) -> None:
+        """``torch.nn.utils.clip_grad_value_`` for the masters' gradients, of this optimizer. All
+        ranks call it, between the step's function and ``step``. Without effect after an overflow.
+
+        Raises SMPUnsupportedError where there are no masters.
+        """
+        if self._masters is None:
+            raise SMPUnsupportedError(
+                "clip_master_values clips the gradients of 32-bit masters, and this job has none; "
+                "set fp16 or bf16, or clip with torch.nn.utils.clip_grad_value_"
+            )
+        self._steps("clip_master_values").unscale()
+        if self.overflow:
+            return
+        for run in self._masters.runs:
+            if run.parameter.grad is not None:
+                run.parameter.grad.clamp_(-float(clip_value), float(clip_value))
 
     # --- State dicts ---
 
     @property
     def states(self) -> OptimizerStates:
         """The state of this rank and of all, for checkpoints."""
-        return OptimizerStates(self.optimizer, self._masters, self._scaler)
+        masters = [] if self._masters is None else [self._masters]
+        return OptimizerStates([self.optimizer], masters, self._scaler)
 
     def orig_state_dict(self) -> dict[str, Any]:
         """What the wrapped optimizer says of this rank."""
@@ -308,11 +361,13 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def detach(self) -> None:
         """The session has ended: holds nothing of it any more."""
-        if self._masters is not None:
+        if self._masters is not None and not self._successor:
             self._masters.detach()
 
     def settle(self) -> None:
         """The partition was made: drops the state of parameters that it put elsewhere, and takes
-        that of the others to their devices."""
+        that of the others to their devices. Raises SMPUnsupportedError if it cut what the optimizer
+        has to look at."""
+        self._scope = check_scope(self.optimizer, self._declared_scope)
         self._take_masters()
         self.states.settle()

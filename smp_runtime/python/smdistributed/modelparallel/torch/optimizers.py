@@ -125,6 +125,8 @@ class FusedAdam(_Fused):
     0.9
     """
 
+    update_scope = "element"
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -169,6 +171,7 @@ class FusedAdam(_Fused):
 class FusedWithNorms(_Fused):
     """An optimizer that looks at whole parameters, by their norms alone: so it can step shards."""
 
+    update_scope = "parameter"
     norms: WholeNorms = WholeNorms()
     """Where the norms come from."""
 

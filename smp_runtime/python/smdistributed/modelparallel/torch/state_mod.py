@@ -18,6 +18,7 @@ from smdistributed.modelparallel.torch._session.devices import (
     check_own_gpu,
     tell_of_missing_gpu_code,
 )
+from smdistributed.modelparallel.torch._sharding.job_optimizers import JobOptimizers
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
 
 if TYPE_CHECKING:
@@ -29,18 +30,19 @@ class State:
     """``cfg`` holds every setting as an attribute, aliases included. The rest is the library's."""
 
     def __init__(self) -> None:
+        self.optimizers = JobOptimizers()
+        """All that ``smp.DistributedOptimizer`` wrapped, for the library's own modules."""
         self.clear()
 
     def clear(self) -> None:
         """Back to what it is before ``smp.init()``."""
-        if getattr(self, "optimizer", None) is not None:
-            self.optimizer.detach()
+        self.optimizers.detach()
         self._session: _runtime.Session | None = None
         self._engine: _runtime.Engine | None = None
         self.activation_store: _runtime.ActivationStore | None = None
         self._cfg: _runtime.ParallelConfig | None = None
         self.model: DistributedModel | None = None
-        self.optimizer: Any = None
+        self.optimizers = JobOptimizers()
         self._reports: Reports | None = None
         self.in_step = self.is_scaling = False
         # Of the thread that called the step: what modules that serve other ranks see.
@@ -56,6 +58,11 @@ class State:
         self, session: _runtime.Session, cfg: _runtime.ParallelConfig, reports: Reports
     ) -> None:
         self._session, self._cfg, self._reports = session, cfg, reports
+
+    @property
+    def optimizer(self) -> Any:
+        """What ``smp.DistributedOptimizer`` made last; None before."""
+        return self.optimizers.last
 
     @property
     def initialized(self) -> bool:

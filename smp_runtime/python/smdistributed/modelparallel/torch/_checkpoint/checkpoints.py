@@ -45,7 +45,10 @@ from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import (
     read_flat_parts,
     write_flat_parts,
 )
-from smdistributed.modelparallel.torch._checkpoint.optimizer_states import merged_states
+from smdistributed.modelparallel.torch._checkpoint.optimizer_states import (
+    HasStates,
+    merged_states,
+)
 from smdistributed.modelparallel.torch._checkpoint.resliced_checkpoints import read_resliced_parts
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_to_json
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
@@ -83,7 +86,8 @@ def save_checkpoint(
         tag: the checkpoint's name; one of that name is replaced.
         partial: every partition writes its part, with optimizer state; else rank 0 writes the
             whole model and no optimizer state.
-        model, optimizer: those of the job unless given.
+        model, optimizer: those of the job unless given. A job of several optimizers saves all of
+            them, and takes none.
         user_content: any picklable object, which ``resume_from_checkpoint`` returns; rank 0's.
         translate_if_full: a whole model has the names that it had before tensor parallelism
             replaced modules of it; False: those of the distributed ones.
@@ -110,7 +114,7 @@ def save_checkpoint(
         raise SMPValidationError(f"num_kept_partial_checkpoints is {kept}; it is at least 1")
     begin = time.monotonic()
     if partial:
-        _save_parts(Path(path), tag, target, optimizer or state.optimizer, user_content, kept)
+        _save_parts(Path(path), tag, target, _to_save(optimizer), user_content, kept)
     else:
         _save_whole(Path(path), tag, target, user_content, translate_if_full)
     state.reports.event("checkpoint", f"{tag}, {time.monotonic() - begin:.1f} s")
@@ -169,7 +173,7 @@ def _save_parts(
     root: Path,
     tag: str,
     model: DistributedModel,
-    optimizer: DistributedOptimizer | None,
+    optimizer: HasStates | None,
     user_content: Any,
     kept: int | None,
 ) -> None:
@@ -204,7 +208,7 @@ def _resume_parts(
     load_optimizer: bool,
     load_sharded_optimizer_state: bool,
 ) -> Any:
-    if load_optimizer and state.optimizer is None:
+    if load_optimizer and not state.optimizers:
         raise SMPCheckpointError(
             "smp.resume_from_checkpoint cannot load the optimizer's state: there is no optimizer "
             "yet; call smp.DistributedOptimizer first, or give load_optimizer=False"
@@ -235,7 +239,7 @@ def _resume_parts(
             f"{saved.folder} has the same partition.json on some hosts only; give all of them the "
             "same checkpoint"
         )
-    optimizer = state.optimizer if load_optimizer else None
+    optimizer: HasStates | None = state.optimizers if load_optimizer else None
     with agreement("smp.resume_from_checkpoint"):
         flat = FlatParts(saved)
         masters_only = not load_sharded_optimizer_state and (
@@ -330,6 +334,20 @@ def _model_of(what: str, given: DistributedModel | None) -> DistributedModel:
             else f"{what} got {type(model).__name__}; expected a smp.DistributedModel"
         )
     return model
+
+
+def _to_save(given: DistributedOptimizer | None) -> HasStates | None:
+    """All optimizers of the job, or one that is none of them."""
+    known = list(state.optimizers)
+    if given is not None and given not in known:
+        return given
+    if given is not None and len(known) > 1:
+        kinds = " and ".join(type(one.optimizer).__name__ for one in known)
+        raise SMPValidationError(
+            f"smp.save_checkpoint got one of the job's {len(known)} optimizers ({kinds}), and the "
+            "state of the others would be lost; leave optimizer out: all of them are saved"
+        )
+    return state.optimizers if known else None
 
 
 def _check_tag(tag: Any) -> None:

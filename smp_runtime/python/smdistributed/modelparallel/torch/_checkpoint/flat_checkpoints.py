@@ -12,7 +12,10 @@ from smdistributed.modelparallel.torch._checkpoint.model_names import (
     get_param_shapes,
     tied_names,
 )
-from smdistributed.modelparallel.torch._checkpoint.optimizer_states import merged_states
+from smdistributed.modelparallel.torch._checkpoint.optimizer_states import (
+    HasStates,
+    merged_states,
+)
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     PartialCheckpoint,
     merged_entries,
@@ -38,7 +41,6 @@ from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 
 _Value = TypeVar("_Value")
 
@@ -46,7 +48,7 @@ _Value = TypeVar("_Value")
 def write_flat_parts(
     write: Callable[[str, Any], None],
     model: DistributedModel,
-    optimizer: DistributedOptimizer | None,
+    optimizer: HasStates | None,
 ) -> None:
     """The files of this rank: of the first shard group, since the others hold the same. Collective
     over the data-parallel ranks."""
@@ -66,7 +68,7 @@ def write_flat_parts(
     if ranks.rdp_rank() >= sharded.plan.degree:
         return
     own = (
-        part_for_file(sharded, None)
+        part_for_file(sharded, [])
         if optimizer is None
         else optimizer.states.shard_part_for_checkpoint()
     )
@@ -145,7 +147,7 @@ def read_flat_parts(
     saved: PartialCheckpoint,
     parts: FlatParts,
     model: DistributedModel,
-    optimizer: DistributedOptimizer | None,
+    optimizer: HasStates | None,
     strict: bool,
 ) -> Callable[[], None]:
     """Flat state into a model without any, or any state into a model with flat state: reads the
@@ -173,8 +175,8 @@ def read_flat_parts(
         if shards and optimizer is not None:
             optimizer.states.restore_parts(shards, where)
         elif shards:
-            check_same_model(model.sharded, None, shards, where)
-            restore(model.sharded, None, shards)
+            check_same_model(model.sharded, [], shards, where)
+            restore(model.sharded, [], shards)
         elif optimizer is not None:
             optimizer.states.load_parts(shards_of_plain, saved.folder)
 
@@ -200,7 +202,7 @@ def with_tied(values: Mapping[str, _Value], tied: Mapping[str, str]) -> dict[str
 
 def _load_plain(
     model: DistributedModel,
-    optimizer: DistributedOptimizer | None,
+    optimizer: HasStates | None,
     entries: dict[str, Any],
     shards: list[Part],
 ) -> None:

@@ -6,12 +6,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.joint_states import (
+    joint_state_dict,
+    load_joint,
+)
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY
 from smdistributed.modelparallel.torch._checkpoint.shard_states import (
     check_same_model,
@@ -47,32 +51,41 @@ from smdistributed.modelparallel.torch.state_mod import state
 _MASTERS_KEY = "_smp_masters"
 
 
+class HasStates(Protocol):
+    """A distributed optimizer, or all of a job."""
+
+    @property
+    def states(self) -> OptimizerStates:
+        """As they are now."""
+
+
 class OptimizerStates:
-    """Of the wrapped ``optimizer``; ``masters`` where state is sharded or 16-bit."""
+    """Of the wrapped ``optimizers``, as of one whose groups are those of all, one behind the other;
+    ``masters`` of each where state is sharded or 16-bit, else none."""
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
-        masters: MasterParameters | None,
+        optimizers: Sequence[torch.optim.Optimizer],
+        masters: Sequence[MasterParameters],
         scaler: _runtime.LossScaler,
     ) -> None:
-        self.optimizer, self._masters, self._scaler = optimizer, masters, scaler
+        self._optimizers, self._masters, self._scaler = optimizers, masters, scaler
 
     def local(self, gather_if_shard: bool = True) -> dict[str, Any]:
         """This rank's; see ``DistributedOptimizer.local_state_dict``."""
-        if self._masters is not None:
+        if self._masters:
             own = self.shard_part()
             if not gather_if_shard or not is_shared(own):
                 return {**own, PARTIAL_KEY: True}
             parts = self._parts_of_group()
             return {"state": parts if ranks.rdp_rank() == 0 else [own], PARTIAL_KEY: True}
-        return {**self._only_local(self.optimizer.state_dict()), PARTIAL_KEY: True}
+        return {**self._only_local(self.state_dict()), PARTIAL_KEY: True}
 
     def whole(self) -> dict[str, Any]:
         """That of all ranks; see ``DistributedOptimizer.state_dict``."""
-        if self._masters is not None:
+        if self._masters:
             return self._whole_state()
-        own = self._resized(self.optimizer.state_dict(), self._parameters(), whole_of)
+        own = self._resized(self.state_dict(), self.given_parameters(), whole_of)
         if ranks.pp_size() == 1:
             return own
         return merged_states(comm.allgather(self._only_local(own), comm.CommGroup.PP_GROUP))
@@ -80,7 +93,7 @@ class OptimizerStates:
     def load(self, state_dict: Mapping[str, Any]) -> None:
         """Any of these; see ``DistributedOptimizer.load_state_dict``."""
         where = "the state dict"
-        if self._masters is not None:
+        if self._masters:
             self._load_flat(state_dict, where)
             return
         check_is_state(state_dict, where)
@@ -91,12 +104,16 @@ class OptimizerStates:
         self.check_plain(given, where, whole=not partial)
         given = {k: v for k, v in given.items() if k not in (NAMES_KEY, KIND_KEY)}
         if not partial:
-            given = self._resized(given, self._parameters(), slice_of)
+            given = self._resized(given, self.given_parameters(), slice_of)
         self.load_slices(given)
 
     def load_slices(self, state_dict: Mapping[str, Any]) -> None:
         """Loads the state of all partitions, of distributed modules this rank's slices."""
-        self.optimizer.load_state_dict(self._only_local(state_dict))
+        load_joint(self._optimizers, self._only_local(state_dict))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the wrapped optimizers say of this rank."""
+        return joint_state_dict(self._optimizers)
 
     @staticmethod
     def _resized(
@@ -133,7 +150,18 @@ class OptimizerStates:
 
     def shard_part(self) -> dict[str, Any]:
         """What this rank owns of masters and state; see shard_states."""
-        return self._named(part_of_rank(self._sharded, self._masters))
+        return self._named(self._own(part_of_rank(self._sharded, self._masters)))
+
+    def _own(self, part: dict[str, Any]) -> dict[str, Any]:
+        """Without the parameters that other optimizers of the job step."""
+        others = {p for one in state.optimizers for p in one.states.given_parameters()}
+        others.difference_update(self.given_parameters())
+        if not others:
+            return part
+        names = {name for name, parameter in
+                 zip(self._sharded.names, self._sharded.parameters, strict=True)
+                 if parameter not in others}  # fmt: skip
+        return {**only(part, names), "of_optimizer": True}
 
     def shard_part_for_checkpoint(self) -> dict[str, Any]:
         """The same, laid out as in files. Collective over the shard group."""
@@ -179,7 +207,7 @@ class OptimizerStates:
         masters, whole = plain_of_parts(parts, names)
         numbers = {name: number for number, name in enumerate(names)}
         whole[_MASTERS_KEY] = {numbers[k]: v for k, v in masters.items() if k in numbers}
-        return self._resized(whole, self._original_parameters(), whole_of)
+        return self._resized(whole, self.given_parameters(), whole_of)
 
     def _load_flat(self, state_dict: Mapping[str, Any], where: str) -> None:
         if "parameters" in state_dict:
@@ -189,13 +217,13 @@ class OptimizerStates:
             self.restore_parts(state_dict["state"], where)
             return
         self.check_plain(state_dict, where, whole=True)
-        own = self._resized(dict(state_dict), self._original_parameters(), slice_of)
+        own = self._resized(dict(state_dict), self.given_parameters(), slice_of)
         self.restore_parts([self.plain_part(own)], where)
 
     def plain_part(self, saved: Mapping[str, Any]) -> dict[str, Any]:
         """A part of what an optimizer over whole parameters saved."""
-        assert self._masters is not None
-        own = [name for group in self._masters.settings_of_groups() for name in group["names"]]
+        own = [name for one in self._masters for group in one.settings_of_groups()
+               for name in group["names"]]  # fmt: skip
         names = list(saved.get(NAMES_KEY, own))
         shapes = dict(zip(self._sharded.names, self._sharded.shapes, strict=True))
         part = part_of_plain(saved, names, shapes)
@@ -217,7 +245,7 @@ class OptimizerStates:
         """
         saved = merged_states(parts)
         self.check_plain(saved, str(folder))
-        if self._masters is not None:
+        if self._masters:
             part = self.plain_part(saved)
             if "loss_scaler" in saved:
                 part["loss_scaler"] = saved["loss_scaler"]
@@ -230,8 +258,8 @@ class OptimizerStates:
 
     @property
     def kind(self) -> str:
-        """The name of the wrapped optimizer's class."""
-        return type(self.optimizer).__name__
+        """The name of the wrapped optimizer's class; of several in order."""
+        return " + ".join(type(optimizer).__name__ for optimizer in self._optimizers)
 
     def described(self, whole: bool = False) -> OptimizerState:
         """What can be compared of the wrapped optimizer; shapes of slices, or of whole values."""
@@ -250,10 +278,11 @@ class OptimizerStates:
         return OptimizerState(
             kind=self.kind,
             groups=[[names[number] for number in group] for group in self.groups_by_number()],
-            settings=[self.optimizer.defaults.keys()],
-            fields={key for held in self.optimizer.state.values() for key in held},
+            settings=[optimizer.defaults.keys() for optimizer in self._optimizers],
+            fields={key for optimizer in self._optimizers
+                    for held in optimizer.state.values() for key in held},
             shapes=shapes,
-        )
+        )  # fmt: skip
 
     def check_plain(
         self,
@@ -272,41 +301,36 @@ class OptimizerStates:
 
     def groups_by_number(self) -> list[list[int]]:
         """The numbers of the parameters in each group."""
-        sizes = [len(group["params"]) for group in self.optimizer.param_groups]
-        if self._masters is not None:
-            sizes = [len(group) for group in self._masters.original_groups]
+        sizes = [len(group) for group in self._groups()]
         ends = list(itertools.accumulate(sizes))
         return [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
     def settle(self) -> None:
         """The partition was made: drops the state of parameters of other partitions, and has that
         of this one's on their devices, to which they were moved."""
-        if self._masters is not None:
+        if self._masters:
             return
-        kept = self._only_local(self.optimizer.state_dict())["state"]
-        for index, parameter in enumerate(self._parameters()):
+        kept = self._only_local(self.state_dict())["state"]
+        held = [optimizer for optimizer in self._optimizers for group in optimizer.param_groups
+                for _ in group["params"]]  # fmt: skip
+        for index, (optimizer, parameter) in enumerate(
+            zip(held, self.given_parameters(), strict=True)
+        ):
             if index not in kept:
-                self.optimizer.state.pop(parameter, None)
-        for group in self.optimizer.param_groups:
-            # As torch where it loads state: the count of steps is the host's, or the kernel's.
-            on_device = bool(group.get("capturable") or group.get("fused"))
-            for parameter in group["params"]:
-                values = self.optimizer.state.get(parameter, {})
-                for name, value in values.items():
-                    if isinstance(value, torch.Tensor) and (name != "step" or on_device):
-                        values[name] = value.to(parameter.device)
+                optimizer.state.pop(parameter, None)
+        for optimizer in self._optimizers:
+            _move_state(optimizer)
 
-    def _original_parameters(self) -> list[torch.Tensor]:
-        """The model's parameters, in whose place masters are stepped."""
-        assert self._masters is not None
-        return [parameter for group in self._masters.original_groups for parameter in group]
-
-    def _parameters(self) -> list[torch.Tensor]:
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+    def _groups(self) -> list[list[torch.Tensor]]:
+        """What the script made the groups from; masters may be in their place."""
+        if self._masters:
+            return [group for one in self._masters for group in one.original_groups]
+        return [group["params"] for optimizer in self._optimizers
+                for group in optimizer.param_groups]  # fmt: skip
 
     def given_parameters(self) -> list[torch.Tensor]:
-        """What the script made the wrapped optimizer from, in its order."""
-        return self._parameters() if self._masters is None else self._original_parameters()
+        """What the script made the wrapped optimizers from, in its order."""
+        return [parameter for group in self._groups() for parameter in group]
 
     def parameter_names(self) -> list[str]:
         named: dict[torch.Tensor, str] = {}
@@ -322,9 +346,21 @@ class OptimizerStates:
         if state.model is None or not state.model.partitioned:
             return dict(state_dict)
         local = set(state.model.local_parameters())
-        numbers = {index for index, p in enumerate(self._parameters()) if p in local}
+        numbers = {index for index, p in enumerate(self.given_parameters()) if p in local}
         kept = {index: value for index, value in state_dict["state"].items() if index in numbers}
         return {**state_dict, "state": kept}
+
+
+def _move_state(optimizer: torch.optim.Optimizer) -> None:
+    """To the devices of the parameters."""
+    for group in optimizer.param_groups:
+        # As torch where it loads state: the count of steps is the host's, or the kernel's.
+        on_device = bool(group.get("capturable") or group.get("fused"))
+        for parameter in group["params"]:
+            values = optimizer.state.get(parameter, {})
+            for name, value in values.items():
+                if isinstance(value, torch.Tensor) and (name != "step" or on_device):
+                    values[name] = value.to(parameter.device)
 
 
 def merged_states(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import FlatParts, put_values
+from smdistributed.modelparallel.torch._checkpoint.optimizer_states import HasStates
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
     Slices,
     joined_entries,
@@ -20,7 +21,6 @@ from smdistributed.modelparallel.torch._checkpoint.state_fit import (
 from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of, sliced_entries
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.nn.parameter_slices import slice_of
-from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 
 
 def read_resliced_parts(
@@ -28,7 +28,7 @@ def read_resliced_parts(
     saved: PartialCheckpoint,
     slices: Slices,
     model: DistributedModel,
-    optimizer: DistributedOptimizer | None,
+    optimizer: HasStates | None,
     strict: bool,
 ) -> Callable[[], None]:
     """Reads the files, and returns what loads them: where this job has sharded or 16-bit state that

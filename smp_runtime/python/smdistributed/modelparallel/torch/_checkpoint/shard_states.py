@@ -14,6 +14,7 @@ optimizer masters lie as state does.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -29,8 +30,9 @@ Part = dict[str, Any]
 _FORMATS = (1, 2)
 
 
-def part_of_rank(sharded: ShardedModel, masters: MasterParameters | None) -> Part:
-    """What this rank owns, without a copy."""
+def part_of_rank(sharded: ShardedModel, masters: Sequence[MasterParameters]) -> Part:
+    """What this rank owns, without a copy; with the groups of all ``masters``, one behind the
+    other."""
     flats = sharded.store.masters()
     parameters: dict[str, Any] = {}
     for piece in sharded.store.pieces():
@@ -41,9 +43,8 @@ def part_of_rank(sharded: ShardedModel, masters: MasterParameters | None) -> Par
             "state": {},
             "scalars": {},
         }
-    for run in masters.runs if masters is not None else []:
-        assert masters is not None
-        for key, value in masters.optimizer.state.get(run.parameter, {}).items():
+    for one, run in ((of, run) for of in masters for run in of.runs):
+        for key, value in one.optimizer.state.get(run.parameter, {}).items():
             for piece in run.pieces:
                 entry = parameters[sharded.names[piece.parameter]]
                 if isinstance(value, torch.Tensor) and value.shape == run.parameter.shape:
@@ -55,15 +56,17 @@ def part_of_rank(sharded: ShardedModel, masters: MasterParameters | None) -> Par
         "shared": max(sharded.plan.degree, sharded.plan.own_degree) > 1,
         "rank": sharded.groups.index,
         "parameters": parameters,
-        "fp32_flat_groups": masters.core.flat_groups() if masters is not None else flats,
-        "param_groups": masters.settings_of_groups() if masters is not None else [],
+        "fp32_flat_groups": [flat for one in masters for flat in one.core.flat_groups()] or flats,
+        "param_groups": [group for one in masters for group in one.settings_of_groups()],
     }
 
 
-def part_for_file(sharded: ShardedModel, masters: MasterParameters | None) -> Part:
+def part_for_file(sharded: ShardedModel, masters: Sequence[MasterParameters]) -> Part:
     """What this rank saves. Collective over the shard group."""
     part = part_of_rank(sharded, masters)
-    groups = [list(range(len(sharded.parameters)))] if masters is None else masters.numbers()
+    groups = [group for one in masters for group in one.numbers()]
+    if not masters:
+        groups = [list(range(len(sharded.parameters)))]
     grouped = {number for group in groups for number in group}
     rest = [n for n, p in enumerate(sharded.parameters) if p.requires_grad and n not in grouped]
     flats, views = sharded.even_masters([*groups, rest])
@@ -73,7 +76,9 @@ def part_for_file(sharded: ShardedModel, masters: MasterParameters | None) -> Pa
                 sharded.names[number],
                 {"shape": sharded.shapes[number], "start": 0, "state": {}, "scalars": {}},
             )
-            entry |= {"master": view, "master_start": start}
+            is_real = not sharded.parameters[number].is_complex()  # of a group that has others, too
+            master = view.real if view.is_complex() and is_real else view
+            entry |= {"master": master, "master_start": start}
     return {**part, "format": _FORMATS[-1], "fp32_flat_groups": flats[:-1]}
 
 
@@ -234,7 +239,7 @@ class SavedParts:
 
 
 def check_same_model(
-    sharded: ShardedModel, masters: MasterParameters | None, parts: Sequence[Part], where: str
+    sharded: ShardedModel, masters: Sequence[MasterParameters], parts: Sequence[Part], where: str
 ) -> None:
     """Raises SMPCheckpointError, naming the first parameter that differs, if ``parts`` are another
     model's."""
@@ -242,20 +247,24 @@ def check_same_model(
     numbers = [number for number, p in enumerate(sharded.parameters) if p.requires_grad]
     if len(parts) == 1 and is_shared(parts[0]):  # this rank's own
         numbers = [piece.parameter for piece in sharded.store.pieces()]
-    if masters is not None and all(part.get("of_optimizer", False) for part in parts):
-        numbers = [number for number in numbers if number in masters.group_of]
+    if masters and all(part.get("of_optimizer", False) for part in parts):
+        stepped = {number for one in masters for number in one.group_of}
+        numbers = [number for number in numbers if number in stepped]
     own: Shapes = {sharded.names[number]: sharded.shapes[number] for number in numbers}
     there: Shapes = {name: saved.shape_of(name) for name in saved.names if name in own}
     check_model(there, own, where, strict=True)
 
 
-def restore(sharded: ShardedModel, masters: MasterParameters | None, parts: Sequence[Part]) -> None:
-    """Takes masters and, with ``masters``, the optimizer's state from ``parts``. Collective.
-    Whether they are this model's and this optimizer's is the caller's to check.
+def restore(
+    sharded: ShardedModel, masters: Sequence[MasterParameters], parts: Sequence[Part]
+) -> None:
+    """Takes masters and, with ``masters``, the optimizers' state from ``parts``. Collective.
+    Whether they are this model's and these optimizers' is the caller's to check.
     """
     saved = SavedParts(parts)
-    if masters is not None:
-        masters.take_settings(parts[0]["param_groups"])
+    settings = iter(parts[0]["param_groups"] if masters else ())
+    for one in masters:
+        one.take_settings(list(itertools.islice(settings, len(one.original_groups))))
     flats = sharded.store.masters()
     for piece in sharded.store.pieces():
         name = sharded.names[piece.parameter]
@@ -265,6 +274,6 @@ def restore(sharded: ShardedModel, masters: MasterParameters | None, parts: Sequ
         master = values.pop("master", None)
         if master is not None:
             flats[piece.arena].narrow(0, piece.offset, piece.elements).copy_(master)
-        if masters is not None:
-            masters.put_piece(piece, values, saved.scalars_of(name))
+        for one in masters:
+            one.put_piece(piece, values, saved.scalars_of(name))
     sharded.store.publish()

@@ -47,6 +47,10 @@ class Replicas:
         self.due: bool | None = None
         """Whether gradients are due at the end of the next step, where a training loop knows it; by
         default every ``backward_passes_per_step`` backwards."""
+        self.is_accumulating = False
+        """Whether gradients of steps wait for others, with which they are to be averaged."""
+        self.averaged: set[nn.Parameter] | None = None
+        """Those whose gradients were averaged last; None where there is nothing to average."""
         self._how = how
         self._hook: tuple[Any, CommHook] | None = None
         self._backwards = 0
@@ -106,7 +110,18 @@ class Replicas:
     def count_backward(self) -> bool:
         """After the backward of a step: whether gradients are due now."""
         self._backwards += 1
-        return self._is_due(self._backwards)
+        due = self._is_due(self._backwards)
+        self.is_accumulating = not due
+        return due
+
+    def forget_accumulation(self) -> None:
+        """The script has dropped the gradients that wait: the next step is the first of others."""
+        if self.is_accumulating:
+            self.is_accumulating, self._backwards = False, 0
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        return self._how.backward_passes_per_step
 
     def _is_due(self, backwards: int) -> bool:
         if self.due is not None:
@@ -120,8 +135,10 @@ class Replicas:
         with session.barriers.waiting("the averaging of gradients", "averaging", needs):
             for reducer in self.reducers:
                 reducer.average()
+        own = [parameter for parameter in parameters if parameter.grad is not None]
         if self.reducers and self.join is not None:
-            self.join.scale_gradients([p.grad for p in parameters if p.grad is not None])
+            self.join.scale_gradients([p.grad for p in own if p.grad is not None])
+        self.averaged = set(own) if self.reducers and self.join is None else None
 
     def set_comm_hook(self, hook_state: Any, hook: CommHook) -> None:
         """``hook`` reduces the buckets from now on; see DistributedModel.register_comm_hook."""

@@ -44,13 +44,13 @@ def memory_summary() -> dict[str, int]:
         local = list(model.local_parameters())
         used["parameters"] = sum(_bytes(parameter) for parameter in local)
         used["gradients"] = sum(_bytes(p.grad) for p in local if p.grad is not None)
-    if state.optimizer is not None:
-        used["optimizer"] = sum(
-            _bytes(value)
-            for held in state.optimizer.state.values()
-            for value in held.values()
-            if isinstance(value, torch.Tensor)
-        )
+    used["optimizer"] = sum(
+        _bytes(value)
+        for optimizer in state.optimizers
+        for held in optimizer.state.values()
+        for value in held.values()
+        if isinstance(value, torch.Tensor)
+    )
     if model is not None and model.partitioned:
         used["activations"] = state.require_engine().activation_bytes
     if state.activation_store is not None:

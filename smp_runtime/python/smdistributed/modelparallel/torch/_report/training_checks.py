@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.utils import clip_grad
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -20,17 +19,16 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from smdistributed.modelparallel.torch._replicas.replica_batches import ReplicaBatches
+from smdistributed.modelparallel.torch._report.parameter_names import listed
+from smdistributed.modelparallel.torch._report.torch_clipping import ClippingWatch, refusal
+from smdistributed.modelparallel.torch._report.training_audit import TrainingAudit
 from smdistributed.modelparallel.torch._session import log, ranks
-from smdistributed.modelparallel.torch.exceptions import (
-    SMPStepError,
-    SMPUnsupportedError,
-)
+from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from smdistributed.modelparallel.torch.state_mod import state
 
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.model import DistributedModel
 
-_SHOWN = 3  # names in a list
 _UPDATES = 3  # after which a loop has shown whether it clears gradients
 
 _Gradient = tuple["weakref.ref[torch.Tensor]", int]  # and its version when it was used
@@ -60,7 +58,8 @@ class TrainingChecks:
         )
         self._said: set[str] = set()
         self._hooks: list[RemovableHandle] = []
-        self._torchs_clipping = clip_grad._clip_grads_with_norm_
+        self._clipping = ClippingWatch(self._check_clipping)
+        self._audit = TrainingAudit()
 
     def open(self) -> None:
         """The model is the process's: one whose construction failed must not judge another."""
@@ -68,12 +67,12 @@ class TrainingChecks:
             register_optimizer_step_pre_hook(self._before_update),
             register_optimizer_step_post_hook(self._after_update),
         ]
-        clip_grad._clip_grads_with_norm_ = self._clip_with_norm
+        self._clipping.open()
 
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        clip_grad._clip_grads_with_norm_ = self._torchs_clipping
+        self._clipping.close()
 
     def model_is_placed(self, model: DistributedModel) -> None:
         """From now on the parameters are where they stay."""
@@ -93,10 +92,16 @@ class TrainingChecks:
             self._check_coverage(model)
         self._check_cleared(model)
         self._check_trained()
+        if model.sharded is not None and not model.sharded.store.is_published:
+            raise SMPStepError(
+                "the 32-bit masters in the optimizer's groups were changed outside of its step(), "
+                "and the model's parameters, which are copies of them, were not; call "
+                "optimizer.publish_masters() on all ranks after such a change"
+            )
         if self._steps_looked_at < _UPDATES and ranks.size() > 1:
             self._steps_looked_at += 1
             self._check_replaced(model)
-        nobody_updates = state.optimizer is None and not self._stepped
+        nobody_updates = not state.optimizers and not self._stepped
         if model.sharded is not None and nobody_updates and self._backwards_since_update:
             self._warn(
                 f"a step begins, the one before ran a backward, and there is no optimizer: with "
@@ -134,6 +139,7 @@ class TrainingChecks:
     def before_distributed_update(self, optimizer: torch.optim.Optimizer) -> None:
         """``optimizer`` is to step masters, and will not if there are no gradients."""
         _refuse_in_step(optimizer)
+        self._check_complete(optimizer)
         self._check_backward(optimizer)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -141,18 +147,41 @@ class TrainingChecks:
         model = self._model()
         if model is None or optimizer in self._foreign:
             return
-        wrapped = state.optimizer is not None and optimizer is state.optimizer.optimizer
-        if not wrapped and optimizer not in self._stepped:
+        wrapper = state.optimizers.wrapper_of(optimizer)
+        if wrapper is None and optimizer not in self._stepped:
             if _parameters(optimizer).isdisjoint(model.parameters()):
                 self._foreign.add(optimizer)
                 return
             if model.sharded is not None:
                 raise SMPStepError(_unwrapped(optimizer))
+        if wrapper is not None and wrapper.masters is not None and not wrapper.masters.is_updating:
+            kind = type(optimizer).__name__
+            raise SMPStepError(
+                f"{kind}.step() was called on the optimizer inside of smp.DistributedOptimizer: "
+                "it would step 32-bit masters with gradients that are not unscaled and not "
+                "clipped, and modules would not see the result. Call step() of what "
+                f"smp.DistributedOptimizer({kind}(...)) returned"
+            )
         self._stepped.add(optimizer)
+        self._check_complete(optimizer)
         self._check_averaged(model, optimizer)
         self._check_backward(optimizer)
         self._backwards_since_update = self._steps_since_update = 0
         self._check_rates(optimizer)
+        self._audit.before_update(model, optimizer)
+
+    def _check_complete(self, optimizer: torch.optim.Optimizer) -> None:
+        """Whether all steps of an accumulation were made."""
+        model = self._model()
+        if model is None or not model.replicas.is_accumulating:
+            return
+        passes = model.replicas.backward_passes_per_step
+        raise SMPStepError(
+            f"{type(optimizer).__name__}.step() was called before the last of "
+            f"backward_passes_per_step={passes} steps: gradients are not averaged over replicas "
+            "yet. Call it after that many steps of the model; to leave out an incomplete last "
+            "window, call optimizer.zero_grad() before the next one"
+        )
 
     def _check_backward(self, optimizer: torch.optim.Optimizer) -> None:
         if self._steps_since_update and not self._backwards_since_update:
@@ -166,6 +195,7 @@ class TrainingChecks:
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         if optimizer not in self._stepped:
             return
+        self._audit.after_update(optimizer)
         self._updated = True
         if len(self._updated_with) == _UPDATES:
             return
@@ -174,7 +204,10 @@ class TrainingChecks:
             self._updated_with.append((weakref.ref(gradient), gradient._version))
 
     def _check_cleared(self, model: DistributedModel) -> None:
-        """Whether a step begins with the gradients that an update has used."""
+        """Whether a step begins with the gradients that an update has used. With several optimizers
+        that is ordinary: each clears its own."""
+        if len(state.optimizers) > 1:
+            return
         if model.sharded is not None:
             kept = self._updated and model.sharded.store.has_gradients
         else:
@@ -191,7 +224,7 @@ class TrainingChecks:
         changed = [name for name, p, before in self._trained if p.requires_grad != before]
         if changed:
             raise SMPStepError(
-                f"requires_grad of {_list(changed)} has changed since smp.DistributedModel, and "
+                f"requires_grad of {listed(changed)} has changed since smp.DistributedModel, and "
                 f"with {_kind_of_state()} what is trained is decided there; freeze and unfreeze "
                 "before, or give the parameters a group of their own, with a learning rate of 0 "
                 "for as long as they are to stay"
@@ -203,7 +236,7 @@ class TrainingChecks:
         other = [name for name in names if self._placed.get(name) is not now.get(name)]
         if self._placed and other:
             raise SMPStepError(
-                f"{_list(other)} of the model came, went or were replaced after "
+                f"{listed(other)} of the model came, went or were replaced after "
                 "smp.DistributedModel: such parameters are on no other rank and in no average of "
                 "gradients. Change the module before it is wrapped"
             )
@@ -213,9 +246,9 @@ class TrainingChecks:
         if found:
             own, others = ranks.pp_rank(), ", ".join(sorted({str(one) for one in found.values()}))
             raise SMPStepError(
-                f"a module of partition {own} computed with {_list(list(found))}, whose values are "
-                f"on partition {others}, and NaN here: a module's parameters are used by its own "
-                "forward, which runs where they are. Call the module in place of using its "
+                f"a module of partition {own} computed with {listed(list(found))}, whose values "
+                f"are on partition {others}, and NaN here: a module's parameters are used by its "
+                "own forward, which runs where they are. Call the module in place of using its "
                 "parameters, and forward in place of other methods, or put both on one partition "
                 "with smp.set_partition"
             )
@@ -247,24 +280,36 @@ class TrainingChecks:
                 "model.backward(loss) there"
             )
 
-    def _clip_with_norm(self, parameters: Any, *args: Any, **kwargs: Any) -> None:
-        """torch.nn.utils.clip_grad_norm_ comes here with the norm of what this rank has."""
-        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    def _check_clipping(self, name: str, given: list[torch.Tensor]) -> None:
+        """torch's clipping function ``name`` is called with these parameters, or gradients."""
         model = self._model()
-        in_parts = model is not None and (model.sharded is not None or ranks.mp_size() > 1)
-        if model is not None and in_parts and not set(model.parameters()).isdisjoint(given):
-            if model.sharded is not None:
-                raise SMPUnsupportedError(
-                    f"torch.nn.utils.clip_grad_norm_ has nothing to clip: with {_kind_of_state()} "
-                    "the gradients are those of 32-bit master parameters; call "
-                    "optimizer.clip_master_grads(max_norm) on all ranks"
+        if model is None:
+            return
+        own: set[torch.Tensor] = set(model.parameters())
+        if model.sharded is not None:
+            # The model's parameters themselves have no gradients that one could give.
+            no_gradients = name == "get_total_norm" and not given
+            if no_gradients or not own.isdisjoint(given) or not self._may_clip(name, given):
+                raise refusal(name, _kind_of_state())
+        elif ranks.mp_size() > 1 and name != "clip_grad_value_":
+            own.update({p.grad for p in own if p.grad is not None})
+            if not own.isdisjoint(given):
+                does = "returns" if name == "get_total_norm" else "clips by"
+                self._warn(
+                    f"torch.nn.utils.{name} {does} the norm of this rank's gradients alone, so "
+                    "that the parts of the model are scaled differently; call smp.clip_grad_norm_("
+                    "model.parameters(), max_norm) on all ranks"
                 )
-            self._warn(
-                "torch.nn.utils.clip_grad_norm_ clips by the norm of this rank's gradients alone, "
-                "so that the parts of the model are scaled differently; call "
-                "smp.clip_grad_norm_(model.parameters(), max_norm) on all ranks"
-            )
-        self._torchs_clipping(given, *args, **kwargs)
+
+    @staticmethod
+    def _may_clip(name: str, given: list[torch.Tensor]) -> bool:
+        """Whether this rank's masters, if some of them are given, are all that counts, and their
+        gradients are those of the loss itself."""
+        masters = [one.masters for one in state.optimizers if one.masters is not None]
+        leaves = {run.parameter for one in masters for run in one.runs}
+        leaves.update({leaf.grad for leaf in leaves if leaf.grad is not None})
+        in_parts = ranks.size() > 1 and name != "clip_grad_value_"
+        return leaves.isdisjoint(given) or not (in_parts or state.cfg.fp16)
 
     def _check_rates(self, optimizer: torch.optim.Optimizer) -> None:
         """A warm-up may begin at 0; it does not stay there."""
@@ -282,9 +327,9 @@ class TrainingChecks:
         """Whether each parameter that could be trained is in an optimizer that steps."""
         covered: set[torch.Tensor] = set()
         others = set(self._stepped)
-        if state.optimizer is not None:  # which may step masters in their place
-            covered.update(state.optimizer.states.given_parameters())
-            others.discard(state.optimizer.optimizer)
+        for wrapper in state.optimizers:  # which may step masters in their place
+            covered.update(wrapper.states.given_parameters())
+            others.discard(wrapper.optimizer)
         covered.update(*map(_parameters, others))
         named = dict(model.named_parameters())
         missing = [n for n, p in named.items() if p.requires_grad and p not in covered]
@@ -295,13 +340,13 @@ class TrainingChecks:
         if strangers:
             self._warn(
                 f"an optimizer has {strangers} parameters that are not the model's, and none has "
-                f"{_list(missing)}: it was made before smp.DistributedModel replaced modules "
+                f"{listed(missing)}: it was made before smp.DistributedModel replaced modules "
                 "(tensor parallelism) or made their values (delayed parameters). Make it from "
                 "model.parameters() of the wrapped model"
             )
         else:
             self._warn(
-                f"no optimizer that has stepped so far has {_list(missing)}: they stay as they "
+                f"no optimizer that has stepped so far has {listed(missing)}: they stay as they "
                 "are. Make the optimizer from all of model.parameters(), or freeze them with "
                 "requires_grad_(False)"
             )
@@ -349,15 +394,3 @@ def _unwrapped(optimizer: torch.optim.Optimizer) -> str:
         "updates, so that nothing would be learned. Wrap it where it is made: optimizer = "
         f"smp.DistributedOptimizer({kind}(model.parameters(), ...))"
     )
-
-
-def _list(names: list[str]) -> str:
-    """
-    >>> _list(["a", "b", "c", "d"])
-    '4 parameters (a, b, c, ...)'
-    >>> _list(["head.weight"])
-    '1 parameter (head.weight)'
-    """
-    noun = "parameter" if len(names) == 1 else "parameters"
-    more = ", ..." if len(names) > _SHOWN else ""
-    return f"{len(names)} {noun} ({', '.join(names[:_SHOWN])}{more})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An optimizer of PyTorch over masters: its groups, its state, its steps and what it may be.
+"""An optimizer of PyTorch over masters: its groups, its state and its updates.
 
 It is made from the model's parameters and gets the runs of ``_runtime.MasterParameters`` instead.
 """
@@ -7,13 +7,13 @@ It is made from the model's parameters and gets the runs of ``_runtime.MasterPar
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._sharding.whole_norms import Tensors, WholeNorms
 from smdistributed.modelparallel.torch.exceptions import (
@@ -23,34 +23,14 @@ from smdistributed.modelparallel.torch.exceptions import (
 from smdistributed.modelparallel.torch.optimizers import FusedAdam, FusedWithNorms
 from smdistributed.modelparallel.torch.state_mod import state
 
-#: Optimizers, by class name, whose update of an element depends on more of its parameter.
-_PER_TENSOR = ("lamb", "lars", "novograd", "adafactor", "muon", "shampoo")
-#: And those for which it depends on all parameters.
-_ALL_AT_ONCE = ("lbfgs",)
-
-
-def needs_whole_parameters(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the optimizer looks at whole parameters and has no way to do so over shards."""
-    if isinstance(optimizer, FusedWithNorms) and ranks.tp_size() == 1:
-        return False
-    return _is_one_of(optimizer, _PER_TENSOR)
-
-
-def _is_one_of(optimizer: torch.optim.Optimizer, names: tuple[str, ...]) -> bool:
-    return any(name in type(optimizer).__name__.lower() for name in names)
-
 
 class MasterParameters:
     """The runs of one optimizer, and its steps over them. Takes over its groups."""
 
-    def __init__(
-        self,
-        sharded: ShardedModel,
-        optimizer: torch.optim.Optimizer,
-        scaler: _runtime.LossScaler,
-    ) -> None:
+    def __init__(self, sharded: ShardedModel, optimizer: torch.optim.Optimizer) -> None:
         self.sharded, self.optimizer = sharded, optimizer
-        self._refuse_unfit()
+        for group in optimizer.param_groups:
+            self._refuse_strangers(group["params"])
         self.original_groups = [list(group["params"]) for group in optimizer.param_groups]
         self.group_of = {
             sharded.number_of[parameter]: number
@@ -58,11 +38,14 @@ class MasterParameters:
             for parameter in group
             if parameter in sharded.number_of
         }
+        self.is_cleared = False
+        """Whether ``zero_grad`` was called since the last gradients came."""
+        self.is_updating = False
+        """Whether the optimizer steps for this."""
         early = dict(optimizer.state)
         optimizer.state.clear()
-        session = state.require_initialized("smp.DistributedOptimizer")
         self.core = _runtime.MasterParameters(
-            session=session,
+            session=state.require_initialized("smp.DistributedOptimizer"),
             store=sharded.store,
             shapes=sharded.shapes,
             group_of=[self.group_of.get(n, -1) for n in range(len(sharded.parameters))],
@@ -73,14 +56,6 @@ class MasterParameters:
             control=sharded.groups.control,
             make_leaf=nn.Parameter,
         )
-        self._steps: _runtime.MixedPrecisionSteps | None = _runtime.MixedPrecisionSteps(
-            session=session,
-            store=sharded.store,
-            masters=self.core,
-            scaler=scaler,
-            scaled=state.cfg.fp16,
-            clipping=state.cfg.sdp_gradient_clipping if sharded.plan.on_demand else 0.0,
-        )
         self.runs = self.core.runs
         if isinstance(optimizer, FusedWithNorms):
             optimizer.norms = MasterNorms(self)
@@ -89,38 +64,84 @@ class MasterParameters:
         for run in self.runs:
             optimizer.param_groups[run.group]["params"].append(run.parameter)
             self._keep_early_state(run, early)
-        # Of the parameter to which a run belongs, where each belongs to one.
-        self.number_of_run = {run.parameter: run.pieces[0].parameter for run in self.runs}
 
-    def _refuse_unfit(self) -> None:
-        kind, how = type(self.optimizer).__name__, self.sharded.plan
-        shared = max(how.degree, how.own_degree, ranks.tp_size()) > 1
-        if shared and _is_one_of(self.optimizer, _ALL_AT_ONCE):
+    def make_steps(self, scaler: _runtime.LossScaler) -> _runtime.MixedPrecisionSteps:
+        """For all masters over the store, with one loss scale; of none yet."""
+        on_demand = self.sharded.plan.on_demand
+        return _runtime.MixedPrecisionSteps(
+            session=state.require_initialized("the optimizer's masters"),
+            store=self.sharded.store,
+            scaler=scaler,
+            scaled=state.cfg.fp16,
+            clipping=state.cfg.sdp_gradient_clipping if on_demand else 0.0,
+        )
+
+    def _refuse_strangers(self, parameters: Iterable[torch.Tensor]) -> None:
+        model = state.model
+        for parameter in parameters:
+            if parameter in self.sharded.number_of or not parameter.requires_grad:
+                continue
+            if model is None or parameter not in set(model.parameters()):
+                raise SMPValidationError(
+                    f"the optimizer has a parameter of shape {tuple(parameter.shape)} that is not "
+                    "the model's; with sharded or 16-bit state it steps the model's parameters only"
+                )
+
+    def adopt(self) -> None:
+        """Takes over parameters of the model that came to the optimizer's groups, by whatever way,
+        as runs of their own.
+
+        Raises SMPValidationError for those of another model or of another optimizer, and
+        SMPUnsupportedError where masters are gone from the groups.
+        """
+        groups = self.optimizer.param_groups
+        leaves = {run.parameter for run in self.runs}
+        held = [parameter for group in groups for parameter in group["params"]]
+        if len(groups) == len(self.original_groups) and leaves == set(held):
+            return
+        kind = type(self.optimizer).__name__
+        if len(groups) < len(self.original_groups) or not leaves.issubset(held):
             raise SMPUnsupportedError(
-                f"smp.DistributedOptimizer got {kind}, whose update needs all parameters at once; "
-                "here ranks share them. Use another optimizer, or neither sharding nor tensor "
-                "parallelism"
+                f"parameters are gone from the groups of {kind}, which hold 32-bit masters of the "
+                "model's; give them a group with a learning rate of 0, or make another optimizer"
             )
-        cut = self.sharded.plan.cuts_parameters or ranks.tp_size() > 1
-        if cut and needs_whole_parameters(self.optimizer):
-            raise SMPUnsupportedError(
-                f"smp.DistributedOptimizer got {kind}, whose update needs whole parameters; shards "
-                "of sharded data parallelism and slices of layers cut them. Use an element-wise "
-                "optimizer such as Adam, or shard_optimizer_state without tensor parallelism, "
-                "which keeps parameters whole; FusedLAMB and FusedNovoGrad of smp.optimizers go "
-                "with sharded data parallelism, too"
-            )
-        known = self.sharded.number_of
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter not in known and parameter.requires_grad:
-                    own = state.model is None or parameter in set(state.model.parameters())
-                    if not own:
-                        raise SMPValidationError(
-                            f"the optimizer has a parameter of shape {tuple(parameter.shape)} that "
-                            "is not the model's; with sharded or 16-bit state it steps the "
-                            "model's parameters only"
-                        )
+        new = [[p for p in group["params"] if p not in leaves] for group in groups]
+        self._refuse_strangers(parameter for group in new for parameter in group)
+        for one in state.optimizers:
+            taken = set(one.states.given_parameters())
+            twice = sum(p in taken for group in new for p in group)
+            if twice:
+                raise SMPValidationError(
+                    f"{twice} parameters that {kind} got are in {type(one.optimizer).__name__} "
+                    "already; a parameter of the model has one optimizer"
+                )
+        for number, (group, parameters) in enumerate(zip(groups, new, strict=True)):
+            group["params"] = [p for p in group["params"] if p in leaves]
+            self._add(number, parameters)
+
+    def _add(self, group: int, parameters: list[torch.Tensor]) -> None:
+        """To the optimizer's group of this number, which may be the next one."""
+        if group == len(self.original_groups):
+            self.original_groups.append([])
+        self.original_groups[group] += parameters
+        new = set(parameters)
+        numbers = [n for n, parameter in enumerate(self.sharded.parameters) if parameter in new]
+        self.group_of.update(dict.fromkeys(numbers, group))
+        before = len(self.runs)
+        self.core.add(numbers, group)
+        self.runs = self.core.runs
+        early = {p: self.optimizer.state.pop(p) for p in parameters if p in self.optimizer.state}
+        for run in self.runs[before:]:
+            self.optimizer.param_groups[group]["params"].append(run.parameter)
+            self._keep_early_state(run, early)
+        if self.sharded.store.has_gradients and not self.is_cleared:
+            self.core.show_gradients(True)
+
+    def release(self) -> None:
+        """Gives the optimizer back the parameters that it was made from, without state."""
+        for group, originals in zip(self.optimizer.param_groups, self.original_groups, strict=True):
+            group["params"] = list(originals)
+        self.optimizer.state.clear()
 
     def _keep_early_state(self, run: _runtime.MasterRun, early: dict[Any, dict[str, Any]]) -> None:
         """What the optimizer had made for whole parameters, cut to the run."""
@@ -133,39 +154,30 @@ class MasterParameters:
     def detach(self) -> None:
         """Lets the session go, which has ended: there is nothing to step any more."""
         self.runs = []
-        self._steps = None
         del self.core
 
-    @property
-    def steps(self) -> _runtime.MixedPrecisionSteps:
-        """Raises SMPNotInitializedError when the session has ended."""
-        state.require_initialized("the optimizer's masters")
-        assert self._steps is not None
-        return self._steps
-
-    @property
-    def overflow(self) -> bool:
-        return self._steps is not None and self._steps.overflow
-
-    @property
-    def last_norm(self) -> float | None:
-        return None if self._steps is None else self._steps.last_norm
-
-    def step(self) -> None:
-        """Steps the optimizer and shows modules the result, unless gradients overflowed."""
-        factor = self.steps.begin_update()
+    def step(self, steps: _runtime.MixedPrecisionSteps) -> None:
+        """Steps the optimizer and shows modules the result, unless there are no gradients, or some
+        overflowed."""
+        self.adopt()
+        if self.is_cleared:
+            return
+        factor = steps.begin_update()
         if factor is None:
             return
-        if isinstance(self.optimizer, FusedAdam):
-            self.optimizer.gradient_factor = factor
-            try:
-                self.optimizer.step()
-            finally:
-                self.optimizer.gradient_factor = 1.0
+        fused = self.optimizer if isinstance(self.optimizer, FusedAdam) else None
+        if fused is None:
+            steps.apply_factor()
         else:
-            self.steps.apply_factor()
+            fused.gradient_factor = factor
+        self.is_updating = True
+        try:
             self.optimizer.step()
-        self.steps.end_update()
+        finally:
+            self.is_updating = False
+            if fused is not None:
+                fused.gradient_factor = 1.0
+        steps.end_update()
 
     def numbers(self) -> list[list[int]]:
         """Of the parameters of each group, in the script's order."""
@@ -232,11 +244,12 @@ class MasterNorms(WholeNorms):
 
     def __init__(self, masters: MasterParameters) -> None:
         self._masters = masters
+        self._numbers: dict[torch.Tensor, int] = {}
 
     def of(self, parameters: Tensors, values: Tensors, norm_type: float = 2.0) -> Tensors:
         """All ranks of a shard group call it for the same parameters, whatever they own."""
         powers = torch.zeros(len(self._masters.sharded.parameters), dtype=torch.float64)
-        numbers = [self._masters.number_of_run[parameter] for parameter in parameters]
+        numbers = [self._number_of(parameter) for parameter in parameters]
         if values:
             norms = torch.stack([n.double() for n in torch._foreach_norm(values, norm_type)]).cpu()
             powers[numbers] = norms if math.isinf(norm_type) else norms**norm_type
@@ -248,6 +261,12 @@ class MasterNorms(WholeNorms):
 
     def of_gradients(self, parameters: Tensors) -> float:
         return self._masters.core.norm(2)
+
+    def _number_of(self, leaf: torch.Tensor) -> int:
+        """Of the one parameter to which a run belongs."""
+        if len(self._numbers) < len(self._masters.runs):
+            self._numbers = {run.parameter: run.pieces[0].parameter for run in self._masters.runs}
+        return self._numbers[leaf]
 
 
 def part_of(value: Any, piece: _runtime.OwnedPiece, shape: tuple[int, ...]) -> tuple[Any, bool]:

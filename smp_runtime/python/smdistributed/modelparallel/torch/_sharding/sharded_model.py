@@ -65,7 +65,9 @@ class ShardedModel:
         groups = _runtime.make_shard_groups(session, how)
         self.groups: _runtime.ShardGroups = groups[-1]
         """Of the parameters that tensor ranks split; without tensor parallelism of all."""
-        kept = {name: p for name, p in parameters.items() if p.is_floating_point()}
+        kept = {
+            name: p for name, p in parameters.items() if p.is_floating_point() or p.is_complex()
+        }
         self.names = list(kept)
         self.parameters = list(kept.values())
         self.shapes = [tuple(p.shape) for p in self.parameters]
@@ -181,8 +183,8 @@ class ShardedModel:
 
     def finish_step(self, due: bool) -> None:
         self.store.finish_step(due)
-        if due and state.optimizer is not None:
-            state.optimizer.show_gradients()
+        if due:
+            state.optimizers.begin()
 
     # --- Values ---
 
@@ -245,11 +247,10 @@ class ShardedModel:
 
     def _saved_type(self, numbers: Sequence[int]) -> torch.dtype:
         """One that holds the masters of all these parameters."""
-        if computing_type() is not None or not numbers:
-            return torch.float32
-        return functools.reduce(
-            torch.promote_types, (self.parameters[number].dtype for number in numbers)
-        )
+        types = [self.parameters[number].dtype for number in numbers]
+        if computing_type() is not None:  # complex ones keep theirs
+            types = [torch.float32, *(kind for kind in types if kind.is_complex)]
+        return functools.reduce(torch.promote_types, types or [torch.float32])
 
     def assign(self, values: Mapping[str, torch.Tensor]) -> None:
         """Takes whole values by name; those without one stay. Collective."""
