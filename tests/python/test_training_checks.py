@@ -10,8 +10,18 @@ from typing import Any
 import pytest
 import smdistributed.modelparallel.torch as library
 import torch
-from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPUnsupportedError
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPStepError,
+    SMPUnsupportedError,
+    SMPValidationError,
+)
 from torch import nn
+from torch.nn.utils import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 
 Train = Callable[..., None]
 
@@ -255,18 +265,210 @@ def test_training_in_evaluation_mode_is_told_where_it_is_new(
     assert capfd.readouterr().err.count("while the model is in evaluation mode") == 1
 
 
+ALREADY_IMPORTED = {
+    "clip_grad_norm_": clip_grad_norm_,
+    "clip_grad_value_": clip_grad_value_,
+    "clip_grads_with_norm_": clip_grads_with_norm_,
+    "get_total_norm": get_total_norm,
+}
+
+
+def clip_by(name: str, parameters: Any) -> None:
+    function: Callable[..., Any] = ALREADY_IMPORTED[name]
+    given = list(parameters)
+    if name == "get_total_norm":
+        function([p.grad for p in given if p.grad is not None])
+    else:
+        function(given, 1.0, *([torch.tensor(2.0)] if "with_norm" in name else []))
+
+
+@pytest.mark.parametrize("name", ALREADY_IMPORTED)
 def test_torchs_clipping_is_refused_where_masters_are_stepped(
-    job: Callable[..., ModuleType],
+    job: Callable[..., ModuleType], name: str
 ) -> None:
     smp = job(bf16=True)
     model = smp.DistributedModel(network())
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     train(smp, model, optimizer)
+    other = network()
+    other(torch.ones(1, 4)).sum().backward()
 
-    with pytest.raises(SMPUnsupportedError, match=r"optimizer\.clip_master_grads"):
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    with pytest.raises(SMPUnsupportedError, match=rf"{name} .* optimizer\.clip_master_"):
+        clip_by(name, model.parameters())
+    clip_by(name, other.parameters())  # nobody's business
+    step_function(smp, model)(torch.ones(4, 4))
+    clip_by(name, [p for group in optimizer.param_groups for p in group["params"]])
     library.shutdown()
-    torch.nn.utils.clip_grad_norm_(network().parameters(), 1.0)  # as ever, after the job
+    clip_by(name, other.parameters())  # as ever, after the job
+
+
+def test_values_of_masters_gradients_are_clipped(job: Callable[..., ModuleType]) -> None:
+    smp = job(bf16=True)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    step_function(smp, model)(100 * torch.ones(4, 4))
+
+    optimizer.clip_master_values(0.25)
+
+    masters = [p for group in optimizer.param_groups for p in group["params"]]
+    assert max(float(p.grad.abs().max()) for p in masters) == 0.25
+
+
+def test_the_optimizer_inside_is_not_stepped_in_place_of_its_wrapper(
+    job: Callable[..., ModuleType],
+) -> None:
+    smp = job(bf16=True)
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    step_function(smp, model)(torch.ones(4, 4))
+
+    with pytest.raises(SMPStepError, match=r"Call step\(\) of what smp\.DistributedOptimizer"):
+        optimizer.optimizer.step()
+
+
+def test_an_optimizer_whose_place_was_taken_is_refused(job: Callable[..., ModuleType]) -> None:
+    smp = job(bf16=True)
+    model = smp.DistributedModel(network())
+    first = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    second = smp.DistributedOptimizer(torch.optim.Adam(model.parameters()))
+    train(smp, model, second)
+
+    with pytest.raises(SMPStepError, match=r"SGD\.step\(\) was called, and Adam, which"):
+        first.step()
+
+
+def test_a_parameter_has_one_optimizer(job: Callable[..., ModuleType]) -> None:
+    smp = job(bf16=True)
+    model = smp.DistributedModel(network())
+    one, two, *_ = model.parameters()
+    first = smp.DistributedOptimizer(torch.optim.SGD([one], lr=0.1))
+    smp.DistributedOptimizer(torch.optim.Adam([two]))
+
+    with pytest.raises(SMPValidationError, match="1 parameters that SGD got are in Adam already"):
+        first.add_param_group({"params": [two]})
+    with pytest.raises(SMPValidationError, match="not the model's"):
+        first.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+    first.param_groups.clear()
+    with pytest.raises(SMPUnsupportedError, match="gone from the groups of SGD"):
+        first.step()
+
+
+# --- The audit of the first updates ---
+
+
+class Kept(torch.optim.SGD):
+    """Leaves matrices as they are."""
+
+    def step(self, closure: Any = None) -> Any:
+        before = [(p, p.detach().clone()) for g in self.param_groups for p in g["params"]]
+        result = super().step(closure)
+        for p, value in before:
+            if p.grad is not None and value.dim() > 1:
+                p.data.copy_(value)
+        return result
+
+
+class Branches(nn.Module):
+    """A trunk, a head that no loss sees, a frozen layer, and words of which few are used."""
+
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        self.words = nn.Embedding(50, 4, sparse=sparse)
+        self.trunk, self.head, self.frozen = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 4)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        used = self.words(torch.arange(x.shape[0], device=x.device) % 3)
+        result: torch.Tensor = self.frozen(self.trunk(x + used))
+        return result
+
+
+AUDITED = ("had gradients", "has made no update", "16 bits")
+
+
+def test_parameters_that_an_optimizer_leaves_as_they_are_are_named_once(
+    job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str]
+) -> None:
+    smp = job()
+    model = smp.DistributedModel(network())
+    train(smp, model, smp.DistributedOptimizer(Kept(model.parameters(), lr=0.1)), 5)
+
+    said = capfd.readouterr().err
+    text = "2 parameters (0.weight, 2.weight) had gradients, and no optimizer changed them in the"
+    assert said.count(text) == 1
+    assert said.count("Kept has them, with a learning rate above 0, and left them as they are") == 1
+
+
+def test_updates_that_16_bits_round_away_are_named(
+    job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str]
+) -> None:
+    smp = job()
+    model = smp.DistributedModel(network().bfloat16())
+    optimizer = smp.DistributedOptimizer(torch.optim.Adam(model.parameters(), lr=1e-4))
+
+    for _ in range(4):
+        optimizer.zero_grad()
+        step_function(smp, model)(torch.ones(4, 4).bfloat16())
+        optimizer.step()
+
+    said = capfd.readouterr().err
+    assert "had gradients, and no optimizer changed them in the first 3 updates: Adam steps" in said
+    assert said.count("what its learning rate makes of them is rounded away") == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"bf16": True}], ids=["plain", "masters"])
+def test_an_optimizer_that_is_never_stepped_is_named(
+    job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str], settings: dict[str, Any]
+) -> None:
+    smp = job(**settings)
+    model = smp.DistributedModel(network())
+    first, second, *rest = model.parameters()
+    smp.DistributedOptimizer(torch.optim.SGD([first, second], lr=0.1))
+    optimizer = smp.DistributedOptimizer(torch.optim.Adam(rest))
+
+    train(smp, model, optimizer, 8)
+
+    said = capfd.readouterr().err
+    assert said.count("SGD, which smp.DistributedOptimizer got for 2 parameters of `0`") == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"bf16": True}, {"fp16": True}], ids=str)
+@pytest.mark.parametrize("kind", ["branches", "sparse", "warm-up", "overflow", "tiny rate", "two"])
+def test_ordinary_training_passes_the_audit(
+    job: Callable[..., ModuleType],
+    capfd: pytest.CaptureFixture[str],
+    settings: dict[str, Any],
+    kind: str,
+) -> None:
+    smp = job(**settings)
+    if kind == "sparse" and settings:
+        pytest.skip("masters take no sparse gradients")
+    model = smp.DistributedModel(Branches(kind == "sparse"))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    rate = 1e-12 if kind == "tiny rate" else 0.1
+    scale = {"dynamic_loss_scale": True, "init_scale": 2.0**18} if kind == "overflow" else {}
+    parts = [trained[:1], trained[1:]] if kind == "two" else [trained]
+    optimizers = [
+        smp.DistributedOptimizer(torch.optim.SGD(part, lr=rate), **(scale if settings else {}))
+        for part in parts
+    ]
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizers[0].optimizer, lambda step: min(step, 5) / 5 if kind == "warm-up" else 1.0
+    )
+
+    for step in range(8):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        step_function(smp, model)(torch.ones(4, 4))
+        for number, optimizer in enumerate(optimizers):
+            if number == 0 or step % 2:  # the second one every other time
+                optimizer.step()
+        schedule.step()
+
+    said = capfd.readouterr().err
+    assert not any(text in said for text in AUDITED), said
+    unused = "2 parameters of `head` (head.weight, head.bias) had no gradient in the first 3"
+    assert said.count(unused) == 1
 
 
 def test_the_wrapper_says_where_what_it_has_not_is(job: Callable[..., ModuleType]) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch.nn.utils import clip_grad
 
+from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
+from smdistributed.modelparallel.torch.state_mod import state
 
 _NORM = "optimizer.clip_master_grads(max_norm)"
 #: And what to call in place of each; the deprecated clip_grad_norm calls clip_grad_norm_.
@@ -61,6 +63,16 @@ class ClippingWatch:
                 self._is_inside = False
 
         return checked
+
+
+def may_clip(name: str, given: list[torch.Tensor]) -> bool:
+    """Whether this rank's masters, if some of them are given, are all that counts, and their
+    gradients are those of the loss itself."""
+    masters = [one.masters for one in state.optimizers if one.masters is not None]
+    leaves = {run.parameter for one in masters for run in one.runs}
+    leaves.update({leaf.grad for leaf in leaves if leaf.grad is not None})
+    in_parts = ranks.size() > 1 and name != "clip_grad_value_"
+    return leaves.isdisjoint(given) or not (in_parts or state.cfg.fp16)
 
 
 def refusal(name: str, kind_of_state: str) -> SMPUnsupportedError:

@@ -60,19 +60,24 @@ class TrainingAudit:
             weakref.WeakKeyDictionary()
         )
         self._accounts: dict[str, _Account] = {}
-        self._samples: list[_Sample] = []
+        self._samples: weakref.WeakKeyDictionary[torch.optim.Optimizer, list[_Sample]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._waits = True
 
     def before_update(self, model: DistributedModel, optimizer: torch.optim.Optimizer) -> None:
-        self._samples = []
+        """``optimizer`` steps now."""
         if self._updates.get(optimizer, 0) < _UPDATES and not _found_overflow(optimizer):
-            self._samples = list(_samples(model, optimizer))
+            self._samples[optimizer] = list(_samples(model, optimizer))
 
     def after_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """It has stepped. Collective over the shard group where there are masters, at the third."""
         made = self._updates.get(optimizer, 0) + 1
+        samples = self._samples.pop(optimizer, None)
+        if samples is None and made <= _UPDATES:
+            return  # it was skipped
         self._updates[optimizer] = made
-        if made <= _UPDATES:
-            self._judge()
+        self._judge(samples or [])
         if made == _UPDATES:
             self._report(optimizer)
         if made == _PATIENCE and self._waits:
@@ -82,10 +87,10 @@ class TrainingAudit:
     def _account(self, name: str) -> _Account:
         return self._accounts.setdefault(name, _Account())
 
-    def _judge(self) -> None:
+    def _judge(self, all_samples: list[_Sample]) -> None:
         """Takes the samples into account. The host waits once for each device."""
-        for device in {one.value.device for one in self._samples}:
-            samples = [one for one in self._samples if one.value.device == device]
+        for device in {one.value.device for one in all_samples}:
+            samples = [one for one in all_samples if one.value.device == device]
             now = [_real(one.value.take(one.indices)) for one in samples]
             rows = torch.stack([
                 torch.stack([after.ne(one.before).any().double(), _largest(one.gradient),
@@ -103,7 +108,6 @@ class TrainingAudit:
                 least = one.rate * min(1.0, gradient)
                 unit = torch.finfo(one.before.dtype).eps * value
                 account.is_rounded = account.is_rounded or least < _ROUNDING * unit
-        self._samples = []
 
     def _report(self, optimizer: torch.optim.Optimizer) -> None:
         kind = type(optimizer).__name__

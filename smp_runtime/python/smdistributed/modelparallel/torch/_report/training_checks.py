@@ -20,7 +20,11 @@ from torch.utils.hooks import RemovableHandle
 
 from smdistributed.modelparallel.torch._replicas.replica_batches import ReplicaBatches
 from smdistributed.modelparallel.torch._report.parameter_names import listed
-from smdistributed.modelparallel.torch._report.torch_clipping import ClippingWatch, refusal
+from smdistributed.modelparallel.torch._report.torch_clipping import (
+    ClippingWatch,
+    may_clip,
+    refusal,
+)
 from smdistributed.modelparallel.torch._report.training_audit import TrainingAudit
 from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
@@ -46,6 +50,8 @@ class TrainingChecks:
         self._updates_at_rate_0 = 0
         self._backwards_since_update = self._steps_since_update = 0
         self._coverage_is_known = self._updated = False
+        # Whose step() runs, outermost first: that of a subclass may call its base's.
+        self._updating: list[torch.optim.Optimizer] = []
         self._backward_ran = self._backward_ran_in_training = False
         self._updated_with: list[_Gradient] = []
         self._placed: dict[str, torch.nn.Parameter] = {}
@@ -87,6 +93,7 @@ class TrainingChecks:
         model = self._model()
         if model is None or not torch.is_grad_enabled():
             return
+        self._updating.clear()  # of a step() that failed
         if (self._stepped or self._foreign) and not self._coverage_is_known:
             self._coverage_is_known = True
             self._check_coverage(model)
@@ -147,6 +154,9 @@ class TrainingChecks:
         model = self._model()
         if model is None or optimizer in self._foreign:
             return
+        self._updating.append(optimizer)
+        if optimizer in self._updating[:-1]:
+            return
         wrapper = state.optimizers.wrapper_of(optimizer)
         if wrapper is None and optimizer not in self._stepped:
             if _parameters(optimizer).isdisjoint(model.parameters()):
@@ -193,7 +203,9 @@ class TrainingChecks:
             )
 
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if optimizer not in self._stepped:
+        if optimizer in self._updating:
+            self._updating.remove(optimizer)
+        if optimizer in self._updating or optimizer not in self._stepped:
             return
         self._audit.after_update(optimizer)
         self._updated = True
@@ -289,7 +301,7 @@ class TrainingChecks:
         if model.sharded is not None:
             # The model's parameters themselves have no gradients that one could give.
             no_gradients = name == "get_total_norm" and not given
-            if no_gradients or not own.isdisjoint(given) or not self._may_clip(name, given):
+            if no_gradients or not own.isdisjoint(given) or not may_clip(name, given):
                 raise refusal(name, _kind_of_state())
         elif ranks.mp_size() > 1 and name != "clip_grad_value_":
             own.update({p.grad for p in own if p.grad is not None})
@@ -300,16 +312,6 @@ class TrainingChecks:
                     "that the parts of the model are scaled differently; call smp.clip_grad_norm_("
                     "model.parameters(), max_norm) on all ranks"
                 )
-
-    @staticmethod
-    def _may_clip(name: str, given: list[torch.Tensor]) -> bool:
-        """Whether this rank's masters, if some of them are given, are all that counts, and their
-        gradients are those of the loss itself."""
-        masters = [one.masters for one in state.optimizers if one.masters is not None]
-        leaves = {run.parameter for one in masters for run in one.runs}
-        leaves.update({leaf.grad for leaf in leaves if leaf.grad is not None})
-        in_parts = ranks.size() > 1 and name != "clip_grad_value_"
-        return leaves.isdisjoint(given) or not (in_parts or state.cfg.fp16)
 
     def _check_rates(self, optimizer: torch.optim.Optimizer) -> None:
         """A warm-up may begin at 0; it does not stay there."""
