@@ -154,3 +154,20 @@ def test_masters_that_a_script_changes_are_published_or_refused(pool):
 
     assert any("optimizer.publish_masters()" in error for error in errors)
     assert pool(2).run("optimizer_jobs:change_masters", config(**SHARDED), True) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("way", [*WAYS, "pipeline"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_first_updates_are_audited_over_all_ranks(pool, way, kept):
+    """Pieces of the table without any used row are on some ranks, and are no fault."""
+    settings = {"partitions": 2} if way == "pipeline" else config(**WAYS[way])
+
+    found = pool(2).run("optimizer_jobs:audit", settings, kept)
+
+    warned = [text for texts, _ in found for text in texts]
+    told = [text for _, texts in found for text in texts]
+    assert len(warned) == kept, warned
+    assert all(text.startswith("2 parameters of `out` (out.weight, out.bias) had gradients, and no "
+                               "optimizer changed them") for text in warned)  # fmt: skip
+    assert len(told) == 1
+    assert told[0].startswith("2 parameters of `head` (head.weight, head.bias) had no gradient")

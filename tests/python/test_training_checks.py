@@ -399,6 +399,19 @@ def test_parameters_that_an_optimizer_leaves_as_they_are_are_named_once(
     assert said.count("Kept has them, with a learning rate above 0, and left them as they are") == 1
 
 
+def test_gradients_that_a_closure_makes_are_not_missed(
+    job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str]
+) -> None:
+    smp = job()
+    model = smp.DistributedModel(network())
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    for _ in range(4):
+        optimizer.step(lambda: (optimizer.zero_grad(), step_function(smp, model)(torch.ones(4, 4))))
+
+    assert "gradient" not in capfd.readouterr().err
+
+
 def test_updates_that_16_bits_round_away_are_named(
     job: Callable[..., ModuleType], capfd: pytest.CaptureFixture[str]
 ) -> None:

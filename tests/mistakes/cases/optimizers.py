@@ -173,6 +173,32 @@ def torchs_clipping() -> None:
         optimizer.step()
 
 
+@mistake(
+    "torch's `clip_grad_value_` where masters are stepped",
+    ((PP,), WORKS),
+    ((SDP, BF16), error("clip_master_values")),
+)
+def torchs_clipping_of_values() -> None:
+    model, optimizer = wrap()
+    for x, y in batches(2):
+        optimizer.zero_grad()
+        train_step(model, x, y)
+        torch.nn.utils.clip_grad_value_(
+            [p for p in model.parameters() if p.grad is not None] or model.parameters(), 0.01
+        )
+        optimizer.step()
+
+
+@mistake(
+    "An update before the last of `backward_passes_per_step` steps",
+    ((ONE, DDP, SDP), error("before the last of backward_passes_per_step=2")),
+)
+def update_within_an_accumulation() -> None:
+    model = smp.DistributedModel(net(), backward_passes_per_step=2)
+    optimizer = optimizer_of(model)
+    train(model, optimizer, 1)
+
+
 @mistake("LBFGS, which runs its closure again and again", ((SDP, PP), error("LBFGS")))
 def lbfgs() -> None:
     model = smp.DistributedModel(net())

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import smdistributed.modelparallel.torch as smp
 import torch
+from smdistributed.modelparallel.torch._session import log
 from torch import nn
 
 
@@ -335,3 +338,45 @@ def change_masters(publish):
     if publish:
         optimizer.publish_masters()
     return step_function(model, batch(0)).reduce_mean().item()
+
+
+class Words(nn.Module):
+    """Few rows of its table are used, and its head is not."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.words, self.out, self.head = nn.Embedding(64, 8), nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.words(x.argmax(1)))
+
+
+class Kept(torch.optim.SGD):
+    """Leaves as they are parameters that the script asks it to."""
+
+    def step(self, closure=None):
+        own = [p for p in self.param_groups[1]["params"] if p.grad is not None]
+        before = [p.detach().clone() for p in own]
+        super().step()
+        for p, value in zip(own, before, strict=True):
+            p.data.copy_(value)
+
+
+def audit(kept):
+    """What the audit says on this rank, as warnings and as information."""
+    kind = Kept if kept else torch.optim.SGD
+    warned, told = [], []
+    with (
+        mock.patch.object(log, "warning_here", warned.append),
+        mock.patch.object(log, "info", told.append),
+    ):
+        model = smp.DistributedModel(Words().double())
+        module = model.get_module()
+        rest = [*module.words.parameters(), *module.head.parameters()]
+        groups = [{"params": rest}, {"params": list(module.out.parameters())}]
+        optimizer = smp.DistributedOptimizer(
+            kind(groups, lr=0.1), **({"update_scope": "element"} if kind is Kept else {})
+        )
+        smp_steps(model, [optimizer], range(5))
+    return [[text for text in texts if "the first 3 updates" in text] for texts in (warned, told)]

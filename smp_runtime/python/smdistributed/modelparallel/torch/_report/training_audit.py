@@ -166,11 +166,11 @@ class TrainingAudit:
     def _share(self, masters: MasterParameters) -> None:
         """What ranks know of their pieces of parameters. Collective over the shard group."""
         names = masters.sharded.names
-        for field in ("had_gradient", "changed", "is_rounded"):
+        for field in ("had_gradient", "rate", "is_rounded", "changed"):
             own = [float(getattr(self._account(name), field)) for name in names]
             shared = masters.core.norms_by_number(torch.tensor(own, dtype=torch.float64), math.inf)
             for name, value in zip(names, shared.tolist(), strict=True):
-                setattr(self._account(name), field, bool(value))
+                setattr(self._account(name), field, value if field == "rate" else bool(value))
 
     def _report_waiting(self, stepped: torch.optim.Optimizer) -> None:
         for one in state.optimizers:

@@ -149,7 +149,7 @@ class TrainingChecks:
         self._check_complete(optimizer)
         self._check_backward(optimizer)
 
-    def _before_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         _refuse_in_step(optimizer)
         model = self._model()
         if model is None or optimizer in self._foreign:
@@ -178,7 +178,8 @@ class TrainingChecks:
         self._check_backward(optimizer)
         self._backwards_since_update = self._steps_since_update = 0
         self._check_rates(optimizer)
-        self._audit.before_update(model, optimizer)
+        if not any(map(callable, (*args, *kwargs.values()))):  # a closure makes the gradients
+            self._audit.before_update(model, optimizer)
 
     def _check_complete(self, optimizer: torch.optim.Optimizer) -> None:
         """Whether all steps of an accumulation were made."""
