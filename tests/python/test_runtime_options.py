@@ -40,6 +40,8 @@ def test_switches_take_these_words(name: str) -> None:
         ("SMP_TIMEOUT_SECONDS", "nan", "a number of seconds above 0"),
         ("SMP_TIMEOUT_SECONDS", "inf", "a number of seconds above 0"),
         ("SMP_PARTITIONER", "best", "expected auto or compat"),
+        ("SMP_SELF_CHECK", "-1", "how many steps are to be checked"),
+        ("SMP_SELF_CHECK", "on", "how many steps are to be checked"),
         ("SM_LOG_LEVEL", "loud", "a level of Python's logging"),
     ],
 )

@@ -54,6 +54,8 @@ section('The job', null, table(['', ''], [
     .filter(Boolean).join(', ') || '–'],
   ['settings', told.map(([key, value]) => `${key}: ${value}`).join(', ') || '–'],
   ...(facts.image ? [['image', facts.image]] : []),
+  ...job.events.filter(([, , kind]) => kind === 'self_check')
+    .map(([, , , text]) => ['self-check', text]),
 ]));
 
 // --- Failure -----------------------------------------------------------------------------------

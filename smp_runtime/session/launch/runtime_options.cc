@@ -45,27 +45,30 @@ std::int64_t limit_of(const VariableSet& set, std::string_view name) {
 RuntimeOptions make_runtime_options(const Variables& variables) {
   constexpr std::string_view kThrottle = "SMP_NCCL_THROTTLE_LIMIT";
   const VariableSet set(kRuntimeVariables, variables);
-  return {.parameters = set.text("SM_HP_MP_PARAMETERS"),
-          .hosts = names_of(set, "SM_HOSTS"),
-          .log_level = set.level("SM_LOG_LEVEL"),
-          .timeout = std::chrono::milliseconds(
-              static_cast<std::int64_t>(set.seconds("SMP_TIMEOUT_SECONDS") * 1000)),
-          .progress = set.flag("SMP_PROGRESS"),
-          .metrics_file = set.text("SMP_METRICS"),
-          .tensorboard_folder = set.text("SMP_TENSORBOARD"),
-          .openmetrics_file = set.text("SMP_OPENMETRICS"),
-          .embedded_metrics = set.text("SMP_EMBEDDED_METRICS"),
-          .job_name = set.text("SAGEMAKER_JOB_NAME"),
-          .image = set.text("SMP_IMAGE"),
-          .trace_folder = set.text("SMP_TRACE"),
-          .record_folder = set.text("SMP_RECORDS"),
-          .partitioner = set.choice("SMP_PARTITIONER", {"auto", "compat"}),
-          .direct_exchange = set.flag("SMP_DIRECT_EXCHANGE"),
-          .exchanges_under_way = limit_of(set, kThrottle),
-          .exchanges_are_set = !value_or(variables, kThrottle).empty(),
-          .cuda_on_cpu = set.flag("SMP_CPU"),
-          .deepspeed_names = set.flag("SMP_DEEPSPEED_COMPAT"),
-          .warnings = set.unknown("SMP_", kElsewhere, kUnnamed)};
+  return {
+      .parameters = set.text("SM_HP_MP_PARAMETERS"),
+      .hosts = names_of(set, "SM_HOSTS"),
+      .log_level = set.level("SM_LOG_LEVEL"),
+      .timeout = std::chrono::milliseconds(
+          static_cast<std::int64_t>(set.seconds("SMP_TIMEOUT_SECONDS") * 1000)),
+      .progress = set.flag("SMP_PROGRESS"),
+      .metrics_file = set.text("SMP_METRICS"),
+      .tensorboard_folder = set.text("SMP_TENSORBOARD"),
+      .openmetrics_file = set.text("SMP_OPENMETRICS"),
+      .embedded_metrics = set.text("SMP_EMBEDDED_METRICS"),
+      .job_name = set.text("SAGEMAKER_JOB_NAME"),
+      .image = set.text("SMP_IMAGE"),
+      .trace_folder = set.text("SMP_TRACE"),
+      .record_folder = set.text("SMP_RECORDS"),
+      .self_checked_steps = set.whole("SMP_SELF_CHECK", 0, std::numeric_limits<std::int64_t>::max(),
+                                      "how many steps are to be checked, 0 for none"),
+      .partitioner = set.choice("SMP_PARTITIONER", {"auto", "compat"}),
+      .direct_exchange = set.flag("SMP_DIRECT_EXCHANGE"),
+      .exchanges_under_way = limit_of(set, kThrottle),
+      .exchanges_are_set = !value_or(variables, kThrottle).empty(),
+      .cuda_on_cpu = set.flag("SMP_CPU"),
+      .deepspeed_names = set.flag("SMP_DEEPSPEED_COMPAT"),
+      .warnings = set.unknown("SMP_", kElsewhere, kUnnamed)};
 }
 
 }  // namespace smp::session

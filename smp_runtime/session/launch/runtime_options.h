@@ -32,6 +32,8 @@ inline constexpr std::array kRuntimeVariables = {
     VariableRow{"SMP_IMAGE", "", "the image's version and commit, for the report; it sets this"},
     VariableRow{"SMP_TRACE", "", "folder for the timeline of all steps, one file per host"},
     VariableRow{"SMP_RECORDS", "", "folder for what train --report reads, one file per rank"},
+    VariableRow{"SMP_SELF_CHECK", "0",
+                "so many steps are computed beside the job in plain PyTorch, and compared"},
     VariableRow{"SMP_PARTITIONER", "auto",
                 "auto: the best of all methods; compat: the published algorithm"},
     VariableRow{"SMP_DIRECT_EXCHANGE", "on",
@@ -58,6 +60,7 @@ struct RuntimeOptions {
   std::string image;                         ///< SMP_IMAGE; empty outside it
   std::string trace_folder;                  ///< SMP_TRACE
   std::string record_folder;                 ///< SMP_RECORDS; empty: none
+  std::int64_t self_checked_steps = 0;       ///< SMP_SELF_CHECK; Python's programs look at it
   std::string partitioner;                   ///< SMP_PARTITIONER: auto or compat
   bool direct_exchange = true;               ///< SMP_DIRECT_EXCHANGE
   std::int64_t exchanges_under_way = 0;      ///< SMP_NCCL_THROTTLE_LIMIT; -1: any number

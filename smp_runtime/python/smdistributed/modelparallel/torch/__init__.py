@@ -15,6 +15,7 @@ Rooms, in the order in which a job meets them; what begins with an underscore is
     _pipeline     inputs and outputs of a step, calls between partitions, activation checkpointing
     optimizer     DistributedOptimizer
     _checkpoint   smp.save, smp.load, smp.save_checkpoint and smp.resume_from_checkpoint
+    _self_check   steps computed once more in plain PyTorch, and compared
     _report       the live line, metrics, memory, and mistakes of a training loop
     optimizers, amp, patches, utils, sharded_data_parallel_checkpoint
                   names that scripts import; what is not there yet raises when it is used

@@ -40,6 +40,10 @@ class SMPStepError(SMPError):
     """A step function, or what it was given, does not fit."""
 
 
+class SMPSelfCheckError(SMPError):
+    """``SMP_SELF_CHECK`` finds that the job computes something else than plain PyTorch."""
+
+
 class SMPCheckpointError(SMPError):
     """A checkpoint cannot be written or read."""
 

@@ -33,6 +33,7 @@ from smdistributed.modelparallel.torch._replicas.model_steps import ModelSteps
 from smdistributed.modelparallel.torch._replicas.replicas import Averaging, Replicas
 from smdistributed.modelparallel.torch._report.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch._report.training_checks import TrainingChecks
+from smdistributed.modelparallel.torch._self_check.self_check import open_self_check
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
@@ -138,7 +139,10 @@ class DistributedModel(ModelStates):
         self.checks = TrainingChecks(self)
         """Of the script's training loop, for the library's own modules."""
         check_built_alike(module)
-        replaced = replace_annotated(without_compilation(module))
+        module = without_compilation(module)
+        self.self_check = open_self_check(module)
+        """Computes first steps once more, for the library's own modules; None unless asked for."""
+        replaced = replace_annotated(module)
         module, self._replaced, self._known = replaced.root, replaced.made, replaced.known
         dtype = computing_type()
         if dtype is not None:
@@ -150,6 +154,8 @@ class DistributedModel(ModelStates):
         )
         state.model = self
         self.checks.open()
+        if self.self_check is not None:
+            self.self_check.watch(self)
         if ranks.pp_size() == 1:
             self.partition(None)
 
@@ -287,6 +293,11 @@ class DistributedModel(ModelStates):
             )
         return self.module(*args, **kwargs)
 
+    @property
+    def averages_over_microbatches(self) -> bool:
+        """Whether a backward divides by their number; for the library's own modules."""
+        return self._average_over_microbatches and not self.replicas.has_hook
+
     def backward(
         self,
         tensors: torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...],
@@ -308,8 +319,7 @@ class DistributedModel(ModelStates):
         if state.is_tracing:
             raise EndOfTrace
         roots, seeds = roots_and_seeds(tensors, grad_tensors)
-        averaged = self._average_over_microbatches and not self.replicas.has_hook
-        scale = 1.0 / state.cfg.microbatches if averaged else 1.0
+        scale = 1.0 / state.cfg.microbatches if self.averages_over_microbatches else 1.0
         if state.optimizer is not None:
             scale *= state.optimizer.loss_scale
         state.require_engine().backward(roots, seeds, scale)

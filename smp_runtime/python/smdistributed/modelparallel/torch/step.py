@@ -102,6 +102,10 @@ class StepFunction(Generic[P, R_co]):
         if model is not None:
             if not model.partitioned:
                 model.partition(lambda: self._trace(args, kwargs))
+            if model.self_check is not None:
+                model.self_check.begin_step(
+                    model, self._run, lambda: self._split_here(args, kwargs)
+                )
             model.steps.before()
         reports = state.reports
         reports.begin_step()
@@ -117,6 +121,8 @@ class StepFunction(Generic[P, R_co]):
             loss = loss_of(outputs) if reports.want_loss else None
             if model is not None:
                 model.steps.after(backward_ran, loss)
+        if model is not None and model.self_check is not None:
+            model.self_check.end_step(outputs, backward_ran)
         collected = collect_outputs(outputs)
         trained = torch.is_grad_enabled() and (backward_ran or model is None or model.training)
         samples = self._inputs.batch_size(args, kwargs) if driver else 0
@@ -141,6 +147,10 @@ class StepFunction(Generic[P, R_co]):
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Arguments]:
         return self._inputs.split(args, kwargs, state.cfg.microbatches, _device())
+
+    def _split_here(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Arguments]:
+        """On the host, for who computes the step once more."""
+        return self._inputs.split(args, kwargs, state.cfg.microbatches, torch.device("cpu"))
 
     def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Once a model: later batches come from where the first one did."""

@@ -107,6 +107,11 @@ class Replicas:
             reducer.begin_step(due and self.join is None)
         return due
 
+    @property
+    def gradients_are_due(self) -> bool:
+        """Whether the last backward that counted was one after which gradients are averaged."""
+        return self._is_due(self._backwards)
+
     def count_backward(self) -> bool:
         """After the backward of a step: whether gradients are due now."""
         self._backwards += 1

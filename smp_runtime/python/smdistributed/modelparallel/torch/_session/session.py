@@ -114,6 +114,8 @@ def shutdown() -> None:
     state.close_engine()
     if state.model is not None:
         state.model.checks.close()
+        if state.model.self_check is not None:
+            state.model.self_check.close()
     state.reports.close()
     _leave(session)
     state.clear()

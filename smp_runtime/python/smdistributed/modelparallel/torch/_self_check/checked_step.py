@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of a job while it is checked: what ranks give the first one, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from smdistributed.modelparallel.torch._self_check.findings import Divisors, Finding
+from smdistributed.modelparallel.torch._self_check.module_places import (
+    kept_modules,
+    modules_in_one_place,
+)
+from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch, Sizes
+from smdistributed.modelparallel.torch._self_check.outcome import Outcome
+from smdistributed.modelparallel.torch._self_check.plain_step import (
+    NotComparableError,
+    PlainStep,
+    has_streams,
+)
+from smdistributed.modelparallel.torch._self_check.random_numbers import RandomState, random_state
+from smdistributed.modelparallel.torch._self_check.reference_model import ReferenceModel
+from smdistributed.modelparallel.torch._self_check.step_comparison import (
+    compare_gradients,
+    compare_results,
+)
+from smdistributed.modelparallel.torch._self_check.step_inputs import (
+    KeptInputs,
+    keep_inputs,
+    restore_inputs,
+)
+from smdistributed.modelparallel.torch._self_check.step_results import leaves_of
+from smdistributed.modelparallel.torch._self_check.whole_states import whole_state
+from smdistributed.modelparallel.torch._self_check.whole_values import (
+    Values,
+    copies_that_differ,
+    named_as_before,
+    takes_part,
+    whole_gradients,
+    whole_values,
+)
+from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch.state_mod import state
+
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch.model import DistributedModel
+
+
+class CheckedStep:
+    """``begin`` before the step, ``end`` behind it; both collective over the job."""
+
+    def __init__(
+        self,
+        model: DistributedModel,
+        reference: ReferenceModel | None,
+        outcome: Outcome,
+        function: Callable[[Any], Any],
+    ) -> None:
+        self.gradients_are_due = False
+        """Whether the step has left averaged gradients."""
+        self._model, self._reference, self._outcome = model, reference, outcome
+        self._function = function
+        self._number = outcome.steps + 1
+        self._values: Values = {}
+        self._replicas: list[tuple[list[Any], RandomState]] = []
+        self._impossible: str | None = None
+        self._drift: str | None = None
+        self._knows_sums = True
+        # Ranks whose modules run elsewhere in plain PyTorch draw from streams by module's name.
+        self._seeded = frozenset(modules_in_one_place(model) if has_streams() else ())
+        self._watch = ModuleWatch(self._place, self._number, self._seeded, noticing=False)
+
+    def _place(self) -> tuple[int, int]:
+        return _replica(), state.require_engine().microbatch
+
+    # --- Before the step ---
+
+    def begin(self, split: Callable[[], list[Any]]) -> None:
+        model = self._model
+        if takes_part(model):
+            self._values = whole_values(model)
+        self._drift = copies_that_differ(model)
+        if ranks.pp_rank() == 0:
+            self._gather_inputs(split)
+        reference = self._reference
+        if reference is not None:
+            self._take(reference)
+        self._watch.open(kept_modules(model))
+
+    def _gather_inputs(self, split: Callable[[], list[Any]]) -> None:
+        microbatches: list[Any] = []
+        kept: KeptInputs | None = None
+        try:
+            microbatches = split()
+            kept = keep_inputs(microbatches)
+        except Exception as error:  # the step will say so itself
+            self._impossible = f"its arguments cannot be copied: {type(error).__name__}: {error}"
+        mine = (_replica(), ranks.tp_rank(), kept, random_state())
+        if ranks.dp_rank() != 0:
+            comm.send(mine, 0, comm.RankType.DP_RANK)
+            return
+        everyone = [mine] + [
+            comm.recv_from(rank, comm.RankType.DP_RANK) for rank in range(1, ranks.dp_size())
+        ]
+        # Ranks of a tensor-parallel group that share a batch count once.
+        by_replica = {replica: (kept, numbers) for replica, tp_rank, kept, numbers in everyone
+                      if tp_rank == 0 or not state.cfg.prescaled_batch}  # fmt: skip
+        try:
+            for _, (inputs, numbers) in sorted(by_replica.items()):
+                if inputs is not None:
+                    self._replicas.append((restore_inputs(inputs, microbatches), numbers))
+        except ValueError as error:
+            self._impossible = str(error)
+
+    def _take(self, reference: ReferenceModel) -> None:
+        """The first rank's copy begins the step as the job does."""
+        plain = named_as_before(self._model, self._values)
+        if reference.initial is not None:
+            self._look_at_initial(reference, plain)
+        try:
+            missing = reference.take(plain, self._model)
+        except RuntimeError as error:
+            self._impossible = f"the job's values do not fit the module that was wrapped: {error}"
+            return
+        if missing:
+            self._impossible = f"no values for {', '.join(missing)} of the module that was wrapped"
+        if not self._has_gradients():
+            reference.forget_gradients()
+        elif not reference.gradients:
+            self._knows_sums = False
+
+    def _look_at_initial(self, reference: ReferenceModel, plain: Values) -> None:
+        initial, reference.initial = reference.initial, None
+        assert initial is not None
+        other = [
+            name
+            for name, value in initial.items()
+            if name in plain and not torch.equal(value.to(plain[name].dtype), plain[name])
+        ]
+        if other:
+            self._outcome.notes[
+                f"{len(other)} parameters begin with other values than when they were wrapped, "
+                f"{other[0]} first: loaded or made anew since?"
+            ] = None
+
+    def _has_gradients(self) -> bool:
+        sharded = self._model.sharded
+        if sharded is not None:
+            return bool(sharded.store.has_gradients or sharded.store.is_accumulating)
+        return any(
+            p.grad is not None and bool(p.grad.any()) for p in self._model.local_parameters()
+        )
+
+    # --- Behind it ---
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def end(self, outputs: list[Any], backward_ran: bool) -> Finding | str | None:
+        """What differs, as far as this rank knows."""
+        self.close()
+        model = self._model
+        sizes = _merged(comm.allgather(self._watch.sizes, comm.CommGroup.WORLD))
+        found: list[Any] = []
+        if ranks.pp_rank() == 0:
+            mine = (_replica(), ranks.tp_rank(), leaves_of(outputs))
+            if ranks.dp_rank() != 0:
+                comm.send(mine, 0, comm.RankType.DP_RANK)
+            else:
+                others = [comm.recv_from(rank, comm.RankType.DP_RANK)
+                          for rank in range(1, ranks.dp_size())]  # fmt: skip
+                found = [leaves for _, tp_rank, leaves in sorted([mine, *others], key=_by_place)
+                         if tp_rank == 0 or not state.cfg.prescaled_batch]  # fmt: skip
+        self.gradients_are_due = backward_ran and model.replicas.gradients_are_due
+        gradients = self._gather_gradients() if self.gradients_are_due else None
+        if self._drift is not None:
+            return (
+                f"SMP_SELF_CHECK: before checked step {self._number} {self._drift}: copies of the "
+                "model have drifted apart, by an update with gradients that were not averaged, or "
+                "a change of weights on one rank"
+            )
+        reference = self._reference
+        if reference is None:
+            return None
+        return self._compare(reference, found, sizes, gradients, backward_ran)
+
+    def _gather_gradients(self) -> Values | None:
+        model = self._model
+        if model.sharded is None:
+            return whole_gradients(model, self._values) if takes_part(model) else None
+        if state.optimizer is None:
+            self._outcome.leave_out("gradients: there is no smp.DistributedOptimizer")
+            return None
+        whole = whole_state(state.optimizer)
+        zeros = {name: torch.zeros_like(value, dtype=torch.float32)
+                 if value.is_floating_point() else value
+                 for name, value in self._values.items()}  # fmt: skip
+        for number, gradient in whole.gradients.items():
+            name = whole.names[number]
+            if name in zeros:
+                zeros[name] = gradient.reshape(zeros[name].shape)
+        return zeros
+
+    def _compare(
+        self,
+        reference: ReferenceModel,
+        found: list[Any],
+        sizes: Sizes,
+        gradients: Values | None,
+        backward_ran: bool,
+    ) -> Finding | None:
+        outcome, model = self._outcome, self._model
+        loss_scale = 1.0 if state.optimizer is None else state.optimizer.loss_scale
+        microbatches = state.cfg.microbatches if model.averages_over_microbatches else 1
+        step = PlainStep(reference, self._number, self._function, self._replicas, self._seeded)
+        try:
+            if self._impossible is not None:
+                raise NotComparableError(self._impossible)
+            how, run, wide = step.run(model, loss_scale / microbatches)
+        except NotComparableError as error:
+            reference.forget_gradients()
+            outcome.leave_out(f"step {self._number}: {error}")
+            return None
+        finding = compare_results(found, run, wide, sizes, how, outcome)
+        if finding is not None or gradients is None:
+            return finding
+        if run.backward_ran != backward_ran:
+            return Finding("whether a backward ran", 1.0, 0.0, "a step that ran otherwise")
+        if not self._knows_sums:
+            outcome.leave_out("gradients that were added to those of a step before")
+            return None
+        if model.replicas.has_hook:
+            outcome.leave_out("gradients: a hook of the script reduces them")
+            return None
+        divisors = Divisors(len(self._replicas), state.cfg.microbatches, loss_scale)
+        return compare_gradients(
+            named_as_before(model, gradients), reference, how, divisors, outcome
+        )
+
+
+def _replica() -> int:
+    """Which of the batches this rank computes with."""
+    return ranks.rdp_rank() if state.cfg.prescaled_batch else ranks.dp_rank()
+
+
+def _by_place(item: tuple[int, int, Any]) -> tuple[int, int]:
+    return item[:2]
+
+
+def _merged(all_sizes: list[Sizes]) -> Sizes:
+    merged: Sizes = {}
+    for sizes in all_sizes:
+        for name, values in sizes.items():
+            merged.setdefault(name, []).extend(values)
+    return merged

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What differs between a job and plain PyTorch, and what kind of fault leaves such a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from smdistributed.modelparallel.torch._self_check.tolerances import difference
+
+_SHOWN = 3
+_NARROW = 2.0**-7  # of what was rounded to 16 bits once or twice on the way
+_UNRELATED = 2.0  # of a difference: as that of two gradients of one size
+_STRAIGHT = 1e-2  # of a residual beside a factor: nothing but that factor
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The first thing that differs: ``what`` with its name, by how much, and the likely cause."""
+
+    what: str
+    apart: float
+    allowed: float
+    cause: str
+
+    def text(self, step: int) -> str:
+        """One sentence for the log and the error."""
+        return (
+            f"SMP_SELF_CHECK: in checked step {step} {self.what} differs from plain PyTorch by "
+            f"{self.apart:.2g} of its size, and {self.allowed:.2g} is rounding. Likely "
+            f"{self.cause}"
+        )
+
+
+def names_of(names: list[str]) -> str:
+    """
+    >>> names_of(["a", "b", "c", "d"])
+    'a (and 3 more: b, c, d)'
+    >>> names_of(["head.weight"])
+    'head.weight'
+    """
+    if len(names) == 1:
+        return names[0]
+    rest = ", ".join(names[1 : 1 + _SHOWN]) + (", ..." if len(names) > 1 + _SHOWN else "")
+    return f"{names[0]} (and {len(names) - 1} more: {rest})"
+
+
+@dataclass(frozen=True)
+class Divisors:
+    """By how many a mean is taken in the job, which a wrong factor would tell of."""
+
+    replicas: int
+    microbatches: int
+    loss_scale: float = 1.0
+
+    def named(self, factor: float) -> str:
+        """What a gradient that is ``factor`` times too large has been through; empty if that is not
+        known."""
+        known = {
+            "the mean over the replicas": self.replicas,
+            "the mean over the microbatches": self.microbatches,
+            "the mean over replicas and microbatches": self.replicas * self.microbatches,
+            "the loss scale": self.loss_scale,
+        }
+        for name, number in known.items():
+            if number == 1:
+                continue
+            if abs(factor / number - 1) < _STRAIGHT:
+                return f"{name} was not taken, or a sum in its place"
+            if abs(factor * number - 1) < _STRAIGHT:
+                return f"{name} was taken twice"
+        return ""
+
+
+def cause_of_gradient(
+    found: torch.Tensor,
+    plain: Mapping[str, torch.Tensor],
+    name: str,
+    own: torch.Tensor | None,
+    divisors: Divisors,
+    allowed: float,
+) -> str:
+    """Of a gradient that differs from ``plain[name]``; ``own`` is what the first replica alone
+    has."""
+    if not bool(found.any()):
+        return "a lost gradient: nothing of it came to the parameter, such as by a dropped hook"
+    if own is not None and difference(found, own, 0.0) <= allowed:
+        return "a lost reduction: it is the gradient of rank 0's own batch, without the replicas'"
+    for other, gradient in plain.items():
+        same_shape = other != name and gradient.shape == found.shape
+        if same_shape and difference(found, gradient, 0.0) <= allowed:
+            return f"swapped parameters: it is the gradient of {other}"
+    return _cause_of_numbers(found.double(), plain[name].double(), divisors, allowed)
+
+
+def _cause_of_numbers(
+    found: torch.Tensor, expected: torch.Tensor, divisors: Divisors, allowed: float
+) -> str:
+    squares = float((expected * expected).sum())
+    factor = float((found * expected).sum()) / squares if squares else float("inf")
+    apart = difference(found, expected, 0.0)
+    straight = difference(found, factor * expected, 0.0) < max(allowed, _STRAIGHT / 10)
+    if apart <= _NARROW:
+        return "rounding: sums that are made in fewer bits than in plain PyTorch"
+    if straight and abs(factor - 1) > _STRAIGHT:
+        meant = divisors.named(factor)
+        return f"a wrong divisor: it is {factor:.4g} times as large" + (meant and f"; {meant}")
+    if _same_numbers(found, expected, allowed):
+        return "slices or rows in another order: it has the same numbers at other places"
+    if apart < _UNRELATED and factor > 0:
+        return (
+            "a part of the batch that is missing or counted twice: a microbatch, a replica, or a "
+            "module that ran otherwise"
+        )
+    return "another computation: it has nothing in common with the plain gradient"
+
+
+def cause_of_update(before: torch.Tensor, found: torch.Tensor, plain: torch.Tensor) -> str:
+    """Of a weight that an update took from ``before`` to ``found`` in place of ``plain``."""
+    way, expected = found.double() - before.double(), plain.double() - before.double()
+    if not bool(way.any()):
+        return "a parameter that the optimizer does not change: it is as before the update"
+    squares = float((expected * expected).sum())
+    if not squares:
+        return "an optimizer that changes a parameter without a gradient"
+    factor = float((way * expected).sum()) / squares
+    if difference(way, factor * expected, 0.0) < _STRAIGHT:
+        return f"another learning rate: the update is {factor:.4g} times as large as by its group's"
+    if _same_numbers(found.double(), plain.double(), _STRAIGHT):
+        return "slices or rows in another order: it has the same numbers at other places"
+    return "other state of the optimizer, or an update that needs more than its part of the weight"
+
+
+def _same_numbers(one: torch.Tensor, other: torch.Tensor, allowed: float) -> bool:
+    if one.shape != other.shape:
+        return False
+    ordered = one.reshape(-1).sort().values, other.reshape(-1).sort().values
+    return difference(*ordered, 0.0) <= allowed

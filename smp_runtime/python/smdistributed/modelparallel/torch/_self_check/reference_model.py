@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module that a script wrapped, as it was, on the first rank's host: what is compared with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch._partition.model_arguments import roots_and_seeds
+from smdistributed.modelparallel.torch._pipeline.containers import detached
+from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch
+from smdistributed.modelparallel.torch._self_check.random_numbers import (
+    RandomState,
+    set_random_state,
+    undisturbed,
+)
+from smdistributed.modelparallel.torch._self_check.stand_in import standing_in
+from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
+from smdistributed.modelparallel.torch.model_views import ReplicaModule
+from smdistributed.modelparallel.torch.state_mod import state
+
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch.model import DistributedModel
+
+Gradients = dict[str, torch.Tensor]
+
+
+@dataclass
+class PlainRun:
+    """What the microbatches of one step returned, replica by replica, and who drew random
+    numbers."""
+
+    watch: ModuleWatch
+    outputs: list[list[Any]] = field(default_factory=list)
+    backward_ran: bool = False
+    types: list[torch.dtype] = field(default_factory=list)
+    """Those of autocast, where the step's function uses it."""
+
+
+class ReferenceModel:
+    """A copy on the CPU, in the types in which the job computes. Made before anything of the module
+    is replaced or moved."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = _copied(module)
+        self.initial: dict[str, torch.Tensor] | None = {
+            name: value.detach().clone()
+            for name, value in self.module.named_parameters()
+            if not value.is_meta
+        }
+        """Values with which it was wrapped, until the first step has looked at them."""
+        self.gradients: Gradients = {}
+        """By parameter, the sums of what the steps since the last ``forget_gradients`` left."""
+        self.gradients_of_first: Gradients = {}
+        """The same of the first replica alone, where there are several."""
+        self.wide_gradients: Gradients = {}
+        """The same computed in 32 bits."""
+        self._wrapped: nn.Module | None = None
+        self._microbatch = self._replica = 0
+
+    def place(self) -> tuple[int, int]:
+        """Which replica and microbatch is computing."""
+        return self._replica, self._microbatch
+
+    def forget_gradients(self) -> None:
+        self.gradients.clear()
+        self.gradients_of_first.clear()
+        self.wide_gradients.clear()
+
+    def take(self, values: Mapping[str, torch.Tensor], model: DistributedModel) -> list[str]:
+        """Takes the values of the job's parameters and buffers, and its modes. Returns names of
+        which there are none."""
+        if self._wrapped is None:
+            self._wrapped = self._in_wrappers()
+        missing = []
+        owners = {**dict(self.module.named_parameters(remove_duplicate=False)),
+                  **dict(self.module.named_buffers(remove_duplicate=False))}  # fmt: skip
+        for name, own in owners.items():
+            if name in values:
+                with torch.no_grad():
+                    own.copy_(values[name].reshape(own.shape))
+            elif not name.rpartition(".")[2].startswith("_"):
+                missing.append(name)
+        modes = {name: part.training for name, part in model.get_module().named_modules()}
+        for name, part in self.module.named_modules():
+            part.training = modes.get(name, _mode_above(name, modes))
+        trained = {name: p.requires_grad for name, p in model.named_parameters()}
+        for name, parameter in self.module.named_parameters():
+            parameter.requires_grad_(trained.get(name, parameter.requires_grad))
+        return missing
+
+    def _in_wrappers(self) -> nn.Module:
+        """As the job computes: with 16 bits inside, if it is so, and a level of its own."""
+        for owner in self.module.modules():  # of delayed initialization
+            for name, parameter in owner._parameters.items():
+                if parameter is not None and parameter.is_meta:
+                    owner._parameters[name] = nn.Parameter(
+                        torch.zeros_like(parameter, device="cpu"), parameter.requires_grad
+                    )
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and buffer.is_meta:
+                    owner._buffers[name] = torch.zeros_like(buffer, device="cpu")
+        wrapped, dtype = self.module, computing_type()
+        if dtype is not None:
+            for parameter in self.module.parameters():
+                if parameter.is_floating_point():
+                    parameter.data = parameter.data.to(dtype)
+            wrapped = FP16_Module(self.module, dtype)
+            wrapped.begin()
+        return ReplicaModule(wrapped) if state.cfg.ddp else wrapped
+
+    def run(
+        self,
+        model: DistributedModel,
+        function: Callable[[Any], Any],
+        replicas: list[tuple[list[Any], RandomState]],
+        scale: float,
+        watch: ModuleWatch,
+    ) -> PlainRun:
+        """Computes a step: the microbatches of each replica one behind the other. Gradients are of
+        the mean over the replicas, times ``scale`` of each microbatch."""
+        assert self._wrapped is not None
+        return self._run(self._wrapped, model, function, replicas, scale, watch, self.gradients)
+
+    def run_in_32_bits(
+        self,
+        model: DistributedModel,
+        function: Callable[[Any], Any],
+        replicas: list[tuple[list[Any], RandomState]],
+        scale: float,
+        watch: ModuleWatch,
+    ) -> PlainRun:
+        """The same without 16-bit computing, which shows how much rounding is."""
+        narrow = [t for t in (*self.module.parameters(), *self.module.buffers())
+                  if t.is_floating_point() and t.element_size() == 2]  # fmt: skip
+        kept = [tensor.data for tensor in narrow]
+        for tensor in narrow:
+            tensor.data = tensor.data.float()
+        plain = ReplicaModule(self.module) if state.cfg.ddp else self.module
+        try:
+            return self._run(plain, model, function, replicas, scale, watch, self.wide_gradients)
+        finally:
+            for tensor, value in zip(narrow, kept, strict=True):
+                tensor.data = value
+
+    def _run(
+        self,
+        wrapped: nn.Module,
+        model: DistributedModel,
+        function: Callable[[Any], Any],
+        replicas: list[tuple[list[Any], RandomState]],
+        scale: float,
+        watch: ModuleWatch,
+        sums: Gradients,
+    ) -> PlainRun:
+        result = PlainRun(watch)
+        autocast = sums is not self.wide_gradients
+
+        def backward(tensors: Any, grad_tensors: Any) -> None:
+            result.backward_ran = True
+            roots, seeds = roots_and_seeds(tensors, grad_tensors)
+            given = [torch.full_like(root, scale) if seed is None else seed.cpu() * scale
+                     for root, seed in zip(roots, seeds, strict=True)]  # fmt: skip
+            torch.autograd.backward(roots, given)
+
+        buffers = {name: value.clone() for name, value in self.module.named_buffers()}
+        stand_in = standing_in(model, wrapped, backward, result.types, autocast=autocast)
+        with undisturbed(), stand_in:
+            watch.open(self.module.named_modules())
+            try:
+                for self._replica, (microbatches, numbers) in enumerate(replicas):
+                    set_random_state(numbers)
+                    for name, buffer in self.module.named_buffers():
+                        buffer.copy_(buffers[name])
+                    result.outputs.append([])
+                    for self._microbatch, arguments in enumerate(microbatches):
+                        watch.begin_run()
+                        output = function(arguments)
+                        watch.end_run()
+                        result.outputs[-1].append(detached(output))
+                        self._collect(len(replicas), sums)
+            finally:
+                watch.close()
+        return result
+
+    def _collect(self, replicas: int, sums: Gradients) -> None:
+        """Adds the gradients of a microbatch to ``sums``, in 32 bits at least."""
+        for name, parameter in self.module.named_parameters():
+            if parameter.grad is None:
+                continue
+            gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+            wide = torch.promote_types(gradient.dtype, torch.float32)
+            own = gradient.to(wide)
+            parameter.grad = None
+            _add(sums, name, own / replicas)
+            if replicas > 1 and self._replica == 0 and sums is self.gradients:
+                _add(self.gradients_of_first, name, own)
+
+    def names(self) -> Iterator[str]:
+        return (name for name, _ in self.module.named_parameters())
+
+
+def _add(sums: Gradients, name: str, gradient: torch.Tensor) -> None:
+    if name in sums:
+        sums[name] += gradient
+    else:
+        sums[name] = gradient
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A deep copy whose tensors are on the CPU from the start, whatever device they copy."""
+    memo: dict[int, Any] = {}
+    for parameter in module.parameters():
+        value = parameter.detach()
+        value = value.clone() if value.is_meta else value.to("cpu", copy=True)
+        own = nn.Parameter(value, parameter.requires_grad)
+        own.__dict__.update(parameter.__dict__)
+        memo[id(parameter)] = own
+    for buffer in module.buffers():
+        memo[id(buffer)] = (
+            buffer.clone() if buffer.is_meta else buffer.detach().to("cpu", copy=True)
+        )
+    made: nn.Module = copy.deepcopy(module, memo)
+    return made
+
+
+def _mode_above(name: str, modes: Mapping[str, bool]) -> bool:
+    """Of the nearest module around one that the job does not have, since that was replaced."""
+    while name and name not in modes:
+        name = name.rpartition(".")[0]
+    return modes.get(name, True)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wrapped model while its step is computed in plain PyTorch.
+
+Step functions have the model as an argument, or from outside; so the object stays and answers
+otherwise, by another class for as long as that takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch.model import DistributedModel
+
+Backward = Callable[[Any, Any], None]
+
+
+@contextlib.contextmanager
+def standing_in(
+    model: DistributedModel,
+    plain: nn.Module,
+    backward: Backward,
+    types: list[torch.dtype],
+    *,
+    autocast: bool,
+) -> Iterator[None]:
+    """Inside, calls of ``model`` are those of ``plain``, which has the same wrappers inside, and
+    ``model.backward(tensors, grad_tensors)`` is ``backward``. ``types`` gets those of autocast,
+    which a GPU's is on the CPU, too; without ``autocast`` there is none."""
+    own: Any = type(model)
+
+    class StandIn(own):  # type: ignore[misc]
+        @property
+        def module(self) -> nn.Module:
+            return plain
+
+        @property
+        def partitioned(self) -> bool:
+            return False  # activation checkpointing looks here: nothing is anywhere else
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            for device in ("cpu", "cuda"):
+                if torch.is_autocast_enabled(device):
+                    types.append(torch.get_autocast_dtype(device))
+                    with torch.autocast("cpu", types[-1], enabled=autocast):
+                        return plain(*args, **kwargs)
+            return plain(*args, **kwargs)
+
+        forward = __call__
+
+        def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
+            backward(tensors, grad_tensors)
+
+    model.__class__ = StandIn
+    try:
+        with _OnlyHere():  # type: ignore[no-untyped-call]
+            yield
+    finally:
+        model.__class__ = own
+
+
+class NeedsOthersError(RuntimeError):
+    """A step function calls a collective, which no other rank would answer."""
+
+
+class _OnlyHere(TorchDispatchMode):
+    """Raises NeedsOthersError for collectives of torch.distributed."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.namespace in ("c10d", "_c10d_functional"):
+            raise NeedsOthersError(
+                f"the step's function calls {func.__name__} of torch.distributed, for which the "
+                "other ranks would have to compute it, too"
+            )
+        return func(*args, **(kwargs or {}))
