@@ -14,12 +14,12 @@ from torch import nn
 from smdistributed.modelparallel.torch._partition.model_arguments import roots_and_seeds
 from smdistributed.modelparallel.torch._pipeline.containers import detached
 from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch
+from smdistributed.modelparallel.torch._self_check.plain_calls import calling_plain
 from smdistributed.modelparallel.torch._self_check.random_numbers import (
     RandomState,
     set_random_state,
     undisturbed,
 )
-from smdistributed.modelparallel.torch._self_check.stand_in import standing_in
 from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
 from smdistributed.modelparallel.torch.state_mod import state
@@ -169,8 +169,8 @@ class ReferenceModel:
             torch.autograd.backward(roots, given)
 
         buffers = {name: value.clone() for name, value in self.module.named_buffers()}
-        stand_in = standing_in(model, wrapped, backward, result.types, autocast=autocast)
-        with undisturbed(), stand_in:
+        plain_calls = calling_plain(model, wrapped, backward, result.types, autocast=autocast)
+        with undisturbed(), plain_calls:
             watch.open(self.module.named_modules())
             try:
                 for self._replica, (microbatches, numbers) in enumerate(replicas):

@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from smdistributed.modelparallel.torch._self_check.checked_step import CheckedStep
 from smdistributed.modelparallel.torch._self_check.findings import Finding
-from smdistributed.modelparallel.torch._self_check.host_memory import available_bytes, needed_bytes
+from smdistributed.modelparallel.torch._self_check.memory_needs import available_bytes, needed_bytes
 from smdistributed.modelparallel.torch._self_check.outcome import Outcome
 from smdistributed.modelparallel.torch._self_check.plain_update import (
     CannotRepeatError,
@@ -151,6 +151,7 @@ class SelfCheck:
         text = finding.text(self.outcome.steps) if isinstance(finding, Finding) else finding
         found = [text for text in comm.allgather(text, comm.CommGroup.WORLD) if text]
         if found:
+            self._told = True
             if ranks.rank() == 0:
                 state.reports.event("self_check", found[0])
             raise SMPSelfCheckError(found[0])

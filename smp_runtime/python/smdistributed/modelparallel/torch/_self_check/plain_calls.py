@@ -22,7 +22,7 @@ Backward = Callable[[Any, Any], None]
 
 
 @contextlib.contextmanager
-def standing_in(
+def calling_plain(
     model: DistributedModel,
     plain: nn.Module,
     backward: Backward,
@@ -35,7 +35,7 @@ def standing_in(
     which a GPU's is on the CPU, too; without ``autocast`` there is none."""
     own: Any = type(model)
 
-    class StandIn(own):  # type: ignore[misc]
+    class PlainModel(own):  # type: ignore[misc]
         @property
         def module(self) -> nn.Module:
             return plain
@@ -57,7 +57,7 @@ def standing_in(
         def backward(self, tensors: Any, grad_tensors: Any = None) -> None:
             backward(tensors, grad_tensors)
 
-    model.__class__ = StandIn
+    model.__class__ = PlainModel
     try:
         with _OnlyHere():  # type: ignore[no-untyped-call]
             yield
