@@ -80,3 +80,26 @@ def test_a_planted_fault_is_named(
 
     assert len(set(texts)) == 1, "all ranks raise the same"
     assert re.search(f"checked step 1 .*{named}", texts[0]), texts[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "left_out"),
+    [
+        (PIPELINE, {"does": "draws"}, "its function draws random numbers"),
+        (REPLICAS, {"does": "sums"}, "its function calls c10d::allreduce of torch.distributed"),
+        (REPLICAS, {"optimizer": "Nested"}, "after an update: Nested.inner holds"),
+        (REPLICAS, {"optimizer": "Noisy"}, "after an update: Noisy draws random numbers"),
+    ],
+)
+def test_what_has_no_plain_counterpart_is_named(
+    pool: Pool, settings: dict[str, Any], options: dict[str, Any], left_out: str
+) -> None:
+    line = pool(2).run("self_check_jobs:train", settings, **options)[0]
+
+    assert left_out in line.split("; not compared: ")[1], line
+
+
+def test_a_function_may_draw_in_one_process(pool: Pool) -> None:
+    line = pool(1).run("self_check_jobs:train", {"microbatches": 2}, does="draws")[0]
+
+    assert "not compared" not in line

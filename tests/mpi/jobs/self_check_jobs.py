@@ -11,6 +11,7 @@ from typing import Any
 import self_check_faults
 import smdistributed.modelparallel.torch as smp
 import torch
+import torch.distributed as dist
 from smdistributed.modelparallel.torch import model as model_module
 from smdistributed.modelparallel.torch._self_check.self_check import SelfCheck
 from torch import nn
@@ -60,7 +61,7 @@ def train(
     wrapped: bool = True,
     clip: bool = False,
     sliced: bool = True,
-    batch: int = 8,
+    does: str = "",
 ) -> str:
     """The line of the check, or the text of what it raises."""
     torch.manual_seed(3)
@@ -88,9 +89,9 @@ def train(
         for step in range(steps * passes + 1):
             if step % passes == 0:
                 made.zero_grad()
-            x = torch.randn(batch, WIDTH, generator=generator)
-            y = torch.randint(0, CLASSES, (batch,), generator=generator)
-            step_function(model, x, y)
+            x = torch.randn(8, WIDTH, generator=generator)
+            y = torch.randint(0, CLASSES, (8,), generator=generator)
+            step_function(model, x, y, does)
             if (step + 1) % passes == 0:
                 if clip and model.sharded is not None:
                     made.clip_master_grads(0.1)
@@ -107,13 +108,42 @@ def replica() -> int:
     return smp.rdp_rank() if smp.state.cfg.prescaled_batch else smp.dp_rank()
 
 
+class Nested(torch.optim.Optimizer):
+    """Leaves its update to another optimizer inside."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+        self.inner = torch.optim.SGD(self.param_groups, lr=lr)
+
+    def step(self, closure: Any = None) -> None:
+        self.inner.step()
+
+
+class Noisy(torch.optim.SGD):
+    """Langevin dynamics: the update has noise."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data.add_(torch.randn_like(parameter) * 1e-3)
+
+
 def optimizer_of(name: str) -> Callable[..., Any]:
-    kind: Callable[..., Any] = getattr(torch.optim, name, None) or getattr(smp.optimizers, name)
+    own = {"Nested": Nested, "Noisy": Noisy}.get(name)
+    kind: Callable[..., Any]
+    kind = own or getattr(torch.optim, name, None) or getattr(smp.optimizers, name)
     return kind
 
 
 @smp.step
-def step_function(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+def step_function(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, does: str
+) -> dict[str, torch.Tensor]:
+    if does == "draws":
+        x = functional.dropout(x, 0.5)
+    if does == "sums":
+        dist.all_reduce(torch.ones(1), group=smp.get_dp_process_group())
     scores = model(x)
     loss = functional.cross_entropy(scores, y)
     model.backward(loss)

@@ -221,7 +221,7 @@ class CheckedStep:
             how, run, wide = step.run(model, loss_scale / microbatches)
         except NotComparableError as error:
             reference.forget_gradients()
-            outcome.leave_out(f"step {self._number}: {error}")
+            outcome.leave_out(f"results and gradients of step {self._number}: {error}")
             return None
         finding = compare_results(found, run, wide, sizes, how, outcome)
         if finding is not None or gradients is None:

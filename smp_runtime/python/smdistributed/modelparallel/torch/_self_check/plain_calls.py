@@ -77,7 +77,7 @@ class _OnlyHere(TorchDispatchMode):
     ) -> Any:
         if func.namespace in ("c10d", "_c10d_functional"):
             raise NeedsOthersError(
-                f"the step's function calls {func.__name__} of torch.distributed, for which the "
-                "other ranks would have to compute it, too"
+                f"its function calls {func._schema.name.strip('_')} of torch.distributed, for "
+                "which the other ranks would have to compute it, too"
             )
         return func(*args, **(kwargs or {}))

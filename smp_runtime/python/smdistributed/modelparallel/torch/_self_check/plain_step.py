@@ -87,7 +87,7 @@ def has_streams() -> bool:
 
 
 def _other_numbers(name: str) -> str:
-    where = name if name == STEP_FUNCTION else f"module {name or '(root)'}"
+    where = "its function" if name == STEP_FUNCTION else f"module {name or '(root)'}"
     return (
         f"{where} draws random numbers, whose streams are by design other ones with several "
         "partitions, tensor ranks or a GPU; check once with dropout 0, or with one partition"

@@ -66,7 +66,10 @@ class SelfCheck:
         self._step: CheckedStep | None = None
         self._told = False
         self._model: weakref.ref[DistributedModel] | None = None
-        self._update_is_due = self._update_begun = False
+        self._update_is_due = False
+        # A step of a class calls that of its base, and each has the hooks: the outermost counts.
+        self._updating: torch.optim.Optimizer | None = None
+        self._depth = 0
         self._before: tuple[WholeState, dict[int, torch.Tensor]] | None = None
         self._hooks: list[RemovableHandle] = []
 
@@ -118,7 +121,7 @@ class SelfCheck:
     ) -> None:
         """A step is about to run ``function`` on what ``split`` makes of its arguments on a first
         rank of a pipeline; other ranks' is not called."""
-        self._update_is_due = False
+        self._update_is_due, self._updating = False, None
         if self._step is not None:  # it failed
             self._step.close()
             self._step = None
@@ -169,14 +172,16 @@ class SelfCheck:
     def _before_update(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        self._update_begun = False
+        if self._updating is not None:
+            self._depth += self._updating is optimizer
+            return
         model = None if self._model is None else self._model()
         if not self._update_is_due or model is None or not _steps_of(optimizer, model):
             return
         if any(value is not None for value in (*args[1:], *kwargs.values())):
             self.outcome.leave_out("weights after an update with a closure")
             return
-        self._update_begun, self._before = True, None
+        self._updating, self._depth, self._before = optimizer, 1, None
         if not takes_part(model):
             return
         before = whole_state(optimizer)
@@ -194,17 +199,18 @@ class SelfCheck:
 
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         model = None if self._model is None else self._model()
-        if not self._update_begun or model is None:
+        if self._updating is not optimizer or model is None:
             return
-        self._update_begun = False
+        self._depth -= 1
+        if self._depth > 0:
+            return
+        self._updating = None
         after = whole_state(optimizer) if takes_part(model) else None
         before, self._before = self._before, None
         finding = None
         if before is not None and after is not None:
             finding = compare_update(before[0], after, before[1], self.outcome)
         self._agree(finding)
-        if self.outcome.steps == self._steps:
-            self._tell()
 
 
 def _steps_of(optimizer: torch.optim.Optimizer, model: DistributedModel) -> bool:
