@@ -57,7 +57,8 @@ class PlainStep:
         NotComparableError."""
         run = self._run(self.reference.run, model, scale)
         dtype = next(iter(run.types), None) or computing_type() or _narrowest(self.reference)
-        same = not torch.cuda.is_available() and ranks.tp_size() == 1
+        # Layers in the place of others have kernels of their own, also on one tensor rank.
+        same = not (torch.cuda.is_available() or ranks.tp_size() > 1 or model.replaced())
         how = Arithmetic(dtype, same)
         wide = self._run(self.reference.run_in_32_bits, model, scale) if how.rounds else None
         return how, run, wide
