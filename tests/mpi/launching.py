@@ -36,6 +36,12 @@ def run_mpi(processes: int, job: str, *args: str, **variables: str) -> Outcome:
     )
 
 
+def agrees_with_plain_torch(outcome: Outcome) -> bool:
+    """Whether a job with `SMP_SELF_CHECK` computed all that it compares as one process does."""
+    lines = [line for line in outcome.output.splitlines() if "agree with plain PyTorch" in line]
+    return len(lines) == 1 and "gradients of" in lines[0] and "not compared" not in lines[0]
+
+
 def peers_python() -> Path | None:
     """An interpreter that has DeepSpeed beside all of ours, made by ci/peers."""
     peers = Path(__file__).resolve().parents[2] / "build" / "peers"

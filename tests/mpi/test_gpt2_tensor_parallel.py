@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from launching import run_mpi, together
+from launching import agrees_with_plain_torch, run_mpi, together
 
 transformers = pytest.importorskip("transformers", reason="the example's model is of transformers")
 SCRIPT = "../../../examples/gpt2_tensor_parallel/train.py"
@@ -14,8 +14,10 @@ SMALL = ["--steps", "30", "--length", "24", "--width", "32", "--batch", "8", "--
 
 
 def train(processes, *args, **settings):
-    outcome = run_mpi(processes, SCRIPT, *SMALL, *args, SM_HP_MP_PARAMETERS=json.dumps(settings))
+    outcome = run_mpi(processes, SCRIPT, *SMALL, *args, SMP_SELF_CHECK="2",
+                      SM_HP_MP_PARAMETERS=json.dumps(settings))  # fmt: skip
     assert outcome.code == 0, outcome.output
+    assert agrees_with_plain_torch(outcome), outcome.output
     # A line of the log may come between a printed line and its end.
     line = r"(?m)step \d+: mean loss (\S+?)(?:\d{4}-\d\d-\d\d .*)?$"
     losses = [float(loss) for loss in re.findall(line, outcome.output)]

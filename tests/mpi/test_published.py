@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.mpi.launching import run_alone, run_mpi, together
+from tests.mpi.launching import agrees_with_plain_torch, run_alone, run_mpi, together
 
 HERE = Path(__file__).parent / "published"
 RUNNER = str(HERE / "run_as_cuda.py")
@@ -18,7 +18,7 @@ RUNNER = str(HERE / "run_as_cuda.py")
 def run(ranks: int, script: str, out: Path, *arguments: str, **settings: object):
     """The results of the script, which has to end well."""
     out.mkdir(parents=True, exist_ok=True)
-    variables = {"SM_HP_MP_PARAMETERS": json.dumps(settings)}
+    variables = {"SM_HP_MP_PARAMETERS": json.dumps(settings), "SMP_SELF_CHECK": "2"}
     options = (str(HERE / script), "--out", str(out), *arguments)
     outcome = (
         run_alone(RUNNER, *options, **variables)
@@ -26,6 +26,7 @@ def run(ranks: int, script: str, out: Path, *arguments: str, **settings: object)
         else run_mpi(ranks, RUNNER, *options, **variables)
     )
     assert outcome.code == 0, outcome.output
+    assert agrees_with_plain_torch(outcome), outcome.output
     return json.loads((out / "results.json").read_text())
 
 

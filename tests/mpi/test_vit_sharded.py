@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from launching import run_mpi
+from launching import agrees_with_plain_torch, run_mpi
 
 pytest.importorskip("transformers", reason="the example's model is of transformers")
 
@@ -15,9 +15,11 @@ def train(steps: int, **variables: str) -> str:
                 "sdp_param_persistence_threshold": 64}  # fmt: skip
 
     outcome = run_mpi(4, "../../../examples/vit_sharded/train.py", "--steps", str(steps),
-                      SM_HP_MP_PARAMETERS=json.dumps(settings), **variables)  # fmt: skip
+                      SM_HP_MP_PARAMETERS=json.dumps(settings), SMP_SELF_CHECK="2",
+                      **variables)  # fmt: skip
 
     assert outcome.code == 0, outcome.output
+    assert agrees_with_plain_torch(outcome), outcome.output
     return outcome.output
 
 
