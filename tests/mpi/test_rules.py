@@ -36,17 +36,6 @@ def test_objects_that_cannot_be_pickled_are_refused_with_their_module(pool, job,
         assert "cannot pickle '_thread.lock' object" in error
 
 
-@pytest.mark.parametrize("returns", [True, False])
-def test_module_that_changes_its_argument_in_place_is_named_once(pool, returns):
-    results = pool(2).run("rule_jobs:change_an_argument", settings(), returns)
-
-    for out, _ in results:
-        assert torch.equal(out, torch.full((2, 4), 2.0))
-    said = [text for _, warnings in results for text in warnings]
-    assert len(said) == (0 if returns else 1)
-    assert all(text.startswith("module far of partition 1 changes an argument") for text in said)
-
-
 @pytest.mark.parametrize(("average", "factor"), [(True, 0.25), (False, 1.0)])
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_gradients_are_averaged_or_summed_over_microbatches(pool, partitions, average, factor):

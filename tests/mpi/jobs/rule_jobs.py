@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._pipeline import remote_modules
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -103,33 +101,6 @@ def give_a_lock_back():
             return self.far(self.near(x))
 
     give_back(smp.DistributedModel(Caller(Returning(lambda x: x))), torch.ones(2, WIDTH))
-
-
-class Overwriting(nn.Module):
-    def __init__(self, returns: bool) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(WIDTH))
-        self.returns = returns
-
-    def forward(self, x):
-        x.mul_(2)
-        return x if self.returns else x * self.weight
-
-
-class Overwritten(Remote):
-    def forward(self, x):
-        y = x * 1
-        return self.far(y) + 0 * self.near(y)
-
-
-def change_an_argument(returns: bool):
-    """The output, and what this rank warned of."""
-    model = smp.DistributedModel(Overwritten(Overwriting(returns)))
-    said: list[str] = []
-    with mock.patch.object(remote_modules, "warning_here", said.append), torch.no_grad():
-        for _ in range(2):
-            out = forward_step(model, torch.ones(2, WIDTH))
-    return out.concat(), said
 
 
 def gradient_of_a_step(average: bool):

@@ -11,14 +11,17 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 import torch
 
-from smdistributed.modelparallel.torch._pipeline import codec
+from smdistributed.modelparallel.torch._pipeline import attribute_writes, codec
 from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
 from smdistributed.modelparallel.torch._pipeline.containers import detached
 from smdistributed.modelparallel.torch._pipeline.splitting import Arguments, InputSplit
 from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
 from smdistributed.modelparallel.torch._replicas.input_check import check_inputs
 from smdistributed.modelparallel.torch._report.reported_loss import loss_of
-from smdistributed.modelparallel.torch._report.step_guards import refused_in_a_step
+from smdistributed.modelparallel.torch._report.step_guards import (
+    refused_in_a_step,
+    without_fast_paths,
+)
 from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
@@ -38,7 +41,7 @@ def _in_step() -> Iterator[None]:
     sharded = None if state.model is None else state.model.sharded
     alike = contextlib.nullcontext() if sharded is None else sharded.alike()
     try:
-        with refused_in_a_step(), alike:
+        with refused_in_a_step(), without_fast_paths(), attribute_writes.noted(), alike:
             yield
     finally:
         state.in_step = False
@@ -171,7 +174,14 @@ class StepFunction(Generic[P, R_co]):
         contexts = [contextvars.copy_context() for _ in range(count)]
         microbatches: list[Arguments] = []
         outputs: list[Any] = [None] * count
+        written: list[list[tuple[attribute_writes.Attribute, Any]]] = [[] for _ in range(count)]
         backward_ran = False
+
+        def run(microbatch: int) -> Any:
+            account = attribute_writes.begin_account()
+            output = self._run(microbatches[microbatch])
+            written[microbatch] = account.values()
+            return output
 
         def body(microbatch: int) -> None:
             if not microbatches:  # in here, so that other ranks learn of arguments that do not fit
@@ -179,7 +189,7 @@ class StepFunction(Generic[P, R_co]):
                 self._compare_lengths(args, kwargs)
                 microbatches.extend(self._split(args, kwargs))
             with state.reports.counting_forward():
-                output = contexts[microbatch].run(self._run, microbatches[microbatch])
+                output = contexts[microbatch].run(run, microbatch)
             outputs[microbatch] = detached(output) if self._detach_outputs else output
 
         def collect() -> tuple[bytes, list[torch.Tensor]]:
@@ -191,6 +201,8 @@ class StepFunction(Generic[P, R_co]):
         kind = f"{self._function.__qualname__}, gradients {torch.is_grad_enabled()}, {count}"
         with _in_step():
             engine.drive(kind, count, body, collect)
+        for attribute, value in (one for values in written for one in values):
+            attribute.put(value)  # those of the last microbatch remain, as in one process
         return outputs, backward_ran
 
     def _pack(self, outputs: list[Any], backward_ran: bool) -> tuple[bytes, list[torch.Tensor]]:

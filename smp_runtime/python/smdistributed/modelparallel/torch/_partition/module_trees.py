@@ -59,11 +59,13 @@ def module_tree(
     trace: Trace,
     pins: Callable[[nn.Module], int | None],
     regions: Regions = (),
+    joined: Collection[nn.Module] = (),
 ) -> _runtime.ModuleTree:
     """The tree of ``model`` for a partitioner; names are those of ``named_modules()``.
 
     Without a trace modules count as called in the order of their registration. ``regions`` keep
-    the input of their first module alone, and run forward once more.
+    the input of their first module alone, and run forward once more. Modules that are ``joined``
+    go where the nearest one above them goes that is not.
     """
     keeps_input = {region[0] for region in regions}
     recomputed = {module for region in regions for module in region}
@@ -92,7 +94,7 @@ def module_tree(
             input_bytes=seen.input_bytes if seen else 0,
             output_bytes=seen.output_bytes if seen else 0,
             calls=seen.calls if seen else 1,
-            called=called or parent < 0,
+            called=(called and module not in joined) or parent < 0,
             pin=pins(module),
             passes_on=_passes_on(module),
             parent=parent,

@@ -15,6 +15,7 @@ from torch import nn
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._partition.module_trees import module_tree, recompute_bytes
+from smdistributed.modelparallel.torch._partition.parameter_readers import joined_modules
 from smdistributed.modelparallel.torch._partition.partition_annotations import partition_of
 from smdistributed.modelparallel.torch._partition.tracing import (
     Trace,
@@ -88,7 +89,8 @@ def _decide_here(
     elif cfg.auto_partition:
         trace = _trace(module, run_step, options)
         regions = regions_of(module)
-        tree = module_tree(module, trace, partition_of, regions)
+        joined = joined_modules(module, trace.reads)
+        tree = module_tree(module, trace, partition_of, regions, joined)
         once = recompute_bytes(trace, regions)
         assignment, summary = _assign_automatically(module, tree, once)
     else:

@@ -92,6 +92,13 @@ class Recorder(TorchDispatchMode):
         self._flow_of: dict[int, tuple[StorageWeakRef, Flow]] = {}
         self._kept: list[StorageWeakRef] = []  # keep the keys from being used for others
         self._own_storages: set[int] = set()
+        self.reads: dict[nn.Module, set[nn.Module]] = {}
+        """By module, whose parameters its own operations read."""
+        self._holders: dict[int | None, list[nn.Module]] = {}
+        for module in model.modules():
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    self._holders.setdefault(_storage_key(parameter), []).append(module)
         for tensor in [*model.parameters(), *model.buffers()]:
             if _storage_key(tensor) is not None:
                 self._keep_out(tensor)
@@ -134,6 +141,7 @@ class Recorder(TorchDispatchMode):
         if not outputs:
             return out
         read = {_storage_key(tensor) for tensor in inputs}
+        self._note_reads(read)
         view = func.is_view or all(_storage_key(tensor) in read for tensor in outputs)
         if view and not read.isdisjoint(self._own_storages):
             # By shapes only, the view of a parameter has a storage of its own.
@@ -146,6 +154,14 @@ class Recorder(TorchDispatchMode):
             self.flops += flops
             self.seen[self._stack[-1]].time_ns += self._rates.time_ns(flops, moved)
         return out
+
+    def _note_reads(self, storages: set[int | None]) -> None:
+        if not self._stack:
+            return
+        here = self._stack[-1]
+        for storage in storages & self._holders.keys():
+            if here not in self._holders[storage]:
+                self.reads.setdefault(here, set()).update(self._holders[storage])
 
     def _keep_out(self, tensor: torch.Tensor) -> None:
         """What belongs to the model is neither made nor kept by the forward."""

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from smdistributed.modelparallel.torch._partition.parameter_readers import Reads
 from smdistributed.modelparallel.torch._partition.trace_placement import on_gpu
 from smdistributed.modelparallel.torch._partition.trace_recorder import (
     CPU_RATES,
@@ -23,6 +24,8 @@ from smdistributed.modelparallel.torch._partition.trace_recorder import (
     Seen,
     Stopwatch,
 )
+from smdistributed.modelparallel.torch._pipeline.object_states import become, is_same, state_of
+from smdistributed.modelparallel.torch._pipeline.reachable_objects import reachable_objects
 from smdistributed.modelparallel.torch._session.log import warning
 
 _TIMED_RUNS = 3
@@ -54,6 +57,8 @@ class Trace:
 
     seen: dict[nn.Module, Seen] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
+    reads: Reads = field(default_factory=dict)
+    """By module, whose parameters it computed with by itself."""
     memory_usage: bool = False
     flops: int = 0
     """Of the forward of one microbatch."""
@@ -65,16 +70,28 @@ class Trace:
 
 @contextlib.contextmanager
 def _nothing_changed(model: nn.Module) -> Iterator[None]:
-    """Restores random generators and buffers, also those that a forward registers anew."""
+    """Restores random generators, and what a forward changes or sets on modules: buffers, hooks,
+    attributes and what is in them, as far as it can be pickled."""
     kept = {
         module: {name: (buffer, _clone(buffer)) for name, buffer in module._buffers.items()}
         for module in model.modules()
     }
+    attributes = [(module, dict(vars(module))) for module in kept]
+    holders = [(obj, state_of(obj)) for obj in _changeable(attributes)]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     try:
         with torch.random.fork_rng(devices=devices):
             yield
     finally:
+        for module, own in attributes:
+            marks = {
+                name: value for name, value in vars(module).items() if name.startswith("_smp_")
+            }
+            vars(module).clear()
+            vars(module).update(own | marks)
+        for obj, state in holders:
+            if state is not None and not is_same(state, state_of(obj)):
+                become(obj, state)
         for module, buffers in kept.items():
             module._buffers.clear()
             for name, (buffer, values) in buffers.items():
@@ -82,6 +99,17 @@ def _nothing_changed(model: nn.Module) -> Iterator[None]:
                 if buffer is not None and values is not None:
                     with torch.no_grad():
                         buffer.copy_(values)
+
+
+def _changeable(attributes: list[tuple[nn.Module, dict[str, Any]]]) -> list[Any]:
+    """The objects in these that can change, other than parameters, buffers and modules."""
+    holders = [
+        value
+        for _, own in attributes
+        for name, value in own.items()
+        if name not in ("_parameters", "_buffers", "_modules")
+    ]
+    return reachable_objects(holders)
 
 
 def _clone(buffer: torch.Tensor | None) -> torch.Tensor | None:
@@ -112,7 +140,9 @@ def trace_step(
         )
     elif options.execution_times:
         _measure_times(model, run, recorder.seen, gpu)
-    return Trace(recorder.seen, recorder.flows, options.memory_usage, recorder.flops)
+    return Trace(
+        recorder.seen, recorder.flows, recorder.reads, options.memory_usage, recorder.flops
+    )
 
 
 def _run_to_backward(run: Callable[[], Any]) -> None:

@@ -62,6 +62,7 @@ def run_region(
     ]
     inputs = [leaf for leaf, chosen in zip(leaves, is_input, strict=True) if chosen]
     rest = [None if chosen else leaf for leaf, chosen in zip(leaves, is_input, strict=True)]
+    as_given = [(args, kwargs)]  # for the forward: what it fills or changes is its caller's
     buffers = _Buffers(modules)
     streams = _Streams(preserve_rng_state)
 
@@ -70,7 +71,8 @@ def run_region(
         filled = [
             next(given) if chosen else leaf for leaf, chosen in zip(rest, is_input, strict=True)
         ]
-        own_args, own_kwargs = tree_unflatten(filled, structure)
+        rebuilt = tree_unflatten(filled, structure)
+        own_args, own_kwargs = as_given.pop() if as_given else rebuilt
         token = _inside.set(True)
         try:
             with buffers.changed_once(), streams.drawn_again():

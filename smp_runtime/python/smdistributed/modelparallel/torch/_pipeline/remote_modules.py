@@ -13,8 +13,10 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._pipeline import codec
 from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import Region, run_modules
+from smdistributed.modelparallel.torch._pipeline.call_changes import Modules
+from smdistributed.modelparallel.torch._pipeline.output_recorders import install_recorders
+from smdistributed.modelparallel.torch._pipeline.remote_effects import SentCall, ServedCall
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
-from smdistributed.modelparallel.torch._session.log import warning_here
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -26,7 +28,7 @@ class RemoteModules:
         self._engine: _runtime.Engine | None = None
         self._ownership: Ownership | None = None
         self._routes: SequentialRoutes | None = None
-        self._changers: set[int] = set()
+        self._modules: Modules | None = None
 
     def connect(
         self, engine: _runtime.Engine, ownership: Ownership, routes: SequentialRoutes
@@ -37,6 +39,8 @@ class RemoteModules:
         hooks run once, on its owner.
         """
         self._engine, self._ownership, self._routes = engine, ownership, routes
+        self._modules = Modules(ownership.modules, ownership.module_names)
+        install_recorders(ownership.modules)
         for module in ownership.modules:
             module.__dict__["_orig_forward"] = module.forward
             if not ownership.owns(module):
@@ -49,7 +53,7 @@ class RemoteModules:
     def _call(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         assert self._ownership is not None
         hop = (self._ownership.of_module(module), self._ownership.module_id(module))
-        return self._send([hop], (args, kwargs, None))
+        return self._send([hop], args, kwargs)
 
     def _call_in_parts(self, container: nn.Sequential, value: Any) -> Any:
         """``nn.Sequential.forward``, with one call for consecutive children of other partitions."""
@@ -59,7 +63,7 @@ class RemoteModules:
             return container.__dict__["_orig_forward"](value)  # the script changed it
         for part in parts:
             if part.route:
-                value = self._send(part.route, ((value,), {}, None))
+                value = self._send(part.route, (value,), {})
             else:
                 for child in part.children:
                     value = child(value)
@@ -69,10 +73,17 @@ class RemoteModules:
         """Has the partition of the region's modules run them, to be recomputed there."""
         assert self._ownership is not None
         owner = self._ownership.of_module(self._ownership.modules[region.modules[0]])
-        return self._send([(owner, region.modules[0])], (args, kwargs, region))
+        return self._send([(owner, region.modules[0])], args, kwargs, region)
 
-    def _send(self, route: list[tuple[int, int]], request: Any) -> Any:
+    def _send(
+        self,
+        route: list[tuple[int, int]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        region: Region | None = None,
+    ) -> Any:
         assert self._engine is not None and self._ownership is not None
+        assert self._modules is not None
         ownership = self._ownership
         owner, number = route[0]
         if torch._C._current_graph_task_id() != -1:
@@ -87,14 +98,41 @@ class RemoteModules:
                 f"module {self._name(number)} lives on partition {owner}, this is partition "
                 f"{ownership.partition}: call it inside a function decorated with smp.step"
             )
+        called = self._called([target for _, target in route], region)
+        exchanged = self._modules.exchanged_parameter(called)
+        if exchanged is not None:
+            raise SMPStepError(
+                f"module {self._name(number)} of partition {owner} was called while its parameter "
+                f"{exchanged} is another tensor, as in torch.func.functional_call: the module runs "
+                "with the parameters of its partition. Put it on the partition of its caller with "
+                "smp.set_partition, or compute with torch.nn.functional"
+            )
         try:
-            definition, tensors = codec.pack(request, ownership.remote_name)
+            call = SentCall(
+                self._modules,
+                called,
+                (args, tuple(kwargs.items()), region, False),
+                state.step_context,
+                ownership.remote_name,
+            )
         except codec.REFUSALS as error:
             raise SMPValidationError(
                 f"an argument of module {self._name(number)} cannot travel to partition {owner}: "
                 f"{error}"
             ) from error
-        return codec.unpack(*self._engine.call(route, definition, tensors))
+        return call.result(functools.partial(self._engine.call, route))
+
+    def _called(self, targets: list[int], region: Region | None) -> list[nn.Module]:
+        """The modules that calls of ``targets`` call."""
+        assert self._ownership is not None and self._routes is not None
+        modules = self._ownership.modules
+        if region is not None:
+            return [modules[number] for number in region.modules]
+        return [
+            module
+            for target in targets
+            for module in self._routes.segment(target) or [modules[target]]
+        ]
 
     def _name(self, number: int) -> str:
         assert self._routes is not None
@@ -114,42 +152,26 @@ class RemoteModules:
     def _run(
         self, module_id: int, definition: bytes, tensors: list[torch.Tensor], passes_on: bool
     ) -> tuple[bytes, list[torch.Tensor]]:
-        assert self._ownership is not None and self._routes is not None
-        args, kwargs, region = codec.unpack(definition, tensors, self._ownership.find_parameter)
-        versions = [tensor._version for tensor in tensors]
-        modules, segment = self._ownership.modules, self._routes.segment(module_id)
-        if segment is not None:
-            (result,) = args
-            for child in segment:
-                result = child(result)
-        elif region is None:
-            result = modules[module_id](*args, **kwargs)
+        assert self._ownership is not None and self._modules is not None
+        name = self._name(module_id)
+        call = ServedCall(
+            self._modules,
+            f"module {name} of partition {self._ownership.partition}",
+            definition,
+            tensors,
+            self._ownership.find_parameter,
+        )
+        args, named, region, _ = call.request
+        first, *others = called = self._called([module_id], region)
+        if region is not None:
+            result = run_modules(called, args, dict(named), region.preserve_rng_state)
         else:
-            chain = [modules[number] for number in region.modules]
-            result = run_modules(chain, args, kwargs, region.preserve_rng_state)
+            result = first(*args, **dict(named))
+            for module in others:
+                result = module(result)
         try:
-            definition, results = codec.pack(((result,), {}, None) if passes_on else result)
+            return call.next_request(result) if passes_on else call.reply(result)
         except codec.REFUSALS as error:
             raise SMPValidationError(
-                f"the result of module {self._name(module_id)} cannot travel to another "
-                f"partition: {error}"
+                f"the result of module {name} cannot travel to another partition: {error}"
             ) from error
-        changed = [t for t, v in zip(tensors, versions, strict=True) if t._version != v]
-        if changed and module_id not in self._changers:
-            self._warn_of_changes(module_id, changed, results)
-        return definition, results
-
-    def _warn_of_changes(
-        self, module_id: int, changed: list[torch.Tensor], results: list[torch.Tensor]
-    ) -> None:
-        """Once a module. One that returns what it changed, as ``ReLU(inplace=True)``, is fine."""
-        returned = {result.data_ptr() for result in results}
-        if all(tensor.data_ptr() in returned for tensor in changed):
-            return
-        assert self._ownership is not None
-        self._changers.add(module_id)
-        warning_here(
-            f"module {self._name(module_id)} of partition {self._ownership.partition} changes an "
-            "argument in place; its caller on another partition does not see the change: return "
-            "the tensor, or keep both modules on one partition with smp.set_partition"
-        )

@@ -7,6 +7,7 @@ See ``smp_runtime/pipeline/direct_exchange.h``, which decides for which results 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -71,6 +72,10 @@ class RemoteTensor(torch.Tensor):
             self._here = here
         return here
 
+    def become(self, value: torch.Tensor) -> None:
+        """A module of another partition has changed the data in place, to ``value``."""
+        self._here = value
+
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -88,6 +93,33 @@ class RemoteTensor(torch.Tensor):
         # C++ below the autograd engine, such as the sum of two gradients.
         args, kwargs = tree_map(_data_of, (args, kwargs or {}))
         return func(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of a tensor that is on another rank."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    requires_grad: bool
+
+
+def description_of(tensor: torch.Tensor) -> Description:
+    return Description(tuple(tensor.shape), tensor.dtype, tensor.device.type, tensor.requires_grad)
+
+
+def stand_in(description: Description, refusal: str) -> RemoteTensor:
+    """A tensor whose data cannot be had here: looking at them raises SMPStepError, ``refusal``."""
+
+    def refuse(_tensor: torch.Tensor) -> torch.Tensor:
+        raise SMPStepError(refusal)
+
+    device = torch.device(description.device)
+    made = RemoteTensor(refuse, description.shape, description.dtype, device)
+    with torch._C.DisableTorchFunctionSubclass():
+        made.requires_grad_(description.requires_grad)
+    return made
 
 
 def latest(value: Any) -> Any:

@@ -59,6 +59,22 @@ def refused_in_a_step() -> Iterator[None]:
         torch.optim.Optimizer.zero_grad = _ZERO_GRAD  # type: ignore[method-assign]
 
 
+@contextlib.contextmanager
+def without_fast_paths() -> Iterator[None]:
+    """Inside, torch's transformer layers call their children, as they do in training.
+
+    Their fast path in evaluation reads the children's parameters, which may be on other partitions,
+    and hands nested tensors from layer to layer, which do not travel.
+    """
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    if state.cfg.pipeline_parallel_degree > 1:
+        torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
 def _refuse_zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
     if state.cfg.pipeline_parallel_degree == 1 and state.cfg.microbatches == 1:
         _ZERO_GRAD(self, set_to_none)

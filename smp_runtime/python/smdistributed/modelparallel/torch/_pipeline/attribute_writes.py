@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attributes that modules set in a step, such as ``self.aux_loss`` in a forward.
+
+Each microbatch, and each call that a rank serves, has an account of its own. Microbatches run at
+once, and a module is one object for all of them: behind a wait a microbatch finds its own values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from smdistributed.modelparallel.torch._pipeline.context_values import keep_out
+from smdistributed.modelparallel.torch._pipeline.object_states import IMMUTABLE
+
+_SET = nn.Module.__setattr__
+_DELETE = nn.Module.__delattr__
+
+
+class Gone:
+    """Stands for an attribute that is not there."""
+
+
+class Attribute:
+    """One attribute of one module."""
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.module, self.name = module, name
+
+    @property
+    def value(self) -> Any:
+        """``Gone`` without one."""
+        buffers = self.module._buffers
+        return (buffers if self.name in buffers else vars(self.module)).get(self.name, Gone)
+
+    def put(self, value: Any) -> None:
+        buffers = self.module._buffers
+        holder = buffers if self.name in buffers else vars(self.module)
+        if value is Gone:
+            holder.pop(self.name, None)
+        else:
+            holder[self.name] = value
+
+
+class Writes:
+    """What one microbatch or one call has set, in order."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[tuple[nn.Module, str], Attribute] = {}
+
+    def note(self, module: nn.Module, name: str) -> None:
+        if name not in module._parameters and name not in module._modules:
+            self.attributes.setdefault((module, name), Attribute(module, name))
+
+    def below(self, modules: set[nn.Module]) -> list[Attribute]:
+        """Those of ``modules``."""
+        return [one for (module, _), one in self.attributes.items() if module in modules]
+
+    def values(self) -> list[tuple[Attribute, Any]]:
+        """What is there now, to be put back behind a wait. Counters and the like go on counting,
+        whoever counts."""
+        present = [(one, one.value) for one in self.attributes.values()]
+        return [(one, value) for one, value in present if type(value) not in IMMUTABLE]
+
+
+_writes: contextvars.ContextVar[Writes | None] = contextvars.ContextVar("_writes", default=None)
+keep_out(_writes)
+
+
+def begin_account() -> Writes:
+    """Of the microbatch or call to which the current context belongs."""
+    account = Writes()
+    _writes.set(account)
+    return account
+
+
+def current_account() -> Writes:
+    """Empty where none was begun."""
+    return _writes.get() or Writes()
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[None]:
+    """Inside, attributes of modules that are set or deleted are in the account of whoever does."""
+    nn.Module.__setattr__ = _set  # type: ignore[method-assign]
+    nn.Module.__delattr__ = _delete  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__setattr__ = _SET  # type: ignore[method-assign]
+        nn.Module.__delattr__ = _DELETE  # type: ignore[method-assign]
+
+
+def _set(self: nn.Module, name: str, value: Any) -> None:
+    _SET(self, name, value)
+    _note(self, name)
+
+
+def _delete(self: nn.Module, name: str) -> None:
+    _DELETE(self, name)
+    _note(self, name)
+
+
+def _note(module: nn.Module, name: str) -> None:
+    account = _writes.get()
+    if account is not None:
+        account.note(module, name)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call has changed besides returning, in a form that travels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch._pipeline import context_values
+from smdistributed.modelparallel.torch._pipeline.attribute_writes import Attribute, Writes
+from smdistributed.modelparallel.torch._pipeline.object_states import ObjectState
+
+
+@dataclass
+class Changes:
+    """What is other than before, and how it is now."""
+
+    contexts: dict[context_values.Place, Any] = field(default_factory=dict)
+    attributes: dict[tuple[int, str], Any] = field(default_factory=dict)
+    """By the number of the module, and the name."""
+    objects: dict[int, ObjectState] = field(default_factory=dict)
+    tensors: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Arguments that were changed in place."""
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
+    def __or__(self, later: Changes) -> Changes:
+        """These, and then the ``later`` ones."""
+        return Changes(*(mine | vars(later)[name] for name, mine in vars(self).items()))
+
+
+class Modules:
+    """The modules of the model, by the numbers under which ranks know them."""
+
+    def __init__(self, modules: Sequence[nn.Module], names: Sequence[str]) -> None:
+        self._modules, self.names = modules, names
+        self._numbers = {module: number for number, module in enumerate(modules)}
+        self._below: dict[nn.Module, set[nn.Module]] = {}
+        self._parameters: dict[nn.Module, list[tuple[nn.Module, str, nn.Parameter | None]]] = {}
+
+    def below(self, roots: Iterable[nn.Module]) -> set[nn.Module]:
+        """All modules that a call of ``roots`` may run."""
+        found: set[nn.Module] = set()
+        for root in roots:
+            if root not in self._below:
+                self._below[root] = set(root.modules())
+            found |= self._below[root]
+        return found
+
+    def exchanged_parameter(self, roots: Iterable[nn.Module]) -> str | None:
+        """The name of one that is not the model's own now, as in ``torch.func.functional_call``."""
+        for root in roots:
+            if root not in self._parameters:
+                self._parameters[root] = [
+                    (module, name, parameter)
+                    for module in root.modules()
+                    for name, parameter in module._parameters.items()
+                ]
+            for module, name, parameter in self._parameters[root]:
+                if module._parameters.get(name) is not parameter:
+                    return f"{self.names[self._numbers[module]]}.{name}"
+        return None
+
+    def values(self, written: Iterable[Attribute]) -> dict[tuple[int, str], Any]:
+        """What is there now, of the model's own modules."""
+        return {
+            (self._numbers[one.module], one.name): one.value
+            for one in written
+            if one.module in self._numbers
+        }
+
+    def put(self, attributes: dict[tuple[int, str], Any], account: Writes | None = None) -> None:
+        """Sets attributes, and notes that in ``account``."""
+        for (number, name), value in attributes.items():
+            module = self._modules[number]
+            Attribute(module, name).put(value)
+            if account is not None:
+                account.note(module, name)
+
+    def named(self, changes: Changes) -> Iterator[tuple[str, Any]]:
+        """Changes of what its caller has handed to a call, in words, with what it is now."""
+        for place, value in changes.contexts.items():
+            yield f"context variable {'.'.join(place)}", value
+        for state in changes.objects.values():
+            yield "an argument", state

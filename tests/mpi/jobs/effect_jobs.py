@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_remote_effects.py: a module of another partition tells its caller things by
+other ways than its result."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import dataclasses
+from typing import Any
+
+import smdistributed.modelparallel.torch as smp
+import torch
+from torch import nn
+
+WIDTH = 4
+RECORDER: contextvars.ContextVar[Any] = contextvars.ContextVar("RECORDER", default=None)
+
+
+@dataclasses.dataclass
+class Notes:
+    losses: list[torch.Tensor] = dataclasses.field(default_factory=list)
+    last: torch.Tensor | None = None
+
+
+class Slots:
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: torch.Tensor | None = None
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.aux = x.square().mean()
+        return self.lin(x)
+
+
+class Far(nn.Module):
+    """``way`` says how it tells the square mean of its result."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.lin, self.inner, self.way = nn.Linear(WIDTH, WIDTH), Inner(), way
+        self.aux: Any = None
+        self.scale: Any = 1.0
+        self.register_buffer("state", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, told: Any = None) -> Any:
+        if self.way == "in_place":
+            x.mul_(2)
+        elif self.way == "view_in_place":
+            x[:, 0].mul_(3)
+        y = self.lin(x) * self.scale
+        aux = y.square().mean()
+        if told is not None:
+            _tell(self.way, told, aux)
+            return (y, told) if self.way == "given_back" else y
+        match self.way:
+            case "attribute" | "attribute_deleted":
+                self.aux = aux
+            case "attribute_with_structure":
+                self.aux = {"losses": [aux]}
+            case "buffer":
+                self.state = aux
+            case "child_attribute":
+                return self.inner(y)
+            case "context":
+                RECORDER.get()["aux"].append(aux)
+            case "context_set":
+                RECORDER.set(aux)
+            case "context_input":
+                RECORDER.get()["aux"].append(x)
+        return y
+
+
+def _tell(way: str, told: Any, aux: torch.Tensor) -> None:
+    match way:
+        case "list" | "deque":
+            told.append(aux)
+        case "set":
+            told.add(aux)
+        case "nested":
+            told["all"][0].losses.append(aux)
+        case "dataclass" | "slots":
+            told.last = aux
+        case "removed":
+            told["aux"] = aux * told.pop("factor")
+        case _:
+            told["aux"] = aux
+
+
+THINGS = {
+    "dict": dict,
+    "defaultdict": lambda: collections.defaultdict(list),
+    "list": list,
+    "deque": collections.deque,
+    "set": set,
+    "nested": lambda: {"all": (Notes(),)},
+    "dataclass": Notes,
+    "slots": Slots,
+    "removed": lambda: {"factor": 3.0},
+    "given_back": dict,
+}
+
+
+class Net(nn.Module):
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.near, self.far, self.way = nn.Linear(WIDTH, WIDTH), Far(way), way
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The result twice, so that what the first call leaves is there at the second."""
+        x = self.near(x).tanh() * 1
+        if self.way in THINGS:
+            told = THINGS[self.way]()
+            y = self.far(x, told)
+            return self._told(y, told)
+        if self.way.startswith("context"):
+            recorder = {"aux": [x * 2]}
+            token = RECORDER.set(recorder)
+            y = self.far(self.far(x))
+            aux = RECORDER.get() if self.way == "context_set" else sum(recorder["aux"]).mean()
+            RECORDER.reset(token)
+            return y + aux
+        if self.way == "set_by_caller":
+            self.far.scale = x.mean()
+        y = self.far(x)
+        match self.way:
+            case "attribute":
+                y = y + self.far.aux
+            case "attribute_with_structure":
+                y = y + self.far.aux["losses"][0]
+            case "attribute_deleted":
+                y = y + self.far.aux
+                del self.far.aux
+                y = y + self.far(x)
+            case "buffer":
+                y = y + self.far.state
+            case "child_attribute":
+                y = y + self.far.inner.aux
+            case "in_place" | "view_in_place":
+                y = y + x
+        return y
+
+    def _told(self, y: Any, told: Any) -> torch.Tensor:
+        match self.way:
+            case "nested":
+                return y + told["all"][0].losses[0]
+            case "dataclass" | "slots":
+                return y + told.last
+            case "list" | "deque" | "set":
+                return y + sum(told)
+            case "removed":
+                return y + told["aux"] + len(told)
+            case "given_back":
+                assert y[1] is told
+                return y[0] + y[1]["aux"]
+        return y + told["aux"]
+
+
+def batches() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(4, WIDTH, generator=generator, dtype=torch.float64) for _ in range(2)]
+
+
+def made(kind: type[nn.Module], way: str) -> nn.Module:
+    torch.manual_seed(2)
+    return kind(way).double()
+
+
+def train_alone(module: nn.Module) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses and gradients of plain PyTorch, in the two microbatches that the job makes."""
+    losses = []
+    for x in batches():
+        parts = [module(part).square().mean() / 2 for part in x.chunk(2)]
+        for part in parts:
+            part.backward()
+        losses.append(sum(part.item() for part in parts))
+    return losses, {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+
+
+@smp.step
+def step(model: smp.DistributedModel, x: torch.Tensor) -> torch.Tensor:
+    loss = model(x).square().mean()
+    model.backward(loss)
+    return loss
+
+
+def train(way: str) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses, and the gradients of this rank's parameters."""
+    net = made(Net, way)
+    smp.set_partition(net.far, 1)
+    model = smp.DistributedModel(net)
+    losses = [step(model, x).reduce_mean().item() for x in batches()]
+    gradients = {n: p.grad for n, p in model.local_named_parameters() if p.grad is not None}
+    return losses, gradients
