@@ -195,11 +195,12 @@ class PyEngine {
   }
 
   void backward(const std::vector<at::Tensor>& tensors,
-                const std::vector<std::optional<at::Tensor>>& gradients, double scale) {
+                const std::vector<std::optional<at::Tensor>>& gradients, double scale,
+                bool keep_graph) {
     std::vector<at::Tensor> seeds;
     for (const auto& gradient : gradients) seeds.push_back(gradient.value_or(at::Tensor()));
     const py::gil_scoped_release no_gil;
-    engine().backward(tensors, seeds, scale);
+    engine().backward(tensors, seeds, scale, keep_graph);
   }
 
   void track_parameters(const std::vector<at::Tensor>& parameters) {
@@ -248,7 +249,7 @@ void bind_pipeline(py::module_& module) {
       .def("data_of", &PyEngine::data_of, py::arg("remote_tensor"))
       .def("call", &PyEngine::call, py::arg("route"), py::arg("definition"), py::arg("tensors"))
       .def("backward", &PyEngine::backward, py::arg("tensors"), py::arg("gradients"),
-           py::arg("scale"))
+           py::arg("scale"), py::arg("keep_graph"))
       .def("track_parameters", &PyEngine::track_parameters, py::arg("parameters"))
       .def("take_backwards", &PyEngine::take_backwards)
       .def("last_step", &PyEngine::last_step)

@@ -20,20 +20,28 @@
 namespace smp::pipeline {
 namespace {
 
+thread_local bool in_backward = false;  ///< of the engine, not of torch.autograd.grad
+
 /// Makes all nodes of a backward run on the calling thread, on any device. A node that waits for
 /// another rank must stop nothing but its own microbatch.
 class SingleThreadedBackward {
  public:
-  SingleThreadedBackward() : previous_(state().get_multithreading_enabled()) {
+  SingleThreadedBackward()
+      : multithreading_(state().get_multithreading_enabled()),
+        outer_(std::exchange(in_backward, true)) {
     state().set_multithreading_enabled(false);
   }
-  ~SingleThreadedBackward() { state().set_multithreading_enabled(previous_); }
+  ~SingleThreadedBackward() {
+    state().set_multithreading_enabled(multithreading_);
+    in_backward = outer_;
+  }
   SingleThreadedBackward(const SingleThreadedBackward&) = delete;
   SingleThreadedBackward& operator=(const SingleThreadedBackward&) = delete;
 
  private:
   static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
-  const bool previous_;
+  const bool multithreading_;
+  const bool outer_;
 };
 
 }  // namespace
@@ -118,6 +126,15 @@ void Engine::require_step(const char* what) const {
   }
 }
 
+void Engine::require_backward(const Route& route) const {
+  require_step("the backward of a call to a module of another rank");
+  if (in_backward) return;
+  throw UserCodeError(
+      "a backward other than model.backward leads through a module of rank {} of the pipeline "
+      "group, and would use up what that rank keeps for model.backward",
+      route.front().owner);
+}
+
 // --- Calling ---
 
 TensorTree Engine::call(const Route& route, TensorTree arguments) {
@@ -181,7 +198,7 @@ at::Tensor Engine::data_of(const at::Tensor& tensor) {
 }
 
 void Engine::backward(const std::vector<at::Tensor>& tensors,
-                      const std::vector<at::Tensor>& gradients, double scale) {
+                      const std::vector<at::Tensor>& gradients, double scale, bool keep_graph) {
   require_step("model.backward");
   std::vector<at::Tensor> seeds;
   for (size_t index = 0; index < tensors.size(); ++index) {
@@ -204,11 +221,11 @@ void Engine::backward(const std::vector<at::Tensor>& tensors,
     }
   }
   server_->enter_backward();
-  run_backward(tensors, seeds);
+  run_backward(tensors, seeds, keep_graph);
 }
 
 void Engine::run_backward(const std::vector<at::Tensor>& roots,
-                          const std::vector<at::Tensor>& gradients) {
+                          const std::vector<at::Tensor>& gradients, bool keep_graph) {
   measure_activations();
   torch::autograd::edge_list edges;
   torch::autograd::variable_list seeds;
@@ -220,7 +237,7 @@ void Engine::run_backward(const std::vector<at::Tensor>& roots,
   ++backwards_;
   if (edges.empty()) return;
   const SingleThreadedBackward guard;
-  torch::autograd::Engine::get_default_engine().execute(edges, seeds, /*keep_graph=*/false,
+  torch::autograd::Engine::get_default_engine().execute(edges, seeds, keep_graph,
                                                         /*create_graph=*/false,
                                                         /*accumulate_grad=*/true);
 }
@@ -280,7 +297,8 @@ CallData Engine::backward(const CallId& id, CallData gradients, const Purpose& p
   SMP_CHECK(!found.empty(), "microbatch {} has no call {:#x} to go back through", id.microbatch,
             id.call);
   Record record = std::move(found.mapped());
-  run_backward(record.outputs, unpack_gradients(std::move(gradients)).tensors);
+  run_backward(record.outputs, unpack_gradients(std::move(gradients)).tensors,
+               /*keep_graph=*/false);
   std::vector<at::Tensor> results;
   for (const at::Tensor& input : record.inputs) {
     results.push_back(input.defined() ? input.grad() : at::Tensor());

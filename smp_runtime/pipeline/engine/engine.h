@@ -74,10 +74,11 @@ class Engine : private Executor {
   at::Tensor data_of(const at::Tensor& tensor);
 
   /// From the body: backpropagates from `tensors`. An undefined gradient stands for 1, times
-  /// `scale`; a given one is multiplied by it. Throws UserCodeError for a tensor that is not a
-  /// scalar and has no gradient, and outside a step.
+  /// `scale`; a given one is multiplied by it. `keep_graph` keeps this rank's graph for another
+  /// backward; what modules of other ranks have is gone. Throws UserCodeError for a tensor that is
+  /// not a scalar and has no gradient, and outside a step.
   void backward(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& gradients,
-                double scale);
+                double scale, bool keep_graph = false);
 
   /// More than 0 if any backward ran on this rank since the last call of this function or the
   /// beginning of the step.
@@ -116,9 +117,13 @@ class Engine : private Executor {
   /// Until the backward of a call needs to know which of its arguments were remote tensors.
   void keep_arguments(uint64_t call, const DirectExchange::Plan& plan);
   void begin_step();
-  void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients);
+  void run_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
+                    bool keep_graph);
   void measure_activations();
   void require_step(const char* what) const;
+  /// Throws UserCodeError in a backward that is none of this engine, such as torch.autograd.grad in
+  /// a forward: it would use up what the owner keeps, and add to its parameters' gradients.
+  void require_backward(const Route& route) const;
   /// A tracked parameter is about to get a gradient.
   void note_gradient();
 

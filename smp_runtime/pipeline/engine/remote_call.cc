@@ -41,14 +41,14 @@ variable_list RemoteCall::forward(AutogradContext* context, const at::Tensor& /*
 variable_list RemoteCall::backward(AutogradContext* context, variable_list gradients) {
   const auto number = [context](const char* name) { return context->saved_data[name].toInt(); };
   auto* engine = reinterpret_cast<Engine*>(number("engine"));
-  engine->require_step("the backward of a call to a module of another rank");
-  ++engine->backwards_;
   const std::vector<int64_t> owners = context->saved_data["owners"].toIntVector();
   const std::vector<int64_t> targets = context->saved_data["targets"].toIntVector();
   Route route;
   for (size_t hop = 0; hop < owners.size(); ++hop) {
     route.push_back({.owner = static_cast<int>(owners[hop]), .target = targets[hop]});
   }
+  engine->require_backward(route);
+  ++engine->backwards_;
   variable_list results =
       engine->exchange_backward(route, static_cast<uint64_t>(number("call")), std::move(gradients));
   SMP_CHECK(static_cast<int64_t>(results.size()) == number("arguments"), "{} gradients",

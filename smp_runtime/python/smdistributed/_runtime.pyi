@@ -515,6 +515,7 @@ class Engine:
         tensors: Sequence[torch.Tensor],
         gradients: Sequence[torch.Tensor | None],
         scale: float,
+        keep_graph: bool,
     ) -> None:
         """In the body: backpropagates from ``tensors``; a gradient of None is 1, all
         are multiplied by ``scale``."""

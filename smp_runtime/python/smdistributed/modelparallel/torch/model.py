@@ -20,6 +20,7 @@ from smdistributed.modelparallel.torch._partition.compiled_modules import withou
 from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch._partition.model_arguments import (
     check_arguments,
+    check_graph_is_used_once,
     roots_and_seeds,
 )
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
@@ -302,6 +303,8 @@ class DistributedModel(ModelStates):
         self,
         tensors: torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...],
         grad_tensors: Any = None,
+        retain_graph: bool | None = False,
+        create_graph: bool = False,
     ) -> None:
         """``torch.autograd.backward`` inside a step, averaged over its microbatches.
 
@@ -311,18 +314,24 @@ class DistributedModel(ModelStates):
         Args:
             tensors: the loss, or several tensors; one without ``grad_tensors`` has one element.
             grad_tensors: gradients of the same shapes, or None.
+            retain_graph: keep the graph for another backward of this microbatch. Where that needs
+                more than one rank, or values that are given back in a backward, it is refused:
+                give all losses at once, ``model.backward([a, b])``.
+            create_graph: refused where it is true.
 
         Raises:
+            SMPUnsupportedError: ``retain_graph`` or ``create_graph`` where it is refused.
             SMPStepError: outside of a step, or under ``pipeline: _only_forward``.
             SMPValidationError: the numbers of tensors and of gradients differ.
         """
         if state.is_tracing:
             raise EndOfTrace
         roots, seeds = roots_and_seeds(tensors, grad_tensors)
+        check_graph_is_used_once(bool(retain_graph), create_graph)
         scale = 1.0 / state.cfg.microbatches if self.averages_over_microbatches else 1.0
         if state.optimizer is not None:
             scale *= state.optimizer.loss_scale
-        state.require_engine().backward(roots, seeds, scale)
+        state.require_engine().backward(roots, seeds, scale, bool(retain_graph))
         if self.sharded is not None:
             self.sharded.end_backward()
 

@@ -7,9 +7,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from smdistributed.modelparallel.torch._partition.tracing import TraceOptions
-from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
+from smdistributed.modelparallel.torch.exceptions import (
+    SMPStepError,
+    SMPUnsupportedError,
+    SMPValidationError,
+)
 from smdistributed.modelparallel.torch.state_mod import state
 
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -36,6 +41,13 @@ def check_arguments(module: Any, trace: TraceOptions, passes: int) -> None:
     if not isinstance(module, nn.Module):
         raise SMPValidationError(
             f"smp.DistributedModel got {type(module).__name__}; it wraps a torch.nn.Module"
+        )
+    lazy = [n for n, p in module.named_parameters() if isinstance(p, UninitializedParameter)]
+    if lazy:
+        raise SMPValidationError(
+            f"smp.DistributedModel got a module whose parameters have no shapes yet ({lazy[0]} is "
+            "the first of them): run its forward once on a batch, on all ranks with the same seed, "
+            "before it is wrapped"
         )
     if trace.device not in ("cpu", "gpu", "meta"):
         raise SMPValidationError(f'trace_device is "{trace.device}"; it is "cpu", "gpu" or "meta"')
@@ -70,3 +82,24 @@ def roots_and_seeds(
             "backward; set pipeline to interleaved, or leave it out"
         )
     return roots, seeds
+
+
+def check_graph_is_used_once(retain_graph: bool, create_graph: bool) -> None:
+    """Refuses ``DistributedModel.backward`` what it cannot do with the graphs of other ranks."""
+    if create_graph:
+        raise SMPUnsupportedError(
+            "model.backward got create_graph=True, and makes no graph of a backward; train with "
+            "plain PyTorch where gradients of gradients are needed"
+        )
+    cfg = state.cfg
+    causes = {
+        "pipeline_parallel_degree": cfg.pipeline_parallel_degree > 1,
+        "sharded_data_parallel_degree": cfg.sharded_data_parallel_degree > 1,
+        "offload_activations": cfg.offload_activations,
+    }
+    cause = next((key for key, applies in causes.items() if applies), None)
+    if retain_graph and cause is not None:
+        raise SMPUnsupportedError(
+            f"model.backward got retain_graph=True: with {cause}={getattr(cfg, cause)} a graph can "
+            "be gone back through once. Give it all losses at once: model.backward([a, b])"
+        )

@@ -41,27 +41,22 @@ class Modules:
         self._modules, self.names = modules, names
         self._numbers = {module: number for number, module in enumerate(modules)}
         self._below: dict[nn.Module, set[nn.Module]] = {}
-        self._parameters: dict[nn.Module, list[tuple[nn.Module, str, nn.Parameter | None]]] = {}
+        self._parameters = {
+            module: list(module._parameters.items()) for module in modules if module._parameters
+        }
 
-    def below(self, roots: Iterable[nn.Module]) -> set[nn.Module]:
+    def below(self, roots: Sequence[nn.Module]) -> set[nn.Module]:
         """All modules that a call of ``roots`` may run."""
-        found: set[nn.Module] = set()
+        known = self._below
         for root in roots:
-            if root not in self._below:
-                self._below[root] = set(root.modules())
-            found |= self._below[root]
-        return found
+            if root not in known:
+                known[root] = set(root.modules())
+        return set().union(*(known[root] for root in roots))
 
-    def exchanged_parameter(self, roots: Iterable[nn.Module]) -> str | None:
+    def exchanged_parameter(self, roots: Sequence[nn.Module]) -> str | None:
         """The name of one that is not the model's own now, as in ``torch.func.functional_call``."""
-        for root in roots:
-            if root not in self._parameters:
-                self._parameters[root] = [
-                    (module, name, parameter)
-                    for module in root.modules()
-                    for name, parameter in module._parameters.items()
-                ]
-            for module, name, parameter in self._parameters[root]:
+        for module in self.below(roots):
+            for name, parameter in self._parameters.get(module, ()):
                 if module._parameters.get(name) is not parameter:
                     return f"{self.names[self._numbers[module]]}.{name}"
         return None

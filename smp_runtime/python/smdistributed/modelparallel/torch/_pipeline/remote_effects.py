@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class SentCall:
     def __init__(
         self,
         modules: Modules,
-        called: Iterable[nn.Module],
+        called: Sequence[nn.Module],
         request: Request,
         step_context: contextvars.Context,
         remote_name: codec.RemoteName,

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
@@ -16,6 +18,7 @@ from smdistributed.modelparallel.torch._pipeline.containers import (
     like_mapping,
     like_sequence,
 )
+from smdistributed.modelparallel.torch._session import log
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -166,6 +169,8 @@ class _Cut:
             )
         if isinstance(value, (set, frozenset)):
             return type(value)(self._part(f"an item of {where}", item, axis) for item in value)
+        if axis is not None:
+            _warn_of_whole_tensors(where, value)
         return value
 
     def _slice(self, where: str, tensor: torch.Tensor, axis: int) -> torch.Tensor:
@@ -194,3 +199,22 @@ class _Cut:
             return tensor
         # Towards the CPU a copy has to be waited for: the host reads without asking the GPU.
         return tensor.to(self._device, non_blocking=self._device.type == "cuda")
+
+
+def _warn_of_whole_tensors(where: str, value: Any) -> None:
+    """Of an object of a class that has tensors, which are not cut."""
+    held = {} if isinstance(value, nn.Module) else getattr(value, "__dict__", {})
+    names = [n for n, item in held.items() if isinstance(item, torch.Tensor) and item.dim() > 0]
+    if names:
+        _warn_once(
+            f"argument {where} is an object of class {type(value).__qualname__}, and its tensors "
+            f"({', '.join(names)}) are not cut into microbatches: each computes all of them. Pass "
+            "tensors, also in a dict or tuple, or give the class a method smp_slice(num_mb, mb, "
+            "axis) that returns the part of a microbatch; if it is no batch, list its parameter in "
+            "non_split_inputs"
+        )
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    log.warning(text)
