@@ -3,7 +3,16 @@
 
 import pytest
 import torch
-from jobs.effect_jobs import THINGS, Net, made, train_alone
+from jobs.effect_jobs import (
+    THINGS,
+    Net,
+    encoder_alone,
+    llama_alone,
+    made,
+    padded_batch,
+    train_alone,
+    words,
+)
 
 CONFIG = {
     "partitions": 2,
@@ -39,3 +48,44 @@ def test_what_a_remote_module_tells_is_known_to_its_caller_with_its_gradient(poo
             torch.testing.assert_close(gradient, gradients[name], rtol=1e-12, atol=1e-14)
         seen |= own_gradients.keys()
     assert seen == gradients.keys()
+
+
+@pytest.mark.parametrize(
+    ("way", "text"),
+    [
+        ("functional_call", "module far of partition 1 was called while its parameter far.weight"),
+        ("gradient", "a backward other than model.backward leads through a module of rank 1"),
+        ("gradient_without_graph", "a backward other than model.backward leads through"),
+        ("lost_variable", "context variable LOST has been set since the step began"),
+        ("retain_graph", "with pipeline_parallel_degree=2 a graph can be gone back through once"),
+        ("clamp", "clamp_ was to change parameter"),
+    ],
+)
+def test_what_another_partition_cannot_know_is_refused_by_name(pool, way, text):
+    for error in pool(2).run("effect_jobs:refuse", CONFIG, way, fails=True):
+        assert text in error
+
+
+def test_torchs_encoder_evaluates_over_partitions_as_in_one_process(pool):
+    results = pool(2).run("effect_jobs:evaluate_encoder", CONFIG)
+
+    x, padding = padded_batch()
+    with torch.no_grad():
+        expected = encoder_alone()(x, src_key_padding_mask=padding)
+    for output in results:  # what is computed at padding does not count
+        torch.testing.assert_close(output[:, :2], expected[:, :2])
+
+
+def test_transformers_records_and_caches_over_partitions_as_in_one_process(pool):
+    results = pool(2).run("effect_jobs:record_and_generate", CONFIG)
+
+    model = llama_alone(place=False)
+    with torch.no_grad():
+        out = model(input_ids=words(), output_hidden_states=True, output_attentions=True)
+        tokens = model.generate(input_ids=words(), max_new_tokens=4, do_sample=False)
+    expected = [*out.hidden_states, *out.attentions]
+    for recorded, generated in results:
+        assert len(recorded) == len(expected) == 5
+        for one, other in zip(recorded, expected, strict=True):
+            torch.testing.assert_close(one, other)
+        assert torch.equal(generated, tokens)

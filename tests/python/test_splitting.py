@@ -10,6 +10,7 @@ import torch
 from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
 from smdistributed.modelparallel.torch._pipeline.splitting import InputSplit
 from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
+from smdistributed.modelparallel.torch._session import log
 from smdistributed.modelparallel.torch.exceptions import (
     SMPStepError,
     SMPUnsupportedError,
@@ -242,3 +243,22 @@ def test_step_outputs_may_have_batches_of_different_sizes() -> None:
 def test_methods_of_tensorflow_are_refused(name: str) -> None:
     with pytest.raises(SMPUnsupportedError, match="TensorFlow"):
         getattr(StepOutput([]), name)()
+
+
+def test_an_object_with_tensors_is_named_where_it_is_not_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Batch:
+        def __init__(self) -> None:
+            self.x, self.scale = torch.zeros(4, 2), torch.ones(())
+
+    said: list[str] = []
+    monkeypatch.setattr(log, "warning", said.append)
+    inputs = InputSplit(lambda batch: None)
+
+    inputs.split((Batch(),), {}, microbatches=1)
+    assert not said
+    inputs.split((Batch(),), {}, microbatches=2)
+
+    assert len(said) == 1
+    assert "argument batch is an object of class" in said[0] and "(x)" in said[0]

@@ -199,3 +199,110 @@ def train(way: str) -> tuple[list[float], dict[str, torch.Tensor]]:
     losses = [step(model, x).reduce_mean().item() for x in batches()]
     gradients = {n: p.grad for n, p in model.local_named_parameters() if p.grad is not None}
     return losses, gradients
+
+
+class Refused(nn.Module):
+    """Does in its forward, or has done to it, what cannot be known on another partition."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.near, self.far, self.way = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), way
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        match self.way:
+            case "functional_call":
+                weights = {"weight": torch.ones(WIDTH, WIDTH, dtype=x.dtype)}
+                return torch.func.functional_call(self.far, weights, (x,))
+            case "gradient" | "gradient_without_graph":
+                with torch.enable_grad():
+                    x = x.detach().requires_grad_()
+                    keeps = self.way == "gradient"
+                    (g,) = torch.autograd.grad(self.far(x).sum(), x, create_graph=keeps)
+                return self.near(x) + g
+            case "lost_variable":
+                contextvars.ContextVar("LOST").set(1)
+        return self.far(self.near(x))
+
+
+@smp.step
+def step_that_goes_back_twice(model: smp.DistributedModel, x: torch.Tensor) -> None:
+    y = model(x)
+    model.backward(y.mean(), retain_graph=True)
+    model.backward(y.square().mean())
+
+
+def refuse(way: str) -> None:
+    net = made(Refused, way)
+    smp.set_partition(net.far, 1)
+    model = smp.DistributedModel(net)
+    if way == "retain_graph":
+        step_that_goes_back_twice(model, batches()[0])
+    step(model, batches()[0])
+    if way == "clamp":
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.clamp_(-1, 1)
+
+
+def evaluate_encoder() -> torch.Tensor:
+    """With what is padding, over partitions that cut each layer."""
+    encoder = encoder_alone()
+    for layer in encoder.layers:
+        smp.set_partition(layer.linear1, 1)
+    model = smp.DistributedModel(encoder).eval()
+
+    @smp.step
+    def evaluate(model: smp.DistributedModel, x: torch.Tensor, padding: torch.Tensor) -> Any:
+        return model(x, src_key_padding_mask=padding)
+
+    with torch.no_grad():
+        return evaluate(model, *padded_batch()).concat()
+
+
+def encoder_alone() -> nn.TransformerEncoder:
+    torch.manual_seed(2)
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, 8, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2).double().eval()
+
+
+def padded_batch() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(4, 3, WIDTH, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return x, torch.tensor([[False, False, True]] * 4)
+
+
+def record_and_generate() -> tuple[list[torch.Tensor], torch.Tensor]:
+    """What a Llama over two partitions records in a step, and what it generates in another."""
+    model = smp.DistributedModel(llama_alone())
+    layers = model.get_module().model.layers
+    assert len(layers) == 2
+
+    @smp.step
+    def record(model: smp.DistributedModel, ids: torch.Tensor) -> Any:
+        out = model(input_ids=ids, output_hidden_states=True, output_attentions=True)
+        return [*out.hidden_states, *out.attentions]
+
+    @smp.step
+    def generate(model: smp.DistributedModel, ids: torch.Tensor) -> Any:
+        return model.get_module().generate(input_ids=ids, max_new_tokens=4, do_sample=False)
+
+    with torch.no_grad():
+        recorded = [one.concat() for one in record(model, words())]
+        return recorded, generate(model, words()).concat()
+
+
+def llama_alone(place: bool = True) -> nn.Module:
+    import transformers
+
+    torch.manual_seed(7)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "max_position_embeddings": 16, "vocab_size": 32}
+    ends = {"bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
+    config = transformers.LlamaConfig(**sizes, **heads, **ends, attn_implementation="eager")
+    model = transformers.LlamaForCausalLM(config).double().eval()
+    if place:
+        smp.set_partition(model.model.layers[1], 1)
+    return model
+
+
+def words() -> torch.Tensor:
+    return torch.arange(3, 19).view(4, 4)
