@@ -291,7 +291,7 @@ def record_and_generate() -> tuple[list[torch.Tensor], torch.Tensor]:
 
 
 def llama_alone(place: bool = True) -> nn.Module:
-    import transformers
+    import transformers  # noqa: PLC0415 - takes seconds, which other jobs need not wait for
 
     torch.manual_seed(7)
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
