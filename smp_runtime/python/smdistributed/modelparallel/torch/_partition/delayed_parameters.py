@@ -14,6 +14,7 @@ generator itself is not advanced by what is delayed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,6 +64,10 @@ class _Tape:
         self._kept: list[Any] = []  # so that no address is used twice
         self._state: torch.Tensor | None = None
         """Of the generator, when we last looked: what is delayed leaves it as it is."""
+        self.seed = torch.initial_seed()
+        """Of numbers of our own, where others drew inside."""
+        self.writes: Counter[int] = Counter()
+        """How often each storage was written since it was made."""
 
     def leave(self) -> None:
         self._state = torch.get_rng_state()
@@ -73,6 +78,10 @@ class _Tape:
         if self._state is None or not torch.equal(now, self._state):
             self.operations.append(now)
             self._state = now
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """Of the storage of ``tensor``, if it was used here."""
+        return self._numbers.get(tensor.untyped_storage()._cdata)
 
     def place(self, tensor: torch.Tensor) -> _Place:
         storage = tensor.untyped_storage()
@@ -94,10 +103,13 @@ class _Tape:
                 torch.Tensor, lambda t: self.place(t) if t.is_meta else t.detach(), tree
             )
 
+        before = len(self._kept)
         results = [
             self.place(leaf) if isinstance(leaf, torch.Tensor) and leaf.is_meta else None
             for leaf in tree_leaves(result)
         ]
+        if function not in _EMPTY:
+            self.writes.update(range(before, len(self._kept)))
         operation = _Operation(
             function, placed(args), placed(kwargs), results, _is_random(function)
         )
@@ -110,7 +122,9 @@ class _Tape:
         operation.writes = {place.storage for place in results if place is not None}
         for argument, value in zip(function._schema.arguments, operation.args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                operation.writes |= {p.storage for p in tree_leaves(value) if isinstance(p, _Place)}
+                written = {p.storage for p in tree_leaves(value) if isinstance(p, _Place)}
+                operation.writes |= written
+                self.writes.update(written)
         self.operations.append(operation)
 
     def replay(self, wanted: set[int], take: Callable[[int, torch.UntypedStorage], None]) -> None:
@@ -123,7 +137,7 @@ class _Tape:
         made: dict[int, torch.UntypedStorage] = {}
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             if self.other_draws:
-                torch.manual_seed(torch.initial_seed() ^ 0x5EED)
+                torch.manual_seed(self.seed ^ 0x5EED)
             for number, operation in enumerate(self.operations):
                 if isinstance(operation, torch.Tensor):
                     if not self.other_draws:
@@ -225,6 +239,37 @@ def delayed() -> Iterator[None]:
 def has_delayed(module: nn.Module) -> bool:
     """Whether parameters or buffers of ``module`` have no storage yet."""
     return any(t.is_meta for t in (*module.parameters(), *module.buffers()))
+
+
+def writes_to(tensor: torch.Tensor) -> int | None:
+    """How many operations have written to a parameter without storage since it was allocated;
+    None: the contexts did not make it.
+
+    >>> with delayed():
+    ...     layer = nn.Linear(2, 2)
+    >>> writes_to(layer.weight)
+    1
+    >>> materialize(layer, [])
+    """
+    number = None if _tape is None else _tape.number_of(tensor)
+    return None if _tape is None or number is None else _tape.writes[number]
+
+
+def draws() -> tuple[list[torch.Tensor], int]:
+    """The generator's states that a replay would begin from, and the seed where it cannot."""
+    if _tape is None:
+        return [], 0
+    return [one for one in _tape.operations if isinstance(one, torch.Tensor)], _tape.seed
+
+
+def draw_from(states: list[torch.Tensor], seed: int) -> None:
+    """Has a replay draw the numbers of another rank, whose ``draws`` these are."""
+    if _tape is not None:
+        given = iter(states)
+        _tape.operations = [
+            next(given) if isinstance(one, torch.Tensor) else one for one in _tape.operations
+        ]
+        _tape.seed = seed
 
 
 def materialize(module: nn.Module, local: Iterable[nn.Module]) -> None:

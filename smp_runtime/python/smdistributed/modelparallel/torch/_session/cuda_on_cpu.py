@@ -23,7 +23,8 @@ _FACTORIES = (
     "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
     "tensor", "zeros", "zeros_like",
 )  # fmt: skip
-_METHODS = ("to", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
+_METHODS = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
+_DEVICE_ARGUMENTS = ("device", "map_location")
 _installed = False
 
 
@@ -41,9 +42,11 @@ def install() -> None:
         setattr(torch, name, _on_cpu(getattr(torch, name)))
     for name in _METHODS:
         setattr(torch.Tensor, name, _on_cpu(getattr(torch.Tensor, name)))
-    nn.Module.to = _on_cpu(nn.Module.to)  # type: ignore[method-assign]
     for kind in (torch.Tensor, nn.Module):
+        kind.to = _to_cpu(kind.to)  # type: ignore[method-assign]
         kind.cuda = _itself  # type: ignore[method-assign]
+    nn.Module.to_empty = _on_cpu(nn.Module.to_empty)  # type: ignore[method-assign]
+    torch.Tensor.pin_memory = _itself  # type: ignore[method-assign]
     torch.load = _on_cpu(torch.load)
     for name in ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats"):
         setattr(torch.cuda, name, _nothing)
@@ -51,13 +54,43 @@ def install() -> None:
 
 
 def _on_cpu(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``plain``, with the CPU in place of each CUDA device among its arguments."""
+    """``plain``, with the CPU in place of each CUDA device among its arguments; a number is one
+    where it is given by name."""
 
     @functools.wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return plain(*map(_place, args), **{name: _place(value) for name, value in kwargs.items()})
+        return plain(*map(_place, args), **_named(kwargs))
 
     return call
+
+
+def _to_cpu(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The method ``to``, of which the first argument may be the number of a device, too."""
+
+    @functools.wraps(plain)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first = [_device(one) for one in args[:1]]
+        return plain(self, *first, *map(_place, args[1:]), **_named(kwargs))
+
+    return call
+
+
+def _named(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _device(value) if name in _DEVICE_ARGUMENTS else _pinned(name, value)
+        for name, value in kwargs.items()
+    }
+
+
+def _pinned(name: str, value: Any) -> Any:
+    """Memory of the host is only pinned for a GPU."""
+    return False if name == "pin_memory" else _place(value)
+
+
+def _device(value: Any) -> Any:
+    """The same where a number can only be that of a CUDA device."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return "cpu" if is_number else _place(value)
 
 
 def _place(value: Any) -> Any:
@@ -65,6 +98,8 @@ def _place(value: Any) -> Any:
         return torch.device("cpu") if value.type == "cuda" else value
     if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
         return "cpu"
+    if isinstance(value, dict):  # map_location
+        return {key: _place(one) for key, one in value.items()}
     return value
 
 

@@ -58,5 +58,5 @@ def _embedding_arguments(module: Any) -> Arguments:
     }
 
 
-_LINEAR = Registration(DistributedLinear, arguments_of=_linear_arguments)
-_EMBEDDING = Registration(DistributedEmbedding, arguments_of=_embedding_arguments)
+_LINEAR = Registration(DistributedLinear, arguments_of=_linear_arguments, same_calls=True)
+_EMBEDDING = Registration(DistributedEmbedding, arguments_of=_embedding_arguments, same_calls=True)

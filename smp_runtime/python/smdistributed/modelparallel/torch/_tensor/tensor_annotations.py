@@ -6,6 +6,7 @@ Annotations are read when the model is wrapped, so that a script may change it a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any
 from torch import nn
 
 from smdistributed.modelparallel.torch._partition.partition_annotations import annotating
+from smdistributed.modelparallel.torch._tensor.constructed_values import noting_constructed
+from smdistributed.modelparallel.torch._tensor.unwritten_memory import filled_with_nan
 from smdistributed.modelparallel.torch.exceptions import (
     SMPTensorParallelError,
     SMPValidationError,
@@ -41,7 +44,8 @@ def tensor_parallelism(enabled: bool = True, **config: Any) -> Iterator[None]:
     sizes do not divide, or that shares weights with others, stays as it is; the log says why.
     Keywords override arguments of the distributed modules. On one tensor rank modules are replaced,
     too, so that scripts find the names of distributed ones whatever the degree; nothing is split
-    there, and values stay those of the modules that are replaced.
+    there. Values stay those of the modules that are replaced; a parameter that was never given any
+    is drawn from ``tensor_parallel_seed``.
 
     >>> import smdistributed.modelparallel.torch as smp
     >>> with smp.tensor_parallelism(fused_bias_gelu=True):
@@ -50,8 +54,27 @@ def tensor_parallelism(enabled: bool = True, **config: Any) -> Iterator[None]:
     TensorAnnotation(enabled=True, config={'fused_bias_gelu': True})
     >>> annotation_of(nn.Linear(2, 2), None)
     """
-    with annotating(_OWN, TensorAnnotation(bool(enabled), config)):
+    observed = _observed() if enabled else contextlib.nullcontext()
+    with annotating(_OWN, TensorAnnotation(bool(enabled), config)), observed:
         yield
+
+
+_observing = False
+
+
+@contextmanager
+def _observed() -> Iterator[None]:
+    """Notes what ``first_values`` asks later. The outermost context does."""
+    global _observing  # noqa: PLW0603 - the contexts of a script are nested
+    if _observing:
+        yield
+        return
+    _observing = True
+    try:
+        with noting_constructed(), filled_with_nan():
+            yield
+    finally:
+        _observing = False
 
 
 def set_tensor_parallelism(module: nn.Module, enabled: bool = True, **config: Any) -> None:

@@ -22,6 +22,9 @@ from smdistributed.modelparallel.torch._tensor.tensor_registry import (
 )
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 
+#: By the names of the classes that torch makes hooks of, those by which scripts ask for them.
+_FUNCTIONS_OF_HOOKS = {"WeightNorm": "weight_norm", "SpectralNorm": "spectral_norm"}
+
 Lookup = Callable[[nn.Module], Registration | None]
 
 
@@ -110,6 +113,9 @@ def _judge(
     partner = _partner_in_weights(module, users)
     if partner is not None:
         return Left(name, f"it shares {partner} with a module outside of it")
+    maker = _maker_of_weight(module) if registration.same_calls else None
+    if maker is not None:
+        return Left(name, f"its weight is made anew in each forward, by {maker}")
     made_with = (
         registration.arguments_of(module)
         if registration.arguments_of is not None
@@ -197,6 +203,23 @@ def _partner_in_weights(
     """The name of a parameter that a module outside of ``module`` has, too."""
     inside = set(module.modules())
     return next((n for n, p in module.named_parameters() if not users[p] <= inside), None)
+
+
+def _maker_of_weight(layer: nn.Module) -> str | None:
+    """What computes the weight of a plain layer from parameters of other names, as
+    ``torch.nn.utils.weight_norm``, ``spectral_norm`` and pruning do."""
+    others = sorted(layer._parameters.keys() - {"weight", "bias"})
+    if not others:
+        return None
+    hooks = (hook_name(hook) for hook in layer._forward_pre_hooks.values())
+    return f"{', '.join(hooks) or 'the script'} from {', '.join(others)}"
+
+
+def hook_name(hook: Any) -> str:
+    """What errors call a hook of a module or a parameter."""
+    hook = getattr(hook, "hook", hook)  # as torch wraps those of state dicts
+    name = str(getattr(hook, "__qualname__", None) or type(hook).__name__)
+    return _FUNCTIONS_OF_HOOKS.get(name, name)
 
 
 def _shortened(value: Any) -> str:

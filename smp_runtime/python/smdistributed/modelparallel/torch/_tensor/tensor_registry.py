@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from smdistributed.modelparallel.torch._tensor.constructed_values import note_constructed
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -28,7 +29,7 @@ class Registration:
     The hooks are the script's, see ``tp_register``. ``arguments_of`` reads the constructor's
     arguments off an instance; without it they were noted when the instance was made.
     ``from_plain`` and ``to_plain`` translate whole state dicts of the module; None: the names and
-    shapes are the same.
+    shapes are the same. ``same_calls``: so is what it takes and returns.
     """
 
     dist_module: type[nn.Module]
@@ -38,6 +39,7 @@ class Registration:
     arguments_of: Callable[[nn.Module], Arguments] | None = None
     from_plain: Translation | None = None
     to_plain: Translation | None = None
+    same_calls: bool = False
 
 
 _registrations: dict[type[nn.Module], Registration] = {}
@@ -125,6 +127,8 @@ def _record_arguments(module_cls: type[nn.Module]) -> None:
         plain_init(self, *args, **kwargs)
         if type(self) is module_cls:
             self.__dict__[_RECORD] = (args, dict(kwargs))
+            for module in self.modules():
+                note_constructed(module)
 
     module_cls.__init__ = recording_init  # type: ignore[method-assign]
     setattr(module_cls, _RECORDS, True)

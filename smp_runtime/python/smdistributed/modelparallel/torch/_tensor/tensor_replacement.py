@@ -16,7 +16,11 @@ from smdistributed.modelparallel.torch._partition.model_creation import default_
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.log import info, warning
 from smdistributed.modelparallel.torch._sharding.precision import begins_in_fp16
+from smdistributed.modelparallel.torch._tensor.carried_hooks import carry_hooks
+from smdistributed.modelparallel.torch._tensor.constructed_values import forget_constructed
+from smdistributed.modelparallel.torch._tensor.first_values import origins, refuse_unknown
 from smdistributed.modelparallel.torch._tensor.predefined_modules import predefined_registration
+from smdistributed.modelparallel.torch._tensor.taken_values import agree_on_values, take_values
 from smdistributed.modelparallel.torch._tensor.tensor_plan import (
     Replacement,
     TensorPlan,
@@ -27,7 +31,7 @@ from smdistributed.modelparallel.torch._tensor.tensor_plan import (
 from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration, registration_of
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis, slice_of
+from smdistributed.modelparallel.torch.nn.initial_values import drawn_later
 from smdistributed.modelparallel.torch.state_mod import state
 
 
@@ -45,13 +49,13 @@ class Replaced:
 def replace_annotated(root: nn.Module) -> Replaced:
     """The model with distributed modules where annotations ask for them.
 
-    The root itself may be replaced. On several tensor ranks new parameters have values of their
-    own, or with ``_match_weights`` those of the modules that they replace. On one rank, where
-    nothing is split, they have the latter wherever the library knows which is which; parameters
-    whose values are delayed then stay so. Not collective, but all ranks do the same.
+    The root itself may be replaced. Values are those of the modules that are replaced, whatever the
+    degree; parameters without any are drawn, see ``first_values``. Where they are delayed they stay
+    so. Collective over the tensor-parallel group.
 
     Raises SMPTensorParallelError, naming modules and numbers, if there are annotated transformers
-    and not one of them can be split for its sizes: next to nothing would be split then.
+    and not one of them can be split for its sizes: next to nothing would be split then. So it does,
+    naming the parameter, where values would be lost, or would be what memory happened to hold.
     """
     if state.cfg.fp16_params and not begins_in_fp16():
         warning(
@@ -64,7 +68,7 @@ def replace_annotated(root: nn.Module) -> Replaced:
     for line in lines(plan):
         info(line)
     _refuse_heads(plan, degree)
-    made = {one.module: _made(one, degree) for one in plan.replacements}
+    made = _made_by_module(root, plan)
     for parent in list(root.modules()):
         for name, child in parent._modules.items():
             if child in made:
@@ -115,23 +119,38 @@ def _refuse_heads(plan: TensorPlan, degree: int) -> None:
     )
 
 
-def _made(one: Replacement, degree: int) -> nn.Module:
+def _made_by_module(root: nn.Module, plan: TensorPlan) -> dict[nn.Module, nn.Module]:
+    if not plan.replacements:
+        return {}
+    found = origins(root)
+    refuse_unknown([(one.name, one.module) for one in plan.replacements], root, found)
+    without = agree_on_values(plan.replacements, found)
+    if without:
+        info(
+            f"tensor parallelism: {len(without)} parameters were never initialized; they are drawn "
+            "from tensor_parallel_seed"
+        )
+    made = {one.module: _made(one, without) for one in plan.replacements}
+    forget_constructed(root)
+    return made
+
+
+def _made(one: Replacement, without: set[nn.Parameter]) -> nn.Module:
     registration, plain = one.registration, one.module
     target = registration.dist_module
-    match = bool(state.cfg._match_weights)
-    late = (match or degree == 1) and has_delayed(plain)
     dtype = next((p.dtype for p in plain.parameters() if p.is_floating_point()), None)
     try:
-        with default_type(dtype), delayed() if late else contextlib.nullcontext():
-            module = target(*one.args, **one.kwargs)
-            if match or degree == 1:
-                _copy_weights(one, module, required=match)
+        with default_type(dtype), delayed() if has_delayed(plain) else contextlib.nullcontext():
+            with drawn_later() as draw:
+                module = target(*one.args, **one.kwargs)
+            take_values(one, module, draw, without, required=bool(state.cfg._match_weights))
     except SMPTensorParallelError as error:
         raise SMPTensorParallelError(f"module {one.name}: {error}") from error
     except Exception as error:
         raise SMPTensorParallelError(
             f"module {one.name} cannot become {target.__name__}: {type(error).__name__}: {error}"
         ) from error
+    carry_hooks(one, module)
     module.train(plain.training)
     for attribute in ("_smp_partition", "config"):  # config: scripts read it off Hugging Face's
         if attribute in plain.__dict__:
@@ -184,54 +203,3 @@ def _freeze(one: Replacement, module: nn.Module) -> None:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if name in trained and not trained[name].any():
             parameter.requires_grad_(False)
-
-
-def _copy_weights(one: Replacement, module: nn.Module, *, required: bool) -> None:
-    """This rank's slices of the values of the module that is replaced. Where they do not fit,
-    raises SMPTensorParallelError if they are ``required`` by ``_match_weights``, and else says so.
-    """
-    plain: Mapping[str, Any] = one.module.state_dict()
-    if one.registration.from_plain is not None:
-        plain = one.registration.from_plain(plain)
-    entries = module.state_dict(keep_vars=True)
-    values = {
-        name: slice_of(plain[name], distribution_axis(entry))
-        for name, entry in entries.items()
-        if name in plain
-    }
-    misfit = _misfit(one, module, entries, plain, values)
-    if misfit is not None and required:
-        raise SMPTensorParallelError(
-            f"_match_weights finds {misfit}; register the class without it"
-        )
-    if misfit is not None:
-        warning(
-            f"tensor parallelism: module {one.name} begins with new values, for there are {misfit}"
-        )
-        return
-    with torch.no_grad():
-        for name, entry in entries.items():
-            entry.copy_(values[name])
-
-
-def _misfit(
-    one: Replacement,
-    module: nn.Module,
-    entries: Mapping[str, torch.Tensor],
-    plain: Mapping[str, torch.Tensor],
-    values: Mapping[str, torch.Tensor],
-) -> str | None:
-    """Why ``values``, of ``plain``, are not those of ``module``."""
-    before, after = type(one.module).__name__, type(module).__name__
-    missing = sorted(entries.keys() - values.keys())
-    if missing:
-        return (
-            f"no values for {', '.join(missing[:4])} ({len(missing)} in all) of {after} in {before}"
-        )
-    for name, entry in entries.items():
-        if values[name].shape != entry.shape:
-            return (
-                f"values of shape {tuple(plain[name].shape)} for {name} in {before}, of which "
-                f"{after} has {tuple(entry.shape)} here"
-            )
-    return None

@@ -10,7 +10,7 @@ from torch.nn import functional
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal
+from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal_but_for
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     require_divisible,
     set_spread,
@@ -66,11 +66,8 @@ class DistributedEmbedding(DistributedModule):
         self._skip_allgather = _skip_allgather
         self._skip_scatter_and_merge = _skip_scatter_and_merge
         if _weight is None:
-            shape, fill = (num_embeddings, embedding_dim), normal(initializer_range)
-            self.weight = drawn(*shape, axis=1, fill=fill)
-            if padding_idx is not None:
-                with torch.no_grad():
-                    self.weight[padding_idx].zero_()
+            fill = normal_but_for(padding_idx, initializer_range)
+            self.weight = drawn(num_embeddings, embedding_dim, axis=1, fill=fill)
         else:
             self.weight = nn.Parameter(slice_of(_weight.detach(), 1).clone())
             set_spread(self.weight, 1)

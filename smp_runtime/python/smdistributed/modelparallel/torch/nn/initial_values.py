@@ -9,12 +9,17 @@ the order in which parameters are made.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch.nn.parameter_slices import set_spread, slice_of
+from smdistributed.modelparallel.torch.nn.parameter_slices import (
+    set_spread,
+    shape_of_slice,
+    slice_of,
+)
 from smdistributed.modelparallel.torch.state_mod import state
 
 Fill = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
@@ -22,14 +27,38 @@ Fill = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 _STRIDE = 1_000_003  # a prime: seeds of neighbouring jobs share no stream
 
 
+_later: dict[nn.Parameter, Callable[[], None]] | None = None
+
+
+@contextmanager
+def drawn_later() -> Iterator[dict[nn.Parameter, Callable[[], None]]]:
+    """Inside, parameters are made without values. Gives what draws that of each, for those which
+    get no other; it is the same then as it would have been."""
+    global _later  # noqa: PLW0603 - modules are made in many frames below
+    before, _later = _later, {}
+    try:
+        yield _later
+    finally:
+        _later = before
+
+
 def drawn(*shape: int, axis: int | None, fill: Fill, scaled_batch: bool = True) -> nn.Parameter:
     """This rank's slice of a parameter of the whole ``shape``."""
     state.drawn_parameters += 1
-    generator = torch.Generator()
-    generator.manual_seed(state.cfg.tensor_parallel_seed * _STRIDE + state.drawn_parameters)
-    with torch.no_grad():
-        whole = fill(torch.empty(*shape), generator)
-        parameter = nn.Parameter(slice_of(whole, axis).clone())
+    seed = state.cfg.tensor_parallel_seed * _STRIDE + state.drawn_parameters
+    parameter = nn.Parameter(torch.empty(shape_of_slice(shape, axis)))
+
+    def draw() -> None:
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+        with torch.no_grad():
+            whole = fill(torch.empty(*shape, dtype=parameter.dtype), generator)
+            parameter.copy_(slice_of(whole, axis))
+
+    if _later is None:
+        draw()
+    else:
+        _later[parameter] = draw
     set_spread(parameter, axis, scaled_batch)
     return parameter
 
@@ -46,6 +75,18 @@ def constant(
 
 def normal(deviation: float) -> Fill:
     return lambda tensor, generator: tensor.normal_(0, deviation, generator=generator)
+
+
+def normal_but_for(row: int | None, deviation: float) -> Fill:
+    """With zeros in one row."""
+
+    def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        tensor.normal_(0, deviation, generator=generator)
+        if row is not None:
+            tensor[row].zero_()
+        return tensor
+
+    return fill
 
 
 def uniform(bound: float) -> Fill:

@@ -6,6 +6,7 @@ The one place that knows: state dicts, checkpoints, clipping and both reducers a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,6 +79,15 @@ def slice_of(whole: torch.Tensor, axis: int | None) -> torch.Tensor:
     require_divisible("a slice of a tensor", **{f"dim {axis}": whole.shape[axis]})
     length = whole.shape[axis] // tp_size()
     return whole.narrow(axis, tp_rank() * length, length)
+
+
+def shape_of_slice(shape: Sequence[int], axis: int | None) -> list[int]:
+    """The shape of this rank's slice of a whole tensor."""
+    own = list(shape)
+    if axis is not None:
+        require_divisible("a slice of a tensor", **{f"dim {axis}": own[axis]})
+        own[axis] //= tp_size()
+    return own
 
 
 def whole_of(piece: torch.Tensor, axis: int | None) -> torch.Tensor:
