@@ -65,8 +65,6 @@ struct ParameterStore::State final : ValueReader {
   }
 
   ~State() override { unwatch(*this); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
 
   bool begin_read(int number) override {
     const ShardedUnit& unit = at(number);
@@ -166,9 +164,7 @@ ParameterStore::ParameterStore(StoreOptions options, std::vector<StoredParameter
 }
 
 ParameterStore::~ParameterStore() = default;
-
 const std::vector<UnitLayout>& ParameterStore::layouts() const { return state_->layouts; }
-
 std::vector<int> ParameterStore::unit_of_parameters() const { return state_->unit_of; }
 
 // --- Use ---
@@ -232,7 +228,6 @@ void ParameterStore::zero_gradients_of(const std::vector<int>& parameters) {
 }
 
 bool ParameterStore::has_gradients() const { return has_gradients_; }
-
 bool ParameterStore::is_accumulating() const { return is_accumulating_; }
 
 // --- Masters ---
@@ -395,12 +390,7 @@ StoreUse ParameterStore::use() const {
 
 ShardExchange::Traffic ParameterStore::traffic() const {
   ShardExchange::Traffic sum;
-  for (const auto& exchange : state_->exchanges) {
-    const ShardExchange::Traffic& one = exchange->traffic();
-    sum.gathered_bytes += one.gathered_bytes;
-    sum.reduced_bytes += one.reduced_bytes;
-    sum.replica_bytes += one.replica_bytes;
-  }
+  for (const auto& exchange : state_->exchanges) sum += exchange->traffic();
   return sum;
 }
 

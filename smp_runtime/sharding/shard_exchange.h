@@ -108,6 +108,13 @@ class ShardExchange {
     std::int64_t gathered_bytes = 0;  ///< sent by this rank, by ring arithmetic
     std::int64_t reduced_bytes = 0;
     std::int64_t replica_bytes = 0;
+
+    Traffic& operator+=(const Traffic& other) {
+      gathered_bytes += other.gathered_bytes;
+      reduced_bytes += other.reduced_bytes;
+      replica_bytes += other.replica_bytes;
+      return *this;
+    }
   };
   [[nodiscard]] const Traffic& traffic() const { return traffic_; }
 

@@ -41,7 +41,7 @@ def states_of(optimizer: torch.optim.Optimizer) -> OptimizerStates:
     if wrapper is not None and optimizer in (wrapper, wrapper.optimizer):
         states: OptimizerStates = wrapper.states
         return states
-    return OptimizerStates(optimizer, None, _runtime.LossScaler(dynamic=False, scale=1.0))
+    return OptimizerStates([optimizer], [], _runtime.LossScaler(dynamic=False, scale=1.0))
 
 
 def whole_state(optimizer: torch.optim.Optimizer) -> WholeState:
