@@ -127,17 +127,19 @@ def test_the_norm_of_many_gradients_waits_for_the_gpu_once(
     assert watch.without_waiting == [False]
 
 
+def _run_of(leaf: torch.Tensor, parameter: int) -> Any:
+    return SimpleNamespace(parameter=leaf, pieces=[SimpleNamespace(parameter=parameter)])
+
+
 def test_norms_of_many_masters_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One a parameter would be a wait for the GPU each, there and back."""
-    numbers: dict[torch.Tensor, int] = {}
     masters: Any = SimpleNamespace(
         sharded=SimpleNamespace(parameters=range(300)),
-        number_of_run=numbers,
         core=SimpleNamespace(norms_by_number=lambda powers, _norm_type: powers),
     )
     with fake_gpus(monkeypatch) as watch:
         runs = [torch.ones(3, device="cuda:0") for _ in range(300)]
-        numbers.update({run: number for number, run in enumerate(runs)})
+        masters.runs = [_run_of(run, number) for number, run in enumerate(runs)]
         norms = MasterNorms(masters).of(runs, runs)
 
     assert watch.without_waiting == [False]
@@ -148,10 +150,9 @@ def test_norms_of_many_masters_travel_together(monkeypatch: pytest.MonkeyPatch) 
 def test_each_master_gets_its_own_norm() -> None:
     runs = [torch.full((count,), 2.0, dtype=kind) for count, kind in
             ((1, torch.float32), (4, torch.float64), (9, torch.float32))]  # fmt: skip
-    order = dict(zip(runs, (2, 0, 1), strict=True))
     masters: Any = SimpleNamespace(
         sharded=SimpleNamespace(parameters=runs),
-        number_of_run=order,
+        runs=[_run_of(run, number) for run, number in zip(runs, (2, 0, 1), strict=True)],
         core=SimpleNamespace(norms_by_number=lambda powers, norm_type: powers ** (1 / norm_type)),
     )
 
@@ -319,7 +320,7 @@ def test_state_that_was_loaded_before_the_partition_follows_its_parameters(
         optimizer = torch.optim.Adam([there], fused=fused)
         optimizer.state[there] = {"step": torch.ones(()), "exp_avg": torch.ones(3)}
 
-        OptimizerStates(optimizer, None, None).settle()
+        OptimizerStates([optimizer], [], None).settle()
 
         devices = {name: value.device.type for name, value in optimizer.state[there].items()}
     assert devices == {"step": "cuda" if fused else "cpu", "exp_avg": "cuda"}
