@@ -115,7 +115,9 @@ void UnshardedUnits::check_untouched(const ShardedUnit& unit) {
     const at::Tensor& parameter = unit.parameters[index].tensor;
     const at::Tensor& owner =
         unit.state == UnitState::kUnsharded ? unit.full : unit.placeholders[index];
-    const bool same_memory = parameter.is_alias_of(owner);
+    // Not is_alias_of(), which asks for the address of other memory than this.
+    const bool same_memory = parameter.storage().unsafeGetStorageImpl() ==
+                             owner.storage().unsafeGetStorageImpl();
     const bool same_value =
         static_cast<std::uint32_t>(parameter._version()) == unit.versions[index];
     if (same_memory && same_value) continue;
