@@ -11,7 +11,6 @@
 #include <ATen/ops/zeros.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/sharding/value_reads.h"
 
 namespace smp::sharding {
 namespace {
@@ -133,13 +132,12 @@ class Maker {
 
 std::string absence_of(const std::string& name, const ShardedUnit& unit) {
   return fmt::format(
-      "{} was read or written, and {} over {} ranks: they are whole here while {} computes. A "
-      "step's "
-      "function may read them, alike on all ranks; elsewhere read them inside of `with "
-      "smp.gathered_parameters(model):` on all ranks, or take them from model.state_dict(), and "
-      "write them by model.load_state_dict()",
-      name.empty() ? "a slice of parameters" : "parameter " + name, kValuesAreAbsent,
-      unit.layout.degree, unit.name);
+      "{} was read or written, and its values are sharded over {} ranks: they are whole here while "
+      "{} computes. A step's function may read them, alike on all ranks; elsewhere read them "
+      "inside "
+      "of `with smp.gathered_parameters(model):` on all ranks, or take them from "
+      "model.state_dict(), and write them by model.load_state_dict()",
+      name.empty() ? "a slice of parameters" : "parameter " + name, unit.layout.degree, unit.name);
 }
 
 ShardedModel make_units(const UnitOptions& options, const std::vector<StoredParameter>& parameters,

@@ -116,8 +116,8 @@ void UnshardedUnits::check_untouched(const ShardedUnit& unit) {
     const at::Tensor& owner =
         unit.state == UnitState::kUnsharded ? unit.full : unit.placeholders[index];
     // Not is_alias_of(), which asks for the address of other memory than this.
-    const bool same_memory = parameter.storage().unsafeGetStorageImpl() ==
-                             owner.storage().unsafeGetStorageImpl();
+    const bool same_memory =
+        parameter.storage().unsafeGetStorageImpl() == owner.storage().unsafeGetStorageImpl();
     const bool same_value =
         static_cast<std::uint32_t>(parameter._version()) == unit.versions[index];
     if (same_memory && same_value) continue;

@@ -119,12 +119,12 @@ class Reader(pickle.Unpickler):
         find: ParameterFinder | None = None,
         known: Sequence[Any] = (),
         given: Sequence[torch.Tensor] = (),
-        stand_in: Callable[[Description], torch.Tensor] | None = None,
+        described: Callable[[Description], torch.Tensor] | None = None,
     ) -> None:
         self._file, self._size = io.BytesIO(definition), len(definition)
         super().__init__(self._file)
         self._tensors, self._known, self._given = tensors, known, given
-        self._find, self._stand_in = find, stand_in
+        self._find, self._described = find, described
         self._absent: dict[int, torch.Tensor] = {}
 
     def more(self) -> bool:
@@ -145,9 +145,9 @@ class Reader(pickle.Unpickler):
         if kind == _GIVEN:
             return self._given[number]
         if number not in self._absent:
-            if self._stand_in is None or description is None:
+            if self._described is None or description is None:
                 raise pickle.UnpicklingError(f"tensor {number} was left where none is expected")
-            self._absent[number] = self._stand_in(description)
+            self._absent[number] = self._described(description)
         return self._absent[number]
 
 

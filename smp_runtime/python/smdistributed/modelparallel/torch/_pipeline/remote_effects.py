@@ -34,7 +34,7 @@ from smdistributed.modelparallel.torch._pipeline.object_states import (
 from smdistributed.modelparallel.torch._pipeline.remote_tensors import (
     Description,
     RemoteTensor,
-    stand_in,
+    remote_tensor,
 )
 from smdistributed.modelparallel.torch._session.log import warning_here
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
@@ -107,7 +107,7 @@ class ServedCall:
     ) -> None:
         """``served`` says what is called, and where it lives."""
         self._modules, self._served, self._tensors = modules, served, tensors
-        reader = codec.Reader(definition, tensors, find, stand_in=_stand_in)
+        reader = codec.Reader(definition, tensors, find, described=_remote_tensor)
         self.request: Request = reader.load()
         self._contexts: dict[context_values.Place, Any] = {}
         self._earlier = Changes()
@@ -246,8 +246,8 @@ def _set_contexts(values: dict[context_values.Place, Any]) -> None:
         context_values.variable_at(place).set(value)
 
 
-def _stand_in(description: Description) -> torch.Tensor:
-    return stand_in(
+def _remote_tensor(description: Description) -> torch.Tensor:
+    return remote_tensor(
         description,
         "a tensor in a context variable was looked at by a module of another partition, which does "
         "not have it: hand it to the module as an argument",

@@ -109,7 +109,7 @@ def description_of(tensor: torch.Tensor) -> Description:
     return Description(tuple(tensor.shape), tensor.dtype, tensor.device.type, tensor.requires_grad)
 
 
-def stand_in(description: Description, refusal: str) -> RemoteTensor:
+def remote_tensor(description: Description, refusal: str) -> RemoteTensor:
     """A tensor whose data cannot be had here: looking at them raises SMPStepError, ``refusal``."""
 
     def refuse(_tensor: torch.Tensor) -> torch.Tensor:

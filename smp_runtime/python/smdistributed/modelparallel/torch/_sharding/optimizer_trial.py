@@ -157,8 +157,8 @@ def _copy_of(
     """One of the same class and settings over other parameters, without hooks, and with no state
     but what its class makes at once."""
     # Attributes may hold parameters, too, which are not to be copied.
-    stand_in = nn.Parameter(torch.zeros(1))
-    memo: dict[int, Any] = {id(p): stand_in for group in optimizer.param_groups
+    replacement = nn.Parameter(torch.zeros(1))
+    memo: dict[int, Any] = {id(p): replacement for group in optimizer.param_groups
                             for p in group["params"]}  # fmt: skip
     memo[id(optimizer)] = made = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
