@@ -64,8 +64,11 @@ def check_scope(optimizer: torch.optim.Optimizer, declared: str | None) -> Updat
     available = _available(optimizer)
     if said is None and available is UpdateScope.MODEL:
         return None
-    if isinstance(optimizer, FusedWithNorms) and (ranks.tp_size() == 1 or shard_plan() is None):
-        return UpdateScope.ELEMENT  # and the norms of whole parameters, which it is given
+    if isinstance(optimizer, FusedWithNorms):
+        if ranks.tp_size() == 1 or shard_plan() is None:
+            return UpdateScope.ELEMENT  # and the norms of whole parameters, which it is given
+        # Norms of masters are added up over shards, not over slices beside them.
+        raise SMPUnsupportedError(_refusal(optimizer, UpdateScope.PARAMETER, UpdateScope.ELEMENT))
     scope = said or _KNOWN.get(type(optimizer)) or measured_scope(optimizer)
     if scope is None or scope > available:
         raise SMPUnsupportedError(_refusal(optimizer, scope, available))
