@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import gpu_bundle
 import tomllib
 from test_run import (
+    CMAKE,
+    CTEST,
     LOGS,
     ROOT,
     Count,
@@ -34,7 +36,7 @@ CPUS = len(os.sched_getaffinity(0))
 def listed_tests(preset: str, *options: str) -> list[str]:
     """Names of the tests that ctest would run."""
     text = subprocess.run(
-        ["ctest", "--preset", preset, "--show-only", *options],
+        [CTEST, "--preset", preset, "--show-only", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -99,9 +101,9 @@ def sanitized(preset: str, pattern: str) -> Callable[[Group], Count]:
 
     def run(group: Group) -> Count:
         selection = ("--label-regex", "^unit$", "--tests-regex", pattern)
-        group.require("cmake", "--preset", preset)
+        group.require(CMAKE, "--preset", preset)
         names = listed_tests(preset, *selection)
-        group.require("cmake", "--build", "--preset", preset, "--target", *names)
+        group.require(CMAKE, "--build", "--preset", preset, "--target", *names)
         return group.ctest(preset, *selection, "--parallel", str(CPUS))
 
     return run
@@ -236,8 +238,8 @@ def cold(group: Group) -> Count:
     group.environment["CCACHE_DISABLE"] = "1"
     options = ["-DSMP_DEVELOPER_MODE=ON", f"-DSMP_PYTHON={ROOT / '.venv/bin/python'}"]
     options += ["-DCMAKE_UNITY_BUILD=OFF"]
-    group.require("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
-    group.require("cmake", "--build", folder, "--target", "all", "tests")
+    group.require(CMAKE, "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
+    group.require(CMAKE, "--build", folder, "--target", "all", "tests")
     shutil.rmtree(folder)
     return Count(passed=1)
 
@@ -301,9 +303,9 @@ EVERY = ALL | {
 }
 SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 # Tests of several processes wait for two thirds of their time. Meanwhile these run, one after the
-# other: those in namespaces of their own, and at the lowest priority those that calculate.
-BESIDE = ("slurm", "pods", "documents", "differential", "asan", "tsan")
-CALCULATE = ("documents", "differential", "asan", "tsan")
+# other: at the lowest priority those that calculate, then those in namespaces of their own.
+CALCULATE = ("asan", "tsan", "documents", "differential")
+BESIDE = (*CALCULATE, "slurm", "pods")
 
 
 def chosen_groups(arguments: list[str]) -> Groups:
@@ -328,15 +330,12 @@ def sum_of(groups: Groups, budgets: dict[str, int], lowest: Sequence[str] = ()) 
 
 
 def run_all(groups: Groups, budgets: dict[str, int]) -> Count:
-    """Those of BESIDE beside the others that --all adds, where there are any."""
-    first = {name: body for name, body in groups.items() if name in HERE}
-    others = {name: body for name, body in groups.items() if name not in HERE}
-    beside = {name: others.pop(name) for name in BESIDE if name in others}
-    total = sum_of(first, budgets)
+    """Those of BESIDE beside the others, where there are any."""
+    beside = {name: groups[name] for name in BESIDE if name in groups}
+    others = {name: body for name, body in groups.items() if name not in beside}
     with ThreadPoolExecutor(max_workers=1) as second:
         counted = second.submit(sum_of, beside, budgets, CALCULATE if others else ())
-        total += sum_of(others, budgets)
-        return total + counted.result()
+        return sum_of(others, budgets) + counted.result()
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
+CMAKE, CTEST = (ROOT / ".venv" / "bin" / name for name in ("cmake", "ctest"))
 BEAT = 5  # [s] without a word
 LOWEST_PRIORITY = ("nice", "-n", "19")
 
@@ -124,7 +125,7 @@ class Group:
     def ctest(self, preset: str, *options: str) -> Count:
         report = LOGS / f"{self.name}.xml"
         selection = ["--preset", preset, "--output-junit", str(report), *options]
-        return self.counted("ctest", *selection, report=report)
+        return self.counted(CTEST, *selection, report=report)
 
     def pytest(self, *options: str) -> Count:
         report = LOGS / f"{self.name}.xml"

@@ -6,7 +6,7 @@ set -euo pipefail
 main() {
   local -r locks=$1 venv=$2
   local wheels name
-  for name in uv examples dev; do
+  for name in uv build examples dev; do
     wheels=$(mktemp --directory)
     /build/python_fetch.sh "$locks/$name.lock" "$wheels"
     "$venv/bin/python" -m pip --isolated install --quiet --no-cache-dir --disable-pip-version-check \
@@ -15,7 +15,7 @@ main() {
     rm --recursive --force "$wheels"
   done
   # As ci/setup writes them: in this image a link .venv -> /opt/venv is all that it would do.
-  sum_of "$locks"/{python,examples}.lock >"$venv/locks.sha256"
+  sum_of "$locks"/{python,build,examples}.lock >"$venv/locks.sha256"
   sum_of "$locks/dev.lock" >"$venv/tests.sha256"
 }
 

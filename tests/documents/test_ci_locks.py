@@ -46,7 +46,7 @@ def test_the_size_beside_a_lock_is_of_that_lock(lock: Path) -> None:
 
 
 def test_a_lock_holds_only_what_it_adds() -> None:
-    chain = ["python", "uv", "examples", "dev"]
+    chain = ["python", "uv", "build", "examples", "dev"]
 
     seen: set[str] = set()
     for name in chain:
@@ -68,9 +68,9 @@ def test_the_image_notes_the_locks_as_setup_does() -> None:
     stamps = re.findall(r"\|\| fill (\w+\.sha256) ((?:\w+\.lock ?)+)", setup)
 
     assert [stamp for stamp, _ in stamps] == ["locks.sha256", "tests.sha256"]
-    assert stamps[0][1].split() == ["python.lock", "examples.lock"]
+    assert stamps[0][1].split() == ["python.lock", "build.lock", "examples.lock"]
     assert stamps[1][1].split() == ["dev.lock"]
-    assert 'sum_of "$locks"/{python,examples}.lock >"$venv/locks.sha256"' in image
+    assert 'sum_of "$locks"/{python,build,examples}.lock >"$venv/locks.sha256"' in image
     assert 'sum_of "$locks/dev.lock" >"$venv/tests.sha256"' in image
 
 
