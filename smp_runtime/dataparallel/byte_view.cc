@@ -79,7 +79,7 @@ CallSignature header_of(const at::Tensor& tensor) {
   CallSignature call;
   call.type = element_type(tensor.scalar_type());
   call.elements = tensor.nbytes() / size_bytes(call.type);
-  const std::string type_name = c10::getDtypeNames(tensor.scalar_type()).first;
+  const std::string type_name(c10::getDtypeNames(tensor.scalar_type()).first);
   type_name.copy(call.type_name.data(), call.type_name.size());
   const auto dims = static_cast<size_t>(tensor.dim());
   call.dims = static_cast<uint8_t>(std::min<size_t>(dims, CallSignature::kMaxDims + 1));

@@ -15,6 +15,7 @@
 #include "smp_runtime/python/wait_watch_handle.h"
 #include "smp_runtime/sharding/flatten.h"
 #include "smp_runtime/sharding/parameter_store.h"
+#include "smp_runtime/sharding/remote_values.h"
 #include "smp_runtime/sharding/shard_groups.h"
 
 namespace smp::python {
@@ -136,6 +137,13 @@ void bind_sharding(py::module_& module) {
       .def_readonly("within_host", &ShardGroups::within_host);
   module.def("make_shard_groups", &sharding::make_shard_groups, py::arg("session"), py::arg("plan"),
              no_gil(), "Collective over the data-parallel ranks.");
+
+  py::class_<sharding::RemoteValues>(module, "RemoteValues",
+                                     "Makes what stands for parameters of other partitions.")
+      .def(py::init([] { return std::make_unique<sharding::RemoteValues>(&raise_in_python); }))
+      .def("placeholder", &sharding::RemoteValues::placeholder, py::arg("like"), py::arg("sizes"),
+           py::arg("name"), py::arg("partition"),
+           "Without memory: an operator that reads it raises SMPStepError by the name.");
 
   py::class_<ParameterStore, StoreOwner>(
       module, "ParameterStore", "Parameters, gradients and masters, sharded over a c10d group.")

@@ -19,6 +19,7 @@
 #include "smp_runtime/measure/waited.h"
 #include "smp_runtime/replicas/gradient_bucket.h"
 #include "smp_runtime/session/group_failure.h"
+#include "smp_runtime/torch_compat/torch_compat.h"
 
 namespace smp::replicas {
 namespace {
@@ -318,7 +319,7 @@ class GradientReducer::Core {
 
   const Options options_;
   const std::vector<at::Tensor> parameters_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::vector<torch_compat::NodePtr> accumulators_;
   std::unique_ptr<c10d::CommHookInterface> hook_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;  ///< from the first average() on
   std::vector<GradientBucket> buckets_;           ///< as learned; empty: to be learned

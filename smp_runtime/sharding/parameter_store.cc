@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -14,12 +15,12 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/sharding/shard_gradients.h"
 #include "smp_runtime/sharding/unsharded_units.h"
 #include "smp_runtime/sharding/value_reads.h"
+#include "smp_runtime/torch_compat/torch_compat.h"
 
 namespace smp::sharding {
 
@@ -152,7 +153,7 @@ struct ParameterStore::State final : ValueReader {
   std::vector<std::unique_ptr<ShardExchange>> exchanges;
   std::optional<UnshardedUnits> unsharded;  // both refer to what stands above
   std::optional<ShardGradients> gradients;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  std::vector<torch_compat::NodePtr> accumulators;
   std::vector<std::vector<int>> frames;  ///< units of the calls under way, outermost first
   bool alike = false;                    ///< all ranks run the same
 };
@@ -170,12 +171,11 @@ std::vector<int> ParameterStore::unit_of_parameters() const { return state_->uni
 // --- Use ---
 
 void ParameterStore::begin_pass(bool training) { state_->unsharded->begin_pass(training); }
+void ParameterStore::set_alike(bool alike) { state_->alike = alike; }
 
 void ParameterStore::begin_step(bool due, int backwards) {
   state_->gradients->begin_step(due, backwards);
 }
-
-void ParameterStore::set_alike(bool alike) { state_->alike = alike; }
 
 void ParameterStore::enter(const std::vector<int>& units) {
   state_->frames.push_back(units);
@@ -219,8 +219,9 @@ void ParameterStore::zero_gradients() {
 void ParameterStore::zero_gradients_of(const std::vector<int>& parameters) {
   const at::NoGradGuard no_grad;
   state_->gradients->forget(parameters);
+  const std::unordered_set<int> chosen(parameters.begin(), parameters.end());
   for (const OwnedPiece& piece : pieces()) {
-    if (std::ranges::find(parameters, piece.parameter) == parameters.end()) continue;
+    if (!chosen.contains(piece.parameter)) continue;
     state_->arenas[static_cast<std::size_t>(piece.arena)]
         .gradient.narrow(0, piece.offset, piece.elements)
         .zero_();

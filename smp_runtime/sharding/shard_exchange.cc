@@ -17,6 +17,7 @@
 #include "smp_runtime/core/fnv1a.h"
 #include "smp_runtime/measure/waited.h"
 #include "smp_runtime/session/group_failure.h"
+#include "smp_runtime/torch_compat/torch_compat.h"
 
 namespace smp::sharding {
 namespace {
@@ -45,7 +46,7 @@ c10::intrusive_ptr<c10d::Work> gather_bytes(c10d::ProcessGroup& group, const at:
                                             const at::Tensor& shard) {
   at::Tensor output = as_bytes(full);
   at::Tensor input = as_bytes(shard);
-  return group._allgather_base(output, input);
+  return torch_compat::all_gather_single(group, output, input);
 }
 
 }  // namespace
@@ -117,11 +118,11 @@ ShardExchange::Pending ShardExchange::announce(std::span<const int> units, Excha
     if (session::is_gloo(*options_.control, at::kCPU)) {
       // Straight to everybody: in a ring each header would queue behind what hosts send meanwhile,
       // once a step of the ring.
-      std::vector<std::int64_t> equal;
-      return options_.control->alltoall_base(pending.headers_, pending.headers_sent_, equal, equal);
+      return torch_compat::all_to_all_single(*options_.control, pending.headers_,
+                                             pending.headers_sent_);
     }
     at::Tensor own = pending.headers_sent_.narrow(0, 0, kHeaderNumbers);
-    return options_.control->_allgather_base(pending.headers_, own);
+    return torch_compat::all_gather_single(*options_.control, pending.headers_, own);
   });
   return pending;
 }
@@ -164,16 +165,15 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
   if (wide && !session::is_gloo(*options_.shards, contributions.device().type())) {
     pending.output_ = at::empty({contributions.size(1)}, contributions.options());
     pending.work_ = named(pending, *options_.shards, [&] {
-      return options_.shards->_reduce_scatter_base(pending.output_, pending.input_);
+      return torch_compat::reduce_scatter_single(*options_.shards, pending.output_, pending.input_);
     });
     return pending;
   }
   pending.output_ = at::empty_like(contributions);
   at::Tensor output = as_bytes(pending.output_);
   at::Tensor input = as_bytes(contributions);
-  std::vector<std::int64_t> equal;
   pending.work_ = named(pending, *options_.shards, [&] {
-    return options_.shards->alltoall_base(output, input, equal, equal);
+    return torch_compat::all_to_all_single(*options_.shards, output, input);
   });
   return pending;
 }

@@ -66,7 +66,8 @@ at::Tensor on_storage(const c10::Storage& storage, const at::Tensor& like) {
 /// The values that one operator reads, brought for as long as it runs.
 class Reading {
  public:
-  explicit Reading(c10::ArrayRef<c10::IValue> arguments) {
+  // Delegates, so that what is pinned is let go where a later argument is refused.
+  explicit Reading(c10::ArrayRef<c10::IValue> arguments) : Reading() {
     for (const c10::IValue& argument : arguments) {
       if (argument.isTensor()) {
         add(argument.toTensor());
@@ -94,6 +95,8 @@ class Reading {
   }
 
  private:
+  Reading() = default;
+
   void add(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.key_set().has(kWatched)) return;
     const std::optional<Watched> watched = Registry::get().find(tensor);

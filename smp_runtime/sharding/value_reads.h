@@ -42,8 +42,8 @@ class UnwatchedReads {
 /// An alias of `whole`, whose storage is the unit's as long as `reader` lives or until unwatch().
 at::Tensor watch(const at::Tensor& whole, ValueReader& reader, int unit);
 
-/// What the text of a placeholder has in it; see absence_of().
-inline constexpr const char* kValuesAreAbsent = "its values are sharded";
+/// What the text of a placeholder has in it, before it says where they are.
+inline constexpr const char* kValuesAreAbsent = "its values are ";
 
 /// A tensor of `sizes`, else as `like`, without memory: it stands for the parameter at `place` of a
 /// unit while its values are elsewhere. Whatever reads it by another way than an operator gets a

@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include "smp_runtime/torch_compat/torch_compat.h"
+
 namespace smp::tensor_parallel {
 namespace {
 
@@ -47,7 +49,7 @@ at::Tensor cross(const std::shared_ptr<TensorExchange>& exchange, const RegionMa
                  const at::Tensor& tensor) {
   at::Tensor result = exchange->move(mapping.forward, tensor.detach());
   if (torch::autograd::compute_requires_grad(tensor)) {
-    auto node = std::make_shared<ExchangeNode>(exchange, mapping);
+    auto node = torch_compat::make_node<ExchangeNode>(exchange, mapping);
     node->set_next_edges(torch::autograd::collect_next_edges(tensor));
     torch::autograd::set_history(result, node);
   }

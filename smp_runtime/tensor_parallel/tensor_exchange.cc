@@ -17,6 +17,7 @@
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/measure/waited.h"
 #include "smp_runtime/session/group_failure.h"
+#include "smp_runtime/torch_compat/torch_compat.h"
 
 namespace smp::tensor_parallel {
 namespace {
@@ -124,7 +125,7 @@ at::Tensor TensorExchange::gather_rows(const at::Tensor& contiguous) {
   at::Tensor all = at::empty(sizes, contiguous.options());
   at::Tensor output = as_bytes(all);
   at::Tensor input = as_bytes(contiguous);
-  exchange(contiguous, [&] { return group_->_allgather_base(output, input); });
+  exchange(contiguous, [&] { return torch_compat::all_gather_single(*group_, output, input); });
   return all;
 }
 
@@ -133,8 +134,7 @@ at::Tensor TensorExchange::exchange_rows(const at::Tensor& contiguous) {
   at::Tensor came = at::empty_like(contiguous);
   at::Tensor output = as_bytes(came);
   at::Tensor input = as_bytes(contiguous);
-  std::vector<std::int64_t> equal;
-  exchange(contiguous, [&] { return group_->alltoall_base(output, input, equal, equal); });
+  exchange(contiguous, [&] { return torch_compat::all_to_all_single(*group_, output, input); });
   return came;
 }
 
@@ -142,7 +142,8 @@ at::Tensor TensorExchange::sum_of_slices(const at::Tensor& contiguous) {
   if (group_ && !is_on_cpu(contiguous)) {
     at::Tensor input = contiguous.view({-1});  // gloo refuses rows
     at::Tensor output = at::empty({input.numel() / size_}, contiguous.options());
-    exchange(contiguous, [&] { return group_->_reduce_scatter_base(output, input); });
+    exchange(contiguous,
+             [&] { return torch_compat::reduce_scatter_single(*group_, output, input); });
     return output.view(contiguous.sizes().slice(1));
   }
   return sum_of_rows(exchange_rows(contiguous));

@@ -4,6 +4,7 @@
 import pytest
 import torch
 from jobs.effect_jobs import (
+    READS,
     THINGS,
     Net,
     encoder_alone,
@@ -59,11 +60,31 @@ def test_what_a_remote_module_tells_is_known_to_its_caller_with_its_gradient(poo
         ("lost_variable", "context variable LOST has been set since the step began"),
         ("retain_graph", "with pipeline_parallel_degree=2 a graph can be gone back through once"),
         ("clamp", "clamp_ was to change parameter"),
+        *((way, "weight was read or written, and its values are on partition") for way in READS),
     ],
 )
 def test_what_another_partition_cannot_know_is_refused_by_name(pool, way, text):
     for error in pool(2).run("effect_jobs:refuse", CONFIG, way, fails=True):
         assert text in error
+
+
+@pytest.mark.parametrize(
+    ("way", "what"),
+    [
+        ("attribute", "attribute history of module far"),
+        ("global", "FILLED of the forward of module far"),
+        ("closure", "seen of a hook of module far"),
+        ("partial", "an argument of a hook of module far"),
+        ("object", "outputs of Listener, a hook of module far"),
+        ("nothing", None),
+    ],
+)
+def test_a_container_that_only_the_modules_rank_fills_is_warned_of(pool, way, what):
+    caller, owner = pool(2).run("effect_jobs:keep", CONFIG, way)
+
+    assert caller == []
+    assert len(owner) == (what is not None)
+    assert all(f"filled a container that stays here: {what}. " in text for text in owner)
 
 
 def test_torchs_encoder_evaluates_over_partitions_as_in_one_process(pool):

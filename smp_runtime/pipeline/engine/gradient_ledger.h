@@ -16,6 +16,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "smp_runtime/torch_compat/torch_compat.h"
+
 namespace torch::autograd {
 struct Node;
 }
@@ -46,7 +48,7 @@ class GradientLedger {
   class Hook;
   struct Entry {
     at::Tensor parameter;
-    std::shared_ptr<torch::autograd::Node> accumulator;  ///< with the hook; null while frozen
+    torch_compat::NodePtr accumulator;  ///< with the hook; null while frozen
     std::map<int64_t, at::Tensor> by_microbatch;
   };
   void watch(size_t entry);

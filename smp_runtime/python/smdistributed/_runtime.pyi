@@ -780,6 +780,16 @@ class ShardGroups:
 def make_shard_groups(session: Session, plan: ShardPlan) -> list[ShardGroups]:
     """Collective over the data-parallel ranks."""
 
+class RemoteValues:
+    """Makes what stands for parameters of other partitions of the pipeline, as long as it lives."""
+
+    def __init__(self) -> None: ...
+    def placeholder(
+        self, like: torch.Tensor, sizes: Sequence[int], name: str, partition: int
+    ) -> torch.Tensor:
+        """Of ``sizes``, else as ``like``, without memory: an operator that reads it raises
+        SMPStepError by the name."""
+
 class ParameterStore:
     """Parameters, gradients and masters, sharded over a group; its calls are collective and are
     explained in sharding/parameter_store.h."""

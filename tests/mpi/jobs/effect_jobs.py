@@ -7,10 +7,13 @@ from __future__ import annotations
 import collections
 import contextvars
 import dataclasses
+import functools
 from typing import Any
+from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from smdistributed.modelparallel.torch._pipeline import remote_modules
 from torch import nn
 
 WIDTH = 4
@@ -231,6 +234,15 @@ def step_that_goes_back_twice(model: smp.DistributedModel, x: torch.Tensor) -> N
     model.backward(y.square().mean())
 
 
+READS: dict[str, Any] = {
+    "read": lambda weight: weight.norm(),
+    "read_data": lambda weight: weight.data.sum(),
+    "read_view": lambda weight: weight.detach()[0] * 2,
+    "read_list": lambda weight: torch.cat([weight, weight]),
+    "read_bf16": lambda weight: weight.to(torch.bfloat16),
+}
+
+
 def refuse(way: str) -> None:
     net = made(Refused, way)
     smp.set_partition(net.far, 1)
@@ -242,6 +254,56 @@ def refuse(way: str) -> None:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.clamp_(-1, 1)
+    if way in READS:
+        near, far = model.get_module().near, model.get_module().far
+        with torch.no_grad():
+            READS[way]((far if smp.pp_rank() == 0 else near).weight)
+
+
+FILLED: list[torch.Tensor] = []
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.outputs: list[torch.Tensor] = []
+
+    def listen(self, _module: nn.Module, _args: Any, output: torch.Tensor) -> None:
+        self.outputs.append(output)
+
+
+class Keeping(nn.Linear):
+    """Its forward keeps what it computes where its caller does not look."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.way, self.history = way, {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        if self.way == "attribute":
+            self.history[len(self.history)] = float(y.detach().mean())
+        elif self.way == "global":
+            FILLED.append(y)
+        return y
+
+
+def keep(way: str) -> list[str]:
+    """What this rank warns of."""
+    net = made(Refused, "")
+    net.far = far = Keeping(way).double()
+    seen: collections.deque[torch.Tensor] = collections.deque()
+    if way == "closure":
+        far.register_forward_hook(lambda _module, _args, output: seen.append(output))
+    elif way == "partial":
+        far.register_forward_pre_hook(functools.partial(lambda kept, *_: kept.append(1), seen))
+    elif way == "object":
+        far.register_forward_hook(Listener().listen)
+    smp.set_partition(far, 1)
+    model = smp.DistributedModel(net)
+    told: list[str] = []
+    with mock.patch.object(remote_modules, "warn_once", told.append):
+        step(model, batches()[0])
+    return sorted(set(told))
 
 
 def evaluate_encoder() -> torch.Tensor:

@@ -40,7 +40,8 @@ def scale_losses(bad_steps: list[int], steps: int, spoil_rank: int = -1):
     scaler = smp.amp.GradScaler(init_scale=64.0, growth_interval=2)
     scales, moved = [], []
     for step in range(steps):
-        before = {p: p.detach().clone() for p in model.parameters()}
+        here = model.local_parameters() if step else model.parameters()  # all, until it is split
+        before = {p: p.detach().clone() for p in here}
         optimizer.zero_grad()
         scaled_step(model, scaler, torch.ones(4, WIDTH) * (step + 1), False)
         if step in bad_steps and smp.rank() == spoil_rank:

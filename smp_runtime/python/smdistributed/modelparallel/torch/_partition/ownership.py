@@ -54,6 +54,7 @@ class Ownership:
             owner = self._of_module[model.get_submodule(name.rpartition(".")[0])]
             self._of_parameter[parameter] = (owner, name)
         self._parameters = dict(model.named_parameters())
+        self._remote_values = _runtime.RemoteValues()
 
     def of_module(self, module: nn.Module) -> int:
         return self._of_module[module]
@@ -133,17 +134,15 @@ class Ownership:
         With ``computing``, that is the type of floating-point ones, as on their owners: models
         cast inputs to the type of a parameter that may be elsewhere.
 
-        One element stands for all, so that ``shape`` and ``numel()`` still answer. It is NaN, so
-        that a use of the parameter here shows.
+        ``shape`` and ``numel()`` still answer; whatever reads values here is an error by the
+        parameter's name.
         """
         for parameter, (owner, name) in self._of_parameter.items():
             if owner == self.partition:
                 continue
-            is_real = parameter.is_floating_point()
-            fill = float("nan") if is_real or parameter.is_complex() else 0
-            dtype = computing if computing is not None and is_real else parameter.dtype
-            one = torch.full((), fill, dtype=dtype, device=parameter.device)
-            parameter.data = one.expand(parameter.shape)
+            is_cast = computing is not None and parameter.is_floating_point()
+            like = parameter.new_empty((), dtype=computing if is_cast else None)
+            parameter.data = self._remote_values.placeholder(like, parameter.shape, name, owner)
             parameter.grad = None
             if type(parameter) is nn.Parameter:
                 parameter.__class__ = RemoteParameter

@@ -53,6 +53,14 @@ class Modules:
                 known[root] = set(root.modules())
         return set().union(*(known[root] for root in roots))
 
+    def named_below(self, roots: Sequence[nn.Module]) -> list[tuple[str, nn.Module]]:
+        """With their names, all modules that a call of ``roots`` may run."""
+        return [
+            (self.names[self._numbers[module]], module)
+            for module in self.below(roots)
+            if module in self._numbers
+        ]
+
     def exchanged_parameter(self, roots: Sequence[nn.Module]) -> str | None:
         """The name of one that is not the model's own now, as in ``torch.func.functional_call``."""
         for module in self.below(roots):

@@ -209,7 +209,7 @@ class ServedCall:
                 codec.pack(value)
             except codec.REFUSALS as error:
                 changes.attributes[number, name] = Gone
-                _warn_once(
+                warn_once(
                     f"{self._served}: module {self._modules.names[number]} sets its attribute "
                     f"{name}, and that cannot travel to its caller on another partition, which "
                     f"has no attribute {name} from now on: {error}. Return what others are to know"
@@ -217,7 +217,8 @@ class ServedCall:
 
 
 @functools.cache
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Says it in the log of this rank, once a process."""
     warning_here(text)
 
 

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,11 +17,18 @@ from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._pipeline import codec
 from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import Region, run_modules
 from smdistributed.modelparallel.torch._pipeline.call_changes import Modules
+from smdistributed.modelparallel.torch._pipeline.kept_containers import KeptContainers
 from smdistributed.modelparallel.torch._pipeline.output_recorders import install_recorders
-from smdistributed.modelparallel.torch._pipeline.remote_effects import SentCall, ServedCall
+from smdistributed.modelparallel.torch._pipeline.remote_effects import (
+    SentCall,
+    ServedCall,
+    warn_once,
+)
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
+
+_EXAMINED = 8  # calls of a module
 
 
 class RemoteModules:
@@ -29,6 +39,7 @@ class RemoteModules:
         self._ownership: Ownership | None = None
         self._routes: SequentialRoutes | None = None
         self._modules: Modules | None = None
+        self._examined: collections.Counter[int] = collections.Counter()
 
     def connect(
         self, engine: _runtime.Engine, ownership: Ownership, routes: SequentialRoutes
@@ -149,6 +160,24 @@ class RemoteModules:
         """
         return state.step_context.copy().run(self._run, module_id, definition, tensors, passes_on)
 
+    @contextlib.contextmanager
+    def _told_of_kept(self, name: str, module_id: int, called: list[nn.Module]) -> Iterator[None]:
+        """Warns, of the first calls of a module, of what they keep on this rank alone."""
+        assert self._ownership is not None and self._modules is not None
+        self._examined[module_id] += 1
+        if self._examined[module_id] > _EXAMINED:
+            yield
+            return
+        kept = KeptContainers(self._modules.named_below(called))
+        yield
+        for what in kept.changed():
+            warn_once(
+                f"module {name} of partition {self._ownership.partition} was called by another "
+                f"partition and filled a container that stays here: {what}. Its caller's is not "
+                "filled; return what it is to know, or set it anew as an attribute "
+                "(self.name = ...), which returns"
+            )
+
     def _run(
         self, module_id: int, definition: bytes, tensors: list[torch.Tensor], passes_on: bool
     ) -> tuple[bytes, list[torch.Tensor]]:
@@ -163,12 +192,13 @@ class RemoteModules:
         )
         args, named, region, _ = call.request
         first, *others = called = self._called([module_id], region)
-        if region is not None:
-            result = run_modules(called, args, dict(named), region.preserve_rng_state)
-        else:
-            result = first(*args, **dict(named))
-            for module in others:
-                result = module(result)
+        with self._told_of_kept(name, module_id, called):
+            if region is not None:
+                result = run_modules(called, args, dict(named), region.preserve_rng_state)
+            else:
+                result = first(*args, **dict(named))
+                for module in others:
+                    result = module(result)
         try:
             return call.next_request(result) if passes_on else call.reply(result)
         except codec.REFUSALS as error:

@@ -8,6 +8,7 @@ can still be made, and what is moved or made there stays here. Nothing else diff
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +20,13 @@ from smdistributed.modelparallel.torch._session import log
 
 #: Functions of torch that make tensors, with ``device`` among their arguments.
 _FACTORIES = (
-    "arange", "as_tensor", "empty", "empty_like", "eye", "full", "full_like", "linspace", "ones",
-    "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
-    "tensor", "zeros", "zeros_like",
+    "arange", "as_tensor", "asarray", "bartlett_window", "blackman_window", "empty", "empty_like",
+    "empty_permuted", "empty_strided", "eye", "full", "full_like", "hamming_window", "hann_window",
+    "kaiser_window", "linspace", "logspace", "normal", "ones", "ones_like", "rand", "rand_like",
+    "randint", "randint_like", "randn", "randn_like", "randperm", "scalar_tensor",
+    "sparse_coo_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 )  # fmt: skip
-_METHODS = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
+_METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
 _DEVICE_ARGUMENTS = ("device", "map_location")
 _installed = False
 
@@ -45,12 +48,19 @@ def install() -> None:
     for kind in (torch.Tensor, nn.Module):
         kind.to = _to_cpu(kind.to)  # type: ignore[method-assign]
         kind.cuda = _itself  # type: ignore[method-assign]
+    torch.Tensor.type = _on_cpu(torch.Tensor.type)  # type: ignore[method-assign]
     nn.Module.to_empty = _on_cpu(nn.Module.to_empty)  # type: ignore[method-assign]
     torch.Tensor.pin_memory = _itself  # type: ignore[method-assign]
     torch.load = _on_cpu(torch.load)
     for name in ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats"):
-        setattr(torch.cuda, name, _nothing)
+        setattr(torch.cuda, name, _nothing(getattr(torch.cuda, name)))
     torch.cuda.current_device = lambda: 0
+    torch.cuda.device = _AnyDevice  # type: ignore[assignment, misc]
+    torch.cuda._lazy_init = _needs_a_gpu
+    for name in ("get_rng_state", "set_rng_state"):
+        setattr(torch.cuda, name, functools.partial(_needs_a_gpu))
+    for made in (torch.cuda.Stream, torch.cuda.CUDAGraph):
+        made.__new__ = _needs_a_gpu  # type: ignore[method-assign]
 
 
 def _on_cpu(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,6 +108,8 @@ def _place(value: Any) -> Any:
         return torch.device("cpu") if value.type == "cuda" else value
     if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
         return "cpu"
+    if isinstance(value, str) and value.startswith("torch.cuda."):  # the name of a type
+        return f"torch.{value.removeprefix('torch.cuda.')}"
     if isinstance(value, dict):  # map_location
         return {key: _place(one) for key, one in value.items()}
     return value
@@ -107,5 +119,27 @@ def _itself(self: Any, *_args: Any, **_kwargs: Any) -> Any:
     return self
 
 
-def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    """In place of what only a GPU needs."""
+def _nothing(plain: Callable[..., Any]) -> Callable[..., None]:
+    """In place of what only a GPU needs. A function for each name: torch.compile asks for that."""
+
+    @functools.wraps(plain)
+    def call(*_args: Any, **_kwargs: Any) -> None:
+        pass
+
+    return call
+
+
+class _AnyDevice(contextlib.nullcontext[None]):
+    """``torch.cuda.device``: inside, what is made on the current device is on the CPU as ever."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        self.idx = device
+
+
+def _needs_a_gpu(*_args: Any, **_kwargs: Any) -> None:
+    """Comes before anything that asks the driver."""
+    raise RuntimeError(
+        "this needs a GPU itself, such as its properties, streams, events and generators, which "
+        "SMP_CPU=1 has no substitute for: do it only where torch.cuda.is_available()"
+    )

@@ -25,7 +25,7 @@ from smdistributed.modelparallel.torch._sharding.precision import (
     begins_in_fp16,
     computing_type,
 )
-from smdistributed.modelparallel.torch.exceptions import SMPStepError
+from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPUnsupportedError
 from smdistributed.modelparallel.torch.nn.parameter_slices import (
     distribution_axis,
     is_scaled_batch,
@@ -60,6 +60,7 @@ class ShardedModel:
         parameters: Mapping[str, nn.Parameter],
         how: _runtime.ShardPlan,
     ) -> None:
+        _refuse_forwards_that_write(module)
         self.plan = how
         session = state.require_initialized("sharding")
         groups = _runtime.make_shard_groups(session, how)
@@ -258,6 +259,17 @@ class ShardedModel:
             if name in values:
                 self.store.assign(number, values[name])
         self.store.publish()
+
+
+def _refuse_forwards_that_write(module: nn.Module) -> None:
+    """What a forward writes into parameters would be lost: their values come from the masters."""
+    for name, part in module.named_modules():
+        if isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and part.max_norm is not None:
+            raise SMPUnsupportedError(
+                f"module {name or '(root)'} has max_norm={part.max_norm}, by which its forward "
+                "changes its weight, and weights have masters here, or are sharded, so that the "
+                "change would be lost: set max_norm to None, and scale what the module returns"
+            )
 
 
 def _walk(

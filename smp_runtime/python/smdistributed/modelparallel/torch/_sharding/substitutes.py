@@ -16,8 +16,11 @@ from torch import nn
 
 
 @contextlib.contextmanager
-def substituted(root: nn.Module, by: Mapping[nn.Parameter, nn.Parameter]) -> Iterator[None]:
-    """The modules below ``root`` have the values of ``by`` in the place of its keys inside.
+def substituted(
+    root: nn.Module, by: Mapping[nn.Parameter, nn.Parameter]
+) -> Iterator[list[tuple[nn.Module, str, nn.Parameter]]]:
+    """The modules below ``root`` have the values of ``by`` in the place of its keys inside, where
+    this gives: module, name and key of each.
 
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> with substituted(layer, shapes_only([layer.weight])):
@@ -33,7 +36,7 @@ def substituted(root: nn.Module, by: Mapping[nn.Parameter, nn.Parameter]) -> Ite
     for module, name, parameter in places:
         module._parameters[name] = by[parameter]
     try:
-        yield
+        yield places
     finally:
         for module, name, parameter in places:
             module._parameters[name] = parameter
@@ -67,15 +70,9 @@ def load_beside(
     # Without memory until something is written: modules take tensors over as they are, but for
     # those that copy by themselves.
     empty = {p: _parameter(torch.empty(p.shape, dtype=p.dtype), p) for p in root.parameters()}
-    places = [
-        (module, name, parameter)
-        for module in root.modules()
-        for name, parameter in module._parameters.items()
-        if parameter is not None
-    ]
     buffers = [(m, name, b) for m in root.modules() for name, b in m._buffers.items()]
     values: dict[nn.Parameter, torch.Tensor] = {}
-    with substituted(root, empty):
+    with substituted(root, empty) as places:
         result = root.load_state_dict(entries, strict=False, assign=True)
         for module, name, parameter in places:
             now = module._parameters[name]

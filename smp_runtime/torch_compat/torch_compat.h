@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What differs between the versions of PyTorch that the library compiles against, 2.10 to 2.15.
+// No other file asks for a version: a new PyTorch needs this header and nothing else.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace smp::torch_compat {
+
+/// Holds a node of autograd's graph: std::shared_ptr, and c10::intrusive_ptr from 2.12 on.
+using NodePtr =
+    decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+
+/// A node of a class of our own.
+template <class Node, class... Arguments>
+auto make_node(Arguments&&... arguments) {
+  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<Node>(std::forward<Arguments>(arguments)...);
+  } else {
+    return c10::make_intrusive<Node>(std::forward<Arguments>(arguments)...);
+  }
+}
+
+// Collectives of one tensor, of c10d::ProcessGroup: they have these names from 2.13 on, and the
+// others are deprecated since.
+
+template <class Group>
+auto all_gather_single(Group& group, at::Tensor& output, at::Tensor& input) {
+  if constexpr (requires { group.all_gather_single(output, input); }) {
+    return group.all_gather_single(output, input);
+  } else {
+    return group._allgather_base(output, input);
+  }
+}
+
+template <class Group>
+auto reduce_scatter_single(Group& group, at::Tensor& output, at::Tensor& input) {
+  if constexpr (requires { group.reduce_scatter_single(output, input); }) {
+    return group.reduce_scatter_single(output, input);
+  } else {
+    return group._reduce_scatter_base(output, input);
+  }
+}
+
+/// Equal parts from and to each rank.
+template <class Group>
+auto all_to_all_single(Group& group, at::Tensor& output, at::Tensor& input) {
+  std::vector<std::int64_t> equal;
+  if constexpr (requires { group.all_to_all_single(output, input, equal, equal); }) {
+    return group.all_to_all_single(output, input, equal, equal);
+  } else {
+    return group.alltoall_base(output, input, equal, equal);
+  }
+}
+
+}  // namespace smp::torch_compat
