@@ -23,6 +23,7 @@ RUNTIME = "smp_runtime/"
 # folder: what it may use directly
 USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/core": (),
+    "smp_runtime/torch_compat": (),
     "smp_runtime/cuda": ("smp_runtime/core",),
     "smp_runtime/topology": ("smp_runtime/core",),
     "smp_runtime/schedule": ("smp_runtime/core",),
@@ -54,17 +55,26 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/schedule",
         "smp_runtime/transport",
     ),
-    "smp_runtime/pipeline/engine": ("smp_runtime/pipeline", "smp_runtime/transport/channel"),
+    "smp_runtime/pipeline/engine": (
+        "smp_runtime/pipeline",
+        "smp_runtime/torch_compat",
+        "smp_runtime/transport/channel",
+    ),
     "smp_runtime/pipeline/job": ("smp_runtime/pipeline/engine", "smp_runtime/session"),
-    "smp_runtime/replicas": ("smp_runtime/session",),
+    "smp_runtime/replicas": ("smp_runtime/session", "smp_runtime/torch_compat"),
     "smp_runtime/sharding/plan": ("smp_runtime/core",),
     "smp_runtime/sharding": (
         "smp_runtime/sharding/plan",
         "smp_runtime/session",
         "smp_runtime/optimizer",
+        "smp_runtime/torch_compat",
     ),
     "smp_runtime/tensor_parallel/plan": ("smp_runtime/core",),
-    "smp_runtime/tensor_parallel": ("smp_runtime/tensor_parallel/plan", "smp_runtime/session"),
+    "smp_runtime/tensor_parallel": (
+        "smp_runtime/tensor_parallel/plan",
+        "smp_runtime/session",
+        "smp_runtime/torch_compat",
+    ),
     "smp_runtime/optimizer": ("smp_runtime/cuda",),
     "smp_runtime/checkpoint": (
         "smp_runtime/optimizer",

@@ -303,9 +303,9 @@ EVERY = ALL | {
 }
 SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 # Tests of several processes wait for two thirds of their time. Meanwhile these run, one after the
-# other: at the lowest priority those that calculate, then those in namespaces of their own.
-CALCULATE = ("asan", "tsan", "documents", "differential")
-BESIDE = (*CALCULATE, "slurm", "pods")
+# other: at the lowest priority those that calculate, then those that hardly meet the others.
+CALCULATE = ("asan", "tsan", "cpp", "documents", "differential")
+BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser")
 
 
 def chosen_groups(arguments: list[str]) -> Groups:
