@@ -6,18 +6,16 @@
 #include <thread>
 #include <utility>
 
-#include <pthread.h>
-
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/named_thread.h"
 
 namespace smp::pipeline {
 
 /// One thread, reused from task to task. Its members belong to the holder of the run token.
 class Scheduler::Worker {
  public:
-  explicit Worker(Scheduler& owner) : owner_(owner), thread_([this] { serve(); }) {
-    pthread_setname_np(thread_.native_handle(), "smp-task");
-  }
+  explicit Worker(Scheduler& owner)
+      : owner_(owner), thread_(named_thread("smp-task", [this] { serve(); })) {}
 
   ~Worker() {
     stopping_ = true;

@@ -3,8 +3,7 @@
 
 #include <utility>
 
-#include <pthread.h>
-
+#include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/pipeline/engine/activation_arena.h"
 
 namespace smp::pipeline {
@@ -23,10 +22,8 @@ ActivationStore::Handle::~Handle() { arena_->forget(entry_); }
 at::Tensor ActivationStore::Handle::take() { return arena_->take(entry_); }
 
 ActivationStore::ActivationStore(Options options)
-    : arena_(std::make_shared<ActivationArena>(options)), helper_([arena = arena_] {
-        ::pthread_setname_np(::pthread_self(), "smp-activations");
-        arena->run();
-      }) {}
+    : arena_(std::make_shared<ActivationArena>(options)),
+      helper_(named_thread("smp-activations", [arena = arena_] { arena->run(); })) {}
 
 ActivationStore::~ActivationStore() {
   arena_->stop();

@@ -9,6 +9,7 @@
 
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/named_thread.h"
 
 namespace smp::session {
 namespace {
@@ -33,7 +34,7 @@ WaitWatch::WaitWatch(std::shared_ptr<transport::KeyValueStore> store, int rank,
       timing_(timing),
       recorder_(std::move(recorder)),
       store_(std::move(store)) {
-  thread_ = std::thread([this] { watch(); });
+  thread_ = named_thread("smp-waits", [this] { watch(); });
 }
 
 WaitWatch::~WaitWatch() { stop(); }

@@ -4,9 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include <pthread.h>
-
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::transport {
@@ -17,10 +16,13 @@ PeerQueue::PeerQueue(std::unique_ptr<MessageChannel> channel, Inbox& inbox, cons
       ends_(ends),
       sent_copies_(copying()),
       received_copies_(copying()),
-      sender_([this] { send_all(); }),
-      receiver_([this] { receive_all(); }) {
-  pthread_setname_np(sender_.native_handle(), "smp-send");
-  pthread_setname_np(receiver_.native_handle(), "smp-receive");
+      sender_(named_thread("smp-send", [this] { send_all(); })) {
+  try {
+    receiver_ = named_thread("smp-receive", [this] { receive_all(); });
+  } catch (const HostError&) {
+    join(Clock::now());
+    throw;
+  }
 }
 
 StagedCopies::Settings PeerQueue::copying() {
@@ -60,7 +62,7 @@ void PeerQueue::join(Clock::time_point deadline) {
   channel_->abort();
   changed_.notify_all();
   sender_.join();
-  receiver_.join();
+  if (receiver_.joinable()) receiver_.join();
 }
 
 void PeerQueue::send_all() {

@@ -8,12 +8,12 @@
 
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <pthread.h>
 #include <rdma/fi_errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
 
 namespace smp::transport {
@@ -74,9 +74,7 @@ FabricLink::FabricLink(const FabricSettings& settings)
     : endpoint_(settings),
       wake_file_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       process_(getpid()),
-      thread_([this] { run(); }) {
-  pthread_setname_np(thread_.native_handle(), "smp-fabric");
-}
+      thread_(named_thread("smp-fabric", [this] { run(); })) {}
 
 FabricLink::~FabricLink() {
   if (getpid() != process_) {

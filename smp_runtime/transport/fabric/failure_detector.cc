@@ -15,12 +15,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/named_thread.h"
+#include "smp_runtime/core/parent_only_file.h"
 
 namespace smp::transport {
 namespace {
@@ -113,6 +114,7 @@ std::optional<uint64_t> read_hello(tcp::Connection& arrived, const std::string& 
 struct FailureDetector::PeerState {
   Peer peer;
   std::optional<tcp::Connection> connection;
+  std::optional<ParentOnlyFile> parent_only;  // its socket
   std::string received;
   bool leaves = false;  // it has sent FIN
   uint64_t left_after = 0;
@@ -123,9 +125,11 @@ struct FailureDetector::PeerState {
 };
 
 FailureDetector::FailureDetector(const std::string& interface_address, int rank,
-                                 std::function<void(const std::string&)> on_failure)
+                                 std::function<void(const std::string&)> on_failure,
+                                 std::function<void(int)> on_leave)
     : rank_(rank),
       on_failure_(std::move(on_failure)),
+      on_leave_(std::move(on_leave)),
       host_(interface_address),
       nonce_(fresh_nonce()),
       listener_({interface_address}, 0),
@@ -201,9 +205,11 @@ void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& l
     }
   }
   listener_.close();
-  for (const auto& peer : peers_) set_options(peer->connection->fd());
-  thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), "smp-failure");
+  for (const auto& peer : peers_) {
+    set_options(peer->connection->fd());
+    peer->parent_only.emplace(peer->connection->fd());
+  }
+  thread_ = named_thread("smp-failure", [this] { run(); });
 }
 
 void FailureDetector::completed(uint64_t collectives) {
@@ -284,11 +290,17 @@ void FailureDetector::handle(PeerState& peer, uint32_t kind, uint64_t count,
     on_failure_(text);
     return;
   }
-  const std::lock_guard lock(mutex_);
   if (kind == kFin) {
-    peer.leaves = true;
-    peer.left_after = count;
-  } else if (kind == kFinAck) {
+    {
+      const std::lock_guard lock(mutex_);
+      peer.leaves = true;
+      peer.left_after = count;
+    }
+    on_leave_(peer.peer.rank);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (kind == kFinAck) {
     peer.answer = true;
     changed_.notify_all();
   }

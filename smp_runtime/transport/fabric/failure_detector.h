@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Failure detector of ranks on several hosts: a TCP connection of its own between each two, which
-// carries nothing else and whose end is noticed at once, whatever network moves the data.
+// carries nothing else and whose end is noticed at once, whatever network moves the data, and
+// whatever processes the rank has forked: children give up their copies of it.
 //
 // A rank leaves with FIN and waits for an acknowledgement: a peer gives it once it has done all
 // collectives that the leaver has done, so that nobody goes while what it sent is still on its way.
@@ -33,9 +34,12 @@ class FailureDetector {
   };
 
   /// Listens at `interface_address` (numeric). `on_failure` gets the reason, in a thread of this
-  /// object, when a peer fails; it may be called several times.
-  FailureDetector(const std::string& interface_address, int rank,
-                  std::function<void(const std::string&)> on_failure);
+  /// object, when a peer fails; it may be called several times. `on_leave` gets the rank of a peer
+  /// that has sent FIN, likewise.
+  FailureDetector(
+      const std::string& interface_address, int rank,
+      std::function<void(const std::string&)> on_failure,
+      std::function<void(int)> on_leave = [](int) {});
   FailureDetector(const FailureDetector&) = delete;
   FailureDetector& operator=(const FailureDetector&) = delete;
   /// Ends the connections; a peer that was not told before takes it for a failure.
@@ -69,6 +73,7 @@ class FailureDetector {
 
   int rank_;
   std::function<void(const std::string&)> on_failure_;
+  std::function<void(int)> on_leave_;
   std::string host_;
   std::string nonce_;
   tcp::Listener listener_;

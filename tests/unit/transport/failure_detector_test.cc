@@ -3,7 +3,10 @@
 #include "smp_runtime/transport/fabric/failure_detector.h"
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
+#include <csignal>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -11,8 +14,11 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/tcp.h"
@@ -147,6 +153,50 @@ TEST(FailureDetector, ARankThatEndsWithoutFinIsNamed) {
     EXPECT_THAT(ranks[other]->detector->failure_of(1), StartsWith("its connection ended"));
     EXPECT_EQ(ranks[other]->detector->failure_of(2 - other), "");
   }
+}
+
+/// As a rank that has forked workers and is killed: they live on, and the kernel closes its files.
+TEST(FailureDetector, ARankThatEndsIsNamedThoughAProcessThatItForkedLivesOn) {
+  Rank watcher(0);
+  std::array<int, 2> lives{};  // never written: the worker reads until this test closes it
+  ASSERT_EQ(pipe2(lives.data(), O_CLOEXEC), 0);
+  const std::string watchers = watcher.detector->address();
+  const pid_t killed = fork();
+  if (killed == 0) {
+    close(lives[1]);
+    FailureDetector detector("127.0.0.1", 1, [](const std::string&) {});
+    detector.connect({{.rank = 0, .name = "rank 0", .address = watchers}}, within(20s));
+    if (fork() == 0) {
+      char byte = 0;
+      _exit(read(lives[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    raise(SIGKILL);
+  }
+  close(lives[0]);
+  watcher.detector->connect({{.rank = 1, .name = "rank 1", .address = ""}}, within(20s));
+
+  EXPECT_THAT(watcher.failure(), StartsWith("rank 1 is gone: its connection ended"));
+
+  close(lives[1]);
+  int status = 0;
+  waitpid(killed, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+TEST(FailureDetector, APeerThatLeavesIsToldOf) {
+  std::promise<int> left;
+  FailureDetector stays(
+      "127.0.0.1", 0, [](const std::string&) {}, [&left](int rank) { left.set_value(rank); });
+  FailureDetector leaves("127.0.0.1", 7, [](const std::string&) {});
+  std::thread connects([&] {
+    leaves.connect({{.rank = 0, .name = "rank 0", .address = stays.address()}}, within(20s));
+  });
+  stays.connect({{.rank = 7, .name = "rank 7", .address = ""}}, within(20s));
+  connects.join();
+
+  leaves.leave(within(20s));
+
+  EXPECT_EQ(left.get_future().get(), 7);
 }
 
 TEST(FailureDetector, AReasonReachesEveryPeer) {
