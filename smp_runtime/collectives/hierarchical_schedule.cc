@@ -32,6 +32,14 @@ constexpr size_t kLeastPiece = 8 * 1024;
 
 constexpr std::chrono::seconds kGrace{10};
 
+/// How many times as large as an element a host's part of a sum is, see part_size_bytes(). What a
+/// single rank gives is as large as its element.
+size_t growth_of(const topology::GroupLayout& layout, const HierarchicalSchedule::Job& job) {
+  const auto adds_up = [](const auto& ranks) { return ranks.size() > 1; };
+  if (job.plan.arrival != Arrival::kSum || std::ranges::none_of(layout.ranks_on, adds_up)) return 1;
+  return part_size_bytes(job.reduction.type, job.reduction.op) / size_bytes(job.reduction.type);
+}
+
 }  // namespace
 
 HierarchicalSchedule::HierarchicalSchedule(const topology::GroupLayout& layout,
@@ -44,6 +52,7 @@ HierarchicalSchedule::HierarchicalSchedule(const topology::GroupLayout& layout,
       me_(layout.my_local()),
       here_(layout.my_host()),
       incoming_(job.plan.chunks.size(), 0),
+      growth_(growth_of(layout, job)),
       rounds_(transport::SharedSegment::kBuffers) {
   // A buffer has a place for each chunk, then those for what comes from other hosts to be added.
   std::map<std::pair<int, int>, size_t> led;
@@ -67,7 +76,7 @@ HierarchicalSchedule::HierarchicalSchedule(const topology::GroupLayout& layout,
   }
   const size_t sums = job.plan.arrival == Arrival::kSum ? most : 0;
   const size_t places = incoming_.size() + sums * static_cast<size_t>(layout.hosts());
-  piece_ = segment.shape().buffer_bytes / std::max<size_t>(places, 1) / kCacheLineBytes *
+  piece_ = segment.shape().buffer_bytes / std::max<size_t>(places, 1) / growth_ / kCacheLineBytes *
            kCacheLineBytes;
   SMP_CHECK(piece_ > 0, "buffers of {} bytes are too small for {} places",
             segment.shape().buffer_bytes, places);
@@ -85,12 +94,18 @@ size_t HierarchicalSchedule::piece_bytes(size_t chunk, size_t number) const {
 }
 
 Bytes HierarchicalSchedule::place(int local, size_t chunk, size_t number) const {
-  return {segment_.buffer(local, number) + chunk * piece_, piece_bytes(chunk, number)};
+  return {segment_.buffer(local, number) + chunk * growth_ * piece_, piece_bytes(chunk, number)};
 }
 
-Bytes HierarchicalSchedule::incoming_place(size_t chunk, int host, size_t number) const {
+/// What this host's ranks add up to; at last the value takes its place.
+Bytes HierarchicalSchedule::own_part(size_t chunk, size_t number) const {
+  return {place(me_, chunk, number).data(), growth_ * piece_bytes(chunk, number)};
+}
+
+Bytes HierarchicalSchedule::incoming_part(size_t chunk, int host, size_t number) const {
   const size_t index = incoming_[chunk] + static_cast<size_t>(host);
-  return {segment_.buffer(me_, number) + index * piece_, piece_bytes(chunk, number)};
+  return {segment_.buffer(me_, number) + index * growth_ * piece_,
+          growth_ * piece_bytes(chunk, number)};
 }
 
 /// Does this rank's rail move the chunk?
@@ -184,7 +199,7 @@ void HierarchicalSchedule::start_arrival(size_t number) {
     if (!sums || job_.plan.chunks[chunk].host != here_ || piece_bytes(chunk, number) == 0) continue;
     for (const int host : others_) {
       post(number, false, host, arrival_tag(chunk, number, host),
-           incoming_place(chunk, host, number));
+           incoming_part(chunk, host, number));
     }
   }
   for (const size_t chunk : led_) {
@@ -196,20 +211,20 @@ void HierarchicalSchedule::start_arrival(size_t number) {
     const int target = job_.plan.chunks[chunk].host;
     add_up_host(chunk, number);
     if (target == here_) continue;
-    post(number, true, target, arrival_tag(chunk, number, here_), place(me_, chunk, number));
+    post(number, true, target, arrival_tag(chunk, number, here_), own_part(chunk, number));
   }
 }
 
 void HierarchicalSchedule::add_up_host(size_t chunk, size_t number) {
-  const Bytes sum = place(me_, chunk, number);
   const int locals = static_cast<int>(layout_.ranks_on[static_cast<size_t>(here_)].size());
   std::vector<const std::byte*> sources;
   for (int local = 0; local < locals; ++local) {
     sources.push_back(local == me_ ? job_.inputs[chunk].data() + number * piece_
                                    : place(local, chunk, number).data());
   }
-  reduce(job_.reduction.type, job_.reduction.op, sources, sum.data(),
-         sum.size() / size_bytes(job_.reduction.type));
+  reduce(job_.reduction.type, job_.reduction.op, sources, own_part(chunk, number).data(),
+         piece_bytes(chunk, number) / size_bytes(job_.reduction.type), 1,
+         growth_ > 1 ? Stage::kPart : Stage::kWhole);
 }
 
 void HierarchicalSchedule::fetch_from_root(size_t chunk, size_t number) {
@@ -240,11 +255,12 @@ void HierarchicalSchedule::start_departure(size_t number) {
     if (plan.arrival == Arrival::kSum && from == here_) {
       std::vector<const std::byte*> sources;
       for (int host = 0; host < layout_.hosts(); ++host) {
-        sources.push_back(host == here_ ? value.data()
-                                        : incoming_place(chunk, host, number).data());
+        sources.push_back(host == here_ ? own_part(chunk, number).data()
+                                        : incoming_part(chunk, host, number).data());
       }
       reduce(job_.reduction.type, job_.reduction.op, sources, value.data(),
-             value.size() / size_bytes(job_.reduction.type), job_.reduction.divisor);
+             value.size() / size_bytes(job_.reduction.type), job_.reduction.divisor,
+             growth_ > 1 ? Stage::kParts : Stage::kWhole);
     }
     if (plan.departure == Departure::kToOwner) continue;
     const bool to_all = plan.departure == Departure::kToAll;

@@ -48,7 +48,8 @@ class HierarchicalSchedule {
   [[nodiscard]] Round& round(size_t number) { return rounds_[number % rounds_.size()]; }
   [[nodiscard]] size_t piece_bytes(size_t chunk, size_t number) const;
   [[nodiscard]] Bytes place(int local, size_t chunk, size_t number) const;
-  [[nodiscard]] Bytes incoming_place(size_t chunk, int host, size_t number) const;
+  [[nodiscard]] Bytes own_part(size_t chunk, size_t number) const;
+  [[nodiscard]] Bytes incoming_part(size_t chunk, int host, size_t number) const;
   [[nodiscard]] bool leads(size_t chunk) const;
   [[nodiscard]] int behind_us(int host) const;
   [[nodiscard]] int value_rank(size_t chunk) const;
@@ -74,6 +75,7 @@ class HierarchicalSchedule {
   std::vector<size_t> incoming_;  // by chunk that this rank leads: where its places begin
   std::vector<size_t> led_;       // chunks that this rank's rail moves
   std::vector<int> others_;       // the other hosts
+  size_t growth_ = 1;             // of what a host adds up, before it is divided
   size_t piece_ = 0;
   size_t count_ = 0;
   std::vector<Round> rounds_;

@@ -8,9 +8,8 @@
 
 namespace smp::collectives {
 
-void reduce_avx2(ElementType type, ReduceOp op, const std::byte* const* sources,
-                 size_t source_count, std::byte* destination, size_t count, int divisor) {
-  reduce_any(type, op, {sources, source_count, destination, count, divisor});
+void reduce_avx2(ElementType type, ReduceOp op, const Arrays& arrays) {
+  reduce_any(type, op, arrays);
 }
 
 }  // namespace smp::collectives

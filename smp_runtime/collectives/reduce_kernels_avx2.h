@@ -2,13 +2,11 @@
 // reduce() with AVX2 and F16C; only for CPUs that have both. See reduce_kernels.h.
 #pragma once
 
-#include <cstddef>
-
+#include "smp_runtime/collectives/reduce_arrays.h"
 #include "smp_runtime/core/element_type.h"
 
 namespace smp::collectives {
 
-void reduce_avx2(ElementType type, ReduceOp op, const std::byte* const* sources,
-                 size_t source_count, std::byte* destination, size_t count, int divisor);
+void reduce_avx2(ElementType type, ReduceOp op, const Arrays& arrays);
 
 }  // namespace smp::collectives

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "smp_runtime/collectives/reduce_arrays.h"
 #include "smp_runtime/core/element_type.h"
 
 namespace smp::collectives {
@@ -34,6 +35,18 @@ struct Plain {
   using Stored = T;
   using Sum = T;
 };
+__extension__ using Int128 = __int128;
+/// An integer that is averaged: the sum of any number of ranks' has room.
+template <typename T>
+struct Averaged {
+  using Stored = T;
+  using Sum = int64_t;
+};
+template <>
+struct Averaged<int64_t> {
+  using Stored = int64_t;
+  using Sum = Int128;
+};
 
 template <typename T>
 void load(const T* from, T* to, size_t count, Plain<T>) {
@@ -43,6 +56,16 @@ void load(const T* from, T* to, size_t count, Plain<T>) {
 template <typename T>
 void store(const T* from, T* to, size_t count, Plain<T>) {
   std::memcpy(to, from, count * sizeof(T));
+}
+
+template <typename T>
+void load(const T* from, typename Averaged<T>::Sum* to, size_t count, Averaged<T>) {
+  for (size_t i = 0; i < count; ++i) to[i] = from[i];
+}
+
+template <typename T>
+void store(const typename Averaged<T>::Sum* from, T* to, size_t count, Averaged<T>) {
+  for (size_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i]);
 }
 
 void load(const uint8_t* from, uint8_t* to, size_t count, Truth) {
@@ -103,6 +126,7 @@ template <typename T>
 T add(T a, T b) {
   return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
+inline Int128 add(Int128 a, Int128 b) { return a + b; }
 inline float add(float a, float b) { return a + b; }
 inline double add(double a, double b) { return a + b; }
 
@@ -113,13 +137,15 @@ T multiply(T a, T b) {
 inline float multiply(float a, float b) { return a * b; }
 inline double multiply(double a, double b) { return a * b; }
 
-// The divisor may not fit a small integer type.
 template <typename T>
 T divide(T a, int divisor) {
-  return static_cast<T>(static_cast<int64_t>(a) / divisor);
+  return static_cast<T>(a / divisor);
+}
+inline Int128 divide(Int128 a, int divisor) {
+  const auto narrow = static_cast<int64_t>(a);  // which is several times faster to divide
+  return narrow == a ? narrow / divisor : a / divisor;
 }
 inline float divide(float a, int divisor) { return a / static_cast<float>(divisor); }
-inline double divide(double a, int divisor) { return a / divisor; }
 
 struct Add {
   template <typename T>
@@ -133,16 +159,18 @@ struct Multiply {
     return multiply(a, b);
   }
 };
+// A NaN wins on either side: as `a` it compares false, as `b` it differs from itself. Bits are or'd
+// so that there is no branch to vectorize.
 struct Min {
   template <typename T>
   static T apply(T a, T b) {
-    return b < a ? b : a;
+    return (b < a) | (b != b) ? b : a;
   }
 };
 struct Max {
   template <typename T>
   static T apply(T a, T b) {
-    return a < b ? b : a;
+    return (a < b) | (b != b) ? b : a;
   }
 };
 struct BitAnd {
@@ -164,31 +192,37 @@ struct BitXor {
   }
 };
 
-struct Arrays {
-  const std::byte* const* sources;
-  size_t source_count;
-  std::byte* destination;
-  size_t count;
-  int divisor;
-};
-
-template <typename Type, typename Op>
+template <typename From, typename Op, typename To = From>
 void reduce_as(const Arrays& arrays) {
-  using Stored = typename Type::Stored;
-  using Sum = typename Type::Sum;
+  using Stored = typename From::Stored;
+  using Sum = typename From::Sum;
   Sum sum[kBlock];
   Sum next[kBlock];
   for (size_t start = 0; start < arrays.count; start += kBlock) {
     const size_t count = arrays.count - start < kBlock ? arrays.count - start : kBlock;
-    load(reinterpret_cast<const Stored*>(arrays.sources[0]) + start, sum, count, Type{});
+    load(reinterpret_cast<const Stored*>(arrays.sources[0]) + start, sum, count, From{});
     for (size_t source = 1; source < arrays.source_count; ++source) {
-      load(reinterpret_cast<const Stored*>(arrays.sources[source]) + start, next, count, Type{});
+      load(reinterpret_cast<const Stored*>(arrays.sources[source]) + start, next, count, From{});
       for (size_t i = 0; i < count; ++i) sum[i] = Op::apply(sum[i], next[i]);
     }
     if (arrays.divisor != 1) {
       for (size_t i = 0; i < count; ++i) sum[i] = divide(sum[i], arrays.divisor);
     }
-    store(sum, reinterpret_cast<Stored*>(arrays.destination) + start, count, Type{});
+    store(sum, reinterpret_cast<typename To::Stored*>(arrays.destination) + start, count, To{});
+  }
+}
+
+/// Parts have the type of the accumulators.
+template <typename Type>
+void average_as(const Arrays& arrays) {
+  using Part = Plain<typename Type::Sum>;
+  switch (arrays.stage) {
+    case Stage::kWhole:
+      return reduce_as<Type, Add>(arrays);
+    case Stage::kPart:
+      return reduce_as<Type, Add, Part>(arrays);
+    case Stage::kParts:
+      return reduce_as<Part, Add, Type>(arrays);
   }
 }
 
@@ -196,7 +230,7 @@ template <typename Type>
 void reduce_numbers(ReduceOp op, const Arrays& arrays) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAverage:
+    case ReduceOp::kAverage:  // in which nothing is wider than its type
       return reduce_as<Type, Add>(arrays);
     case ReduceOp::kProduct:
       return reduce_as<Type, Multiply>(arrays);
@@ -212,6 +246,8 @@ void reduce_numbers(ReduceOp op, const Arrays& arrays) {
 template <typename Type>
 void reduce_integers(ReduceOp op, const Arrays& arrays) {
   switch (op) {
+    case ReduceOp::kAverage:
+      return average_as<Averaged<typename Type::Stored>>(arrays);
     case ReduceOp::kBitAnd:
       return reduce_as<Type, BitAnd>(arrays);
     case ReduceOp::kBitOr:
@@ -239,6 +275,7 @@ void reduce_truths(ReduceOp op, const Arrays& arrays) {
 void reduce_any(ElementType type, ReduceOp op, const Arrays& arrays) {
   switch (type) {
     case ElementType::kFloat16:
+      if (op == ReduceOp::kAverage) return average_as<Float16>(arrays);
       return reduce_numbers<Float16>(op, arrays);
     case ElementType::kBFloat16:
       return reduce_numbers<BFloat16>(op, arrays);

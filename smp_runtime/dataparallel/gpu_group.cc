@@ -230,8 +230,11 @@ void GpuGroup::sum_between_hosts(const CallSignature& call, const at::Tensor& te
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::StreamGuard guard(stream);
   const bool average = call.op == ReduceOp::kAverage;
+  // A sum may be beyond the largest float16 where the average is not.
+  const at::ScalarType type =
+      average && tensor.scalar_type() == at::kHalf ? at::kFloat : tensor.scalar_type();
   const int64_t chunk = (tensor.numel() + host_->size() - 1) / host_->size();
-  const at::Tensor whole = at::empty({chunk * host_->size()}, tensor.options());
+  const at::Tensor whole = at::empty({chunk * host_->size()}, tensor.options().dtype(type));
   // The rest of the last chunk belongs to nobody; whatever is in it is added up and dropped.
   whole.narrow(0, 0, tensor.numel()).copy_(tensor.view({-1}));
   const at::Tensor own = whole.narrow(0, chunk * host_->rank(), chunk);
@@ -239,7 +242,7 @@ void GpuGroup::sum_between_hosts(const CallSignature& call, const at::Tensor& te
                           .from = whole.const_data_ptr(),
                           .to = own.data_ptr(),
                           .count = static_cast<size_t>(chunk),
-                          .type = tensor.scalar_type(),
+                          .type = type,
                           .reduction = average ? ReduceOp::kSum : call.op};
   run(*host_, operation, stream, limit);
 
@@ -254,7 +257,7 @@ void GpuGroup::sum_between_hosts(const CallSignature& call, const at::Tensor& te
                .from = own.const_data_ptr(),
                .to = whole.data_ptr(),
                .count = static_cast<size_t>(chunk),
-               .type = tensor.scalar_type()};
+               .type = type};
   run(*host_, operation, stream, limit);
   const at::Tensor sum = whole.narrow(0, 0, tensor.numel());
   if (average) sum.div_(group_.size());

@@ -152,9 +152,8 @@ SmddpBackend::WorkPtr SmddpBackend::allreduce_sparse(Tensors& tensors,
                {c10d::OpType::_ALLREDUCE_SPARSE, "sparse_all_reduce", options.timeout,
                 options.asyncOp, tensors},
                tensors, [tensor, own, op](Communicator& group, const WaitLimit& limit) {
-                 at::Tensor sum = sum_of_sparse(group, own, limit);
-                 if (op == c10d::ReduceOp::AVG) sum.div_(group.size());
-                 put_back_sparse(tensor, sum);
+                 put_back_sparse(tensor,
+                                 sum_of_sparse(group, own, op == c10d::ReduceOp::AVG, limit));
                });
 }
 

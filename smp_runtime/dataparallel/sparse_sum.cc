@@ -2,6 +2,7 @@
 #include "smp_runtime/dataparallel/sparse_sum.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -78,6 +79,12 @@ at::Tensor gather_parts(Communicator& group, const at::Tensor& own, int64_t dim,
   return at::cat(parts, dim);
 }
 
+/// In which entries of the type are added up.
+at::ScalarType wide(at::ScalarType type) {
+  if (at::isReducedFloatingType(type)) return at::kFloat;
+  return at::isIntegralType(type, /*includeBool=*/false) ? at::kLong : type;
+}
+
 }  // namespace
 
 at::Tensor sparse_on_cpu(const at::Tensor& tensor) {
@@ -85,13 +92,22 @@ at::Tensor sparse_on_cpu(const at::Tensor& tensor) {
   return tensor.detach().coalesce().to(at::kCPU);
 }
 
-at::Tensor sum_of_sparse(Communicator& group, const at::Tensor& own, const WaitLimit& limit) {
+at::Tensor sum_of_sparse(Communicator& group, const at::Tensor& own, bool average,
+                         const WaitLimit& limit) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Shape shape = gather_shape(group, own, limit);
   const at::Tensor indices = gather_parts(group, own._indices(), 1, shape.entries, limit);
   const at::Tensor values = gather_parts(group, own._values(), 0, shape.entries, limit);
-  return at::sparse_coo_tensor(indices, values, own.sizes(), values.options().layout(at::kSparse))
-      .coalesce();
+  const at::Tensor entries = values.to(wide(own.scalar_type()));
+  const at::Tensor sum =
+      at::sparse_coo_tensor(indices, entries, own.sizes(), entries.options().layout(at::kSparse))
+          .coalesce();
+  if (average) {
+    // Integers round towards zero, as those of dense tensors do.
+    const bool truncates = at::isIntegralType(entries.scalar_type(), /*includeBool=*/false);
+    sum._values().div_(group.size(), truncates ? std::optional("trunc") : std::nullopt);
+  }
+  return sum.to(own.scalar_type());
 }
 
 void put_back_sparse(const at::Tensor& target, const at::Tensor& sum) {

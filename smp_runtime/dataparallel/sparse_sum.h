@@ -13,9 +13,10 @@ namespace smp::dataparallel {
 /// thread's stream.
 at::Tensor sparse_on_cpu(const at::Tensor& tensor);
 
-/// Coalesced, of all ranks' `own`, which have one size and type; collective. Throws HostError where
-/// they differ.
-at::Tensor sum_of_sparse(collectives::Communicator& group, const at::Tensor& own,
+/// Coalesced, of all ranks' `own`, which have one size and type; collective. Divided by the number
+/// of ranks for an average. As with dense tensors 16 bits are added in 32 and rounded once, and
+/// the sum that an average begins with has room. Throws HostError where the ranks' differ.
+at::Tensor sum_of_sparse(collectives::Communicator& group, const at::Tensor& own, bool average,
                          const transport::WaitLimit& limit);
 
 /// `sum` becomes the content of `target`, in the thread's stream.

@@ -2,9 +2,12 @@
 #include "smp_runtime/collectives/reduce_kernels.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -72,6 +75,16 @@ TEST(Reduce, VectorInstructionsGiveTheBitsOfPlainOnes) {
 
         ASSERT_EQ(std::memcmp(fast.data(), plain.data(), fast.size()), 0)
             << name(type) << " " << name(op) << " " << count;
+
+        std::vector<std::byte> fast_part(count * part_size_bytes(type, op));
+        std::vector<std::byte> plain_part(fast_part.size());
+        reduce(type, op, pointers, fast_part.data(), count, 1, Stage::kPart);
+        reduce_portably(type, op, pointers, plain_part.data(), count, 1, Stage::kPart);
+        ASSERT_EQ(fast_part, plain_part) << name(type) << " " << name(op) << " " << count;
+        const std::array<const std::byte*, 2> parts{fast_part.data(), plain_part.data()};
+        reduce(type, op, parts, fast.data(), count, 2 * divisor, Stage::kParts);
+        reduce_portably(type, op, parts, plain.data(), count, 2 * divisor, Stage::kParts);
+        ASSERT_EQ(fast, plain) << name(type) << " " << name(op) << " " << count;
       }
     }
   }
@@ -123,6 +136,104 @@ TEST(Reduce, IntegersWrapAndTheirAverageRoundsTowardsZero) {
   EXPECT_THAT(reduced<int64_t>(ElementType::kInt64, ReduceOp::kMax,
                                {{std::numeric_limits<int64_t>::min()}, {-1}}),
               ElementsAre(-1));
+}
+
+/// Average of the sources in two stages: those of two hosts, the first one of which has all but
+/// one.
+template <typename T>
+std::vector<T> averaged_by_hosts(ElementType type, const std::vector<std::vector<T>>& sources) {
+  const size_t count = sources.front().size();
+  const size_t part_bytes = count * part_size_bytes(type, ReduceOp::kAverage);
+  std::vector<std::vector<std::byte>> parts(2, std::vector<std::byte>(part_bytes));
+  std::vector<const std::byte*> pointers;
+  for (const auto& source : sources) {
+    pointers.push_back(reinterpret_cast<const std::byte*>(source.data()));
+  }
+  const std::span all(pointers);
+  reduce(type, ReduceOp::kAverage, all.first(all.size() - 1), parts[0].data(), count, 1,
+         Stage::kPart);
+  reduce(type, ReduceOp::kAverage, all.last(1), parts[1].data(), count, 1, Stage::kPart);
+  // The result takes the place of a part.
+  const std::array<const std::byte*, 2> both{parts[0].data(), parts[1].data()};
+  reduce(type, ReduceOp::kAverage, both, parts[0].data(), count, static_cast<int>(sources.size()),
+         Stage::kParts);
+  std::vector<T> result(count);
+  std::memcpy(result.data(), parts[0].data(), count * sizeof(T));
+  return result;
+}
+
+template <typename T>
+void expect_average(ElementType type, std::vector<T> values, T average) {
+  std::vector<std::vector<T>> sources;  // long enough for vectors, blocks, and what is left of both
+  for (const T value : values) sources.emplace_back(2 * 1024 + 17, value);
+  const int ranks = static_cast<int>(values.size());
+
+  EXPECT_THAT(reduced(type, ReduceOp::kAverage, sources, ranks), testing::Each(average))
+      << name(type);
+  EXPECT_THAT(averaged_by_hosts(type, sources), testing::Each(average)) << name(type);
+}
+
+TEST(Reduce, AnAverageIsThereWhereItsSumIsBeyondTheType) {
+  expect_average<int8_t>(ElementType::kInt8, {100, 120, 127, 117}, 116);
+  expect_average<int8_t>(ElementType::kInt8, {-128, -128, -127}, -127);
+  expect_average<uint8_t>(ElementType::kUint8, {255, 255, 253}, 254);
+  expect_average<int16_t>(ElementType::kInt16, {32767, 32767, 32764}, 32766);
+  expect_average<int32_t>(ElementType::kInt32, {2147483647, 2147483647, 2147483644}, 2147483646);
+  constexpr int64_t most = std::numeric_limits<int64_t>::max();
+  expect_average<int64_t>(ElementType::kInt64, {most, most, most - 3}, most - 1);
+  expect_average<int64_t>(ElementType::kInt64, {-most, -most, 4 - most}, 2 - most);
+  constexpr uint16_t largest = 0x7bff;  // 65504
+  expect_average<uint16_t>(ElementType::kFloat16, {largest, largest, largest, largest}, largest);
+}
+
+TEST(Reduce, AnAverageInTwoStagesKeepsTheSmallestAndWholeNumbers) {
+  constexpr uint16_t smallest = 1;  // of float16: 2^-24, of which half is none
+  expect_average<uint16_t>(ElementType::kFloat16, {smallest, smallest, smallest, smallest},
+                           smallest);
+  constexpr uint16_t one = 0x3c00;
+  expect_average<uint16_t>(ElementType::kFloat16, {one, one, one}, one);
+  expect_average<float>(ElementType::kFloat32, {1, 2, 3}, 2);
+  expect_average<int32_t>(ElementType::kInt32, {-3, -4}, -3);
+}
+
+/// A NaN in each place of each source, in turn.
+template <typename T>
+void expect_nan_wins(ElementType type, T nan, T low, T high) {
+  const auto is_nan = [type](T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return std::isnan(value);
+    } else {
+      return (value & 0x7fff) > (type == ElementType::kFloat16 ? 0x7c00 : 0x7f80);
+    }
+  };
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    const size_t count = 1024 + 41;
+    std::vector<std::vector<T>> sources{std::vector<T>(count, low), std::vector<T>(count, high),
+                                        std::vector<T>(count, low)};
+    for (size_t i = 0; i < count; ++i) {
+      if (i % 4 < 3) sources[i % 4][i] = nan;  // every fourth has none
+    }
+
+    const std::vector<T> result = reduced(type, op, sources);
+
+    for (size_t i = 0; i < count; ++i) {
+      if (i % 4 < 3) {
+        ASSERT_TRUE(is_nan(result[i])) << name(type) << " " << name(op) << " " << i;
+      } else {
+        ASSERT_EQ(result[i], op == ReduceOp::kMin ? low : high) << name(type) << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Reduce, NotANumberWinsOverEveryNumberWhereverItIs) {
+  constexpr auto inf = std::numeric_limits<float>::infinity();
+  expect_nan_wins<float>(ElementType::kFloat32, std::nanf(""), -inf, inf);
+  expect_nan_wins<float>(ElementType::kFloat32, -std::nanf(""), 2, 3);
+  expect_nan_wins<double>(ElementType::kFloat64, std::nan(""), -inf, inf);
+  expect_nan_wins<uint16_t>(ElementType::kFloat16, 0x7e00, 0xfc00, 0x7c00);
+  expect_nan_wins<uint16_t>(ElementType::kFloat16, 0xfe01, 0x0001, 0x3c00);
+  expect_nan_wins<uint16_t>(ElementType::kBFloat16, 0x7fc0, 0x3f80, 0x7f7f);
 }
 
 TEST(Reduce, TruthsStayTruths) {

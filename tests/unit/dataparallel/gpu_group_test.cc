@@ -12,6 +12,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -127,6 +128,26 @@ INSTANTIATE_TEST_SUITE_P(
                     std::tuple{Hosts{"a", "b", "a", "b"}, GpuRoute::kNcclInside, 50'001},
                     std::tuple{Hosts{"a", "a", "a", "b", "b", "b"}, GpuRoute::kNcclInside, 2},
                     std::tuple{Hosts{"a", "a", "b", "b", "c", "c"}, GpuRoute::kNcclInside, 64}));
+
+TEST(GpuGroup, AnAverageOfHalvesIsThereWhereTheirSumIsNot) {
+  World world;
+  const auto errors = run(
+      world, {"a", "a", "b", "b"}, GpuRoute::kNcclInside, [](Communicator& group, GpuGroup& gpus) {
+        const at::Tensor tensor = values(group.rank(), 1001).add_(40'000).to(at::kHalf);
+        collectives::CallSignature call = header_of(tensor);
+        call.op = ReduceOp::kAverage;
+
+        gpus.all_reduce(GpuRoute::kNcclInside, call, tensor, kStream, a_limit());
+
+        at::Tensor sum = at::zeros({1001}, at::kFloat);
+        for (int rank = 0; rank < 4; ++rank) {
+          sum.add_(values(rank, 1001).add_(40'000).to(at::kHalf).to(at::kFloat));
+        }
+        EXPECT_TRUE(tensor.equal(sum.div(4).to(at::kHalf)));
+      });
+
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
 
 TEST(GpuGroup, MovesAndScattersByNccl) {
   World world;
