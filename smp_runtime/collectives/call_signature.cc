@@ -51,13 +51,24 @@ std::string CallSignature::text() const {
 
 std::string describe_mismatch(std::span<const RankedCall> calls) {
   std::map<std::string, std::vector<int>> ranks_of;
-  for (const RankedCall& one : calls) ranks_of[one.call.text()].push_back(one.name);
+  std::vector<int> threaded;
+  for (const RankedCall& one : calls) {
+    ranks_of[one.call.text()].push_back(one.name);
+    if (one.call.several_threads != 0) threaded.push_back(one.name);
+  }
   std::vector<std::string> parts;
   for (const auto& [text, ranks] : ranks_of) {
     parts.push_back(fmt::format("rank(s) {} called {}", fmt::join(ranks, ", "), text));
   }
-  return fmt::format("the ranks of the group do not make the same call: {}",
-                     fmt::join(parts, "; "));
+  std::string text =
+      fmt::format("the ranks of the group do not make the same call: {}", fmt::join(parts, "; "));
+  if (!threaded.empty()) {
+    text += fmt::format(
+        ". Calls of rank(s) {} came from several threads: threads that use one group need one "
+        "order on all ranks; give each a group of its own",
+        fmt::join(threaded, ", "));
+  }
+  return text;
 }
 
 }  // namespace smp::collectives

@@ -39,7 +39,8 @@ struct CallSignature {
   uint8_t dims = 0;  ///< more than kMaxDims: the shape is not told
   int32_t root = -1;
   std::array<int64_t, kMaxDims> shape{};  ///< for messages only
-  uint64_t route = 0;                     ///< GpuRoute: by which way the data go
+  uint32_t route = 0;                     ///< GpuRoute: by which way the data go
+  uint32_t several_threads = 0;           ///< 1: the rank's calls came from several
   /// The caller's name for its type, of which `type` may be a part, as of complex numbers; the end
   /// is filled with zeros. May be empty.
   std::array<char, kMaxTypeName> type_name{};
@@ -56,7 +57,8 @@ struct RankedCall {
   CallSignature call;
 };
 
-/// The message for calls that do not match: every rank with what it called, equal ones together.
+/// The message for calls that do not match: every rank with what it called, equal ones together,
+/// and whose calls came from several threads, which is often why.
 [[nodiscard]] std::string describe_mismatch(std::span<const RankedCall> calls);
 
 }  // namespace smp::collectives

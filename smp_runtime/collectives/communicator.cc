@@ -50,8 +50,12 @@ void Communicator::guarded(const Body& body) {
   try {
     body();
   } catch (const HostError& error) {
-    segment_->abort(error.what());
-    if (inter_node_) inter_node_->tell(error.what());
+    abort(error.what());
+    throw;
+  } catch (...) {
+    // Of look_around(): the other ranks' parts of this call have no counterpart any more.
+    abort(fmt::format("rank {} gave up call #{} of the group; see its output", name(rank()),
+                      sequence_ - 1));
     throw;
   }
   if (inter_node_) inter_node_->completed(sequence_);
@@ -65,6 +69,7 @@ void Communicator::agree_on(CallSignature& call, Collective collective, ConstByt
                             const WaitLimit& limit) {
   call.collective = collective;
   call.sequence = sequence_++;
+  call.several_threads = several_threads_.load();
   check_->agree(call, payload, limit);
 }
 
@@ -306,8 +311,10 @@ void Communicator::abort(std::string_view reason) {
 
 void Communicator::throw_if_broken() const { segment_->throw_if_aborted(); }
 
-bool Communicator::has_crashed(int rank) const {
-  return layout_.host(rank) == layout_.my_host() && segment_->has_crashed(layout_.local(rank));
+transport::Presence Communicator::presence(int rank) const {
+  using transport::Presence;
+  if (layout_.host(rank) == layout_.my_host()) return segment_->presence(layout_.local(rank));
+  return segment_->has_left(rank) ? Presence::kLeft : Presence::kHere;
 }
 
 }  // namespace smp::collectives

@@ -5,6 +5,7 @@
 // gets the same bits. In a group over several hosts each host adds its ranks up first.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -94,12 +95,16 @@ class Communicator {
   /// libfabric's name of what reaches other hosts; empty in a group on one.
   [[nodiscard]] std::string provider() const;
 
+  /// For the message of a mismatch: the callers are several threads. For any thread.
+  void note_several_threads() { several_threads_.store(1); }
+
   /// Every rank's pending and later calls throw HostError with this reason.
   void abort(std::string_view reason);
   /// Throws HostError with the reason if the group is broken. For any thread.
   void throw_if_broken() const;
-  /// Has a rank of this host ended without a FIN? For any thread.
-  [[nodiscard]] bool has_crashed(int rank) const;
+  /// What is known of a rank. Of one of another host that has ended without leaving the group is
+  /// broken. For any thread.
+  [[nodiscard]] transport::Presence presence(int rank) const;
 
  private:
   template <typename Body>
@@ -120,6 +125,7 @@ class Communicator {
   std::unique_ptr<InterNodeCollectives> inter_node_;  // null in a group on one host
   std::unique_ptr<CallCheck> check_;
   uint64_t sequence_ = 0;
+  std::atomic<uint32_t> several_threads_{0};
 };
 
 }  // namespace smp::collectives

@@ -23,12 +23,12 @@ constexpr std::chrono::milliseconds kReasonGrace{2000};
 /// A rank that gives up tells its reason and ends; its end may be seen first, by the messages to
 /// it. The reason names the rank that is to blame.
 template <typename Body>
-void explained(transport::SharedSegment& segment, bool has_detector, const Body& body) {
+void explained(transport::SharedSegment& segment, const Body& body) {
   try {
     body();
   } catch (const HostError&) {
     const auto until = Clock::now() + kReasonGrace;
-    while (has_detector && Clock::now() < until) {
+    while (Clock::now() < until) {
       segment.throw_if_aborted();
       std::this_thread::sleep_for(
           std::chrono::milliseconds(5));  // until the detector's thread speaks
@@ -55,11 +55,10 @@ InterNodeCollectives::InterNodeCollectives(const topology::GroupLayout& layout,
       settings_(transport::fabric_settings(network, layout.my_local())),
       link_(settings_) {
   link_.register_memory(segment.memory());
-  if (layout.has_rail()) {
-    detector_ = std::make_unique<transport::FailureDetector>(
-        settings_.address, layout.rank,
-        [&segment](const std::string& reason) { segment.abort(reason); });
-  }
+  detector_ = std::make_unique<transport::FailureDetector>(
+      settings_.address, layout.rank,
+      [&segment](const std::string& reason) { segment.abort(reason); },
+      [&segment](int peer) { segment.note_left(peer); });
   connect_all(names, store, limit);
 }
 
@@ -69,23 +68,24 @@ void InterNodeCollectives::connect_all(std::span<const int> names, transport::Ke
   const auto name = [&](int rank) {
     return fmt::format("rank {}", names[static_cast<size_t>(rank)]);
   };
-  std::vector<transport::FailureDetector::Peer> rail;
+  // The ranks of a rail watch each other, and each rank without one is watched by those of one.
+  std::vector<transport::FailureDetector::Peer> watched;
   for (int peer = 0; peer < layout_.size(); ++peer) {
     if (layout_.host(peer) == layout_.my_host()) continue;
     auto connected =
         transport::connect_peer(store, link_, name(layout_.rank), peer, name(peer), limit);
-    if (detector_ && layout_.local(peer) == layout_.my_local()) {
-      rail.push_back(std::move(connected));
+    if (layout_.local(peer) % layout_.rails == layout_.my_local() % layout_.rails) {
+      watched.push_back(std::move(connected));
     }
   }
-  if (detector_) detector_->connect(rail, limit);
+  detector_->connect(watched, limit);
 }
 
 std::function<void()> InterNodeCollectives::look(uint64_t sequence, const WaitLimit& limit) {
   return [this, sequence, &limit] {
+    limit.look();
     segment_.throw_if_aborted();
     segment_.throw_if_any_ended(limit);
-    if (!detector_) return;
     try {
       detector_->throw_if_left(sequence, limit.operation);
     } catch (const HostError& error) {
@@ -114,7 +114,7 @@ void InterNodeCollectives::exchange(uint64_t sequence, ConstBytes mine, std::spa
     all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine));
   }
   // A host whose own ranks do not come says so when its time is up: that reason is the better one.
-  explained(segment_, detector_ != nullptr,
+  explained(segment_,
             [&] { link_.wait(all, later(limit, std::chrono::seconds(5)), look(sequence, limit)); });
   for (size_t host = 0; host < received.size(); ++host) {
     if (incoming[host]) {
@@ -128,7 +128,7 @@ void InterNodeCollectives::run(uint64_t sequence, const ChunkPlan& plan,
                                const Reduction& reduction, const WaitLimit& limit) {
   HierarchicalSchedule schedule(layout_, segment_, link_,
                                 {sequence, plan, inputs, outputs, reduction});
-  explained(segment_, detector_ != nullptr, [&] { schedule.run(limit, look(sequence, limit)); });
+  explained(segment_, [&] { schedule.run(limit, look(sequence, limit)); });
 }
 
 void InterNodeCollectives::all_to_all(uint64_t sequence, std::span<const ConstBytes> inputs,
@@ -152,26 +152,19 @@ void InterNodeCollectives::all_to_all(uint64_t sequence, std::span<const ConstBy
     const ConstBytes bytes = inputs[static_cast<size_t>(to)];
     if (layout_.host(to) == layout_.my_host() || bytes.empty()) continue;
     if (outgoing.size() == kPairWindow) {
-      explained(segment_, detector_ != nullptr,
-                [&] { link_.wait(std::vector{outgoing.front()}, limit, check); });
+      explained(segment_, [&] { link_.wait(std::vector{outgoing.front()}, limit, check); });
       outgoing.pop_front();
     }
     outgoing.push_back(link_.send(to, tag, bytes));
   }
   incoming.insert(incoming.end(), outgoing.begin(), outgoing.end());
-  explained(segment_, detector_ != nullptr, [&] { link_.wait(incoming, limit, check); });
+  explained(segment_, [&] { link_.wait(incoming, limit, check); });
 }
 
-void InterNodeCollectives::completed(uint64_t collectives) {
-  if (detector_) detector_->completed(collectives);
-}
+void InterNodeCollectives::completed(uint64_t collectives) { detector_->completed(collectives); }
 
-void InterNodeCollectives::tell(std::string_view reason) {
-  if (detector_) detector_->tell(reason);
-}
+void InterNodeCollectives::tell(std::string_view reason) { detector_->tell(reason); }
 
-void InterNodeCollectives::leave(const WaitLimit& limit) {
-  if (detector_) detector_->leave(limit);
-}
+void InterNodeCollectives::leave(const WaitLimit& limit) { detector_->leave(limit); }
 
 }  // namespace smp::collectives

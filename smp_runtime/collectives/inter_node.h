@@ -67,7 +67,7 @@ class InterNodeCollectives {
   transport::SharedSegment& segment_;
   const transport::FabricSettings settings_;
   transport::FabricLink link_;
-  std::unique_ptr<transport::FailureDetector> detector_;  // of ranks with a rail
+  std::unique_ptr<transport::FailureDetector> detector_;
 };
 
 }  // namespace smp::collectives

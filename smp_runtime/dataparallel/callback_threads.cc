@@ -7,8 +7,11 @@
 #include <thread>
 #include <utility>
 
-#include <pthread.h>
 #include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/core/named_thread.h"
 
 namespace smp::dataparallel {
 
@@ -18,8 +21,17 @@ struct CallbackThreads::State {
   std::deque<std::function<void()>> queue;
   size_t idle = 0;
   bool stopping = false;
+  bool warned = false;
   const int process = getpid();
 };
+
+/// A callback that runs in the thread that told of it.
+struct CallbackThreads::Here {
+  const State* state = nullptr;
+  std::string reason;
+};
+
+thread_local CallbackThreads::Here CallbackThreads::here;
 
 CallbackThreads::CallbackThreads() : state_(std::make_shared<State>()) {}
 
@@ -31,15 +43,32 @@ CallbackThreads::~CallbackThreads() {
 }
 
 void CallbackThreads::run(std::function<void()> callback) {
-  const std::lock_guard lock(state_->mutex);
-  state_->queue.push_back(std::move(callback));
-  if (state_->idle >= state_->queue.size()) {
-    state_->changed.notify_one();
-    return;
+  std::string reason;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->idle <= state_->queue.size()) {
+      try {
+        named_thread("smddp-callback", [state = state_] { work(state); }).detach();
+      } catch (const HostError& error) {
+        reason = error.what();
+      }
+    }
+    if (reason.empty()) {
+      state_->queue.push_back(std::move(callback));
+      state_->changed.notify_one();
+      return;
+    }
+    if (!std::exchange(state_->warned, true)) {
+      SMP_LOG(warning, "{}: callbacks of futures run in the group's own thread", reason);
+    }
   }
-  std::thread thread([state = state_] { work(state); });
-  pthread_setname_np(thread.native_handle(), "smddp-callback");
-  thread.detach();  // it owns the state
+  const Here outer = std::exchange(here, {state_.get(), std::move(reason)});
+  callback();
+  here = outer;
+}
+
+std::string CallbackThreads::why_here() const {
+  return here.state == state_.get() ? here.reason : std::string();
 }
 
 void CallbackThreads::work(const std::shared_ptr<State>& state) {

@@ -6,17 +6,33 @@
 
 #include <c10/core/StreamGuard.h>
 
+#include "smp_runtime/core/deadline.h"
+
 namespace smp::dataparallel {
 
 using Future = c10::ivalue::Future;
 
 namespace {
 
-InterpreterLock interpreter;
+using std::chrono::milliseconds;
+
+/// Often enough for somebody who has pressed Ctrl-C, and no cost to calls that go well.
+constexpr milliseconds kSignalInterval{500};
+
+Interpreter interpreter;
 
 }  // namespace
 
-void set_interpreter_lock(const InterpreterLock& lock) { interpreter = lock; }
+void set_interpreter(const Interpreter& given) { interpreter = given; }
+
+std::function<void()> signal_handling() {
+  if (interpreter.handle_signals == nullptr) return {};
+  return [next = Clock::now() + kSignalInterval]() mutable {
+    if (Clock::now() < next) return;
+    interpreter.handle_signals();
+    next = Clock::now() + kSignalInterval;
+  };
+}
 
 PendingWork::PendingWork(int rank, const Call& call, std::vector<at::Tensor> results,
                          std::optional<c10::Stream> writes_on)
@@ -39,13 +55,12 @@ void PendingWork::synchronize() {
 void PendingWork::end(const std::exception_ptr& error, CallbackThreads* threads) {
   if (writes_on_ && !error) written_ = cuda::StreamEvent(*writes_on_);
   error_ = error;
-  const std::lock_guard lock(asking_);
-  if (is_asked_for_ && threads != nullptr) {
-    threads->run(
-        [self = c10::intrusive_ptr<PendingWork>::reclaim_copy(this)] { self->complete_future(); });
-  } else {
-    complete_future();
+  {
+    const std::lock_guard lock(asking_);
+    if (!is_asked_for_ || threads == nullptr) return complete_future();
   }
+  threads->run(
+      [self = c10::intrusive_ptr<PendingWork>::reclaim_copy(this)] { self->complete_future(); });
 }
 
 void PendingWork::complete_future() {
@@ -57,13 +72,32 @@ void PendingWork::complete_future() {
   }
 }
 
+/// Without a timeout there is no deadline of its own: the call has one, at which it ends with an
+/// error.
+void PendingWork::await_end(milliseconds timeout) {
+  const auto start = Clock::now();
+  const auto look = signal_handling();
+  while (true) {
+    const auto left = timeout - (Clock::now() - start);
+    const bool is_last = timeout != kNoTimeout && left <= kSignalInterval;
+    std::unique_lock lock(mutex_);
+    const bool ended = cv_.wait_for(lock, is_last ? left : Clock::duration(kSignalInterval),
+                                    [this] { return completed_; });
+    if (ended || is_last) return;
+    lock.unlock();
+    if (look) look();
+  }
+}
+
+bool PendingWork::wait(milliseconds timeout) {
+  await_end(timeout);
+  // It has ended, or its time is up.
+  return c10d::Work::wait(timeout == kNoTimeout ? timeout : milliseconds(1));
+}
+
 c10::intrusive_ptr<Future> PendingWork::getFuture() {
-  if (between_all_ && interpreter.held != nullptr && interpreter.held()) {
-    interpreter.without([this] {
-      std::unique_lock lock(mutex_);
-      // No deadline of its own: the call has one, at which it ends with an error.
-      cv_.wait(lock, [this] { return completed_; });
-    });
+  if (between_all_ && interpreter.holds_lock != nullptr && interpreter.holds_lock()) {
+    interpreter.without_lock([this] { await_end(kNoTimeout); });
     return future_;
   }
   const std::lock_guard lock(asking_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -18,14 +19,19 @@
 
 namespace smp::dataparallel {
 
-/// Python's lock, of which the backend knows nothing: whether this thread holds it, and how to do
-/// something without it.
-struct InterpreterLock {
-  bool (*held)() = nullptr;
-  void (*without)(const std::function<void()>& action) = nullptr;
+/// Python, of which the backend knows nothing.
+struct Interpreter {
+  bool (*holds_lock)() = nullptr;  ///< does this thread?
+  void (*without_lock)(const std::function<void()>& action) = nullptr;
+  /// Runs the handlers of signals that have come; throws what one raised. Without effect but in
+  /// the process's first thread. Takes the lock, which a thread that waits must not hold.
+  void (*handle_signals)() = nullptr;
 };
 /// Before the first group is made. Without it all callers are taken for C++.
-void set_interpreter_lock(const InterpreterLock& lock);
+void set_interpreter(const Interpreter& interpreter);
+
+/// For WaitLimit: has signals handled once a wait is long enough for somebody to mind.
+std::function<void()> signal_handling();
 
 /// Waited for by any thread, ended once by the thread that ran the collective. When `wait` returns
 /// the future is complete.
@@ -50,6 +56,9 @@ class PendingWork : public c10d::Work {
   /// callbacks in one of `threads`; else, or without threads, at once.
   void end(const std::exception_ptr& error, CallbackThreads* threads);
 
+  /// Signals are handled meanwhile.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+
   /// What the thread's stream is given from now on waits for the results; the thread does not.
   void synchronize() override;
   void blockCurrentStream() override { synchronize(); }
@@ -66,6 +75,7 @@ class PendingWork : public c10d::Work {
 
  private:
   void complete_future();
+  void await_end(std::chrono::milliseconds timeout);
 
   uint64_t sequence_;
   bool between_all_;

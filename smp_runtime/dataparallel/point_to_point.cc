@@ -6,11 +6,11 @@
 #include <utility>
 
 #include <c10/core/StreamGuard.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/named_thread.h"
 
 namespace smp::dataparallel {
 namespace {
@@ -21,7 +21,7 @@ constexpr milliseconds kLookInterval{20};
 constexpr milliseconds kIdleInterval{1000};
 /// While a pair waits for its address in the store.
 constexpr milliseconds kStoreInterval{2};
-/// What a rank sent before its end may still arrive.
+/// What a rank sent before its end may still arrive, and so may its word that it has received.
 constexpr milliseconds kLastWords{1000};
 // A message's tag: 8 bits element type, 24 bits source, 32 bits the caller's.
 constexpr int kSourceShift = 32;
@@ -55,7 +55,8 @@ struct PointToPoint::Call {
   milliseconds timeout;
   cuda::StreamEvent copied{};  // of a send: before it the tensor is not there
   Clock::time_point deadline = Clock::now() + timeout;
-  Clock::time_point crash_seen{};
+  std::string absence{};  // what became of the peer, and when it was seen
+  Clock::time_point absence_seen{};
   transport::Link::Handle message{};
 };
 
@@ -67,8 +68,7 @@ PointToPoint::PointToPoint(transport::KeyValueStore& store, std::unique_ptr<tran
       link_(std::move(link)),
       process_(getpid()) {
   store_.set(fmt::format("pair/{}", group_.rank), link_->address());
-  thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), "smddp-pair");
+  thread_ = named_thread("smddp-pair", [this] { run(); });
 }
 
 PointToPoint::~PointToPoint() {
@@ -124,7 +124,7 @@ std::string PointToPoint::text(const Call& call) const {
 
 /// Hands the message to the network once it is there and its peer is known.
 bool PointToPoint::try_start(Call& call) {
-  if (!call.copied.query()) return false;
+  if (!call.copied.query() || (call.sends && !absence(call).empty())) return false;
   if (call.peer >= 0 && !link_->is_connected(call.peer)) {
     const std::string key = fmt::format("pair/{}", call.peer);
     if (!store_.has(key)) return false;
@@ -142,6 +142,27 @@ bool PointToPoint::try_start(Call& call) {
     call.message = link_->receive(call.peer, tag, bytes_out(*keeps), ignored, keeps);
   }
   return true;
+}
+
+/// Why nobody is there any more to do the other half; empty while somebody may be.
+std::string PointToPoint::absence(const Call& call) const {
+  using transport::Presence;
+  const auto is_there = [this](int rank) { return group_.presence(rank) == Presence::kHere; };
+  if (call.peer < 0) {
+    for (int rank = 0; rank < static_cast<int>(group_.names.size()); ++rank) {
+      if (rank != group_.rank && is_there(rank)) return {};
+    }
+    return "all other ranks have left the group or ended";
+  }
+  switch (group_.presence(call.peer)) {
+    case Presence::kHere:
+      return {};
+    case Presence::kLeft:
+      return "it has left the group; do both make the calls that fit before they end?";
+    case Presence::kEnded:
+      return "its process has ended; see its output";
+  }
+  return {};
 }
 
 /// True once the call has come to its end, which may be an exception.
@@ -163,11 +184,13 @@ bool PointToPoint::is_over(Call& call) {
   }
   group_.throw_if_broken();
   const auto now = Clock::now();
-  if (call.peer >= 0 && call.crash_seen == Clock::time_point{} && group_.has_crashed(call.peer)) {
-    call.crash_seen = now;
+  if (call.absence.empty()) {
+    call.absence = absence(call);
+    call.absence_seen = now;
   }
-  if (call.crash_seen != Clock::time_point{} && now > call.crash_seen + kLastWords) {
-    throw HostError("{}: its process has ended; see its output", text(call));
+  const bool may_go_on = !call.sends || call.message;  // what is on its way from or to the peer
+  if (!call.absence.empty() && (!may_go_on || now > call.absence_seen + kLastWords)) {
+    throw HostError("{}: {}", text(call), call.absence);
   }
   if (now > call.deadline) {
     throw HostError("{}: not done after {} ms; does the other rank make the call that fits?",

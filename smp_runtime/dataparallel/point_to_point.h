@@ -3,7 +3,8 @@
 //
 // Messages go by a link of their own: memory that the ranks share in a group on one host, libfabric
 // in a group over several, there between ranks of one host, too, since a receive may be for any
-// rank. A pair connects when both have made a call. Any number may be under way.
+// rank. A pair connects when both have made a call. Any number may be under way. Those with a rank
+// that has ended or left the group end with an error at once, but for what it sent before.
 #pragma once
 
 #include <chrono>
@@ -22,6 +23,7 @@
 #include "smp_runtime/dataparallel/pending_work.h"
 #include "smp_runtime/transport/key_value_store.h"
 #include "smp_runtime/transport/link.h"
+#include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::dataparallel {
 
@@ -32,9 +34,9 @@ class PointToPoint {
   /// What the group knows of its ranks.
   struct Group {
     int rank;
-    std::vector<int> names;                     ///< by group rank, for messages
-    std::function<void()> throw_if_broken;      ///< throws HostError with the reason
-    std::function<bool(int rank)> has_crashed;  ///< its process ended without a FIN
+    std::vector<int> names;                 ///< by group rank, for messages
+    std::function<void()> throw_if_broken;  ///< throws HostError with the reason
+    std::function<transport::Presence(int rank)> presence;
   };
   using End = std::function<void(const WorkPointer&, std::exception_ptr)>;
 
@@ -61,6 +63,7 @@ class PointToPoint {
   void advance(std::list<std::unique_ptr<Call>>& calls);
   bool try_start(Call& call);
   bool is_over(Call& call);
+  [[nodiscard]] std::string absence(const Call& call) const;
   [[nodiscard]] std::string text(const Call& call) const;
 
   transport::KeyValueStore& store_;

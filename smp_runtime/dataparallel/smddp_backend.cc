@@ -5,38 +5,23 @@
 #include <numeric>
 #include <utility>
 
-#include <pthread.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/dataparallel/sent_bytes.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
-#include "smp_runtime/transport/fabric/fabric_link.h"
+#include "smp_runtime/dataparallel/torch_error.h"
 #include "smp_runtime/transport/host_identity.h"
 #include "smp_runtime/transport/nccl/event_wait.h"
-#include "smp_runtime/transport/shared_memory_link.h"
 
 namespace smp::dataparallel {
 namespace {
 
 using collectives::Communicator;
 using transport::WaitLimit;
-
-/// What users see of our errors.
-std::exception_ptr as_torch_error(const std::exception_ptr& error) {
-  if (!error) return nullptr;
-  try {
-    try {
-      std::rethrow_exception(error);
-    } catch (const Error& problem) {
-      C10_THROW_ERROR(DistBackendError, std::string("smddp: ") + problem.what());
-    }
-  } catch (...) {
-    return std::current_exception();
-  }
-}
 
 std::vector<int> names_of(int size, const std::vector<int64_t>& global_ranks) {
   std::vector<int> names(static_cast<size_t>(size));
@@ -59,9 +44,10 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
       process_(getpid()),
       names_(names_of(size, global_ranks)),
       timeout_(timeout) {
+  auto limit = WaitLimit::after(timeout, "making a group");
+  limit.look_around = signal_handling();
   communicator_ = std::make_unique<Communicator>(keys_, rank, names_, transport::host_identity(),
-                                                 options_.tuning, options_.network,
-                                                 WaitLimit::after(timeout, "making a group"));
+                                                 options_.tuning, options_.network, limit);
   if (rank == 0) {
     const std::string provider = communicator_->provider();
     SMP_LOG(debug,
@@ -74,8 +60,7 @@ SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   if (!options_.record_folder.empty() && size > 1) {
     traffic_ = make_traffic_record(options_.record_folder, names_[static_cast<size_t>(rank)]);
   }
-  thread_ = std::thread([this] { run_all(); });
-  pthread_setname_np(thread_.native_handle(), "smddp");
+  thread_ = named_thread("smddp", [this] { run_all(); });
 }
 
 SmddpBackend::~SmddpBackend() {
@@ -111,12 +96,31 @@ c10d::ErrorType SmddpBackend::getError() {
   return failed_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
 }
 
+void SmddpBackend::check_caller(const std::string& operation) const {
+  TORCH_CHECK(getpid() == process_, "smddp: ", operation,
+              " was called in a forked process; make groups after the fork");
+  const std::string reason = callbacks_.why_here();
+  if (reason.empty()) return;
+  C10_THROW_ERROR(DistBackendError,
+                  fmt::format("smddp: {} was called in a callback of the group, which runs in the "
+                              "group's own thread, since {}; or call it after wait()",
+                              operation, reason));
+}
+
 SmddpBackend::WorkPtr SmddpBackend::start(const DeviceScope& scope, Call call, Tensors results,
                                           Body body) {
-  TORCH_CHECK(getpid() == process_, "smddp: ", call.operation,
-              " was called in a forked process; make groups after the fork");
+  check_caller(call.operation);
   std::unique_lock lock(mutex_);
+  if (busy_ && runner_ == std::this_thread::get_id()) {
+    C10_THROW_ERROR(DistBackendError,
+                    fmt::format("smddp: {} was called by the handler of a signal that came while "
+                                "this thread waits in another call of the group, which comes "
+                                "first; have the handler set a flag and look at it after the call",
+                                call.operation));
+  }
   TORCH_CHECK(!stopping_, "smddp: ", call.operation, " was called after the group was shut down");
+  if (calls_ == 0) caller_ = std::this_thread::get_id();
+  if (caller_ != std::this_thread::get_id()) communicator_->note_several_threads();
   if (traffic_) traffic_->sent(names_, sent_to_each(call.type, call.inputs, size_));
   const PendingWork::Call shown{.type = call.type,
                                 .sequence = calls_++,
@@ -138,6 +142,7 @@ SmddpBackend::WorkPtr SmddpBackend::start(const DeviceScope& scope, Call call, T
     return work;
   }
   busy_ = true;
+  runner_ = std::this_thread::get_id();
   lock.unlock();
   run(task);
   lock.lock();
@@ -151,7 +156,8 @@ SmddpBackend::WorkPtr SmddpBackend::start(const DeviceScope& scope, Call call, T
 void SmddpBackend::run(const Task& task) {
   std::exception_ptr error;
   try {
-    const auto limit = WaitLimit::after(task.timeout, task.operation);
+    auto limit = WaitLimit::after(task.timeout, task.operation);
+    limit.look_around = signal_handling();
     transport::await(task.copied, limit, [this] { communicator_->throw_if_broken(); });
     const c10::OptionalStreamGuard writing(task.work->writes_on());
     task.body(*communicator_, limit);
@@ -170,6 +176,7 @@ void SmddpBackend::run_all() {
     changed_.wait(lock, [this] { return !busy_ && (!queue_.empty() || stopping_); });
     if (queue_.empty()) return;
     busy_ = true;
+    runner_ = std::this_thread::get_id();
     {
       const Task task = std::move(queue_.front());
       queue_.pop_front();
@@ -308,89 +315,6 @@ std::unique_ptr<GpuGroup> SmddpBackend::make_gpu_group(const c10::Device& gpu,
       *communicator_, transport::nccl_library(gpu.index()), member,
       GpuGroup::Settings{.only = options_.gpu_route, .nccl_has_plugin = options_.nccl_has_plugin},
       make_rail, limit);
-}
-
-/// The messages of pairs of ranks; made by the first call that needs them.
-PointToPoint& SmddpBackend::pairs() {
-  const std::lock_guard lock(mutex_);
-  TORCH_CHECK(!stopping_, "smddp: send or recv was called after the group was shut down");
-  if (pairs_) return *pairs_;
-  std::vector<int> names;
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < size_; ++rank) {
-    names.push_back(communicator_->name(rank));
-    texts.push_back(fmt::format("rank {}", names.back()));
-  }
-  Communicator* const group = communicator_.get();
-  try {
-    std::unique_ptr<transport::Link> link;
-    if (group->hosts() == 1) {
-      link = std::make_unique<transport::SharedMemoryLink>(rank_, std::move(texts));
-    } else {
-      transport::FabricSettings settings = transport::fabric_settings(options_.network, rank_);
-      settings.ordered = true;
-      link = std::make_unique<transport::FabricLink>(settings);
-    }
-    // A connection of its own: a TCPStore that waits for one thread keeps the others waiting.
-    pair_keys_ = std::make_unique<session::C10dStore>(store_->clone());
-    pairs_ = std::make_unique<PointToPoint>(
-        *pair_keys_, std::move(link),
-        PointToPoint::Group{.rank = rank_,
-                            .names = std::move(names),
-                            .throw_if_broken = [group] { group->throw_if_broken(); },
-                            .has_crashed = [group](int rank) { return group->has_crashed(rank); }},
-        [this](const c10::intrusive_ptr<PendingWork>& work, const std::exception_ptr& error) {
-          work->end(as_torch_error(error), &callbacks_);
-        });
-  } catch (const Error& problem) {
-    C10_THROW_ERROR(DistBackendError, std::string("smddp: ") + problem.what());
-  }
-  return *pairs_;
-}
-
-c10::intrusive_ptr<PendingWork> SmddpBackend::pair_work(const DeviceScope& scope, c10d::OpType type,
-                                                        Tensors& tensors, int tag,
-                                                        const char* operation) {
-  TORCH_CHECK(getpid() == process_, "smddp: ", operation,
-              " was called in a forked process; make groups after the fork");
-  the_one(tensors, operation);
-  TORCH_CHECK_VALUE(tag >= 0, "smddp: ", operation, " got the tag ", tag, ", which is negative");
-  const char* const title = type == c10d::OpType::RECVANYSOURCE ? "recvAnySource" : operation;
-  const PendingWork::Call shown{.type = type,
-                                .sequence = 0,
-                                .title = fmt::format("smddp:{}", title),
-                                .inputs = tensors,
-                                .between_all = false};
-  auto work = c10::make_intrusive<PendingWork>(rank_, shown, tensors, scope.up());
-  const std::lock_guard lock(mutex_);
-  if (coalesced_) coalesced_->push_back(work);
-  return work;
-}
-
-SmddpBackend::WorkPtr SmddpBackend::send(Tensors& tensors, int destination, int tag) {
-  const DeviceScope scope(streams_, tensors);
-  auto work = pair_work(scope, c10d::OpType::SEND, tensors, tag, "send");
-  {
-    const std::lock_guard lock(mutex_);
-    const int to = names_[static_cast<size_t>(destination)];
-    if (traffic_) traffic_->sent({&to, 1}, static_cast<int64_t>(tensors.front().nbytes()));
-  }
-  pairs().send(work, tensors.front(), destination, static_cast<uint32_t>(tag), timeout_);
-  return work;
-}
-
-SmddpBackend::WorkPtr SmddpBackend::recv(Tensors& tensors, int source, int tag) {
-  const DeviceScope scope(streams_, tensors);
-  auto work = pair_work(scope, c10d::OpType::RECV, tensors, tag, "recv");
-  pairs().receive(work, tensors.front(), source, static_cast<uint32_t>(tag), timeout_);
-  return work;
-}
-
-SmddpBackend::WorkPtr SmddpBackend::recvAnysource(Tensors& tensors, int tag) {
-  const DeviceScope scope(streams_, tensors);
-  auto work = pair_work(scope, c10d::OpType::RECVANYSOURCE, tensors, tag, "recv");
-  pairs().receive(work, tensors.front(), -1, static_cast<uint32_t>(tag), timeout_);
-  return work;
 }
 
 }  // namespace smp::dataparallel

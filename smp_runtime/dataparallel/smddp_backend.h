@@ -5,7 +5,7 @@
 // asynchronous runs in the calling thread when nothing is queued, which saves two wakeups. Tensors
 // that are not contiguous take a copy; those of a GPU go by NCCL (gpu_group.h) or through
 // pinned memory (device_scope.h). Sums are in smddp_reductions.cc, all other collectives in
-// smddp_movements.cc.
+// smddp_movements.cc, send and recv in smddp_messages.cc.
 #pragma once
 
 #include <atomic>
@@ -136,6 +136,7 @@ class SmddpBackend : public c10d::Backend {
     bool async;
     Tensors inputs;
   };
+  void check_caller(const std::string& operation) const;
   WorkPtr start(const DeviceScope& scope, Call call, Tensors results, Body body);
   WorkPtr gather_unequal(const DeviceScope& scope, const Tensors& outputs, const at::Tensor& input,
                          const c10d::AllgatherOptions& options);
@@ -179,11 +180,13 @@ class SmddpBackend : public c10d::Backend {
   std::condition_variable changed_;
   std::deque<Task> queue_;
   uint64_t calls_ = 0;
+  std::thread::id caller_;                         // of the first one
   std::unique_ptr<GpuGroup> gpus_;                 // from the first call with a GPU's tensors on
   std::unique_ptr<session::C10dStore> pair_keys_;  // from the first send or recv on
   std::unique_ptr<PointToPoint> pairs_;            // likewise
   std::optional<std::vector<WorkPtr>> coalesced_;  // between start and end
-  bool busy_ = false;  // somebody runs a collective: the thread, or a caller
+  bool busy_ = false;       // somebody runs a collective: the thread, or a caller
+  std::thread::id runner_;  // who did so last
   bool stopping_ = false;
   bool failed_ = false;
 

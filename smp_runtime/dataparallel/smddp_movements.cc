@@ -263,6 +263,7 @@ void SmddpBackend::count_ranks(Communicator& group, const WaitLimit& limit) {
     std::erase_if(missing, [&](int rank) { return keys_.has(key_of(rank)); });
     if (missing.empty()) return;
     group.throw_if_broken();
+    limit.look();
     if (Clock::now() > limit.deadline) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -11,7 +11,9 @@
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
@@ -62,6 +64,16 @@ void without_lock(const std::function<void()>& action) {
   action();
 }
 
+/// Python's handlers run in its first thread only, which is the process's.
+void handle_signals() {
+  if (Py_IsInitialized() == 0 || gettid() != getpid()) return;
+  const py::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() == 0) return;
+  python_error raised;  // torch's, which may be thrown again wherever the work is waited for
+  raised.persist();
+  throw raised;
+}
+
 }  // namespace
 }  // namespace smp::python
 
@@ -70,8 +82,9 @@ PYBIND11_MODULE(_smddp, module) {
   smp::check_torch();
   // Base types of the backend; without them its Python objects could not be made.
   pybind11::module_::import("torch.distributed");
-  smp::dataparallel::set_interpreter_lock(
-      {.held = &smp::python::holds_lock, .without = &smp::python::without_lock});
+  smp::dataparallel::set_interpreter({.holds_lock = &smp::python::holds_lock,
+                                      .without_lock = &smp::python::without_lock,
+                                      .handle_signals = &smp::python::handle_signals});
   module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
              "Makes this rank's end of a group; collective.");

@@ -5,12 +5,24 @@
 #include <utility>
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/tcp.h"
 
 namespace smp::session {
 namespace {
+
+constexpr std::chrono::seconds kLongestDial{10};
+
+[[noreturn]] void throw_lost(const std::string& what, const std::string& reason) {
+  throw HostError(
+      "the job's store does not answer {}: {}; a TCPStore ends with the process that made it, "
+      "which is rank 0 of the job unless a launcher did: see how that one ended",
+      what, reason);
+}
 
 /// What a call of the store returns; HostError in place of what c10d throws when it is lost.
 template <typename Call>
@@ -18,16 +30,29 @@ auto answered(const std::string& key, const Call& call) {
   try {
     return call();
   } catch (const c10::Error& error) {
-    throw HostError(
-        "the job's store does not answer for \"{}\": {}; a TCPStore ends with the process that "
-        "made it, which is rank 0 of the job unless a launcher did: see how that one ended",
-        key, error.what_without_backtrace());
+    throw_lost(fmt::format("for \"{}\"", key), error.what_without_backtrace());
   }
 }
 
 }  // namespace
 
 C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+std::unique_ptr<C10dStore> C10dStore::over_own_connection(c10d::Store& store) {
+  c10d::Store* base = &store;
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(base)) {
+    base = prefixed->getUnderlyingNonPrefixStore().get();
+  }
+  if (const auto* server = dynamic_cast<const c10d::TCPStore*>(base)) {
+    try {
+      static_cast<void>(
+          tcp::Connection::open(tcp::resolve(server->getHost(), server->getPort()), kLongestDial));
+    } catch (const HostError& error) {
+      throw_lost(fmt::format("at {} port {}", server->getHost(), server->getPort()), error.what());
+    }
+  }
+  return std::make_unique<C10dStore>(store.clone());
+}
 
 bool C10dStore::has(const std::string& key) {
   return answered(key, [&] { return store_->check({key}); });

@@ -68,6 +68,7 @@ namespace {
 /// Where the parts of a segment lie, in bytes from its start.
 struct SegmentOffsets {
   size_t cells;
+  size_t left;
   size_t mailboxes;
   size_t buffers;
   size_t end;
@@ -78,7 +79,8 @@ struct SegmentOffsets {
     constexpr size_t kPage = 4096;
     const auto pages = [](size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
     cells = head_bytes;
-    mailboxes = pages(cells + ranks * cell_bytes);
+    left = cells + ranks * cell_bytes;
+    mailboxes = pages(left + writers * sizeof(uint32_t));
     buffers = pages(mailboxes +
                     writers * SharedSegment::kMailboxes * whole_cache_lines(shape.mailbox_bytes));
     end = pages(buffers + ranks * SharedSegment::kBuffers * whole_cache_lines(shape.buffer_bytes));
@@ -119,6 +121,11 @@ SharedSegment::Head& SharedSegment::head() const {
 SharedSegment::Cell& SharedSegment::cell(int rank) const {
   const SegmentOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
   return reinterpret_cast<Cell*>(memory_->data() + offsets.cells)[rank];
+}
+
+std::atomic<uint32_t>& SharedSegment::left(int writer) const {
+  const SegmentOffsets offsets(shape_, sizeof(Head), sizeof(Cell));
+  return reinterpret_cast<std::atomic<uint32_t>*>(memory_->data() + offsets.left)[writer];
 }
 
 std::byte* SharedSegment::mailbox(int writer, size_t number) const {
@@ -181,6 +188,7 @@ void SharedSegment::wait_slowly(int rank, uint32_t step, const WaitLimit& limit)
         // Whoever has published the step is not missed, however it ended.
         if (!reached(cell(peer).step.load(), step)) throw_if_ended(peer, limit);
       }
+      limit.look();
       next_look = now + kWatchInterval;
     }
     const auto left = std::chrono::duration_cast<microseconds>(limit.deadline - now);
@@ -240,10 +248,16 @@ void SharedSegment::throw_if_aborted() const {
   }
 }
 
-bool SharedSegment::has_crashed(int rank) const {
-  return !watches_.empty() && watches_[static_cast<size_t>(rank)].has_ended() &&
-         cell(rank).state.load() != kLeft;
+Presence SharedSegment::presence(int rank) const {
+  // Whoever has ended cannot leave any more, so this is looked at first.
+  const bool ended = !watches_.empty() && watches_[static_cast<size_t>(rank)].has_ended();
+  if (cell(rank).state.load() == kLeft) return Presence::kLeft;
+  return ended ? Presence::kEnded : Presence::kHere;
 }
+
+void SharedSegment::note_left(int writer) { left(writer).store(1); }
+
+bool SharedSegment::has_left(int writer) const { return left(writer).load() != 0; }
 
 void SharedSegment::throw_if_any_ended(const WaitLimit& limit) {
   for (int peer = 0; peer < ranks(); ++peer) {

@@ -34,6 +34,9 @@ struct SegmentShape {
   bool operator==(const SegmentShape&) const = default;
 };
 
+/// What became of a rank: it has left in good order, or its process has ended without that.
+enum class Presence { kHere, kLeft, kEnded };
+
 /// One rank's end. Steps and waits belong to one thread at a time; abort() and the functions that
 /// throw may be used from any.
 class SharedSegment {
@@ -76,8 +79,11 @@ class SharedSegment {
   /// Breaks the segment and throws if a rank's process has ended or, unless `rank` may still be
   /// read from, has left. One system call a rank.
   void throw_if_ended(int rank, const WaitLimit& limit);
-  /// Has the process of a rank ended without a FIN? One system call.
-  [[nodiscard]] bool has_crashed(int rank) const;
+  /// One system call at most.
+  [[nodiscard]] Presence presence(int rank) const;
+  /// What this host's ranks know of a writer of another host.
+  void note_left(int writer);
+  [[nodiscard]] bool has_left(int writer) const;
   /// The same as throw_if_ended() for all of them, but this one.
   void throw_if_any_ended(const WaitLimit& limit);
   /// The memory of the segment, for those who must tell a device of it.
@@ -89,6 +95,7 @@ class SharedSegment {
 
   [[nodiscard]] Head& head() const;
   [[nodiscard]] Cell& cell(int rank) const;
+  [[nodiscard]] std::atomic<uint32_t>& left(int writer) const;
   [[noreturn]] void fail(const std::string& reason);
   [[noreturn]] void fail_late(uint32_t step, const WaitLimit& limit);
   void wait_slowly(int rank, uint32_t step, const WaitLimit& limit);

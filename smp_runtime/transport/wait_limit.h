@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "smp_runtime/transport/transport.h"
@@ -13,6 +14,12 @@ struct WaitLimit {
   Deadline deadline;
   std::string operation;                ///< for the message, e.g. "all_reduce"
   std::chrono::milliseconds timeout{};  ///< what the deadline was made of, for the message
+  /// Called now and then, in the thread that waits; what it throws ends the wait. Empty for none.
+  std::function<void()> look_around{};
+
+  void look() const {
+    if (look_around) look_around();
+  }
 
   static WaitLimit after(std::chrono::milliseconds timeout, std::string operation) {
     return {

@@ -55,6 +55,17 @@ def test_the_rank_whose_process_held_the_store_is_named():
         assert "rank 0" in text or "rank(s) 0" in text, text
 
 
+def test_a_first_message_after_the_end_of_the_store_names_it_at_once():
+    outcome = run_mpi(3, "store_loss_job.py", "first_message")
+
+    told = re.findall(r"rank (\d) was told after (\S+) s: (.*)", outcome.output)
+    assert sorted(rank for rank, _, _ in told) == ["1", "2"], outcome.output
+    for _, seconds, text in told:
+        assert "the job's store does not answer at " in text
+        assert "rank 0 of the job unless a launcher did" in text
+        assert float(seconds) < 15  # of 60
+
+
 def test_rows_that_do_not_fit_are_an_error_that_names_the_pair(pool):
     for found in mismatches(pool):
         assert "no error" not in found["rows of a pair"]
@@ -125,6 +136,28 @@ def test_monitored_barrier_fails_fast_or_names_all_ranks_that_did_not_come(pool)
         assert "only implemented for GLOO" in found["torch.distributed"]  # torch's own refusal
     assert "rank 2 has left the group" in results[3]["wait_all_ranks=False"]
     assert "rank(s) 2, 3, which did not take part" in results[3]["wait_all_ranks=True"]
+
+
+def test_a_peer_that_has_left_is_told_of_at_once_and_its_last_messages_arrive(pool):
+    results = pool(4).run("smddp_fault_jobs:left", DDP)
+
+    expected = {
+        0: {
+            "a receive afterwards": "recv from rank 3 (tag 0): it has left the group",
+            "a send to a rank that was heard of": "send to rank 3 (tag 0): it has left the group",
+            "a long send": "send to rank 3 (tag 0): it has left the group",
+            "a receive from any": "recv from any rank (tag 9): all other ranks have left the group",
+        },
+        1: {"a receive": "recv from rank 3 (tag 0): it has left the group"},
+        2: {"a send": "send to rank 3 (tag 0): it has left the group"},
+        3: {},
+    }
+    for rank, texts in expected.items():
+        found = results[rank]
+        assert float(found["seconds"]) < 30  # of 60
+        assert set(found) == {*texts, "seconds"}
+        for name, text in texts.items():
+            assert text in found[name]
 
 
 def test_torch_compares_calls_by_itself_in_its_debug_mode(pool):

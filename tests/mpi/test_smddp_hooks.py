@@ -7,7 +7,10 @@ import pytest
 
 from tests.mpi.launching import run_mpi
 
-CHECKS = ("signals", "futures", "ordered_callbacks", "hooks", "sparse", "unequal", "refusals")
+CHECKS = (
+    *("signals", "futures", "ordered_callbacks", "hooks", "sparse", "unequal", "refusals"),
+    *("handlers", "threadless"),
+)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -13,6 +13,7 @@ void await(const cuda::StreamEvent& event, const WaitLimit& limit,
   constexpr std::chrono::microseconds kLookInterval{20};
   while (!event.query()) {
     look_around();
+    limit.look();
     if (Clock::now() > limit.deadline) {
       throw HostError(
           "{}: the GPU has not done its part after {} ms; does what it computes wait for something "

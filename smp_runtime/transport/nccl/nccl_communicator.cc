@@ -88,6 +88,7 @@ void NcclCommunicator::wait_until(const std::function<bool()>& reached, const Wa
   while (!reached()) {
     pause.next();
     if (!pause.is_tenth()) continue;
+    limit.look();
     check(ask([this](NcclLibrary::Handle handle) { return library_.state(handle); }), limit);
   }
   // An aborted kernel ends early, and what it was to write is not there.

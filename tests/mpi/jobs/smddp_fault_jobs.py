@@ -298,6 +298,57 @@ def monitored() -> dict[str, str]:
     return found
 
 
+def left() -> dict[str, str]:
+    """Rank 3 leaves a group in good order, and then 2 and 1: what is told to who sends to them or
+    receives, before and after they have left; what they sent before arrives."""
+    rank, found = dist.get_rank(), {}
+    group = group_of_all()
+    start = time.monotonic()
+    waiting = dist.irecv(ones(3), 3, group) if rank == 1 else None
+    any_rank = dist.irecv(ones(3), None, group, tag=9) if rank == 0 else None
+    if rank == 3:
+        sent = [dist.isend(torch.full((count,), 7.0), 0, group) for count in (5, 5, 5000)]
+        received = dist.irecv(ones(1), 0, group, tag=1)
+        for work in (*sent, received):
+            assert work is not None
+            work.wait()
+        dist.destroy_process_group(group)
+    elif rank == 0:
+        for count in (5, 5):
+            data = ones(count)
+            dist.recv(data, 3, group)
+            assert torch.equal(data, torch.full((count,), 7.0))
+        dist.send(ones(1), 3, group, tag=1)
+    dist.barrier()  # rank 3 has left
+    if rank == 0:
+        data = ones(5000)
+        dist.recv(data, 3, group)  # what it sent before
+        assert torch.equal(data, torch.full((5000,), 7.0))
+        found["a receive afterwards"] = told(lambda: dist.recv(ones(3), 3, group))
+        found["a send to a rank that was heard of"] = told(lambda: dist.send(ones(3), 3, group))
+        found["a long send"] = told(lambda: dist.send(ones(100_000), 3, group))
+    elif rank == 2:
+        found["a send"] = told(lambda: dist.send(ones(3), 3, group))
+    if waiting is not None:
+        found["a receive"] = told(waiting.wait)
+    dist.barrier()
+    if rank in (0, 1):  # the others' messages go on
+        data = torch.full((3,), float(rank))
+        if rank == 0:
+            dist.send(data, 1, group)
+        else:
+            dist.recv(data, 0, group)
+            assert torch.equal(data, torch.zeros(3))
+    dist.barrier()
+    if rank in (1, 2):
+        dist.destroy_process_group(group)
+    if any_rank is not None:
+        found["a receive from any"] = told(any_rank.wait)
+    found["seconds"] = f"{time.monotonic() - start:.1f}"
+    dist.barrier()
+    return found
+
+
 def with_details() -> str:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL: torch compares all calls by itself before ours does."""
     before, rank, size = dist.get_debug_level(), dist.get_rank(), dist.get_world_size()

@@ -2,6 +2,8 @@
 """Futures, hooks of DDP and arguments that few scripts have, over smddp; each rank prints what
 holds."""
 
+import contextlib
+import ctypes
 import signal
 import sys
 from collections.abc import Callable
@@ -202,11 +204,97 @@ def signals() -> None:
     assert ours == {signal.SIGINT, signal.SIGTERM}, ours
 
 
+def alarmed(handler: Callable[[], Any], call: Callable[[], Any]) -> None:
+    """The call, with a signal shortly after its begin."""
+    signal.signal(signal.SIGALRM, lambda _number, _frame: handler())
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    call()
+
+
+def handlers() -> None:
+    """Handlers run while their rank waits in a call of any kind, which then goes on; what they
+    raise ends the call. They may not call the group whose call they interrupt."""
+    rank = dist.get_rank()
+    store = dist.distributed_c10d._get_default_store()
+    ours, theirs = torch.ones(3), torch.ones(3)
+    calls: dict[str, Callable[[dist.ProcessGroup], Any]] = {
+        "all_reduce": lambda group: dist.all_reduce(ours, group=group),
+        "barrier": dist.barrier,
+        "wait": lambda group: dist.all_reduce(ours, group=group, async_op=True).wait(),
+        "future": lambda group: dist.all_reduce(ours, group=group, async_op=True).get_future(),
+        "recv": lambda group: (
+            dist.recv(theirs, 1, group) if rank == 0 else dist.send(ours, 0, group)
+        ),
+    }
+    group = dist.new_group(backend="smddp")
+    for name, call in calls.items():
+        if rank == 0:
+            alarmed(lambda: store.set(f"handled {name}", ""), lambda: call(group))  # noqa: B023
+        else:
+            store.wait([f"handled {name}"])
+            if name != "recv" or rank == 1:
+                call(group)
+
+    def nested() -> None:
+        with pytest.raises(
+            dist.DistBackendError, match="barrier was called by the handler of a sig"
+        ):
+            dist.barrier(group)
+        store.set("nested", "")
+
+    if rank == 0:
+        alarmed(nested, lambda: dist.all_reduce(ours, group=group))
+    else:
+        store.wait(["nested"])
+        dist.all_reduce(ours, group=group)
+
+    def enough() -> None:
+        store.set("enough", "")
+        raise KeyboardInterrupt("enough")
+
+    if rank == 0:
+        with pytest.raises(KeyboardInterrupt, match="enough"):
+            alarmed(enough, lambda: dist.barrier(group))
+    else:
+        store.wait(["enough"])
+        with contextlib.suppress(dist.DistBackendError):
+            dist.barrier(group)  # rank 0 had begun it, so it may come to its end
+        with pytest.raises(dist.DistBackendError, match="rank 0 gave up call #"):
+            dist.barrier(group)
+
+
+def threadless() -> None:
+    """Where rank 0 can make no more threads DDP goes on, and what cannot is told why. Its default
+    stack is larger than all addresses, as good as a limit of processes."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(backend="smddp")
+    threads, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(128)
+    before = ctypes.c_size_t()
+    threads.pthread_getattr_default_np(attributes)
+    threads.pthread_attr_getstacksize(attributes, ctypes.byref(before))
+    if rank == 0:
+        threads.pthread_attr_setstacksize(attributes, ctypes.c_size_t(1 << 47))
+        threads.pthread_setattr_default_np(attributes)
+    model = DistributedDataParallel(nn.Linear(3, 2), bucket_cap_mb=1e-5, process_group=group)
+    for step in range(3):
+        model.zero_grad()
+        model(torch.full((1, 3), float(rank + step))).sum().backward()
+        mean = step + (size - 1) / 2
+        same(model.module.weight.grad, torch.full((2, 3), mean), f"step {step} without threads")
+    if rank == 0:
+        limits = r'smddp: no thread "smddp" could be made: .*pids\.max of the .*ulimit -u: '
+        with pytest.raises(dist.DistBackendError, match=limits):
+            dist.new_group([0], backend="smddp", use_local_synchronization=True)
+        threads.pthread_attr_setstacksize(attributes, before)
+        threads.pthread_setattr_default_np(attributes)
+
+
 signal.signal(signal.SIGTERM, interrupted)
 BEFORE = [signal.getsignal(number) for number in HANDLED]
 import smdistributed.dataparallel.torch.torch_smddp  # noqa: E402, F401 - registers the backend
 
-CHECKS = (signals, futures, ordered_callbacks, hooks, sparse, unequal, refusals)
+CHECKS = (signals, futures, ordered_callbacks, hooks, sparse, unequal, refusals, handlers,
+          threadless)  # fmt: skip
 
 
 def main() -> None:

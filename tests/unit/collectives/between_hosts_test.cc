@@ -3,6 +3,8 @@
 // shared memory, whose provider knows no IP.
 #include <algorithm>
 #include <latch>
+#include <limits>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -147,6 +149,59 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{{"a", "a", "b", "b"}, 100'003, "shm"},
                     Case{{"a", "b", "c", "a", "b", "c"}, 5003, "shm"}));
 
+/// Who has what size of part: two by two, in small and in many rounds; hosts of unequal size; and
+/// one rank a host, whose numbers travel as they are.
+class AveragesBetweenHosts
+    : public testing::TestWithParam<std::tuple<std::vector<std::string>, size_t>> {};
+
+TEST_P(AveragesBetweenHosts, AreThereWhereTheirSumsAreNot) {
+  const auto& [hosts, count] = GetParam();
+  const Tuning tuning{.buffer_bytes = 4096, .network_buffer_bytes = 4096, .small_bytes = 64};
+  const int ranks = static_cast<int>(hosts.size());
+
+  // All calls that average, on what all ranks have alike: so much is the average, too.
+  const auto check = [&]<typename T>(Communicator& group, ElementType type, T value) {
+    CallSignature call = call_of(count, type);
+    call.op = ReduceOp::kAverage;
+    const std::vector<T> mine(count, value);
+    const auto expect = [&](const std::vector<T>& found, const char* what) {
+      if (found != mine) throw InternalError("{} of {}", what, name(type));
+    };
+    std::vector<T> data = mine;
+    group.all_reduce(call, bytes_of(data), bytes_of(data), a_limit());
+    expect(data, "all_reduce");
+    for (int root = 0; root < ranks; ++root) {
+      group.reduce(call, root, bytes_of(mine), bytes_of(data), a_limit());
+      expect(data, "reduce");
+    }
+    std::vector<T> chunk(count);
+    const std::vector<ConstBytes> inputs(hosts.size(), bytes_of(mine));
+    group.reduce_scatter(call, inputs, bytes_of(chunk), a_limit());
+    expect(chunk, "reduce_scatter");
+  };
+  const auto errors = run_hosts(hosts, tuning, [&](Communicator& group) {
+    for (const int bits : {0x7bff, 0xfbff, 0x3c00, 1}) {  // 65504, -65504, 1, 2^-24
+      check(group, ElementType::kFloat16, static_cast<uint16_t>(bits));
+    }
+    check(group, ElementType::kInt8, int8_t{-128});
+    check(group, ElementType::kUint8, uint8_t{255});
+    check(group, ElementType::kInt16, int16_t{32767});
+    check(group, ElementType::kInt32, std::numeric_limits<int32_t>::max());
+    check(group, ElementType::kInt64, std::numeric_limits<int64_t>::min());
+    check(group, ElementType::kFloat32, 1.0F);
+  });
+
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Groups, AveragesBetweenHosts,
+    testing::Values(std::tuple{std::vector<std::string>{"a", "a", "b", "b"}, 16},
+                    std::tuple{std::vector<std::string>{"a", "a", "b", "b"}, 9001},
+                    std::tuple{std::vector<std::string>{"a", "b", "b", "a"}, 131},
+                    std::tuple{std::vector<std::string>{"a", "b", "b"}, 2003},
+                    std::tuple{std::vector<std::string>{"a", "b", "c"}, 2003}));
+
 TEST(BetweenTwoHosts, SizesThatDifferAreAnErrorOnEveryRankThatNamesRanksAndShapes) {
   const auto errors = run_hosts({"a", "a", "b", "b"}, kSmallSlots, [&](Communicator& group) {
     std::vector<float> data(group.rank() == 3 ? 30 : 40);
@@ -183,6 +238,45 @@ TEST(BetweenTwoHosts, ARankThatLeavesIsNamed) {
 
   EXPECT_THAT(errors[0], HasSubstr("rank 1 (at 127.0.0.1) has left the group"));
   EXPECT_THAT(errors[1], IsEmpty());
+}
+
+/// Whoever waits for no collective asks what became of a rank: of the host's first, of one that has
+/// another place on its host, and of one without a rail.
+TEST(BetweenTwoHosts, EveryRankKnowsOfEachThatHasLeft) {
+  using transport::Presence;
+  for (const int leaver : {0, 1, 2, 3, 4}) {
+    std::latch known(4);
+    const auto errors = run_hosts({"a", "a", "b", "b", "b"}, kSmallSlots, [&](Communicator& group) {
+      group.barrier(a_limit());
+      if (group.rank() == leaver) return;  // and leaves
+      const auto until = Clock::now() + std::chrono::seconds(20);
+      while (group.presence(leaver) == Presence::kHere && Clock::now() < until) {
+        std::this_thread::yield();
+      }
+      EXPECT_EQ(group.presence(leaver), Presence::kLeft) << group.rank() << " of " << leaver;
+      known.arrive_and_wait();  // who leaves itself is not to disturb the others
+    });
+    EXPECT_THAT(errors, Each(IsEmpty()));
+  }
+}
+
+TEST(BetweenTwoHosts, WhatALookThrowsEndsTheCallOnBothHosts) {
+  struct Interrupted {};
+  std::latch interrupted(1);
+
+  const auto errors = run_hosts({"a", "b"}, kSmallSlots, [&](Communicator& group) {
+    if (group.rank() == 1) {
+      interrupted.wait();
+      return group.barrier(a_limit());
+    }
+    transport::WaitLimit limit = a_limit();
+    limit.look_around = [] { throw Interrupted(); };
+    EXPECT_THROW(group.barrier(limit), Interrupted);
+    interrupted.count_down();
+  });
+
+  EXPECT_THAT(errors[0], IsEmpty());
+  EXPECT_THAT(errors[1], HasSubstr("rank 0 gave up call #0 of the group"));
 }
 
 TEST(BetweenTwoHosts, AbortEndsWaitsEverywhereWithItsReason) {

@@ -192,6 +192,36 @@ TEST(Communicator, DifferentSizesAreAnErrorOnEveryRankThatNamesRanksAndShapes) {
   EXPECT_THAT(errors, Each(HasSubstr("rank(s) 0, 1, 3 called all_reduce #0 of float32 [40], sum")));
 }
 
+TEST(Communicator, AMismatchOfRanksThatCallFromSeveralThreadsSaysThatThreadsNeedAnOrder) {
+  const auto errors = run_ranks(2, kSmallSlots, [&](Communicator& group) {
+    if (group.rank() == 1) group.note_several_threads();
+    std::vector<float> data(group.rank() + 1U);
+    group.all_reduce(call_of(data.size()), bytes_of(data), bytes_of(data), a_limit());
+  });
+
+  EXPECT_THAT(errors, Each(HasSubstr("Calls of rank(s) 1 came from several threads: threads that "
+                                     "use one group need one order on all ranks")));
+}
+
+TEST(Communicator, WhatALookThrowsEndsTheCallAndTheGroup) {
+  struct Interrupted {};
+  std::latch interrupted(1);
+
+  const auto errors = run_ranks(2, kSmallSlots, [&](Communicator& group) {
+    if (group.rank() == 1) {
+      interrupted.wait();
+      return group.barrier(a_limit());
+    }
+    transport::WaitLimit limit = a_limit();
+    limit.look_around = [] { throw Interrupted(); };
+    EXPECT_THROW(group.barrier(limit), Interrupted);
+    interrupted.count_down();
+  });
+
+  EXPECT_THAT(errors[0], IsEmpty());
+  EXPECT_THAT(errors[1], HasSubstr("rank 0 gave up call #0 of the group"));
+}
+
 TEST(Communicator, DifferentCallsAreAnErrorOnEveryRank) {
   const auto errors = run_ranks(2, kSmallSlots, [&](Communicator& group) {
     std::vector<float> data(4);
