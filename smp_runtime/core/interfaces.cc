@@ -11,13 +11,14 @@
 #include <netinet/in.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/system_error.h"
 
 namespace smp {
 
 std::vector<NetworkInterface> network_interfaces() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
-    throw HostError("network interfaces cannot be listed: {}", std::strerror(errno));
+    throw HostError("network interfaces cannot be listed: {}", system_error_text(errno));
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   std::vector<NetworkInterface> interfaces;

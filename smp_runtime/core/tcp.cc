@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/system_error.h"
 
 namespace smp::tcp {
 namespace {
@@ -114,7 +115,7 @@ Connection Connection::open(const std::vector<Address>& addresses,
   for (const Address& address : addresses) {
     FileDescriptor fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const std::string reason =
-        fd.is_open() ? connect_socket(fd.get(), address, limit) : std::strerror(errno);
+        fd.is_open() ? connect_socket(fd.get(), address, limit) : system_error_text(errno);
     if (reason.empty()) return {std::move(fd), address};
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : ", ", address.text(), reason);
   }
@@ -185,7 +186,7 @@ Listener::Listener(const std::vector<std::string>& addresses, int port) : port_(
     if (!fd.is_open() || bind(fd.get(), end.get(), end.length) != 0 ||
         listen(fd.get(), SOMAXCONN) != 0) {
       throw HostError("cannot listen on {}{}: {}", end.text(),
-                      port == 0 ? "" : fmt::format(" port {}", port), std::strerror(errno));
+                      port == 0 ? "" : fmt::format(" port {}", port), system_error_text(errno));
     }
     port_ = local_address(fd.get()).port();
     sockets_.push_back(std::move(fd));

@@ -11,14 +11,32 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/system_error.h"
 
 namespace smp::transport {
+namespace {
+
+std::string why_not_opened(int error) {
+  if (error == ENOENT) {
+    return "it is gone, and the process that made it has ended or given up; see its output";
+  }
+  if (error == EACCES || error == EPERM) {
+    return fmt::format(
+        "{}; this process (user {}) may not look into that one: ranks of a host run as one user, "
+        "and do not become another one or get capabilities of their own before they make groups",
+        std::strerror(error), geteuid());
+  }
+  return system_error_text(error);
+}
+
+}  // namespace
 
 SharedMemory SharedMemory::create(size_t size_bytes) {
   FileDescriptor file(memfd_create("smddp", MFD_CLOEXEC));
-  if (!file.is_open()) throw HostError("memfd_create failed: {}", std::strerror(errno));
+  if (!file.is_open()) throw HostError("memfd_create failed: {}", system_error_text(errno));
   if (ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
-    throw HostError("cannot make {} bytes of shared memory: {}", size_bytes, std::strerror(errno));
+    throw HostError("cannot make {} bytes of shared memory: {}", size_bytes,
+                    system_error_text(errno));
   }
   return {std::move(file), size_bytes};
 }
@@ -26,10 +44,8 @@ SharedMemory SharedMemory::create(size_t size_bytes) {
 SharedMemory SharedMemory::open(const std::string& address, size_t size_bytes) {
   FileDescriptor file(::open(address.c_str(), O_RDWR | O_CLOEXEC));
   if (!file.is_open()) {
-    throw HostError(
-        "cannot open the shared memory {} of another rank on this host: {}; do all ranks of the "
-        "host run as one user and see each other in /proc?",
-        address, std::strerror(errno));
+    throw HostError("cannot open the shared memory {} of another rank on this host: {}", address,
+                    why_not_opened(errno));
   }
   struct stat found {};
   if (fstat(file.get(), &found) != 0 || static_cast<size_t>(found.st_size) != size_bytes) {
@@ -45,7 +61,8 @@ SharedMemory::SharedMemory(FileDescriptor file, size_t size_bytes)
     : file_(std::move(file)), size_(size_bytes) {
   void* mapped = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   if (mapped == MAP_FAILED) {
-    throw HostError("cannot map {} bytes of shared memory: {}", size_bytes, std::strerror(errno));
+    throw HostError("cannot map {} bytes of shared memory: {}", size_bytes,
+                    system_error_text(errno));
   }
   data_ = static_cast<std::byte*>(mapped);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <rdma/fi_tagged.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/system_error.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
 
 namespace smp::transport {
@@ -28,8 +30,10 @@ static_assert(sizeof(FabricEndpoint::Context::internal) >= sizeof(fi_context2));
 
 void check(int64_t result, const char* call, const std::string& provider) {
   if (result == 0) return;
-  throw HostError("libfabric provider {}: {} failed: {}", provider, call,
-                  FabricLibrary::get().strerror(static_cast<int>(-result)));
+  const int error = static_cast<int>(-result);
+  throw HostError(
+      "libfabric provider {}: {} failed: {}", provider, call,
+      error == FI_EMFILE ? system_error_text(EMFILE) : FabricLibrary::get().strerror(error));
 }
 
 using InfoPointer = std::unique_ptr<fi_info, void (*)(fi_info*)>;
