@@ -17,7 +17,12 @@ def seen_by_c(name: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("FI_EFA_FORK_SAFE", "1"), ("FI_OFI_RXM_EAGER_LIMIT", "262144")]
+    ("name", "value"),
+    [
+        ("FI_EFA_FORK_SAFE", "1"),
+        ("FI_OFI_RXM_EAGER_LIMIT", "262144"),
+        ("FI_OFI_RXM_MSG_RX_SIZE", "64"),
+    ],
 )
 def test_libfabric_finds_its_settings_without_a_launcher(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch

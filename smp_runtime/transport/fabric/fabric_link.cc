@@ -9,12 +9,12 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <rdma/fi_errno.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/named_thread.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
+#include "smp_runtime/transport/wake_file.h"
 
 namespace smp::transport {
 namespace {
@@ -72,7 +72,7 @@ uint64_t FabricLink::Message::result() const {
 
 FabricLink::FabricLink(const FabricSettings& settings)
     : endpoint_(settings),
-      wake_file_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_file_(make_wake_file()),
       process_(getpid()),
       thread_(named_thread("smp-fabric", [this] { run(); })) {}
 
@@ -146,8 +146,9 @@ Link::Handle FabricLink::post(MessagePtr message) {
             message->peer_);
   message->peer_name_ = peer == peers_.end() ? "a rank" : peer->second.second;
   under_way_.emplace(&message->context_, message);
-  if (!backlog_.empty() || !try_post(*message)) {
-    backlog_.push_back(message);
+  std::deque<MessagePtr>& backlog = backlog_of(*message);
+  if (!backlog.empty() || !try_post(*message)) {
+    backlog.push_back(message);
     lock.unlock();
     wake();
   }
@@ -179,10 +180,12 @@ void FabricLink::finish(Message& message, std::string error) {
 
 /// Moves what can be moved; did anything complete?
 bool FabricLink::drive() {
-  while (!backlog_.empty()) {
-    const MessagePtr first = backlog_.front();
-    if (!first->done() && !try_post(*first)) break;
-    backlog_.pop_front();
+  for (std::deque<MessagePtr>* backlog : {&receives_, &sends_}) {
+    while (!backlog->empty()) {
+      const MessagePtr first = backlog->front();
+      if (!first->done() && !try_post(*first)) break;
+      backlog->pop_front();
+    }
   }
   const uint64_t before = changes_;
   for (const FabricEndpoint::Completion& one : endpoint_.poll_completions()) {
@@ -211,9 +214,10 @@ void FabricLink::cancel(const Handle& handle) {
   const auto message = std::static_pointer_cast<Message>(handle);
   const std::lock_guard lock(mutex_);
   if (message->done()) return;
-  const auto waiting = std::find(backlog_.begin(), backlog_.end(), message);
-  if (waiting != backlog_.end()) {
-    backlog_.erase(waiting);
+  std::deque<MessagePtr>& backlog = backlog_of(*message);
+  const auto waiting = std::find(backlog.begin(), backlog.end(), message);
+  if (waiting != backlog.end()) {
+    backlog.erase(waiting);
     under_way_.erase(&message->context_);
     finish(*message, "cancelled");
   } else if (!message->sends_) {
@@ -288,12 +292,12 @@ void FabricLink::run() {
       // The provider itself is broken: nothing that is under way will ever be done.
       for (const auto& [context, message] : under_way_) finish(*message, error.what());
       under_way_.clear();
-      backlog_.clear();
+      sends_.clear();
+      receives_.clear();
       changed_.notify_all();
     }
-    const int longest = !backlog_.empty()     ? kRetrySleepMs
-                        : !under_way_.empty() ? kBusySleepMs
-                                              : kIdleSleepMs;
+    const bool retries = !sends_.empty() || !receives_.empty();
+    const int longest = retries ? kRetrySleepMs : !under_way_.empty() ? kBusySleepMs : kIdleSleepMs;
     const bool polled = endpoint_.wait_file() < 0;
     const bool busy = !under_way_.empty();
     lock.unlock();

@@ -92,6 +92,9 @@ class FabricLink : public Link {
                               std::shared_ptr<void> keeps);
   Handle post(MessagePtr message);
   bool try_post(Message& message);
+  [[nodiscard]] std::deque<MessagePtr>& backlog_of(const Message& message) {
+    return message.sends_ ? sends_ : receives_;
+  }
   bool drive();
   void finish(Message& message, std::string error);
   void run();
@@ -108,7 +111,9 @@ class FabricLink : public Link {
   uint64_t wakes_ = 0;
   std::map<int, std::pair<uint64_t, std::string>> peers_;
   std::unordered_map<const FabricEndpoint::Context*, MessagePtr> under_way_;
-  std::deque<MessagePtr> backlog_;  // the provider asked to try again
+  // The provider asked to try again. Two, or receives for what comes late would hold sends up.
+  std::deque<MessagePtr> sends_;
+  std::deque<MessagePtr> receives_;
   bool stopping_ = false;
   int process_;
 

@@ -2,6 +2,8 @@
 // Collectives of groups over several hosts, in one process: libfabric over the loopback, and over
 // shared memory, whose provider knows no IP.
 #include <algorithm>
+#include <barrier>
+#include <fstream>
 #include <latch>
 #include <limits>
 #include <tuple>
@@ -10,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/transport/fabric/fabric_library.h"
 #include "tests/unit/collectives/rank_threads.h"
 
 /// LeakSanitizer asks for it. libfabric 1.17 loses what it knew of a connection that its other end
@@ -22,6 +25,9 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
+
+/// libfabric reads what users of the backend have when the first group here loads it.
+const bool kAsUsers = (transport::set_fabric_defaults(), true);
 
 constexpr Tuning kSmallSlots{.buffer_bytes = 512, .network_buffer_bytes = 512, .small_bytes = 64};
 
@@ -301,6 +307,52 @@ TEST(BetweenTwoHosts, AProviderThatIsNotThereIsNamed) {
     EXPECT_THAT(error.what(), testing::ContainsRegex("fi_getinfo finds: .*tcp"));
     EXPECT_THAT(error.what(), HasSubstr("is an EFA device attached to this host"));
   }
+}
+
+/// Of this process alone and shared.
+double resident_mib() {
+  std::ifstream status("/proc/self/status");
+  double kib = 0;
+  for (std::string word; status >> word;) {
+    double value = 0;
+    if ((word == "RssAnon:" || word == "RssShmem:") && status >> value) kib += value;
+  }
+  return kib / 1024;
+}
+
+TEST(BetweenHosts, AGroupTakesAFewMebibytesOfEachRank) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer keeps memory of its own";
+#endif
+  ASSERT_TRUE(kAsUsers);
+  const auto add_up = [](Communicator& group) {
+    std::vector<float> data(100'000, 1);
+    group.all_reduce(call_of(data.size()), bytes_of(data), bytes_of(data), a_limit());
+    if (data.back() != 2) throw InternalError("{}", data.back());
+  };
+  ASSERT_THAT(run_hosts({"a", "b"}, {}, add_up), Each(IsEmpty()));  // what is paid once
+  constexpr int kGroups = 3;
+  constexpr int kRanks = 2 * kGroups;
+  std::barrier all_are_used(kRanks);
+  std::barrier is_measured(kRanks);
+  std::array<double, kRanks> seen{};
+  std::atomic<size_t> place = 0;
+  const double before = resident_mib();
+
+  std::vector<std::thread> threads;
+  for (int group = 0; group < kGroups; ++group) {
+    threads.emplace_back([&] {
+      run_hosts({"a", "b"}, {}, [&](Communicator& communicator) {
+        add_up(communicator);
+        all_are_used.arrive_and_wait();
+        seen[place.fetch_add(1)] = resident_mib() - before;
+        is_measured.arrive_and_wait();
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  EXPECT_LT(seen.front() / kRanks, 8);
 }
 
 }  // namespace
