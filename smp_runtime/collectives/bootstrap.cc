@@ -9,7 +9,6 @@
 #include "smp_runtime/core/cache_line.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/shared_memory.h"
-#include "smp_runtime/transport/store_gather.h"
 
 namespace smp::collectives {
 namespace {
@@ -40,13 +39,7 @@ transport::SegmentShape shape_of(const topology::GroupLayout& layout, const Tuni
 
 }  // namespace
 
-topology::GroupLayout layout_of(transport::KeyValueStore& store, int rank, int size,
-                                const std::string& host, const transport::WaitLimit& limit) {
-  const transport::StoreGather all{.store = store, .rank = rank, .size = size, .limit = limit};
-  return topology::GroupLayout::from(all.gather("host", host), rank);
-}
-
-std::unique_ptr<SharedSegment> segment_of(transport::KeyValueStore& store,
+std::unique_ptr<SharedSegment> segment_of(transport::Meeting& meeting,
                                           const topology::GroupLayout& layout,
                                           std::span<const int> names, const Tuning& tuning,
                                           const transport::WaitLimit& limit) {
@@ -58,8 +51,8 @@ std::unique_ptr<SharedSegment> segment_of(transport::KeyValueStore& store,
   }
   // Sizes are the same on all hosts, so the first rank of all tells them.
   const std::string wanted = fmt::format("{}/{}", shape.mailbox_bytes, shape.buffer_bytes);
-  if (layout.rank == 0) store.set("shape", wanted);
-  if (const std::string theirs = store.get("shape", limit); theirs != wanted) {
+  if (layout.rank == 0) meeting.set("shape", wanted);
+  if (const std::string theirs = meeting.get("shape", limit); theirs != wanted) {
     throw ConfigError(
         "rank {} has mailbox and buffer sizes {}, rank {} has {}; set the SMDDP_ variables alike "
         "on all "
@@ -70,12 +63,12 @@ std::unique_ptr<SharedSegment> segment_of(transport::KeyValueStore& store,
   std::shared_ptr<SharedMemory> memory;
   if (layout.my_local() == 0) {
     memory = std::make_shared<SharedMemory>(SharedMemory::create(size));
-    store.set(key, memory->address());
+    meeting.set(key, memory->address());
   } else {
-    memory = std::make_shared<SharedMemory>(SharedMemory::open(store.get(key, limit), size));
+    memory = std::make_shared<SharedMemory>(SharedMemory::open(meeting.get(key, limit), size));
   }
   auto segment = std::make_unique<SharedSegment>(memory, shape, layout.my_local(), std::move(here));
-  segment->join(limit);
+  segment->join(limit, [&] { meeting.look(); });
   memory->close_address();
   return segment;
 }

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a group find out who shares a host, and open one segment on each.
+// How the ranks of a group open one segment on each of its hosts.
 #pragma once
 
 #include <memory>
 #include <span>
-#include <string>
 
 #include "smp_runtime/collectives/communicator.h"
 #include "smp_runtime/topology/group_layout.h"
-#include "smp_runtime/transport/key_value_store.h"
+#include "smp_runtime/transport/meeting.h"
 #include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
 
-/// Both are collective and throw HostError when the limit passes.
-topology::GroupLayout layout_of(transport::KeyValueStore& store, int rank, int size,
-                                const std::string& host, const transport::WaitLimit& limit);
-
-/// The segment of this rank's host, joined. Throws ConfigError if the host's ranks differ in sizes.
-std::unique_ptr<transport::SharedSegment> segment_of(transport::KeyValueStore& store,
+/// The segment of this rank's host, joined. Collective among those that met. Throws ConfigError if
+/// ranks differ in sizes, HostError when the limit passes or another rank fails.
+std::unique_ptr<transport::SharedSegment> segment_of(transport::Meeting& meeting,
                                                      const topology::GroupLayout& layout,
                                                      std::span<const int> names,
                                                      const Tuning& tuning,

@@ -26,14 +26,23 @@ constexpr Reduction kNone{.type = ElementType::kBytes, .op = ReduceOp::kSum};
 
 Communicator::Communicator(transport::KeyValueStore& store, int rank, std::vector<int> names,
                            const std::string& host, const Tuning& tuning,
-                           const transport::Network& network, const WaitLimit& limit)
-    : names_(std::move(names)),
-      layout_(layout_of(store, rank, static_cast<int>(names_.size()), host, limit)),
-      segment_(segment_of(store, layout_, names_, tuning, limit)),
-      intra_node_(std::make_unique<IntraNodeCollectives>(*segment_)) {
-  if (layout_.hosts() > 1) {
-    inter_node_ =
-        std::make_unique<InterNodeCollectives>(layout_, *segment_, names_, store, network, limit);
+                           const transport::Network& network, const WaitLimit& limit,
+                           std::function<std::string(int name)> end_of)
+    : names_(std::move(names)) {
+  transport::Meeting meeting(
+      store, {.rank = rank, .names = names_, .host = host, .end_of = std::move(end_of)}, limit);
+  key_prefix_ = meeting.prefix();
+  layout_ = topology::GroupLayout::from(meeting.hosts(), rank);
+  try {
+    segment_ = segment_of(meeting, layout_, names_, tuning, limit);
+    intra_node_ = std::make_unique<IntraNodeCollectives>(*segment_);
+    if (layout_.hosts() > 1) {
+      inter_node_ = std::make_unique<InterNodeCollectives>(layout_, *segment_, names_, meeting,
+                                                           network, limit);
+    }
+  } catch (const std::exception& error) {
+    meeting.tell(fmt::format("rank {} cannot make the group: {}", name(rank), error.what()));
+    throw;
   }
   check_ = std::make_unique<CallCheck>(layout_, *segment_, inter_node_.get(), names_);
 }
@@ -304,6 +313,11 @@ std::string Communicator::provider() const {
   return inter_node_ ? inter_node_->provider() : std::string();
 }
 
+transport::FabricSettings Communicator::fabric_settings() const {
+  SMP_CHECK(inter_node_, "a group on one host has no endpoint");
+  return inter_node_->settings();
+}
+
 void Communicator::abort(std::string_view reason) {
   segment_->abort(reason);
   if (inter_node_) inter_node_->tell(reason);
@@ -315,6 +329,15 @@ transport::Presence Communicator::presence(int rank) const {
   using transport::Presence;
   if (layout_.host(rank) == layout_.my_host()) return segment_->presence(layout_.local(rank));
   return segment_->has_left(rank) ? Presence::kLeft : Presence::kHere;
+}
+
+std::string Communicator::end_of(int rank) const {
+  if (layout_.host(rank) == layout_.my_host()) return segment_->end_of(layout_.local(rank));
+  if (segment_->has_left(rank)) {
+    return fmt::format("rank {} has left, or has ended; see its output", name(rank));
+  }
+  const std::string failure = inter_node_->failure_of(rank);
+  return failure.empty() ? failure : fmt::format("rank {} is gone: {}", name(rank), failure);
 }
 
 }  // namespace smp::collectives

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -48,10 +49,11 @@ class Communicator {
 
   /// Finds the other ranks through the store; collective. `names` are the numbers by which messages
   /// call the ranks, e.g. those in the whole job; `host` tells this rank's host (host_identity()).
-  /// `network` is looked at when there are several hosts. Throws ConfigError or HostError.
+  /// `network` is looked at when there are several hosts; `end_of` as in transport::Attendee.
+  /// Throws ConfigError or HostError, on all ranks if on one (see transport::Meeting).
   Communicator(transport::KeyValueStore& store, int rank, std::vector<int> names,
                const std::string& host, const Tuning& tuning, const transport::Network& network,
-               const WaitLimit& limit);
+               const WaitLimit& limit, std::function<std::string(int name)> end_of = {});
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
@@ -92,8 +94,12 @@ class Communicator {
   /// Waits for all, for a collective whose data the caller moves by another way (`call.route`).
   void agree(CallSignature call, Collective collective, const WaitLimit& limit);
 
+  /// What stands before the group's own keys in the store, so that no other group has them.
+  [[nodiscard]] const std::string& key_prefix() const { return key_prefix_; }
   /// libfabric's name of what reaches other hosts; empty in a group on one.
   [[nodiscard]] std::string provider() const;
+  /// What this rank's endpoint was opened with, in a group over several hosts.
+  [[nodiscard]] transport::FabricSettings fabric_settings() const;
 
   /// For the message of a mismatch: the callers are several threads. For any thread.
   void note_several_threads() { several_threads_.store(1); }
@@ -105,6 +111,9 @@ class Communicator {
   /// What is known of a rank. Of one of another host that has ended without leaving the group is
   /// broken. For any thread.
   [[nodiscard]] transport::Presence presence(int rank) const;
+  /// What this rank knows of the end of another one, or of its leaving, for a message; empty while
+  /// it is there. For any thread.
+  [[nodiscard]] std::string end_of(int rank) const;
 
  private:
   template <typename Body>
@@ -119,6 +128,7 @@ class Communicator {
   [[nodiscard]] bool is_small(size_t size_bytes) const;
 
   std::vector<int> names_;
+  std::string key_prefix_;
   topology::GroupLayout layout_;
   std::unique_ptr<transport::SharedSegment> segment_;
   std::unique_ptr<IntraNodeCollectives> intra_node_;

@@ -11,6 +11,7 @@
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/transport/fabric/fabric_peers.h"
+#include "smp_runtime/transport/fabric/host_addresses.h"
 
 namespace smp::collectives {
 namespace {
@@ -46,25 +47,26 @@ transport::WaitLimit later(transport::WaitLimit limit, std::chrono::seconds by) 
 
 InterNodeCollectives::InterNodeCollectives(const topology::GroupLayout& layout,
                                            transport::SharedSegment& segment,
-                                           std::span<const int> names,
-                                           transport::KeyValueStore& store,
+                                           std::span<const int> names, transport::Meeting& meeting,
                                            const transport::Network& network,
                                            const WaitLimit& limit)
     : layout_(layout),
       segment_(segment),
-      settings_(transport::fabric_settings(network, layout.my_local())),
+      settings_(transport::settings_between(
+          meeting, {.host = layout.my_host(), .hosts = layout.hosts(), .local = layout.my_local()},
+          network, limit)),
       link_(settings_) {
   link_.register_memory(segment.memory());
   detector_ = std::make_unique<transport::FailureDetector>(
       settings_.address, layout.rank,
       [&segment](const std::string& reason) { segment.abort(reason); },
       [&segment](int peer) { segment.note_left(peer); });
-  connect_all(names, store, limit);
+  connect_all(names, meeting, limit);
 }
 
-void InterNodeCollectives::connect_all(std::span<const int> names, transport::KeyValueStore& store,
+void InterNodeCollectives::connect_all(std::span<const int> names, transport::Meeting& meeting,
                                        const WaitLimit& limit) {
-  transport::publish_fabric(store, layout_.rank, link_, detector_.get());
+  transport::publish_fabric(meeting, layout_.rank, link_, detector_.get());
   const auto name = [&](int rank) {
     return fmt::format("rank {}", names[static_cast<size_t>(rank)]);
   };
@@ -73,12 +75,12 @@ void InterNodeCollectives::connect_all(std::span<const int> names, transport::Ke
   for (int peer = 0; peer < layout_.size(); ++peer) {
     if (layout_.host(peer) == layout_.my_host()) continue;
     auto connected =
-        transport::connect_peer(store, link_, name(layout_.rank), peer, name(peer), limit);
+        transport::connect_peer(meeting, link_, name(layout_.rank), peer, name(peer), limit);
     if (layout_.local(peer) % layout_.rails == layout_.my_local() % layout_.rails) {
       watched.push_back(std::move(connected));
     }
   }
-  detector_->connect(watched, limit);
+  detector_->connect(watched, limit, [&] { meeting.look(); });
 }
 
 std::function<void()> InterNodeCollectives::look(uint64_t sequence, const WaitLimit& limit) {

@@ -16,7 +16,7 @@
 #include "smp_runtime/transport/fabric/fabric_link.h"
 #include "smp_runtime/transport/fabric/failure_detector.h"
 #include "smp_runtime/transport/fabric/network.h"
-#include "smp_runtime/transport/key_value_store.h"
+#include "smp_runtime/transport/meeting.h"
 #include "smp_runtime/transport/shared_segment.h"
 
 namespace smp::collectives {
@@ -32,9 +32,10 @@ class InterNodeCollectives {
   using WaitLimit = transport::WaitLimit;
   using Handle = transport::FabricLink::Handle;
 
-  /// Finds the ranks of the other hosts through the store; collective. `names` by group rank.
+  /// Connects with the ranks of the other hosts; collective among those that met. `names` by group
+  /// rank.
   InterNodeCollectives(const topology::GroupLayout& layout, transport::SharedSegment& segment,
-                       std::span<const int> names, transport::KeyValueStore& store,
+                       std::span<const int> names, transport::Meeting& meeting,
                        const transport::Network& network, const WaitLimit& limit);
 
   /// Among the first ranks of all hosts: `mine` goes to the others, theirs to `received[host]`,
@@ -57,10 +58,13 @@ class InterNodeCollectives {
   void leave(const WaitLimit& limit);
 
   [[nodiscard]] const std::string& provider() const { return link_.provider(); }
+  /// What the link was opened with.
+  [[nodiscard]] const transport::FabricSettings& settings() const { return settings_; }
+  /// See FailureDetector; for a rank of another host.
+  [[nodiscard]] std::string failure_of(int rank) const { return detector_->failure_of(rank); }
 
  private:
-  void connect_all(std::span<const int> names, transport::KeyValueStore& store,
-                   const WaitLimit& limit);
+  void connect_all(std::span<const int> names, transport::Meeting& meeting, const WaitLimit& limit);
   [[nodiscard]] std::function<void()> look(uint64_t sequence, const WaitLimit& limit);
 
   const topology::GroupLayout& layout_;

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
@@ -15,6 +14,7 @@
 #include "smp_runtime/dataparallel/tensor_arguments.h"
 #include "smp_runtime/dataparallel/torch_error.h"
 #include "smp_runtime/transport/host_identity.h"
+#include "smp_runtime/transport/meeting.h"
 #include "smp_runtime/transport/nccl/event_wait.h"
 
 namespace smp::dataparallel {
@@ -22,6 +22,18 @@ namespace {
 
 using collectives::Communicator;
 using transport::WaitLimit;
+
+/// Throws ConfigError for one that lets nobody come.
+std::chrono::milliseconds checked(std::chrono::milliseconds timeout) {
+  if (timeout <= timeout.zero()) {
+    throw ConfigError(
+        "the timeout of a group is {} ms, which lets nobody come; give one above zero, and in "
+        "place of one without an end, such as timedelta.max, some years: torch counts in 64 bits, "
+        "where longer ones come out below zero",
+        timeout.count());
+  }
+  return std::min(timeout, transport::kLongestTimeout);
+}
 
 std::vector<int> names_of(int size, const std::vector<int64_t>& global_ranks) {
   std::vector<int> names(static_cast<size_t>(size));
@@ -36,18 +48,27 @@ std::vector<int> names_of(int size, const std::vector<int64_t>& global_ranks) {
 
 SmddpBackend::SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            std::chrono::milliseconds timeout,
-                           const std::vector<int64_t>& global_ranks)
+                           const std::vector<int64_t>& global_ranks, EndOf end_of)
     : c10d::Backend(rank, size),
       store_(store),
       keys_(store),
-      options_(make_options(read_variables())),
       process_(getpid()),
       names_(names_of(size, global_ranks)),
       timeout_(timeout) {
-  auto limit = WaitLimit::after(timeout, "making a group");
+  std::string host;
+  try {
+    timeout_ = checked(timeout);
+    options_ = make_options(read_variables());
+    host = transport::host_identity();
+  } catch (const Error& error) {
+    transport::Meeting::decline(keys_, {.rank = rank, .names = names_, .host = host, .end_of = {}},
+                                error.what());
+    throw;
+  }
+  auto limit = WaitLimit::after(timeout_, "making a group");
   limit.look_around = signal_handling();
-  communicator_ = std::make_unique<Communicator>(keys_, rank, names_, transport::host_identity(),
-                                                 options_.tuning, options_.network, limit);
+  communicator_ = std::make_unique<Communicator>(keys_, rank, names_, host, options_.tuning,
+                                                 options_.network, limit, std::move(end_of));
   if (rank == 0) {
     const std::string provider = communicator_->provider();
     SMP_LOG(debug,
@@ -83,7 +104,18 @@ c10::intrusive_ptr<c10d::Backend::Options> SmddpBackend::getBackendOptions() {
 
 void SmddpBackend::setTimeout(std::chrono::milliseconds timeout) {
   const std::lock_guard lock(mutex_);
-  timeout_ = timeout;
+  try {
+    timeout_ = checked(timeout);
+  } catch (const ConfigError& error) {
+    TORCH_CHECK_VALUE(false, "smddp: ", error.what());
+  }
+}
+
+std::string SmddpBackend::end_of(int global_rank) {
+  const auto found = std::ranges::find(names_, global_rank);
+  const std::lock_guard lock(mutex_);
+  if (found == names_.end() || !communicator_) return {};
+  return communicator_->end_of(static_cast<int>(found - names_.begin()));
 }
 
 uint64_t SmddpBackend::getSequenceNumberForGroup() {
@@ -258,63 +290,11 @@ c10::intrusive_ptr<c10d::Backend> SmddpBackend::split(const c10::intrusive_ptr<c
   for (const int rank : ranks) global_ranks.push_back(communicator_->name(rank));
   const c10::intrusive_ptr<c10d::Backend> made = c10::make_intrusive<SmddpBackend>(
       store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
-      options ? options->timeout : timeout_.load(), global_ranks);
+      options ? options->timeout : timeout_.load(), global_ranks,
+      [this](int rank) { return end_of(rank); });
   split_store_ = store;
   split_group_ = c10::weak_intrusive_ptr<c10d::Backend>(made);
   return made;
-}
-
-/// The way for a call: kCpu for tensors of the CPU, and for what else goes through pinned memory.
-collectives::GpuRoute SmddpBackend::gpu_route(const DeviceScope& scope,
-                                              const collectives::CallSignature& call,
-                                              collectives::Collective collective,
-                                              const at::Tensor& tensor,
-                                              std::chrono::milliseconds timeout) {
-  if (!scope.gpu()) return collectives::GpuRoute::kCpu;
-  return gpus(*scope.gpu(), timeout).route(call, collective, tensor.scalar_type());
-}
-
-/// Made by the first call with tensors of a GPU, which waits for all ranks to make it.
-GpuGroup& SmddpBackend::gpus(const c10::Device& gpu, std::chrono::milliseconds timeout) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (gpus_) {
-      TORCH_CHECK_VALUE(gpus_->device() == gpu, "smddp: the group got tensors of ", gpu,
-                        " after those of ", gpus_->device(), "; a rank has one GPU in a group");
-      return *gpus_;
-    }
-  }
-  start(DeviceScope(streams_, {}),
-        {c10d::OpType::UNKNOWN, "bootstrap of the ranks' GPUs", timeout, false, {}}, {},
-        [this, gpu](Communicator&, const WaitLimit& limit) {
-          std::unique_ptr<GpuGroup> made = make_gpu_group(gpu, limit);
-          const std::lock_guard lock(mutex_);
-          gpus_ = std::move(made);
-        })
-      ->wait();
-  const std::lock_guard lock(mutex_);
-  return *gpus_;
-}
-
-std::unique_ptr<GpuGroup> SmddpBackend::make_gpu_group(const c10::Device& gpu,
-                                                       const WaitLimit& limit) {
-  const int nccl = transport::nccl_version();
-  const GpuGroup::Member member{.device = gpu,
-                                .host = transport::host_identity(),
-                                .gpu = nccl > 0 ? transport::gpu_identity(gpu.index()) : "",
-                                .nccl = nccl};
-  const auto make_rail = [&](const std::vector<int>& ranks, int me) {
-    std::vector<int> names;
-    for (const int rank : ranks) names.push_back(communicator_->name(rank));
-    session::C10dStore keys(
-        c10::make_intrusive<c10d::PrefixStore>(fmt::format("rail/{}", ranks.front()), store_));
-    return std::make_unique<Communicator>(keys, me, std::move(names), member.host, options_.tuning,
-                                          options_.network, limit);
-  };
-  return std::make_unique<GpuGroup>(
-      *communicator_, transport::nccl_library(gpu.index()), member,
-      GpuGroup::Settings{.only = options_.gpu_route, .nccl_has_plugin = options_.nccl_has_plugin},
-      make_rail, limit);
 }
 
 }  // namespace smp::dataparallel

@@ -5,7 +5,7 @@
 // asynchronous runs in the calling thread when nothing is queued, which saves two wakeups. Tensors
 // that are not contiguous take a copy; those of a GPU go by NCCL (gpu_group.h) or through
 // pinned memory (device_scope.h). Sums are in smddp_reductions.cc, all other collectives in
-// smddp_movements.cc, send and recv in smddp_messages.cc.
+// smddp_movements.cc, send and recv in smddp_messages.cc, what GPUs need in smddp_gpus.cc.
 #pragma once
 
 #include <atomic>
@@ -43,10 +43,14 @@ class SmddpBackend : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+  /// What a process knows of the end of the rank of the job with this number (end_of()).
+  using EndOf = std::function<std::string(int global_rank)>;
+
   /// Finds the other ranks; collective. `global_ranks` are for messages; empty for 0, 1, ….
-  /// Throws ConfigError or HostError.
+  /// `end_of` may be null. Throws ConfigError or HostError.
   SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-               std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks);
+               std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks,
+               EndOf end_of = {});
   /// What is queued ends with an error. In a forked child it does nothing.
   ~SmddpBackend() override;
   SmddpBackend(const SmddpBackend&) = delete;
@@ -113,6 +117,9 @@ class SmddpBackend : public c10d::Backend {
   void abort() override;
   /// Waits for what is queued, at most the timeout, and leaves the group.
   void shutdown() override;
+  /// What this rank knows of the end of another one of the group, or of its leaving, for a message;
+  /// empty while it is there, and for ranks that are not of the group.
+  [[nodiscard]] std::string end_of(int global_rank);
   /// Leaves the group; what is queued ends with an error. For the end of a process, so that other
   /// hosts do not take it for a failure.
   void leave();

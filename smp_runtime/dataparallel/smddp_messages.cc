@@ -2,6 +2,8 @@
 // The backend's messages between two ranks.
 #include <utility>
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/dataparallel/smddp_backend.h"
 #include "smp_runtime/dataparallel/tensor_arguments.h"
@@ -30,11 +32,13 @@ PointToPoint& SmddpBackend::pairs() {
     if (group->hosts() == 1) {
       link = std::make_unique<transport::SharedMemoryLink>(rank_, std::move(texts));
     } else {
-      transport::FabricSettings settings = transport::fabric_settings(options_.network, rank_);
+      transport::FabricSettings settings = group->fabric_settings();
+      settings.card = rank_;
       settings.ordered = true;
       link = std::make_unique<transport::FabricLink>(settings);
     }
-    pair_keys_ = session::C10dStore::over_own_connection(*store_);
+    pair_keys_ = session::C10dStore::over_own_connection(
+        *c10::make_intrusive<c10d::PrefixStore>(group->key_prefix(), store_));
     pairs_ = std::make_unique<PointToPoint>(
         *pair_keys_, std::move(link),
         PointToPoint::Group{.rank = rank_,

@@ -252,8 +252,8 @@ SmddpBackend::WorkPtr SmddpBackend::barrier(const c10d::BarrierOptions& options)
 /// Each rank sets a key in the store, which does not care who is gone; breaks the group if not all
 /// come in time. The keys stay: a few bytes a rank.
 void SmddpBackend::count_ranks(Communicator& group, const WaitLimit& limit) {
-  const auto key_of = [count = counts_](int rank) {
-    return fmt::format("came/{}/{}", count, rank);
+  const auto key_of = [&group, count = counts_](int rank) {
+    return fmt::format("{}came/{}/{}", group.key_prefix(), count, rank);
   };
   keys_.set(key_of(rank_), "");
   ++counts_;

@@ -41,6 +41,14 @@ SmddpOptions make_options(const Variables& variables) {
           .log_level = set.level("SM_LOG_LEVEL")};
 }
 
+log::Level log_level(const Variables& variables) {
+  try {
+    return VariableSet(kOptions, variables).level("SM_LOG_LEVEL");
+  } catch (const ConfigError&) {
+    return SmddpOptions().log_level;
+  }
+}
+
 std::vector<std::string> describe_unknown_options(const Variables& variables) {
   return VariableSet(kOptions, variables).unknown("SMDDP_");
 }

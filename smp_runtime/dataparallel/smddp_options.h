@@ -50,6 +50,8 @@ struct SmddpOptions {
 /// An empty variable counts as unset. Throws ConfigError for a size that is no positive number of
 /// at most 1 GiB, for a route that is none, and for a level that is none.
 SmddpOptions make_options(const Variables& variables);
+/// SM_LOG_LEVEL alone, its default for what is none: what is wrong is told where a group is made.
+log::Level log_level(const Variables& variables);
 
 /// One sentence for each SMDDP_ variable that is not in the table, with the nearest that is.
 std::vector<std::string> describe_unknown_options(const Variables& variables);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "smp/version.h"
@@ -33,13 +34,18 @@ namespace py = pybind11;
   throw py::error_already_set();
 }
 
+dataparallel::SmddpBackend* as_ours(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  return dynamic_cast<dataparallel::SmddpBackend*>(backend.get());
+}
+
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                          int size, std::chrono::milliseconds timeout,
-                                         const std::vector<int64_t>& global_ranks) {
+                                         const std::vector<int64_t>& global_ranks,
+                                         const c10::intrusive_ptr<c10d::Backend>& job) {
   try {
     static const bool log_is_set = [rank] {  // before the first group has threads
       const Variables variables = read_variables();
-      log::configure("smddp", dataparallel::make_options(variables).log_level);
+      log::configure("smddp", dataparallel::log_level(variables));
       if (rank != 0) return true;
       for (const std::string& line : dataparallel::describe_unknown_options(variables)) {
         SMP_LOG(warning, "{}", line);
@@ -47,9 +53,13 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
       return true;
     }();
     static_cast<void>(log_is_set);
+    dataparallel::SmddpBackend::EndOf end_of;
+    if (as_ours(job) != nullptr) {
+      end_of = [job](int of_rank) { return as_ours(job)->end_of(of_rank); };
+    }
     const py::gil_scoped_release release;  // it waits for the other ranks
-    return c10::make_intrusive<dataparallel::SmddpBackend>(store, rank, size, timeout,
-                                                           global_ranks);
+    return c10::make_intrusive<dataparallel::SmddpBackend>(store, rank, size, timeout, global_ranks,
+                                                           std::move(end_of));
   } catch (const ConfigError& error) {
     raise(py::module_::import("builtins").attr("ValueError"), error);
   } catch (const Error& error) {
@@ -87,7 +97,8 @@ PYBIND11_MODULE(_smddp, module) {
                                       .handle_signals = &smp::python::handle_signals});
   module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
-             "Makes this rank's end of a group; collective.");
+             pybind11::arg("job") = c10::intrusive_ptr<c10d::Backend>(),
+             "Makes this rank's end of a group; collective. `job` knows the ends of its ranks.");
   module.def("set_fabric_defaults", &smp::transport::set_fabric_defaults,
              "Variables of libfabric that have other defaults here.");
   module.def("missing_rank_variables", &smp::session::missing_rank_variables,
@@ -97,9 +108,7 @@ PYBIND11_MODULE(_smddp, module) {
       "leave",
       [](const c10::intrusive_ptr<c10d::Backend>& backend) {
         const pybind11::gil_scoped_release release;  // it waits for the other ranks
-        if (auto* ours = dynamic_cast<smp::dataparallel::SmddpBackend*>(backend.get())) {
-          ours->leave();
-        }
+        if (auto* ours = smp::python::as_ours(backend)) ours->leave();
       },
       pybind11::arg("backend"), "Sends FIN to the ranks of a group; others are left alone.");
 }

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/host_identity.h"
 
-#include <fstream>
+#include <array>
+#include <cerrno>
 
-#include <fmt/format.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/file_descriptor.h"
+#include "smp_runtime/core/split.h"
+#include "smp_runtime/core/system_error.h"
 
 namespace smp::transport {
 namespace {
@@ -14,12 +21,25 @@ uint64_t inode(const char* path) {
   return stat(path, &found) == 0 ? found.st_ino : 0;
 }
 
+std::string boot_identity() {
+  constexpr const char* kPath = "/proc/sys/kernel/random/boot_id";
+  std::array<char, 64> text{};
+  const FileDescriptor file(open(kPath, O_RDONLY | O_CLOEXEC));
+  const ssize_t count = file.is_open() ? read(file.get(), text.data(), text.size()) : -1;
+  // Without it a host would take itself for another one.
+  if (count < 0) throw HostError("cannot read {}: {}", kPath, system_error_text(errno));
+  return {text.data(), static_cast<size_t>(count)};
+}
+
 }  // namespace
 
 std::string host_identity() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return fmt::format("{}/{}/{}", boot, inode("/proc/self/ns/pid"), inode("/proc/self/ns/net"));
+  return fmt::format("{}/{}/{}", trimmed(boot_identity()), inode("/proc/self/ns/pid"),
+                     inode("/proc/self/ns/net"));
+}
+
+std::string network_identity() {
+  return fmt::format("{}/{}", trimmed(boot_identity()), inode("/proc/self/ns/net"));
 }
 
 }  // namespace smp::transport

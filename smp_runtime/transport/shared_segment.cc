@@ -142,8 +142,9 @@ std::byte* SharedSegment::buffer(int rank, size_t number) const {
              whole_cache_lines(shape_.buffer_bytes);
 }
 
-void SharedSegment::join(const WaitLimit& limit) {
-  wait_for_all(publish(), limit);
+void SharedSegment::join(const WaitLimit& limit, const std::function<void()>& look) {
+  const uint32_t step = publish();
+  for (int peer = 0; peer < ranks(); ++peer) wait_slowly(peer, step, limit, look);
   for (int peer = 0; peer < ranks(); ++peer) watches_.emplace_back(cell(peer).process.load());
 }
 
@@ -174,7 +175,8 @@ void SharedSegment::wait_for(int rank, uint32_t step, const WaitLimit& limit) {
   wait_slowly(rank, step, limit);
 }
 
-void SharedSegment::wait_slowly(int rank, uint32_t step, const WaitLimit& limit) {
+void SharedSegment::wait_slowly(int rank, uint32_t step, const WaitLimit& limit,
+                                const std::function<void()>& look) {
   Cell& theirs = cell(rank);
   auto next_look = Clock::now() + kWatchInterval;
   while (true) {
@@ -183,6 +185,7 @@ void SharedSegment::wait_slowly(int rank, uint32_t step, const WaitLimit& limit)
     throw_if_aborted();
     const auto now = Clock::now();
     if (now >= limit.deadline) fail_late(step, limit);
+    if (look) look();
     if (now >= next_look || theirs.state.load() == kLeft) {
       for (int peer = 0; peer < ranks(); ++peer) {
         // Whoever has published the step is not missed, however it ended.
@@ -258,6 +261,19 @@ Presence SharedSegment::presence(int rank) const {
 void SharedSegment::note_left(int writer) { left(writer).store(1); }
 
 bool SharedSegment::has_left(int writer) const { return left(writer).load() != 0; }
+
+std::string SharedSegment::end_of(int rank) const {
+  switch (presence(rank)) {
+    case Presence::kHere:
+      break;
+    case Presence::kLeft:
+      return fmt::format("rank {} has left, or has ended; see its output", name(rank));
+    case Presence::kEnded:
+      return fmt::format("the process of rank {} (pid {} on this host) has ended; see its output",
+                         name(rank), cell(rank).process.load());
+  }
+  return {};
+}
 
 void SharedSegment::throw_if_any_ended(const WaitLimit& limit) {
   for (int peer = 0; peer < ranks(); ++peer) {

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -55,8 +56,9 @@ class SharedSegment {
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
-  /// Waits until all ranks are here and watches their processes from then on.
-  void join(const WaitLimit& limit);
+  /// Waits until all ranks are here and watches their processes from then on. Calls `look`, which
+  /// may throw, from time to time.
+  void join(const WaitLimit& limit, const std::function<void()>& look = {});
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int ranks() const { return shape_.ranks; }
@@ -81,6 +83,8 @@ class SharedSegment {
   void throw_if_ended(int rank, const WaitLimit& limit);
   /// One system call at most.
   [[nodiscard]] Presence presence(int rank) const;
+  /// How a rank left, or its process ended, for a message; empty while it is there.
+  [[nodiscard]] std::string end_of(int rank) const;
   /// What this host's ranks know of a writer of another host.
   void note_left(int writer);
   [[nodiscard]] bool has_left(int writer) const;
@@ -98,7 +102,8 @@ class SharedSegment {
   [[nodiscard]] std::atomic<uint32_t>& left(int writer) const;
   [[noreturn]] void fail(const std::string& reason);
   [[noreturn]] void fail_late(uint32_t step, const WaitLimit& limit);
-  void wait_slowly(int rank, uint32_t step, const WaitLimit& limit);
+  void wait_slowly(int rank, uint32_t step, const WaitLimit& limit,
+                   const std::function<void()>& look = {});
 
   std::shared_ptr<SharedMemory> memory_;
   SegmentShape shape_;

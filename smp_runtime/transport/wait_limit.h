@@ -2,6 +2,7 @@
 // Until when to wait, and for what: every wait between ranks takes one.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -9,6 +10,9 @@
 #include "smp_runtime/transport/transport.h"
 
 namespace smp::transport {
+
+/// Whoever waits longer waits for ever: a century, which clocks can still count.
+inline constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365 * 100);
 
 struct WaitLimit {
   Deadline deadline;
@@ -22,8 +26,9 @@ struct WaitLimit {
   }
 
   static WaitLimit after(std::chrono::milliseconds timeout, std::string operation) {
-    return {
-        .deadline = Clock::now() + timeout, .operation = std::move(operation), .timeout = timeout};
+    return {.deadline = Clock::now() + std::min(timeout, kLongestTimeout),
+            .operation = std::move(operation),
+            .timeout = timeout};
   }
 };
 

@@ -4,9 +4,15 @@ from datetime import timedelta
 from typing import Any
 
 def create_backend(
-    store: Any, rank: int, size: int, timeout: timedelta, global_ranks: list[int]
+    store: Any,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    global_ranks: list[int],
+    job: object = None,
 ) -> Any:
-    """A c10d backend; dataparallel/smddp_backend.h. Collective over the group."""
+    """A c10d backend; dataparallel/smddp_backend.h. Collective over the group. ``job``, if it is
+    such a backend too, tells which ranks of the job have ended."""
 
 def leave(backend: object) -> None:
     """Leaves the group at the end of a process; what is queued ends with an error."""

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <random>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -15,13 +14,14 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/named_thread.h"
+#include "smp_runtime/core/nonce.h"
 #include "smp_runtime/core/parent_only_file.h"
+#include "smp_runtime/transport/wake_file.h"
 
 namespace smp::transport {
 namespace {
@@ -40,7 +40,7 @@ struct Header {
 constexpr size_t kLongestText = 4096;
 constexpr milliseconds kLongestWrite{2000};  // to a peer that does not read
 constexpr milliseconds kLongestDial{5000};   // of one try
-constexpr milliseconds kDialPause{50};       // between two
+constexpr milliseconds kDialPause{50};       // between two, and between two looks
 constexpr milliseconds kLongestHello{10'000};
 
 /// A host that is gone without a word is noticed after about 30 s.
@@ -72,22 +72,35 @@ bool tell_peer(std::optional<tcp::Connection>& peer, const Header& header, std::
   }
 }
 
-std::string fresh_nonce() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
-/// A connection to a peer that listens. Throws HostError at the deadline.
-tcp::Connection dial(const std::string& host, int port, Deadline deadline) {
+/// A connection to a peer that listens, on which it was told `rank`. Throws HostError at the
+/// deadline, and what `look` throws.
+tcp::Connection dial(const FailureDetector::Peer& peer, int rank, const WaitLimit& limit,
+                     const std::function<void()>& look) {
+  std::istringstream words(peer.address);
+  std::string host;
+  std::string nonce;
+  int port = 0;
+  words >> host >> port >> nonce;
+  const Header hello{.kind = kHello,
+                     .size_bytes = static_cast<uint32_t>(nonce.size()),
+                     .count = static_cast<uint64_t>(rank)};
   const std::vector<tcp::Address> addresses = tcp::resolve(host, port);
-  if (addresses.empty()) throw HostError("\"{}\" is no address", host);
   while (true) {
     try {
-      return tcp::Connection::open(addresses,
-                                   std::min(kLongestDial, milliseconds(poll_timeout(deadline))));
-    } catch (const HostError&) {  // unreachable right now; the deadline decides
-      if (Clock::now() + kDialPause >= deadline) throw;
+      if (addresses.empty()) throw HostError("\"{}\" is no address", host);
+      auto connection = tcp::Connection::open(
+          addresses, std::min(kLongestDial, milliseconds(poll_timeout(limit.deadline))));
+      write_message(connection, hello, nonce);
+      return connection;
+    } catch (const HostError& error) {  // unreachable right now; the deadline decides
+      if (addresses.empty() || Clock::now() + kDialPause >= limit.deadline) {
+        throw HostError(
+            "{}: waited {} ms to reach {} at {} port {} ({}); may the hosts talk to each "
+            "other on all ports?",
+            limit.operation, limit.timeout.count(), peer.name, host, port, error.what());
+      }
     }
+    if (look) look();
     std::this_thread::sleep_for(kDialPause);
   }
 }
@@ -133,7 +146,7 @@ FailureDetector::FailureDetector(const std::string& interface_address, int rank,
       host_(interface_address),
       nonce_(fresh_nonce()),
       listener_({interface_address}, 0),
-      wake_file_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_file_(make_wake_file()),
       process_(getpid()) {}
 
 FailureDetector::~FailureDetector() {
@@ -154,7 +167,8 @@ std::string FailureDetector::address() const {
   return fmt::format("{} {} {}", host_, listener_.port(), nonce_);
 }
 
-void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& limit) {
+void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& limit,
+                              const std::function<void()>& look) {
   size_t expected = 0;
   for (const Peer& peer : peers) {
     auto state = std::make_unique<PeerState>();
@@ -162,28 +176,17 @@ void FailureDetector::connect(const std::vector<Peer>& peers, const WaitLimit& l
     if (peer.rank > rank_) {
       ++expected;
     } else {
-      std::istringstream words(peer.address);
-      std::string host;
-      std::string nonce;
-      int port = 0;
-      words >> host >> port >> nonce;
-      const Header hello{.kind = kHello,
-                         .size_bytes = static_cast<uint32_t>(nonce.size()),
-                         .count = static_cast<uint64_t>(rank_)};
-      try {
-        state->connection = dial(host, port, limit.deadline);
-        write_message(*state->connection, hello, nonce);
-      } catch (const HostError& error) {
-        throw HostError(
-            "{}: waited {} ms to reach {} at {} port {} ({}); may the hosts talk to each "
-            "other on all ports?",
-            limit.operation, limit.timeout.count(), peer.name, host, port, error.what());
-      }
+      state->connection = dial(peer, rank_, limit, look);
     }
     peers_.push_back(std::move(state));
   }
   while (expected > 0) {
-    std::optional<tcp::Connection> arrived = listener_.accept(limit.deadline);
+    std::optional<tcp::Connection> arrived =
+        listener_.accept(std::min(limit.deadline, Clock::now() + kDialPause));
+    if (!arrived && Clock::now() < limit.deadline) {
+      if (look) look();
+      continue;
+    }
     if (!arrived) {
       std::vector<std::string> missing;
       for (const auto& peer : peers_) {

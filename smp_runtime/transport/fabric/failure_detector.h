@@ -46,8 +46,10 @@ class FailureDetector {
   ~FailureDetector();
 
   [[nodiscard]] std::string address() const;
-  /// Connects with all of them; collective. Throws HostError, naming who did not come.
-  void connect(const std::vector<Peer>& peers, const WaitLimit& limit);
+  /// Connects with all of them; collective. Calls `look`, which may throw, from time to time.
+  /// Throws HostError, naming who did not come.
+  void connect(const std::vector<Peer>& peers, const WaitLimit& limit,
+               const std::function<void()>& look = {});
 
   /// This rank has done so many collectives.
   void completed(uint64_t collectives);

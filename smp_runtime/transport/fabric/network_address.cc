@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "smp_runtime/transport/fabric/network_address.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -13,6 +14,10 @@
 
 namespace smp::transport {
 namespace {
+
+/// Addresses for documentation (RFC 5737, RFC 3849): packets to them leave by the default route.
+const std::string kAnywhere = "192.0.2.1";
+const std::string kAnywhereSix = "2001:db8::1";
 
 struct Candidate {
   std::string interface;
@@ -54,23 +59,39 @@ std::optional<std::string> source_towards(const std::string& peer) {
 
 }  // namespace
 
-std::string network_address(const std::string& interface, const std::string& peer) {
+std::vector<std::string> network_addresses(const std::string& interface, const std::string& peer) {
+  std::vector<std::string> found;
   const std::vector<Candidate> all = candidates();
-  if (interface.empty()) {
-    const std::optional<std::string> source = source_towards(peer);
+  const auto take = [&](const std::string& address) {
+    if (std::ranges::find(found, address) == found.end()) found.push_back(address);
+  };
+  for (const std::string& there : {peer, kAnywhere, kAnywhereSix}) {
+    if (!interface.empty()) break;
+    const std::optional<std::string> source = source_towards(there);
     for (const Candidate& one : all) {
-      if (source && one.address == *source && !one.loopback) return one.address;
+      if (source && one.address == *source && !one.loopback) take(one.address);
     }
   }
-  std::vector<std::string> names;
   for (const Candidate& one : all) {
-    if (interface.empty() ? !one.loopback : one.interface == interface) return one.address;
-    names.push_back(fmt::format("{} ({})", one.interface, one.address));
+    if (interface.empty() ? !one.loopback : one.interface == interface) take(one.address);
   }
+  if (!found.empty()) return found;
   throw ConfigError("no address to be reached at by other hosts: {}; there are: {}",
                     interface.empty() ? "no interface but the loopback is up"
                                       : fmt::format("no interface {} is up", interface),
-                    fmt::join(names, ", "));
+                    fmt::join(interface_texts(), ", "));
+}
+
+std::string network_address(const std::string& interface, const std::string& peer) {
+  return network_addresses(interface, peer).front();
+}
+
+std::vector<std::string> interface_texts() {
+  std::vector<std::string> texts;
+  for (const Candidate& one : candidates()) {
+    texts.push_back(fmt::format("{} ({})", one.interface, one.address));
+  }
+  return texts;
 }
 
 }  // namespace smp::transport

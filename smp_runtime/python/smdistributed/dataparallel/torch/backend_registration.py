@@ -15,6 +15,14 @@ from smdistributed._smddp import create_backend, leave, set_fabric_defaults
 BACKEND = "smddp"
 
 
+def _backend_of(group: Any) -> Any:
+    """Moves the group's CPU tensors; None if nothing does."""
+    try:
+        return group._get_backend(torch.device("cpu"))
+    except RuntimeError:
+        return None
+
+
 def _create(options: Any, _backend_options: object) -> Any:
     return create_backend(
         options.store,
@@ -22,6 +30,8 @@ def _create(options: Any, _backend_options: object) -> Any:
         options.group_size,
         options.timeout,
         list(options.global_ranks_in_group),
+        # It knows which ranks have ended; there is none while it is made itself.
+        job=_backend_of(dist.group.WORLD) if dist.is_initialized() else None,
     )
 
 
@@ -30,11 +40,7 @@ def _leave_all() -> None:
     if not dist.is_initialized():
         return
     for group in list(dist.distributed_c10d._world.pg_map):
-        try:
-            backend = group._get_backend(torch.device("cpu"))
-        except RuntimeError:  # a group without one for the CPU
-            continue
-        leave(backend)
+        leave(_backend_of(group))
 
 
 def register() -> None:
