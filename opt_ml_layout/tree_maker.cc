@@ -137,6 +137,11 @@ void check(const TreeRequest& request) {
       throw smp::ConfigError("--channel {}: not a folder name; use letters, digits and dashes",
                              name);
     }
+    const auto same = [&name](const auto& channel) { return channel.first == name; };
+    if (std::ranges::count_if(request.channels, same) > 1) {
+      throw smp::ConfigError("--channel {}: given twice; a channel is one folder, name each once",
+                             name);
+    }
     check_source("channel " + name, folder, request);
   }
   if (request.code) check_source("code", *request.code, request);

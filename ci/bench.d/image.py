@@ -24,7 +24,7 @@ GOAL = (
 EDITS = (
     ("nothing", None, 3.0),
     ("a Python file", "smp_runtime/python/smdistributed/__init__.py", 15.0),
-    ("a .cc of the launcher", "entrypoint/plan/shell_text.cc", 30.0),
+    ("a .cc of the launcher", "entrypoint/config/shell_text.cc", 30.0),
     ("a .cc of the runtime", "smp_runtime/pipeline/engine/gradient_ledger.cc", 90.0),
 )
 TAG, CLEAN, SLIM = "smp-bench:image", "smp-bench:clean", "smp-bench:slim"

@@ -9,6 +9,7 @@
 #include <boost/program_options/value_semantic.hpp>
 
 #include "entrypoint/config/option_values.h"
+#include "entrypoint/config/shell_text.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
@@ -109,8 +110,8 @@ void run_make_tree(const opt_ml::TreeRequest& request, std::ostream& out) {
     out << "All hosts use it: name it by SAGEMAKER_BASE_DIR, or mount it as /opt/ml.\n";
     return;
   }
-  out << "Run it with: SAGEMAKER_BASE_DIR=" << std::filesystem::absolute(bases.front()).string()
-      << " train\n";
+  out << "Run it with: SAGEMAKER_BASE_DIR="
+      << shell_quote(std::filesystem::absolute(bases.front()).string()) << " train\n";
 }
 
 }  // namespace entrypoint

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/config/program_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include <elf.h>
 #include <fmt/format.h>
@@ -50,12 +52,65 @@ bool is_launcher(const fs::path& file) {
   return fs::equivalent(file, kOwnFile, ignored);
 }
 
-ProgramFile look_at(const fs::path& path) {
+fs::path find_on(std::string_view search_path, const std::string& name) {
+  std::error_code ignored;
+  for (const std::string& folder : smp::split(search_path, ':')) {
+    const fs::path file = fs::path(folder) / name;
+    if (file.is_absolute() && fs::is_regular_file(file, ignored) && !is_launcher(file)) return file;
+  }
+  return {};
+}
+
+/// The program that env is asked for, behind its options and settings; empty: none.
+std::string asked_of_env(const std::vector<std::string>& words) {
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const bool is_program = !words[i].empty() && !words[i].starts_with('-') &&
+                            words[i].find_first_of("=/") == std::string::npos;
+    if (is_program) return words[i];
+  }
+  return {};
+}
+
+std::string first_line_fault(const fs::path& path, std::string_view search_path) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  std::array<char, 256> start{};  // the kernel reads no more
+  std::ifstream stream(path, std::ios::binary);
+  stream.read(start.data(), start.size());
+  std::string_view text(start.data(), static_cast<std::size_t>(stream.gcount()));
+  const bool is_marked = text.starts_with(kByteOrderMark);
+  if (is_marked) text.remove_prefix(kByteOrderMark.size());
+  if (!text.starts_with("#!")) return {};
+  if (is_marked) {
+    return "it begins with a byte order mark, as Windows writes it, so that #! is not seen; save "
+           "it as UTF-8 without one";
+  }
+  const std::string_view line = text.substr(2, text.substr(2).find('\n'));
+  if (line.ends_with('\r')) {
+    return "its first line ends in a carriage return, as Windows writes it; write it with LF "
+           "(dos2unix, git config core.autocrlf input)";
+  }
+  std::string blanks(line);
+  std::ranges::replace(blanks, '\t', ' ');
+  const std::vector<std::string> words = smp::split(smp::trimmed(blanks), ' ');
+  const fs::path interpreter = words.empty() ? fs::path{} : fs::path(words.front());
+  std::error_code ignored;
+  if (interpreter.is_absolute() && !fs::exists(interpreter, ignored)) {
+    return fmt::format("its first line names {}, which is not there; name an interpreter that is",
+                       interpreter.string());
+  }
+  const std::string asked = interpreter.filename() == "env" ? asked_of_env(words) : std::string();
+  if (asked.empty() || !find_on(search_path, asked).empty()) return {};
+  return fmt::format("its first line asks for {}, which is not on PATH; name a program that is",
+                     asked);
+}
+
+ProgramFile look_at(const fs::path& path, std::string_view search_path) {
   ProgramFile file{.path = path};
   std::error_code ignored;
   file.is_file = fs::is_regular_file(path, ignored);
   file.is_executable = file.is_file && access(path.c_str(), X_OK) == 0;
   file.is_launcher = is_launcher(path);
+  if (file.is_file) file.first_line_fault = first_line_fault(path, search_path);
   if (const auto machine = machine_of(path)) {
     file.is_binary = true;
     // Machines of 64 bits run programs of the 32 that they came from.
@@ -66,15 +121,6 @@ ProgramFile look_at(const fs::path& path) {
   return file;
 }
 
-fs::path find_on(std::string_view search_path, const std::string& name) {
-  std::error_code ignored;
-  for (const std::string& folder : smp::split(search_path, ':')) {
-    const fs::path file = fs::path(folder) / name;
-    if (file.is_absolute() && fs::is_regular_file(file, ignored) && !is_launcher(file)) return file;
-  }
-  return {};
-}
-
 }  // namespace
 
 ProgramFile find_program_file(const fs::path& code, const std::string& entry_point,
@@ -83,7 +129,7 @@ ProgramFile find_program_file(const fs::path& code, const std::string& entry_poi
   if (entry_point.empty()) return {};
   const bool in_code = !entry_point.starts_with('/');
   if (const fs::path file = code / entry_point; fs::exists(file, ignored)) {
-    ProgramFile result = look_at(file);
+    ProgramFile result = look_at(file, search_path);
     result.in_image = !in_code;
     return result;
   }
@@ -91,7 +137,7 @@ ProgramFile find_program_file(const fs::path& code, const std::string& entry_poi
   if (!is_bare || entry_point.ends_with(".py") || entry_point.ends_with(".sh")) return {};
   const fs::path found = find_on(search_path, entry_point);
   if (found.empty()) return {};
-  ProgramFile result = look_at(found);
+  ProgramFile result = look_at(found, search_path);
   result.in_image = true;
   return result;
 }

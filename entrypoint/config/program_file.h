@@ -15,7 +15,9 @@ struct ProgramFile {
   bool is_binary = false;      ///< ELF: it is started without a shell
   bool is_executable = false;  ///< for this user
   bool is_launcher = false;    ///< this very program
-  std::string other_machine;   ///< what a binary was built for, when this machine is none such
+  /// Why the kernel cannot follow its first line, and the mend; empty: it can, or has no #! to.
+  std::string first_line_fault;
+  std::string other_machine;  ///< what a binary was built for, when this machine is none such
 };
 
 /// Looks for `entry_point` in `code`, then on `search_path`, PATH's value, for a bare name without

@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entrypoint/config/shell_text.h"
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/cluster/peer.h"
 #include "entrypoint/launch/doctor/host_probe.h"
 #include "entrypoint/launch/process/helper_result.h"
 #include "entrypoint/plan/secrets.h"
-#include "entrypoint/plan/shell_text.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"

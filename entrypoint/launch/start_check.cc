@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/launch/start_check.h"
 
+#include "entrypoint/config/shell_text.h"
 #include "entrypoint/plan/secrets.h"
-#include "entrypoint/plan/shell_text.h"
 #include "smp_runtime/core/log.h"
 
 namespace entrypoint::launch {

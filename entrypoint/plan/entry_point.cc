@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "entrypoint/config/shell_text.h"
 #include "entrypoint/plan/code_source.h"
-#include "entrypoint/plan/shell_text.h"
 #include "entrypoint/plan/words.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/split.h"
@@ -119,11 +119,21 @@ void check_program(const std::string& name, const ProgramFile& program) {
   }
 }
 
+void check_first_line(const std::string& name, const ProgramFile& program) {
+  if (program.first_line_fault.empty()) return;
+  throw smp::ConfigError("entry point \"{}\": {}", name, program.first_line_fault);
+}
+
 void check_file(const JobConfig& job, EntryPointKind kind) {
   if (kind == EntryPointKind::kExecutable) check_program(job.entry_point, job.code.program);
+  const bool has_interpreter =
+      kind == EntryPointKind::kExecutable || kind == EntryPointKind::kCommand;
+  if (has_interpreter) check_first_line(job.entry_point, job.code.program);
   if (kind == EntryPointKind::kExecutable && job.code.program.in_image) return;
   if (choose_code_source(job).is_fetched()) return;  // checked when it is here
   const std::string code = job.layout.code().string();
+  const ProgramFile& program = job.code.program;
+  if (!program.path.empty() && !program.is_file) check_program(job.entry_point, program);
   const bool may_be_installed = kind == EntryPointKind::kPackage || kind == EntryPointKind::kModule;
   if (!job.code.entry_point_exists && !may_be_installed) {
     const std::string there = job.code.entries.empty()

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "entrypoint/plan/shell_text.h"
+#include "entrypoint/config/shell_text.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/number.h"
 

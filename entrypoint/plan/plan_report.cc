@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "entrypoint/config/shell_text.h"
 #include "entrypoint/plan/secrets.h"
-#include "entrypoint/plan/shell_text.h"
 #include "opt_ml_layout/python_text.h"
 #include "opt_ml_layout/value.h"
 

@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "entrypoint/plan/shell_text.h"
+#include "entrypoint/config/shell_text.h"
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/split.h"

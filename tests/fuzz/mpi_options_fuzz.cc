@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "entrypoint/config/shell_text.h"
 #include "entrypoint/plan/mpi_options.h"
-#include "entrypoint/plan/shell_text.h"
 #include "smp_runtime/core/error.h"
 
 namespace {

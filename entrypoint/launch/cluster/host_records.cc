@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "entrypoint/config/shell_text.h"
 #include "entrypoint/launch/cluster/ssh_client.h"
 #include "entrypoint/launch/cluster/sshd.h"
 #include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/plan/environment.h"
-#include "entrypoint/plan/shell_text.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 

@@ -30,6 +30,11 @@ std::string output_of(const std::vector<std::string>& argv, const std::string& p
   const Completed done =
       run_command({.argv = argv, .environment = current_environment()}, kToolLimit);
   if (done.status.ok()) return done.output;
+  if (done.timed_out) {
+    SMP_LOG(warning, "{} did not answer within {} s, its devices do not count", argv.front(),
+            kToolLimit.count());
+    return {};
+  }
   SMP_LOG(warning, "{} failed (exit {}), its devices do not count: {}", argv.front(),
           done.status.failure_code(), done.output.substr(0, 200));
   return {};

@@ -166,6 +166,8 @@ TEST_F(TreeMaker, ImpossibleRequestsAreRefusedBeforeAnythingIsWritten) {
   EXPECT_THAT(with([](auto& r) { r.program = "other.py"; }), HasSubstr("--program other.py"));
   EXPECT_THAT(with([](auto& r) { r.code = "/nonexistent"; }), HasSubstr("no such folder"));
   EXPECT_THAT(with([](auto& r) { r.channels = {{"a/b", "/tmp"}}; }), HasSubstr("--channel a/b"));
+  EXPECT_THAT(with([](auto& r) { r.channels.push_back(r.channels.front()); }),
+              HasSubstr("--channel train: given twice"));
   EXPECT_THAT(with([](auto& r) { r.directory = *r.code / "tree"; }), HasSubstr("inside it"));
   EXPECT_FALSE(fs::exists(request.directory));
 }

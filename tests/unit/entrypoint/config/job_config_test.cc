@@ -186,6 +186,15 @@ TEST(JobConfig, ATreeIsReadWhole) {
   EXPECT_EQ(job.job_name, "local-job");
 }
 
+TEST(JobConfig, ATreesFolderIsQuotedForAShell) {
+  const TemporaryFolder folder;
+  opt_ml::TreeRequest request;
+  request.directory = folder.path() / "a b";
+  std::ostringstream out;
+  run_make_tree(request, out);
+  EXPECT_THAT(out.str(), HasSubstr("BASE_DIR='" + request.directory.string() + "' train"));
+}
+
 TEST(JobConfig, AnEntryPointThatLinksOutOfTheFolderIsSeen) {
   const TemporaryFolder folder;
   write_file(folder.path() / "outside.sh", "");

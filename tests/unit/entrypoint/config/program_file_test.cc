@@ -72,6 +72,25 @@ TEST_F(ProgramFileTest, ABinarySaysWhichMachineItIsFor) {
   EXPECT_FALSE(find("cut").is_binary);
 }
 
+TEST_F(ProgramFileTest, AFirstLineThatTheKernelCannotFollowIsNamed) {
+  write(image_ / "bin/tool", "", true);
+  const auto fault = [&](const std::string& first_line) {
+    write(code_ / "run", first_line + "\necho hello\n", true);
+    return find("run").first_line_fault;
+  };
+
+  for (const char* good : {"#!/bin/sh", "#!/bin/sh -e", "#! /usr/bin/env tool",
+                           "#!/usr/bin/env -S X=1 tool -u", "echo no first line\r", ""}) {
+    EXPECT_EQ(fault(good), "") << good;
+  }
+  for (const char* windows : {"#!/bin/sh\r", "#!/usr/bin/env tool\r"}) {
+    EXPECT_THAT(fault(windows), ::testing::HasSubstr("carriage return")) << windows;
+  }
+  EXPECT_THAT(fault("\xEF\xBB\xBF#!/bin/sh"), ::testing::HasSubstr("byte order mark"));
+  EXPECT_THAT(fault("#!/nowhere/bash"), ::testing::HasSubstr("names /nowhere/bash"));
+  EXPECT_THAT(fault("#!/usr/bin/env absent"), ::testing::HasSubstr("asks for absent"));
+}
+
 TEST_F(ProgramFileTest, TheCodeFolderComesBeforeThePath) {
   write(image_ / "bin/trainer", elf_of(own_machine()), true);
 

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/plan/shell_text.h"
+#include "entrypoint/config/shell_text.h"
 #include "opt_ml_layout/hyperparameters.h"
 #include "opt_ml_layout/json_document.h"
 #include "smp_runtime/core/error.h"

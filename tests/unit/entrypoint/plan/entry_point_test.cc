@@ -239,6 +239,14 @@ TEST(EntryPoint, WhatCannotBeExecutedIsNamed) {
   EXPECT_THAT(error("/opt/trainer", forbidden), HasSubstr("RUN chmod +x /opt/trainer"));
   EXPECT_THAT(error("/opt/trainer", launcher), HasSubstr("is this launcher"));
   EXPECT_THAT(error("trainer", foreign), HasSubstr("was built for AArch64"));
+  ProgramFile windows = of_image("/opt/trainer");
+  windows.first_line_fault = "its first line ends in a carriage return";
+  EXPECT_THAT(error("/opt/trainer", windows), HasSubstr("carriage return"));
+  EXPECT_THAT(error("train.sh", windows), HasSubstr("carriage return"));
+  CodeFolder holds_folder{.entries = {"train"}};
+  holds_folder.program = {.path = "/opt/ml/code/train"};
+  EXPECT_THAT(entry_point_error(a_job().with("sagemaker_program", "train").with_code(holds_folder)),
+              HasSubstr("/opt/ml/code/train is a folder"));
   EXPECT_THAT(error("/opt/trainer", {}), HasSubstr("no such file in the image"));
   EXPECT_THAT(
       entry_point_error(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/shell_text.h"
+#include "entrypoint/config/shell_text.h"
 
 #include <algorithm>
 #include <cctype>
