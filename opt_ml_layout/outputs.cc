@@ -64,6 +64,19 @@ void create_job_folders(const Layout& layout) {
   create_folder(layout.output_data());
 }
 
+void try_job_folders(const Layout& layout) {
+  for (const std::filesystem::path& folder :
+       {layout.output(), layout.output_data(), layout.model(), layout.checkpoints()}) {
+    std::error_code ignored;
+    if (folder == layout.checkpoints() && !std::filesystem::exists(folder, ignored)) continue;
+    const Remover trial{folder / (".trial." + std::to_string(::getpid()))};
+    const smp::FileDescriptor file = open_to_write(trial.path, O_TRUNC);
+    if (!file.is_open()) {
+      fail(folder, "the job has to write there, and no file can be made", errno);
+    }
+  }
+}
+
 void write_success(const Layout& layout) {
   create_folder(layout.output());
   const smp::FileDescriptor file = open_to_write(layout.success_marker(), 0);

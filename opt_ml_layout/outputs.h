@@ -15,6 +15,11 @@ inline constexpr std::size_t kFailureShownBytes = 1024;
 /// Makes code, model, output and output/data where they are absent. Throws HostError.
 void create_job_folders(const Layout& layout);
 
+/// Makes a file, and removes it, in each folder that the service takes something from: model,
+/// output, output/data, and checkpoints where it is there. Throws HostError with the first one that
+/// cannot be written: before the start of a job and not after its training.
+void try_job_folders(const Layout& layout);
+
 /// Writes the empty success marker; one that is there already is fine. Throws HostError.
 void write_success(const Layout& layout);
 

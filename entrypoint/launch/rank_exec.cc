@@ -12,10 +12,12 @@
 
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/cluster/sshd.h"
+#include "entrypoint/launch/process/left_processes.h"
 #include "entrypoint/launch/process/spawn.h"
 #include "opt_ml_layout/json_document.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host_name.h"
+#include "smp_runtime/core/log.h"
 #include "smp_runtime/core/split.h"
 #include "smp_runtime/core/text_file.h"
 #include "smp_runtime/session/launch/launch_ranks.h"
@@ -108,6 +110,9 @@ int run_rank(const RankRequest& request) {
     if (number == SIGCHLD) {
       int status = 0;
       if (waitpid(rank, &status, WNOHANG) != rank) continue;
+      if (const auto left = left_in_group(rank); !stopped && !left.empty()) {
+        SMP_LOG(warning, "{}", left_processes_text(left));
+      }
       kill(-rank, SIGKILL);  // what it left behind would hold mpirun's pipes open
       const ExitStatus ended = from_wait_status(status);
       if (ended.signal != 0) die_of(ended.signal);

@@ -20,4 +20,11 @@ std::optional<std::string> shared_memory_warning(const JobConfig& job, const Hos
                         value_or(job.environment, "TMPDIR", "/tmp")));
 }
 
+std::string shared_memory_text(const HostFacts& facts) {
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+  if (!facts.shared_memory_bytes) return {};
+  return fmt::format("/dev/shm has {} MiB: start the container with a larger --shm-size",
+                     *facts.shared_memory_bytes / kMiB);
+}
+
 }  // namespace entrypoint

@@ -13,4 +13,8 @@ namespace entrypoint {
 /// Where it is small: its size, what becomes of shared tensors, and what to do. Pure.
 std::optional<std::string> shared_memory_warning(const JobConfig& job, const HostFacts& facts);
 
+/// What a process that a bus error ended has to know: how much shared memory there is. Pure; empty
+/// where that is not known.
+std::string shared_memory_text(const HostFacts& facts);
+
 }  // namespace entrypoint

@@ -22,6 +22,8 @@ struct Failure {
   launch::ExitStatus status;
   int stop_signal = 0;                ///< the stop that came before the end, or 0
   std::optional<bool> out_of_memory;  ///< what the kernel's counter says; none: it cannot be read
+  bool is_mpirun = false;             ///< what ended is mpirun
+  std::string shared_memory;          ///< what a process that ends by SIGBUS has to know of it
   std::string full_disks;             ///< free_space_text() of folders that are full; or empty
   bool debugger = true;               ///< smdebug may be in use: its exceptions count by name
   std::vector<std::string> channels;  ///< that the job has; told where the script asks for another
@@ -37,14 +39,10 @@ struct Failure {
 ///     ExtraInfo "…"
 ///     Command "…"
 ///
-/// The message: the exception of the first failing rank (one that blames no other rank; of those
-/// the one that mpirun blames, else the one whose traceback came first), after what it was raised
-/// from, with its innermost frames; without a traceback what looks most like a cause, else the last
-/// words. The class is that of an exception of smdistributed, smdebug or TensorFlow, if one leads
-/// and `error_class` is the general one.
-///
-/// An exit code 128 + N is taken for signal N where programs usually die of that signal, or where
-/// mpirun says that a rank did.
+/// The message is that of the cause (cause.h), with the rank and its host in front: an exception,
+/// after what it was raised from, with its innermost frames; else what the process ended by, with
+/// what was said around it. The class is that of an exception of smdistributed, smdebug or
+/// TensorFlow, if one leads and `error_class` is the general one.
 ///
 /// `host_of` names the host of a rank. Pure; the result is valid UTF-8 when `failure` is.
 std::string failure_text(const Failure& failure, const OutputRecord& record,

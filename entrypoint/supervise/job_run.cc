@@ -18,9 +18,11 @@
 #include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/runner_choice.h"
+#include "entrypoint/plan/shared_memory.h"
 #include "entrypoint/report/host_samples.h"
 #include "entrypoint/report/report_command.h"
 #include "entrypoint/report/told_steps.h"
+#include "entrypoint/supervise/cause.h"
 #include "entrypoint/supervise/memory_events.h"
 #include "entrypoint/supervise/report.h"
 #include "opt_ml_layout/outputs.h"
@@ -113,6 +115,9 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
                               .oom_kills_before = oom_kills(),
                               .folders = {job.layout.base(), job.layout.output(), "/tmp"},
                               .channels = job.channels.sorted_names(),
+                              .ranks = plan.ranks,
+                              .runs_mpirun = plan.runs_mpirun(),
+                              .shared_memory = shared_memory_text(facts),
                               .debugger = value_or(job.environment, "USE_SMDEBUG") != "0",
                               .secrets = SecretValues(plan, settings.inherited)};
   try {
@@ -197,19 +202,60 @@ void write_job_report(const JobConfig& job, const LaunchPlan& plan, const Report
   }
 }
 
-/// Where the service uploads an empty model, which is found when it is deployed.
-void tell_of_empty_model(const JobConfig& job) {
+bool holds_bytes(const std::filesystem::path& folder) {
   std::error_code unreadable;
-  if (job.is_master() && std::filesystem::is_empty(job.layout.model(), unreadable) && !unreadable) {
-    SMP_LOG(warning, "The script wrote nothing into SM_MODEL_DIR ({}): the job's model is empty",
-            job.layout.model().string());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, unreadable)) {
+    std::error_code gone;
+    if (entry.is_regular_file(gone) && entry.file_size(gone) > 0 && !gone) return true;
   }
+  return static_cast<bool>(unreadable);
+}
+
+std::string new_files(const std::filesystem::path& folder, std::filesystem::file_time_type since) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
+    std::error_code gone;
+    const bool is_new = entry.is_regular_file(gone) && entry.last_write_time(gone) >= since;
+    if (is_new && !gone && names.size() < kNamed) names.push_back(entry.path().filename());
+  }
+  std::ranges::sort(names);
+  return names.empty() ? std::string()
+                       : fmt::format("; new in {}: {}", folder.string(), fmt::join(names, ", "));
+}
+
+/// The service uploads an empty model, which is found when it is deployed.
+void tell_of_empty_model(const JobConfig& job, const LaunchPlan& plan,
+                         std::filesystem::file_time_type began) {
+  if (!job.is_master() || holds_bytes(job.layout.model())) return;
+  SMP_LOG(warning, "The script wrote nothing into SM_MODEL_DIR ({}): the job's model is empty{}",
+          job.layout.model().string(), new_files(plan.working_directory, began));
+}
+
+/// A shell script goes on after a command that failed, and so ends well.
+void tell_of_hidden_error(const JobConfig& job, const LaunchPlan& plan,
+                          const Supervisor& supervisor, const SecretValues& secrets) {
+  const bool is_python = plan.entry_point_kind == EntryPointKind::kProgram;
+  const auto error = hidden_error(supervisor.record(), is_python ? job.entry_point : "");
+  if (!error) return;
+  SMP_LOG(warning,
+          "the script ended with 0, and its output has an uncaught error: {}; in shell scripts use "
+          "set -eo pipefail",
+          secrets.mask(*error));
+}
+
+void tell_of_left_processes(const Supervisor& supervisor, const SecretValues& secrets) {
+  if (supervisor.stop_signal() != 0) return;  // the stop ended the script alone
+  const std::string text = launch::left_processes_text(supervisor.left_processes());
+  if (!text.empty()) SMP_LOG(warning, "{}", secrets.mask(text));
 }
 
 }  // namespace
 
 int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor) {
   opt_ml::create_job_folders(job.layout);
+  opt_ml::try_job_folders(job.layout);
   remove_old_markers(job.layout);
   const auto began = std::filesystem::file_time_type::clock::now();
   supervisor.merge_streams(job.options.merge);
@@ -227,7 +273,11 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
   // Our own marker first: where the first container to end stops all others, a worker that was
   // told ends at once.
   ended.exit_code = publish(job.layout, ended);
-  if (ended.exit_code == 0) tell_of_empty_model(job);
+  const SecretValues secrets(plan, settings.inherited);
+  if (ended.exit_code == 0) {
+    tell_of_hidden_error(job, plan, supervisor, secrets);
+    tell_of_empty_model(job, plan, began);
+  }
   if (job.options.report && job.is_master()) {
     if (launched && supervisor.stop_signal() == 0) launched->collect_records();
     step_log->flush();
@@ -238,6 +288,7 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
   const auto grace_end = launch::Clock::now() + job.options.grace;
   while (supervisor.stop_signal() == 0 && supervisor.wait(grace_end) != launch::Wake::kDeadline) {
   }
+  tell_of_left_processes(supervisor, secrets);
   supervisor.sweep(kSweepGrace);
   return ended.exit_code;
 }

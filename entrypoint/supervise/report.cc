@@ -51,15 +51,23 @@ Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervis
   }
   const int exit_code = exit_code_of(outcome.status, supervisor.stop_signal(), context.policy);
   if (exit_code == 0) return {};
-  const Failure failure{.error_class = outcome.error_class,
-                        .status = outcome.status,
-                        .stop_signal = supervisor.stop_signal(),
-                        .out_of_memory = ran_out_of_memory(context.oom_kills_before),
-                        .full_disks = free_space_text(free_space(context.folders), kFullBelow),
-                        .debugger = context.debugger,
-                        .channels = context.channels,
-                        .command = fmt::to_string(fmt::join(mask_secrets(outcome.command), " "))};
-  const auto host_of = [&](int rank) { return supervisor.rank_tags().host_of(rank); };
+  const Failure failure{
+      .error_class = outcome.error_class,
+      .status = outcome.status,
+      .stop_signal = supervisor.stop_signal(),
+      .out_of_memory = ran_out_of_memory(context.oom_kills_before),
+      .is_mpirun = context.runs_mpirun && outcome.error_class == Failure{}.error_class,
+      .shared_memory = context.shared_memory,
+      .full_disks = free_space_text(free_space(context.folders), kFullBelow),
+      .debugger = context.debugger,
+      .channels = context.channels,
+      .command = fmt::to_string(fmt::join(mask_secrets(outcome.command), " "))};
+  const auto host_of = [&](int rank) {
+    // What mpirun's map says of its ranks counts before the plan.
+    const std::string host = supervisor.rank_tags().host_of(rank);
+    const auto place = std::ranges::find(context.ranks, rank, &RankPlace::rank);
+    return host.empty() && place != context.ranks.end() ? place->host : host;
+  };
   return {
       .exit_code = exit_code,
       .failure_text = context.secrets.mask(failure_text(failure, supervisor.record(), host_of))};

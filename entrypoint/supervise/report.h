@@ -11,6 +11,7 @@
 #include "entrypoint/config/launch_options.h"
 #include "entrypoint/launch/job.h"
 #include "entrypoint/launch/process/exit_status.h"
+#include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/supervise/output_record.h"
 #include "entrypoint/supervise/secret_values.h"
 #include "entrypoint/supervise/supervisor.h"
@@ -31,8 +32,11 @@ struct ReportContext {
   std::optional<long> oom_kills_before;        ///< oom_kills() when the job began
   std::vector<std::filesystem::path> folders;  ///< a full disk under one of them is told
   std::vector<std::string> channels;           ///< of the job, by name
-  bool debugger = true;                        ///< USE_SMDEBUG is not 0
-  SecretValues secrets;                        ///< masked in the failure text
+  std::vector<RankPlace> ranks;                ///< of the job, with their hosts
+  bool runs_mpirun = false;
+  std::string shared_memory;  ///< shared_memory_text()
+  bool debugger = true;       ///< USE_SMDEBUG is not 0
+  SecretValues secrets;       ///< masked in the failure text
 };
 
 /// Whether the program was aborted (by SIGABRT, or exit code 134 of a shell or mpirun) and

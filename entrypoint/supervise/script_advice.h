@@ -8,8 +8,14 @@
 
 namespace entrypoint::supervise {
 
-/// One sentence, at most 150 bytes; empty where nothing is known. `error` is an exception with its
-/// text, or the last words of a script; `channels` are those that the job has. Pure.
-std::string script_advice(std::string_view error, const std::vector<std::string>& channels);
+struct ScriptError {
+  std::string_view error;             ///< an exception with its text, or one of the last words
+  std::string_view said;              ///< all that was said with it, a usage text among it
+  std::vector<std::string> channels;  ///< that the job has
+  bool installs = false;              ///< pip's, and not the script's
+};
+
+/// One sentence, at most 150 bytes; empty where nothing is known. Pure.
+std::string script_advice(const ScriptError& error);
 
 }  // namespace entrypoint::supervise

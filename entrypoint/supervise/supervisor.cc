@@ -346,15 +346,13 @@ void Supervisor::run_stop_steps() {
 }
 
 void Supervisor::finish_children() {
-  const Clock::time_point now = Clock::now();
-  for (const auto& [id, child] : children_) {
+  for (const auto now = Clock::now(); const auto& [id, child] : children_) {
     if (child->finished || !child->exited) continue;
     // No writers left, or they had their time.
     if (!child->is_drained() && now < drain_limit(*child)) continue;
     for (FileDescriptor& pipe : child->pipes) pipe.close();
-    for (const auto& lines : child->lines) {
+    for (const auto& lines : child->lines)
       if (lines) lines->finish();
-    }
     for (const auto& ranks : child->ranks) {
       if (ranks) ranks->finish();
     }
@@ -364,13 +362,18 @@ void Supervisor::finish_children() {
   }
 }
 
+std::vector<launch::LeftProcess> Supervisor::left_processes() const {
+  std::vector<pid_t> ours;
+  for (const auto& [id, child] : children_) ours.push_back(child->pid);
+  return launch::left_processes(getpid(), ours);
+}
+
 void Supervisor::sweep(std::chrono::milliseconds grace) {
   const auto signal_all = [](int signal) {
     bool any = false;
     for (const launch::Process& process : launch::descendants(getpid())) {
       if (process.zombie) continue;
-      any = true;
-      kill(process.pid, signal);
+      any |= kill(process.pid, signal) == 0;
       if (signal == SIGTERM) kill(process.pid, SIGCONT);
     }
     return any;
@@ -378,8 +381,7 @@ void Supervisor::sweep(std::chrono::milliseconds grace) {
   const auto wait_for_all = [this](Deadline deadline) {
     while (Clock::now() < deadline) {
       pump(std::min(deadline, Clock::now() + std::chrono::milliseconds(20)));
-      const auto left = launch::descendants(getpid());
-      if (std::ranges::all_of(left, &launch::Process::zombie)) break;
+      if (std::ranges::all_of(launch::descendants(getpid()), &launch::Process::zombie)) break;
     }
     reap();
   };
@@ -391,8 +393,8 @@ void Supervisor::sweep(std::chrono::milliseconds grace) {
 }
 
 void Supervisor::drain_sinks() {
-  const Deadline deadline = Clock::now() + std::chrono::seconds(1);
-  while (has_pending_output() && Clock::now() < deadline) pump(deadline);
+  const Deadline end = Clock::now() + std::chrono::seconds(1);
+  while (has_pending_output() && Clock::now() < end) pump(end);
 }
 
 }  // namespace entrypoint::supervise

@@ -7,9 +7,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <sys/types.h>
 
+#include "entrypoint/launch/process/left_processes.h"
 #include "entrypoint/launch/process/process_runner.h"
 #include "entrypoint/supervise/line_stream.h"
 #include "entrypoint/supervise/output_record.h"
@@ -41,7 +43,10 @@ class Supervisor final : public launch::ProcessRunner {
   /// The job's stderr goes to our stdout (SM_LAUNCH_MERGE).
   void merge_streams(bool merge) { merge_ = merge; }
   /// What is started from now on is an mpirun of these ranks.
-  void set_rank_tags(RankTags tags) { tags_ = std::move(tags); }
+  void set_rank_tags(RankTags tags) {
+    if (tags.has_ranks()) record_.expect_mpirun();
+    tags_ = std::move(tags);
+  }
 
   launch::ChildId start(const launch::Command& command) override;
   launch::ChildId start(const launch::HelperProcess& helper) override;
@@ -51,6 +56,9 @@ class Supervisor final : public launch::ProcessRunner {
   void send(launch::ChildId child, int signal) override;
   [[nodiscard]] int stop_signal() const override { return stop_signal_; }
   [[nodiscard]] int user_signal() const override { return user_signal_; }
+
+  /// What the script left behind (launch/process/left_processes.h), our own children apart.
+  [[nodiscard]] std::vector<launch::LeftProcess> left_processes() const;
 
   /// Ends every process below us: SIGTERM, after `grace` SIGKILL. Blocks for at most `grace` and
   /// two seconds.

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "entrypoint/supervise/cause.h"
 #include "entrypoint/supervise/failure_text.h"
 #include "entrypoint/supervise/line_stream.h"
 #include "entrypoint/supervise/output_record.h"
@@ -69,18 +70,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
   const std::string_view err = std::string_view(text).substr(text.size() / 4);
 
   OutputRecord record;
+  if (has_ranks) record.expect_mpirun();
   feed(record, StreamKind::kOut, out, step, has_ranks);
   feed(record, StreamKind::kErr, err, step, has_ranks);
   require(record.lines(StreamKind::kErr).size() <= OutputRecord::kErrLines);
   require(record.telling_lines().size() <= OutputRecord::kTellingLines);
-  for (const auto& found : record.tracebacks()) {
+  for (const RankTraceback& found : tracebacks(record)) {
     require(!found.traceback->lines.empty());
     require(found.traceback->lines.size() <= TracebackCollector::kLongest);
   }
 
-  const std::string failure =
-      failure_text({.status = status, .command = "mpirun -np 2 python3 train.py"}, record,
-                   [](int rank) { return rank < 2 ? std::string("algo-1") : std::string(); });
+  const std::string failure = failure_text(
+      {.status = status, .is_mpirun = has_ranks, .command = "mpirun -np 2 python3 train.py"},
+      record, [](int rank) { return rank < 2 ? std::string("algo-1") : std::string(); });
   const std::string shown(opt_ml::utf8_prefix(failure, opt_ml::kFailureShownBytes));
   require(failure.size() <= kLongestFailureText);
   require(is_utf8(failure));

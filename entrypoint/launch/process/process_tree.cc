@@ -27,6 +27,8 @@ std::optional<Process> read_process(pid_t pid) {
   return process;
 }
 
+}  // namespace
+
 std::vector<Process> all_processes() {
   std::vector<Process> result;
   std::error_code ignored;
@@ -38,8 +40,6 @@ std::vector<Process> all_processes() {
   }
   return result;
 }
-
-}  // namespace
 
 std::vector<Process> descendants(pid_t root) {
   const std::vector<Process> all = all_processes();

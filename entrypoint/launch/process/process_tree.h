@@ -16,6 +16,9 @@ struct Process {
   bool zombie = false;
 };
 
+/// Every process that /proc shows; one that ends while we look may be missing.
+std::vector<Process> all_processes();
+
 /// All descendants of `root`, without itself, parents before children. A process that ends while
 /// we look may be missing.
 std::vector<Process> descendants(pid_t root);

@@ -84,6 +84,25 @@ TEST(Outputs, AFolderThatCannotBeMadeIsNamed) {
             std::string::npos);
 }
 
+TEST(Outputs, FoldersThatTheJobMustWriteAreTriedAndLeftAsTheyWere) {
+  const TemporaryFolder folder;
+  const Layout layout(folder.path());
+  create_job_folders(layout);
+
+  try_job_folders(layout);
+
+  EXPECT_TRUE(std::filesystem::is_empty(layout.model()));
+  EXPECT_FALSE(std::filesystem::exists(layout.checkpoints()));
+  for (const std::filesystem::path& wrong : {layout.checkpoints(), layout.output_data()}) {
+    std::filesystem::remove(wrong);
+    write_file(wrong, "no folder");
+    const std::string error = message_of([&] { try_job_folders(layout); });
+    EXPECT_NE(error.find(wrong.string() + ": the job has to write there"), error.npos) << error;
+    std::filesystem::remove(wrong);
+    std::filesystem::create_directory(wrong);
+  }
+}
+
 TEST(Outputs, PrefixesEndBetweenCharacters) {
   EXPECT_EQ(utf8_prefix("aж😀", 8), "aж😀");
   EXPECT_EQ(utf8_prefix("aж😀", 6), "aж");

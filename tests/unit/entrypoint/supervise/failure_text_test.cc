@@ -113,7 +113,8 @@ TEST(FailureText, HasTheCommandWithinTheBytesThatAreShown) {
       algo_of);
 
   const std::string shown = text.substr(0, 1024);
-  EXPECT_THAT(shown, HasSubstr("ErrorMessage \"ValueError: vvv"));
+  EXPECT_THAT(shown,
+              HasSubstr("ErrorMessage \"killed by SIGKILL (signal 9)\nearlier: ValueError: vvv"));
   EXPECT_THAT(shown, HasSubstr("ExtraInfo \"OutOfMemory: Process killed by SIGKILL (signal 9)"));
   EXPECT_THAT(shown, HasSubstr("\nCommand \"ccc"));
   EXPECT_THAT(shown, HasSubstr("ccc...\"\n"));
@@ -166,16 +167,14 @@ TEST(FailureText, DoesNotTakeAHandledErrorOfOneRankForTheEndOfAnother) {
                   "[1,0]<stderr>:OSError: retried", "[1,2]<stderr>:step 17",
                   "mpirun noticed that process rank 2 with PID 0 on node algo-2 exited on signal 9 "
                   "(Killed)."}),
-      StartsWith("rank 2 on algo-2 ended first, without a traceback: mpirun noticed that process "
-                 "rank 2 with PID 0 on node algo-2 exited on signal 9 (Killed).\n"
-                 "[1,2]<stderr>:step 17"));
+      StartsWith("rank 2 on algo-2: killed by SIGKILL (signal 9)\nstep 17"));
 }
 
 TEST(FailureText, PutsARanksOwnWordsBeforeMpiruns) {
   EXPECT_THAT(message_of({"[1,1]<stderr>:cannot read the data set",
                           "mpirun detected that one or more processes exited with non-zero status",
                           "  Process name: [[60263,1],1]"}),
-              StartsWith("rank 1 on algo-1: cannot read the data set\nmpirun detected"));
+              StartsWith("rank 1 on algo-1: cannot read the data set"));
 }
 
 TEST(FailureText, NamesTheErrorOfALibrary) {
@@ -235,16 +234,18 @@ TEST(FailureText, NamesTheHostWhoseDaemonMpirunLost) {
       "  HNP daemon   : [[46031,0],0] on node algo-1",
       "  Remote daemon: [[46031,0],1] on node algo-2",
       "This is usually due to either a failure of the TCP network"};
-  const Failure failure{.status = {.code = 1, .signal = 0}};
+  const Failure failure{.status = {.code = 1, .signal = 0}, .is_mpirun = true};
 
   EXPECT_THAT(failure_text(failure, record_of(mpiruns), algo_of),
               HasSubstr("ErrorMessage \"host algo-2 is lost: "));
 
-  OutputRecord with_cause = record_of({"Traceback (most recent call last):", "ValueError: boom"});
+  OutputRecord with_cause = record_of(
+      {"[1,0]<stderr>:Traceback (most recent call last):", "[1,0]<stderr>:ValueError: boom"});
   for (const char* line : mpiruns) {
     with_cause.add(StreamKind::kErr, nullptr, std::string(line) + "\n");
   }
-  EXPECT_THAT(failure_text(failure, with_cause, algo_of), HasSubstr("ErrorMessage \"ValueError"));
+  EXPECT_THAT(failure_text(failure, with_cause, algo_of),
+              HasSubstr("ErrorMessage \"rank 0 on algo-1: ValueError"));
 }
 
 TEST(FailureText, TakesNoExitCodeForASignalThatNobodySent) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "entrypoint/supervise/cause.h"
 #include "tests/unit/entrypoint/supervise/tagged_piece.h"
 
 namespace entrypoint::supervise {
@@ -24,7 +25,7 @@ TEST(OutputRecord, KeepsTheLastTracebackFromItsStartToTheException) {
         "", "Traceback (most recent call last):", "  File \"a.py\", line 3, in <module>",
         "ValueError: boom", "goodbye"});
 
-  const auto found = record.tracebacks();
+  const auto found = tracebacks(record);
   ASSERT_EQ(found.size(), 1);
   EXPECT_EQ(found[0].rank, OutputRecord::kNoRank);
   EXPECT_EQ(found[0].traceback->exception(), "ValueError: boom");
@@ -42,11 +43,11 @@ TEST(OutputRecord, KeepsAWorkersTracebackWhenTorchrunReportsIt) {
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "=====",
         "train.py FAILED"});
 
-  ASSERT_EQ(record.tracebacks().size(), 1);
-  EXPECT_EQ(record.tracebacks()[0].traceback->exception(), "ValueError: boom");
+  ASSERT_EQ(tracebacks(record).size(), 1);
+  EXPECT_EQ(tracebacks(record)[0].traceback->exception(), "ValueError: boom");
 }
 
-TEST(OutputRecord, TakesTorchrunsReportWhereNoWorkerSpoke) {
+TEST(OutputRecord, KeepsTorchrunsReportApartFromTracebacks) {
   OutputRecord record;
 
   feed(record, StreamKind::kErr,
@@ -54,7 +55,8 @@ TEST(OutputRecord, TakesTorchrunsReportWhereNoWorkerSpoke) {
         "  File \"/opt/venv/bin/torchrun\", line 8, in <module>",
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "====="});
 
-  EXPECT_THAT(record.tracebacks()[0].traceback->exception(),
+  EXPECT_TRUE(tracebacks(record).empty());
+  EXPECT_THAT(record.processes().at(OutputRecord::kNoRank).report()->exception(),
               testing::HasSubstr("ChildFailedError"));
 }
 
@@ -67,7 +69,7 @@ TEST(OutputRecord, SeparatesRanksThatSpeakAtOnce) {
         "[1,3]<stderr>:  File \"three.py\"", "[1,3]<stderr>:ValueError: three",
         "[1,2]<stderr>:ValueError: two"});
 
-  const auto found = record.tracebacks();
+  const auto found = tracebacks(record);
   ASSERT_EQ(found.size(), 2);
   EXPECT_EQ(found[0].rank, 2);
   EXPECT_EQ(found[0].traceback->exception(), "ValueError: two");
@@ -89,8 +91,9 @@ TEST(OutputRecord, PutsTheRankThatMpirunBlamesFirst) {
     add(record, StreamKind::kErr, word + "\n");
     add(record, StreamKind::kErr, "  Process name: [[60263,1],1]\n");
 
-    EXPECT_EQ(record.blamed_rank(), 3) << word;
-    EXPECT_EQ(record.tracebacks().front().rank, 3) << word;
+    ASSERT_TRUE(record.reports().first()) << word;
+    EXPECT_EQ(record.reports().first()->rank, 3) << word;
+    EXPECT_EQ(tracebacks(record).front().rank, 3) << word;
   }
 }
 
@@ -103,7 +106,7 @@ TEST(OutputRecord, KnowsRanksThatTorchMarks) {
        "[rank1]:   File \"one.py\"", "[rank0]:   File \"zero.py\"", "[rank1]: ValueError: one",
        "[rank0]: ValueError: zero", "[rank7] no mark", "[rank]: no number"});
 
-  const auto found = record.tracebacks();
+  const auto found = tracebacks(record);
   ASSERT_EQ(found.size(), 2);
   EXPECT_EQ(found[0].rank, 1);
   EXPECT_EQ(found[0].traceback->exception(), "ValueError: one");
@@ -115,9 +118,9 @@ TEST(OutputRecord, KeepsTheLastWordsOfEachRank) {
 
   feed(record, StreamKind::kOut, {"[1,0]<stdout>:loss 1", "[1,1]<stderr>:\x1b[31mbad\x1b[0m"});
 
-  EXPECT_THAT(record.last_words(0), ElementsAre("[1,0]<stdout>:loss 1"));
-  EXPECT_THAT(record.last_words(1), ElementsAre("[1,1]<stderr>:bad"));
-  EXPECT_TRUE(record.last_words(2).empty());
+  EXPECT_THAT(record.processes().at(0).last_words(), ElementsAre("loss 1"));
+  EXPECT_THAT(record.processes().at(1).last_words(), ElementsAre("bad"));
+  EXPECT_FALSE(record.processes().contains(2));
 }
 
 TEST(OutputRecord, JoinsPiecesOfALine) {
@@ -144,7 +147,7 @@ TEST(OutputRecord, StaysBoundedWhateverComes) {
   EXPECT_EQ(record.lines(StreamKind::kOut).size(), OutputRecord::kOutLines);
   EXPECT_EQ(record.lines(StreamKind::kOut).front().size(), OutputRecord::kLongestLine);
   EXPECT_EQ(record.telling_lines().size(), OutputRecord::kTellingLines);
-  const auto found = record.tracebacks();
+  const auto found = tracebacks(record);
   EXPECT_EQ(found[0].traceback->lines.size(), TracebackCollector::kLongest);
   EXPECT_EQ(found[0].traceback->lines.front(), "Traceback (most recent call last):");
   EXPECT_EQ(found[0].traceback->exception(), "RecursionError: deep");
@@ -155,7 +158,7 @@ TEST(OutputRecord, TakesNoMetricForAnError) {
 
   feed(record, StreamKind::kOut, {"RuntimeErrorRate=0", "ValueError: not in a traceback"});
 
-  EXPECT_TRUE(record.tracebacks().empty());
+  EXPECT_TRUE(tracebacks(record).empty());
   EXPECT_TRUE(record.telling_lines().empty());
 }
 

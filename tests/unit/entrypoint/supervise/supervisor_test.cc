@@ -11,6 +11,7 @@
 
 #include "entrypoint/launch/process/process_tree.h"
 #include "entrypoint/launch/process/spawn.h"
+#include "entrypoint/supervise/cause.h"
 #include "smp_runtime/core/error.h"
 #include "tests/unit/entrypoint/supervise/outlet.h"
 
@@ -230,8 +231,8 @@ TEST_F(SupervisorTest, RemembersTheTracebackOfWhatFailed) {
   wait_for(supervisor_.start(
       shell("echo 'Traceback (most recent call last):' >&2; echo 'ValueError: x' >&2; exit 1")));
 
-  ASSERT_EQ(supervisor_.record().tracebacks().size(), 1);
-  EXPECT_EQ(supervisor_.record().tracebacks()[0].traceback->exception(), "ValueError: x");
+  ASSERT_EQ(tracebacks(supervisor_.record()).size(), 1);
+  EXPECT_EQ(tracebacks(supervisor_.record())[0].traceback->exception(), "ValueError: x");
 }
 
 TEST(SupervisorSignals, AreAsBeforeWhenItIsGone) {

@@ -14,11 +14,13 @@ using testing::IsEmpty;
 
 constexpr const char* kHeader = "Traceback (most recent call last):";
 
-Traceback collected(std::initializer_list<const char*> lines) {
+TracebackCollector fed(std::initializer_list<const char*> lines) {
   TracebackCollector collector;
   for (const char* line : lines) collector.add(line);
-  return collector.last();
+  return collector;
 }
+
+Traceback collected(std::initializer_list<const char*> lines) { return fed(lines).last(); }
 
 TEST(TracebackCollector, TakesAPlainBlock) {
   EXPECT_THAT(
@@ -57,6 +59,28 @@ TEST(TracebackCollector, TakesPipsIndentationOff) {
             "RuntimeError: no compiler");
 }
 
+TEST(TracebackCollector, ReadsTheFormsOfLoggingPackages) {
+  for (
+      const char* line :
+      {R"({"level": "ERROR", "exc_info": "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'label'"})",
+       R"({"exc_type": "KeyError", "exc_value": "'label'"})",
+       R"(level=error exc="Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'label'")"}) {
+    EXPECT_EQ(collected({line}).exception(), "KeyError: 'label'") << line;
+  }
+  EXPECT_THAT(collected({R"({"type": "step", "message": "done"})"}).lines, IsEmpty());
+  // loguru marks the frame that caught; rich draws a box.
+  EXPECT_EQ(
+      collected({kHeader, "> File \"a.py\", line 1, in <module>", "    f()", "KeyError: 'label'"})
+          .exception(),
+      "KeyError: 'label'");
+  EXPECT_EQ(
+      collected({"╭──────── Traceback (most recent call last) ────────╮",
+                 "│ /job/a.py:7 in load                               │",
+                 "╰───────────────────────────────────────────────────╯", "KeyError: 'label'"})
+          .exception(),
+      "KeyError: 'label'");
+}
+
 TEST(TracebackCollector, TakesALoggersPrefixOffTheFirstLine) {
   EXPECT_EQ(collected({"ERROR:root:Traceback (most recent call last):", "  File \"a.py\", line 1",
                        "OSError: gone"})
@@ -89,7 +113,9 @@ TEST(TracebackCollector, KeepsTheCauseOverAParentsReport) {
                          "  File \"/bin/torchrun\"", report})
                   .exception(),
               "ValueError: cause");
-    EXPECT_EQ(collected({kHeader, "  File \"/bin/torchrun\"", report}).exception(), report);
+    const TracebackCollector alone = fed({kHeader, "  File \"/bin/torchrun\"", report});
+    EXPECT_TRUE(alone.empty());
+    EXPECT_EQ(alone.report().exception(), report);
   }
 }
 

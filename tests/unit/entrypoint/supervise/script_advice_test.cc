@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/supervise/script_advice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace entrypoint::supervise {
+namespace {
+
+using testing::HasSubstr;
+
+std::string advice(std::string_view error, std::string_view said = {}) {
+  return script_advice({.error = error, .said = said});
+}
+
+TEST(ScriptAdvice, TellsSwitchesFromNamesThatNobodyDeclared) {
+  for (const char* error :
+       {"train.py: error: unrecognized arguments: True",
+        "train.py: error: unrecognized arguments: --epochs 3 False",
+        "train.py: error: argument --do_train: ignored explicit argument 'True'",
+        "Error: Got unexpected extra argument (True)",
+        "Error: Option '--do-train' does not take a value."}) {
+    EXPECT_THAT(advice(error), HasSubstr("A flag takes no value")) << error;
+  }
+  for (const char* error : {"train.py: error: unrecognized arguments: --epochs 3 --lr 0.1",
+                            "Error: No such option: --epochs"}) {
+    EXPECT_THAT(advice(error), HasSubstr("parse_known_args()")) << error;
+  }
+  EXPECT_THAT(advice("main.py: error: unrecognized arguments: --lr 0.1",
+                     "usage: main.py [--help] [overrides ...]"),
+              HasSubstr("Hydra takes key=value"));
+}
+
+TEST(ScriptAdvice, KnowsWhyABuildDoesNotFindTheImagesPackages) {
+  const ScriptError pips{.error = "ModuleNotFoundError: No module named 'torch'", .installs = true};
+
+  EXPECT_THAT(script_advice(pips), HasSubstr("pip builds in isolation"));
+  EXPECT_EQ(advice(pips.error), "");
+}
+
+TEST(ScriptAdvice, NamesThePortWhereRanksMeet) {
+  EXPECT_THAT(advice("torch.distributed.DistNetworkError: … EADDRINUSE, message: …"),
+              HasSubstr("MASTER_PORT"));
+}
+
+}  // namespace
+}  // namespace entrypoint::supervise
