@@ -2,7 +2,8 @@
 """What every file in ci/bench.d is made of.
 
 A benchmark is a module with `GOAL`, one sentence, and `run() -> Result` (or a list of them), which
-measures us and a peer alternately in one run, so that a busy machine slows both.
+measures us and a peer alternately in one run, so that a busy machine slows both. `NEEDS_BUILD =
+False` says that it measures no build of this tree.
 """
 
 from __future__ import annotations
@@ -47,6 +48,15 @@ def run_ranks(
     if done.returncode != 0 or len(results) != 1:
         raise SystemExit(f"ci/bench: {job} failed:\n{done.stdout}{done.stderr}")
     return json.loads(results[0].removeprefix("RESULT "))
+
+
+def test_program(name: str) -> Path:
+    """A program of the tests in build/release, which ci/build alone does not make."""
+    command = [ROOT / ".venv/bin/cmake", "--build", "--preset", "release", "--target", name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"ci/bench: {name} cannot be built:\n{done.stdout}{done.stderr}")
+    return ROOT / "build" / "release" / "bin" / name
 
 
 def build_program(folder: Path, source: Path, name: str) -> Path:

@@ -27,6 +27,7 @@ EDITS = (
     ("a .cc of the launcher", "entrypoint/config/shell_text.cc", 30.0),
     ("a .cc of the runtime", "smp_runtime/pipeline/engine/gradient_ledger.cc", 90.0),
 )
+NEEDS_BUILD = False
 TAG, CLEAN, SLIM = "smp-bench:image", "smp-bench:clean", "smp-bench:slim"
 
 

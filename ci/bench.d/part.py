@@ -7,7 +7,7 @@ import json
 import statistics
 import subprocess
 
-from benchmark import ROOT, Result
+from benchmark import Result, test_program
 
 LIMIT = 1.05
 SECONDS = 1.0
@@ -18,7 +18,7 @@ GOAL = (
 
 
 def run() -> Result:
-    program = ROOT / "build" / "release" / "bin" / "partition_bench"
+    program = test_program("partition_bench")
     done = subprocess.run([program], capture_output=True, text=True, check=True)
     measured = json.loads(done.stdout)
     quality, seconds = measured["quality"], measured["seconds"]

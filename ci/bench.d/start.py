@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmark import ROOT, Result
 
 sys.path.insert(0, str(ROOT / "tests" / "differential"))
-from reference import reference_python
+from reference import NoReference, reference_python
 
 TIME_LIMIT = 1 / 20
 MEMORY_LIMIT = 1 / 5
@@ -77,7 +77,10 @@ def row(name: str, values: list[tuple[float, float]]) -> tuple[str, ...]:
 
 def run() -> list[Result]:
     train = Path(os.environ.get("SMP_TRAIN", ROOT / ".venv" / "bin" / "train"))
-    reference = reference_python()
+    try:
+        reference = reference_python()
+    except NoReference as error:
+        raise SystemExit(f"ci/bench start: {error}") from error
     environment = {
         "HOME": os.environ.get("HOME", "/root"),
         "LANG": "C.UTF-8",
