@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/fetch/s3_client.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "smp_runtime/core/error.h"
@@ -18,13 +20,20 @@ constexpr const char* kUnsignedBody = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
 constexpr int kForbidden = 403;
 constexpr int kNotFound = 404;
 
-std::string_view advice_for(int status) {
-  if (status == kForbidden) {
+/// 403 is also the answer to clocks and signatures that are wrong: the code tells which.
+std::string_view advice_for(int status, std::string_view code, std::string_view key) {
+  if (code == "AccessDenied") {
     return "; the job's role needs s3:GetObject or s3:PutObject there, and kms:Decrypt or "
            "kms:GenerateDataKey for an encrypted bucket";
   }
-  if (status == kNotFound) return "; check bucket, key and region";
-  return "";
+  if (code == "RequestTimeTooSkewed") return "; set this machine's clock";
+  if (status != kNotFound) return "";
+  constexpr std::string_view kArchives[] = {".gz", ".tgz", ".tar", ".zip", ".bz2", ".xz", ".zst"};
+  const bool is_archive = std::ranges::any_of(
+      kArchives, [key](std::string_view ending) { return key.ends_with(ending); });
+  return code != "NoSuchKey" || is_archive
+             ? "; check bucket, key and region"
+             : "; a prefix is no archive: name the object itself, such as PREFIX/sourcedir.tar.gz";
 }
 
 }  // namespace
@@ -68,7 +77,7 @@ HttpResponse S3Client::exchange(const S3Location& object, HttpRequest request,
   const std::string text = fmt::format(
       "{}: bucket {}, key {}: HTTP status {}{}{}{}{}", what, object.bucket, object.key,
       response.status, code.empty() ? "" : " " + code, message.empty() ? "" : ": " + message,
-      advice_for(response.status),
+      advice_for(response.status, code, object.key),
       response.status == kForbidden ? "; credentials came from " + credentials_.get().origin : "");
   constexpr int kServerErrors = 500;
   if (response.status < kServerErrors) throw smp::ConfigError("{}", text);

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using testing_support::message_of;
 using testing_support::read_file;
@@ -69,6 +70,29 @@ TEST(S3Client, RefusalsNameBucketKeyStatusAndOriginOfTheKeys) {
                                 "AccessDenied: Not you; "));
   EXPECT_THAT(error, HasSubstr("credentials came from variables"));
   EXPECT_EQ(error.find("S3cr3t"), std::string::npos);
+}
+
+TEST(S3Client, AdviceFollowsTheCodeOfARefusal) {
+  const auto error_of = [](int status, const std::string& code, const std::string& key) {
+    S3Case job{.client =
+                   ScriptedClient({answer(status, "<Error><Code>" + code + "</Code></Error>")})};
+    return message_of([&] { job.s3.download({"b", key}, job.folder.path() / "file"); });
+  };
+  constexpr const char* kNeedsRights = "the job's role needs s3:GetObject";
+  constexpr const char* kNoArchive = "a prefix is no archive";
+
+  EXPECT_THAT(error_of(403, "AccessDenied", "k.tar.gz"), HasSubstr(kNeedsRights));
+  for (const char* code : {"RequestTimeTooSkewed", "SignatureDoesNotMatch", "InvalidAccessKeyId"}) {
+    EXPECT_THAT(error_of(403, code, "k.tar.gz"), Not(HasSubstr(kNeedsRights))) << code;
+  }
+  EXPECT_THAT(error_of(403, "RequestTimeTooSkewed", "k"), HasSubstr("set this machine's clock"));
+  for (const char* key : {"my/prefix/Train", "code", "code.tar.gz.d/x"}) {
+    EXPECT_THAT(error_of(404, "NoSuchKey", key), HasSubstr(kNoArchive)) << key;
+  }
+  for (const char* key : {"a.tar.gz", "a.tgz", "a.tar.zst"}) {
+    EXPECT_THAT(error_of(404, "NoSuchKey", key), HasSubstr("check bucket, key and region")) << key;
+  }
+  EXPECT_THAT(error_of(404, "NoSuchBucket", "code"), HasSubstr("check bucket, key and region"));
 }
 
 TEST(S3Client, WhoseFaultItIsShowsInTheKindOfError) {
