@@ -79,8 +79,9 @@ def lacks(*programs: str) -> str:
 
 @dataclass
 class Network:
-    """`with Network("10.77.0", ["a", "b"]) as network:`; the first host has the address .1. The
-    addresses belong to this network alone, so the same may be used twice at once."""
+    """`with Network("10.77.0", ["a", "b"]) as network:`; the first host has the address .1, and
+    of subnet "fd77:" fd77::1, with none of IPv4. The addresses belong to this network alone, so the
+    same may be used twice at once."""
 
     subnet: str
     names: list[str]
@@ -109,7 +110,11 @@ class Network:
         return f"{self.mark}-{self.names.index(name)}"
 
     def address(self, name: str) -> str:
-        return f"{self.subnet}.{self.names.index(name) + 1}"
+        return f"{self.subnet}{':' if self.is_ipv6 else '.'}{self.names.index(name) + 1}"
+
+    @property
+    def is_ipv6(self) -> bool:
+        return ":" in self.subnet
 
     def enter(self, name: str) -> list[str]:
         """Words before a command that is to run in the network of a host."""
@@ -139,7 +144,9 @@ class Network:
         sh("ip", "-n", self.mark, "link", "add", port, "type", "veth",
            "peer", "name", "eth0", "netns", inside)  # fmt: skip
         sh("ip", "-n", self.mark, "link", "set", port, "master", "br0", "up")
-        sh("ip", "-n", inside, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
+        length = ("64", "nodad") if self.is_ipv6 else ("24",)
+        address = f"{self.address(name)}/{length[0]}"
+        sh("ip", "-n", inside, "address", "add", address, "dev", "eth0", *length[1:])
         sh("ip", "-n", inside, "link", "set", "eth0", "up")
         sh("ip", "-n", inside, "link", "set", "lo", "up")
         if self.rate_mbit:

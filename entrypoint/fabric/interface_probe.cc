@@ -18,9 +18,9 @@ std::vector<Interface> list_interfaces() {
   for (const smp::NetworkInterface& found : smp::network_interfaces()) {
     Interface one{.name = found.name, .loopback = found.loopback};
     for (const smp::tcp::Address& address : found.addresses) {
-      if (address.family() == AF_INET) one.addresses.push_back(address.text());
+      one.addresses.push_back(address.text());
     }
-    if (!one.addresses.empty()) interfaces.push_back(std::move(one));
+    interfaces.push_back(std::move(one));
   }
   return interfaces;
 }
@@ -42,7 +42,8 @@ struct NameLookup::Answer {
 NameLookup::NameLookup(const std::string& host) : answer_(std::make_shared<Answer>()) {
   std::thread([answer = answer_, host] {
     constexpr int kAnyPort = 9;
-    const std::vector<smp::tcp::Address> found = smp::tcp::resolve(host, kAnyPort, AF_INET);
+    std::vector<smp::tcp::Address> found = smp::tcp::resolve(host, kAnyPort);
+    std::ranges::stable_partition(found, [](const auto& one) { return one.family() == AF_INET; });
     const std::lock_guard lock(answer->mutex);
     if (!found.empty()) answer->address = found.front();
     answer->done = true;

@@ -9,11 +9,15 @@
 
 namespace entrypoint {
 
-/// One interface that is up, with its IPv4 addresses in dotted form.
+/// One interface that is up.
 struct Interface {
   std::string name;
   bool loopback = false;
-  std::vector<std::string> addresses;
+  std::vector<std::string> addresses;  ///< of IPv4 and IPv6, in text form
+
+  /// Those that servers of the job listen at: of IPv4, or of IPv6 where that is all there is,
+  /// link-local ones aside.
+  [[nodiscard]] std::vector<std::string> listen_addresses() const;
 };
 
 struct InterfaceQuestion {
@@ -27,11 +31,13 @@ struct InterfaceQuestion {
 struct InterfaceChoice {
   std::string name;     ///< empty on one host: name no interface at all
   std::string warning;  ///< not empty when the configured one was not taken
+  std::string note;     ///< worth a line in the log; or empty
 };
 
-/// Pure. The configured interface when it has an address other than link-local; else the one that
-/// leads to the other hosts, else the only usable one. Throws ConfigError, with the list of what is
-/// there, when several hosts are to talk and none of these exists.
+/// Pure. The configured interface when it has an address other than link-local, of IPv4 or of the
+/// family that leads to the other hosts; else the one that leads there, else the only usable one.
+/// Throws ConfigError, with the list of what is there, when several hosts are to talk and none of
+/// these exists.
 InterfaceChoice choose_interface(const InterfaceQuestion& question);
 
 /// This host's interfaces. Throws HostError.

@@ -14,11 +14,12 @@ class NameLookup {
  public:
   explicit NameLookup(const std::string& host);
 
-  /// Whether the name has an IPv4 address, waiting for the answer for at most `timeout`.
+  /// Whether the name has an address, waiting for the answer for at most `timeout`.
   [[nodiscard]] bool resolves(std::chrono::milliseconds timeout) const;
 
-  /// The interface through which the host is reached; empty when its name does not resolve within
-  /// `timeout` or no route leads there. Sends nothing to the host. Throws HostError.
+  /// The interface through which the host is reached, by IPv4 where its name has such an address;
+  /// empty when its name does not resolve within `timeout` or no route leads there. Sends nothing
+  /// to the host. Throws HostError.
   [[nodiscard]] std::string route(std::chrono::milliseconds timeout) const;
 
  private:

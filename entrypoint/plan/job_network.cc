@@ -23,6 +23,7 @@ void choose_interfaces(const JobConfig& job, const HostFacts& facts, bool severa
                         .route = facts.route_interface,
                         .several_hosts = several_hosts});
   network.interface_name = choice.name;
+  if (!choice.note.empty()) network.notes.push_back(choice.note);
   // An interface that no file names is as good as another one.
   if (!choice.warning.empty() && !job.hosts_by_cluster) {
     (several_hosts ? network.warnings : network.notes).push_back(choice.warning);

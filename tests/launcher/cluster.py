@@ -54,13 +54,14 @@ class Cluster:
     trees: list[Tree]
     outsiders: int = 0  # further hosts on the network that the job does not know
     hosts: dict[str, Host] = field(default_factory=dict)
+    subnet: str = "10.77.0"
     rate_mbit: int = 0  # of each host's interface; 0: unlimited
     prologue: str = "true"  # shell words that run on each host before `train`, with its mounts
 
     def __enter__(self) -> Cluster:
         self.names = [f"algo-{i + 1}" for i in range(len(self.trees))]
         strangers = [f"other-{i + 1}" for i in range(self.outsiders)]
-        self.network = Network("10.77.0", self.names + strangers, rate_mbit=self.rate_mbit)
+        self.network = Network(self.subnet, self.names + strangers, rate_mbit=self.rate_mbit)
         self.network.__enter__()
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n")
         self.network.write_names(self.folder / "hosts", names=self.names)

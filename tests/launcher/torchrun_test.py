@@ -142,9 +142,10 @@ def test_torchrun_is_refused_for_packages_before_anything_starts(folder, run):
 
 @needs_torch
 @needs_hosts
-def test_torchrun_workers_of_two_hosts_meet_over_gloo(folder):
+@pytest.mark.parametrize("subnet", ["10.77.0", "fd77:"])
+def test_torchrun_workers_of_two_hosts_meet_over_gloo(folder, subnet):
     trees = make_trees(folder, ALL_REDUCE, hosts=2, hyperparameter=[*TORCHRUN, processes(2)])
-    with Cluster(folder, trees) as hosts:
+    with Cluster(folder, trees, subnet=subnet) as hosts:
         results = hosts.run()
 
     assert [result.code for result in results] == [0, 0], results[0].err + results[1].err

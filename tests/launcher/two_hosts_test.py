@@ -23,15 +23,16 @@ TELL = """
 """
 
 
-def two_hosts(folder: Path, script: str, **options: object) -> Cluster:
+def two_hosts(folder: Path, script: str, subnet: str = "10.77.0", **options: object) -> Cluster:
     trees = make_trees(
         folder, script, **({"hosts": 2, "processes": 2, "hyperparameter": "epochs=3"} | options)
     )
-    return Cluster(folder, trees)
+    return Cluster(folder, trees, subnet=subnet)
 
 
-def test_ranks_run_on_both_hosts_each_with_its_own_environment(folder):
-    with two_hosts(folder, TELL) as hosts:
+@pytest.mark.parametrize("subnet", ["10.77.0", "fd77:"])
+def test_ranks_run_on_both_hosts_each_with_its_own_environment(folder, subnet):
+    with two_hosts(folder, TELL, subnet) as hosts:
         master = hosts.start("algo-1", OF_THIS_HOST="one")
         worker = hosts.start("algo-2", OF_THIS_HOST="two")
         results = [master.finish(), worker.finish()]

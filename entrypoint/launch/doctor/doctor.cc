@@ -224,7 +224,7 @@ class Examination {
       }
       const InterfaceChoice choice = choose_interface(question);
       if (choice.warning.empty()) {
-        add("interface", Health::kGood, choice.name);
+        add("interface", Health::kGood, choice.note.empty() ? choice.name : choice.note);
       } else if (!has_several_hosts()) {
         add("interface", Health::kGood, choice.warning);
       } else {

@@ -245,6 +245,52 @@ TEST(Interfaces, LinkLocalAddressesAreNeverTaken) {
   EXPECT_THAT(choice.warning, HasSubstr("has only link-local addresses"));
 }
 
+TEST(Interfaces, OneWithIpv6AloneIsTakenUnlessTheOthersAreElsewhere) {
+  InterfaceQuestion question = a_question();
+  question.interfaces[1].addresses = {"fe80::2%eth0", "fd77::2"};
+  constexpr const char* kFound =
+      "network interface \"eth0\" of resourceconfig.json has addresses of IPv6 alone on algo-1";
+  for (const bool several_hosts : {true, false}) {
+    question.several_hosts = several_hosts;
+    EXPECT_EQ(choose_interface(question).name, "eth0");
+    EXPECT_EQ(choose_interface(question).note, kFound);
+  }
+  question.several_hosts = true;
+  question.route = "eth0";
+  EXPECT_EQ(choose_interface(question).name, "eth0");
+
+  question.route = "eth1";
+
+  EXPECT_EQ(choose_interface(question).name, "eth1");
+  EXPECT_EQ(choose_interface(question).warning,
+            std::string(kFound) + "; eth1 leads to the other hosts and is taken");
+}
+
+TEST(Interfaces, LinkLocalAddressesOfIpv6AreNoneEither) {
+  InterfaceQuestion question = a_question();
+  for (const char* address : {"fe80::1", "fe9f::1%eth0", "feaf::1", "febf::1"}) {
+    question.interfaces[1].addresses = {address};
+    EXPECT_THAT(choose_interface(question).warning, HasSubstr("has only link-local addresses"));
+  }
+}
+
+TEST(Interfaces, AnInterfaceOfIpv4IsPickedBeforeOthers) {
+  InterfaceQuestion question = a_question();
+  question.configured = "ethwe";
+  question.interfaces[2].addresses = {"fd88::2"};
+
+  EXPECT_EQ(choose_interface(question).name, "eth0");
+}
+
+TEST(Interfaces, ServersListenAtIpv4WhereThereIsAny) {
+  const auto listened = [](std::vector<std::string> addresses) {
+    return Interface{.name = "eth0", .addresses = std::move(addresses)}.listen_addresses();
+  };
+
+  EXPECT_THAT(listened({"10.0.0.2", "169.254.1.1", "fd77::2"}), ElementsAre("10.0.0.2"));
+  EXPECT_THAT(listened({"fe80::1%eth0", "fd77::2", "fd77::3"}), ElementsAre("fd77::2", "fd77::3"));
+}
+
 TEST(Interfaces, AnAmbiguousChoiceIsAnErrorThatListsThem) {
   InterfaceQuestion question = a_question();
   question.configured = "ethwe";
