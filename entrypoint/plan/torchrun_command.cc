@@ -50,13 +50,13 @@ std::vector<std::string> make_torchrun_command(const TorchrunInput& input) {
   append(words, program(input));
   append(words, {"--nnodes", std::to_string(input.hosts.size()), "--nproc_per_node",
                  std::to_string(input.processes_per_host)});
-  if (input.hosts.size() > 1) {
+  const bool several_hosts = input.hosts.size() > 1;
+  if (several_hosts) append(words, {"--master_addr", input.master_address});
+  // On one host, too: torchrun would take a port of its own, whatever the environment says.
+  append(words, {"--master_port", input.master_port});
+  if (several_hosts) {
     const auto node = std::ranges::find(input.hosts, input.job.current_host());
-    append(words, {"--master_addr", input.master_address, "--master_port", input.master_port,
-                   "--node_rank", std::to_string(node - input.hosts.begin())});
-  } else if (!value_or(input.job.environment, "MASTER_PORT").empty()) {
-    // On one host torchrun takes a port of its own, whatever the environment says.
-    append(words, {"--master_port", input.master_port});
+    append(words, {"--node_rank", std::to_string(node - input.hosts.begin())});
   }
   append(words,
          input.entry.module.empty() ? Words{input.entry.name} : Words{"-m", input.entry.module});

@@ -24,8 +24,8 @@ struct TorchrunInput {
   std::vector<std::string> arguments;
 };
 
-/// Pure. `torchrun --nnodes N --nproc_per_node P` with the rendezvous where several hosts or the
-/// user ask for one, then script or `-m MODULE`, and arguments. An interpreter of the user's choice
+/// Pure. `torchrun --nnodes N --nproc_per_node P` with the rendezvous, on one host its port alone,
+/// then script or `-m MODULE`, and arguments. An interpreter of the user's choice
 /// (SM_LAUNCH_PYTHON) runs the module instead of the program, which belongs to another one. Throws
 /// ConfigError for entry points that are no Python scripts or modules, and where torchrun is
 /// missing.

@@ -21,11 +21,12 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using testing_support::message_of;
 
-TEST(TorchrunCommand, OneHostNeedsNoRendezvous) {
+TEST(TorchrunCommand, OneHostNeedsNoAddress) {
   const LaunchPlan plan = plan_of(a_job().with_torchrun(4).with("lr", "0.1"));
 
   EXPECT_THAT(plan.argv, ElementsAre("torchrun", "--nnodes", "1", "--nproc_per_node", "4",
-                                     "train.py", "--lr", "0.1"));
+                                     "--master_port", "7777", "train.py", "--lr", "0.1"));
+  EXPECT_EQ(value_of(plan, "SM_MASTER_PORT"), "7777");
   EXPECT_EQ(plan.user_command, plan.argv);
   EXPECT_EQ(plan.total_processes, 4);
   EXPECT_EQ(plan.ranks.size(), 4);
@@ -86,8 +87,8 @@ TEST(TorchrunCommand, AModuleIsRunByItsName) {
       plan_of(
           a_job().with_torchrun(2).with("sagemaker_program", "-m recipes.train").with("lr", "0.1"))
           .argv,
-      ElementsAre("torchrun", "--nnodes", "1", "--nproc_per_node", "2", "-m", "recipes.train",
-                  "--lr", "0.1"));
+      ElementsAre("torchrun", "--nnodes", "1", "--nproc_per_node", "2", "--master_port", "7777",
+                  "-m", "recipes.train", "--lr", "0.1"));
 }
 
 TEST(TorchrunCommand, AnInterpreterOfTheUsersRunsTheModule) {
