@@ -35,6 +35,21 @@ void choose_interfaces(const JobConfig& job, const HostFacts& facts, bool severa
   }
 }
 
+/// mpirun would end with words about a regular expression.
+void check_host_names(const std::vector<std::string>& hosts) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+  for (const std::string& host : hosts) {
+    const std::size_t found = host.find_first_not_of(kAllowed);
+    if (found == std::string::npos) continue;
+    throw smp::ConfigError(
+        "host name \"{}\": mpirun takes letters, digits, dots and hyphens, and no '{}'; give the "
+        "host another name (Docker Compose: hostname and a network alias), or start the job by "
+        "torchrun",
+        host, host[found]);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runner) {
@@ -56,6 +71,9 @@ std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runn
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
                           const RunnerChoice& choice) {
   JobNetwork network;
+  if (choice.runner == Runner::kMpi || choice.runner == Runner::kSmddp) {
+    check_host_names(choice.hosts);
+  }
   const bool several_hosts = choice.hosts.size() > 1 || job.cluster_serves_hosts();
   choose_interfaces(job, facts, several_hosts, network);
 

@@ -21,8 +21,8 @@ struct JobNetwork {
   std::vector<std::string> warnings;
 };
 
-/// Pure. Throws ConfigError when several hosts leave no interface to pick, and when EFA is asked
-/// for where it cannot be used.
+/// Pure. Throws ConfigError when several hosts leave no interface to pick, when EFA is asked for
+/// where it cannot be used, and for host names that mpirun refuses.
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice);
 
 /// Variables that processes which mpirun does not start need for EFA; those of the job's

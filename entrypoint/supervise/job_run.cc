@@ -16,6 +16,7 @@
 #include "entrypoint/launch/output_sync.h"
 #include "entrypoint/launch/preparation.h"
 #include "entrypoint/launch/process/spawn.h"
+#include "entrypoint/launch/temporary_folder.h"
 #include "entrypoint/plan/environment.h"
 #include "entrypoint/plan/runner_choice.h"
 #include "entrypoint/plan/shared_memory.h"
@@ -59,7 +60,8 @@ launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
       .inherited = launch::current_environment(),
       .transfer = {.environment = transfer_environment(job, plan), .job_region = job.region}};
   for (const Interface& interface : list_interfaces()) {
-    if (interface.name == plan.interface_name) settings.listen_addresses = interface.listen_addresses();
+    if (interface.name == plan.interface_name)
+      settings.listen_addresses = interface.listen_addresses();
   }
   return settings;
 }
@@ -112,14 +114,14 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
                    const launch::JobSettings& settings, std::unique_ptr<launch::Job>& launched,
                    Supervisor& supervisor) {
   const ReportContext context{.policy = job.options.exit,
-                              .oom_kills_before = oom_kills(),
-                              .folders = {job.layout.base(), job.layout.output(), "/tmp"},
-                              .channels = job.channels.sorted_names(),
-                              .ranks = plan.ranks,
-                              .runs_mpirun = plan.runs_mpirun(),
-                              .shared_memory = shared_memory_text(facts),
-                              .debugger = value_or(job.environment, "USE_SMDEBUG") != "0",
-                              .secrets = SecretValues(plan, settings.inherited)};
+                        .oom_kills_before = oom_kills(),
+                        .folders = {job.layout.base(), job.layout.output(), "/tmp"},
+                        .channels = job.channels.sorted_names(),
+                        .ranks = plan.ranks,
+                        .runs_mpirun = plan.runs_mpirun(),
+                        .shared_memory = shared_memory_text(facts),
+                        .debugger = value_or(job.environment, "USE_SMDEBUG") != "0",
+                        .secrets = SecretValues(plan, settings.inherited)};
   try {
     if (plan.certificates) launch::join_certificates(*plan.certificates);
     auto outcome = launch::fetch_code(plan, settings, supervisor);
@@ -256,6 +258,7 @@ void tell_of_left_processes(const Supervisor& supervisor, const SecretValues& se
 int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor) {
   opt_ml::create_job_folders(job.layout);
   opt_ml::try_job_folders(job.layout);
+  if (plan.runs_mpirun()) launch::try_temporary_folder(plan, job.environment);
   remove_old_markers(job.layout);
   const auto began = std::filesystem::file_time_type::clock::now();
   supervisor.merge_streams(job.options.merge);

@@ -10,8 +10,10 @@
 namespace entrypoint {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing_support::message_of;
 
 JobNetwork network_of(const JobConfig& job, const HostFacts& facts = a_machine()) {
@@ -43,6 +45,39 @@ TEST(JobNetwork, AMissingInterfaceIsReplacedOnSeveralHosts) {
   EXPECT_EQ(network.gloo_interface, "ens5");
   EXPECT_THAT(network.warnings,
               ElementsAre(HasSubstr("\"eth0\" of resourceconfig.json does not exist")));
+}
+
+TEST(JobNetwork, AddressesOfIpv6AloneAreAsGoodForEveryRunner) {
+  HostFacts facts = a_machine();
+  facts.interfaces[1].addresses = {"fd77::1", "fe80::1%eth0"};
+  facts.route_interface = "eth0";
+  const JobBuilder job = a_job().with_hosts({"algo-1", "algo-2"});
+
+  for (const JobBuilder& any : {job, JobBuilder(job).with_torchrun(1), JobBuilder(job).with_mpi(1),
+                                JobBuilder(job).with_smddp(1)}) {
+    const JobNetwork network = network_of(any, facts);
+
+    EXPECT_EQ(network.interface_name, "eth0");
+    EXPECT_THAT(network.warnings, IsEmpty());
+    EXPECT_THAT(network.notes, Contains("network interface \"eth0\" of resourceconfig.json has "
+                                        "addresses of IPv6 alone on algo-1"));
+  }
+}
+
+TEST(JobNetwork, HostNamesThatMpirunRefusesAreRefusedBefore) {
+  const auto error_of = [](const std::string& host, const JobBuilder& job) {
+    return message_of([&] {
+      network_of(JobBuilder(job).with_hosts({host, "algo-2"}).on_host(host));
+    });
+  };
+
+  for (const JobBuilder& job : {a_job().with_mpi(1), a_job().with_smddp(1)}) {
+    EXPECT_THAT(error_of("algo_1", job), HasSubstr("host name \"algo_1\": mpirun takes letters, "
+                                                   "digits, dots and hyphens, and no '_'"));
+    EXPECT_THAT(error_of("algo 1", job), HasSubstr("and no ' '"));
+    EXPECT_EQ(error_of("node-1.example", job), "");
+  }
+  EXPECT_EQ(error_of("algo_1", a_job().with_torchrun(1)), "");
 }
 
 TEST(JobNetwork, EfaIsDecidedForRunnersThatTalkBetweenProcesses) {
