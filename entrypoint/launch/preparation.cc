@@ -14,6 +14,7 @@
 #include "entrypoint/launch/child_environment.h"
 #include "entrypoint/launch/cluster/peer.h"
 #include "entrypoint/launch/doctor/host_probe.h"
+#include "entrypoint/launch/doctor/python_packages.h"
 #include "entrypoint/launch/process/helper_result.h"
 #include "entrypoint/plan/secrets.h"
 #include "opt_ml_layout/python_text.h"
@@ -74,6 +75,32 @@ std::optional<std::vector<std::string>> pip_environment(const LaunchPlan& plan,
   return environment;
 }
 
+/// The library's extension fits the torch that it was built with.
+class InstalledTorch {
+ public:
+  InstalledTorch(std::string python, std::vector<std::string> environment)
+      : python_(std::move(python)), environment_(std::move(environment)), before_(version()) {}
+
+  void warn_if_replaced() const {
+    const std::string now = version();
+    if (before_.empty() || now == before_) return;
+    SMP_LOG(warning,
+            "pip replaced torch {} by {}: compiled extensions fit the torch that they were built "
+            "with, the model-parallel library's among them; leave torch out of the requirements, "
+            "or pin torch=={}",
+            before_, now.empty() ? "nothing" : now, before_);
+  }
+
+ private:
+  [[nodiscard]] std::string version() const {
+    return installed_version(python_, "torch", environment_);
+  }
+
+  std::string python_;
+  std::vector<std::string> environment_;
+  std::string before_;
+};
+
 std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settings,
                                ProcessRunner& runner) {
   if (plan.install.empty()) return std::nullopt;
@@ -81,6 +108,7 @@ std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settin
   if (!environment) {
     return Outcome{.status = stopped_status(runner), .command = plan.install.front()};
   }
+  const InstalledTorch torch(plan.install.front().front(), *environment);
   for (const std::vector<std::string>& argv : plan.install) {
     const std::string error_class = install_error_class(argv);
     if (error_class == "InstallModuleError") {
@@ -100,6 +128,7 @@ std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settin
     if (runner.stop_signal() != 0)
       return Outcome{.status = stopped_status(runner), .command = argv};
   }
+  torch.warn_if_replaced();
   return std::nullopt;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import time
 import venv
 import zipfile
 from pathlib import Path
@@ -25,13 +26,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 PIP = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1"}
 
 
-def make_wheel(folder: Path, name: str, text: str) -> None:
+def make_wheel(folder: Path, name: str, text: str, version: str = "1.0") -> None:
     """The smallest package that pip installs."""
     folder.mkdir(exist_ok=True)
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{name}.py", text)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        wheel.writestr(f"{info}/METADATA", metadata)
         wheel.writestr(
             f"{info}/WHEEL",
             "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
@@ -58,6 +60,31 @@ def test_requirements_in_the_archive_are_installed_first(folder, run, python):
     assert result.code == 0, result.err
     assert "good day" in result.out
     assert "Installing dependencies from requirements.txt" in result.err
+
+
+def test_a_torch_that_is_replaced_is_named_before_the_script_starts(folder, run, python):
+    for version in ("2.0", "2.1"):
+        make_wheel(folder / "wheels", "torch", "", version)
+    settings = {
+        "SM_LAUNCH_PYTHON": python,
+        "PIP_FIND_LINKS": str(folder / "wheels"),
+        "SM_LAUNCH_REPORT": "0",
+        **PIP,
+    }
+
+    def installed(requirement: str) -> list[str]:
+        tree = job_tree(folder / f"{requirement}-{time.monotonic_ns()}", None)
+        (tree.base / "code" / "train.py").write_text("import sys; print('begins', file=sys.stderr)")
+        (tree.base / "code" / "requirements.txt").write_text(f"{requirement}\n")
+        result = run(tree, **settings)
+        assert result.code == 0, result.err
+        return [line for line in result.err.splitlines() if "replaced" in line or line == "begins"]
+
+    assert installed("torch==2.0") == ["begins"]  # there was none
+    assert installed("torch") == ["begins"]
+    warning, begins = installed("torch==2.1")
+    assert "pip replaced torch 2.0 by 2.1" in warning
+    assert begins == "begins"
 
 
 def test_a_requirement_that_is_not_there_fails_with_pips_own_words(folder, run, python):

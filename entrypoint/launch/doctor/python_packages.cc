@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "entrypoint/launch/process/spawn.h"
 #include "smp_runtime/core/split.h"
 
 namespace entrypoint::launch {
@@ -106,6 +107,17 @@ std::string torch_version(const std::vector<fs::path>& folders) {
     }
   }
   return {};
+}
+
+std::string installed_version(const fs::path& python, const std::string& package,
+                              std::vector<std::string> environment) {
+  const Completed asked = run_command(
+      {.argv = {python.string(), "-c",
+                "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))",
+                package},
+       .environment = std::move(environment)},
+      kToolLimit);
+  return asked.status.ok() ? std::string(smp::trimmed(asked.output)) : std::string();
 }
 
 }  // namespace entrypoint::launch

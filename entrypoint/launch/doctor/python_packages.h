@@ -23,4 +23,9 @@ bool has_package(const std::vector<std::filesystem::path>& folders, std::string_
 /// torch.__version__, local part included ("2.11.0+cu130"); empty without torch.
 std::string torch_version(const std::vector<std::filesystem::path>& folders);
 
+/// Asks the interpreter itself, which follows path files, for what is installed: its version, as
+/// importlib.metadata has it; empty without the package. `environment` is NAME=value. At most 30 s.
+std::string installed_version(const std::filesystem::path& python, const std::string& package,
+                              std::vector<std::string> environment);
+
 }  // namespace entrypoint::launch

@@ -70,5 +70,18 @@ TEST_F(PythonPackages, StartWithPythonpath) {
   EXPECT_EQ(torch_version(folders), "");
 }
 
+TEST_F(PythonPackages, AnInterpreterSaysWhichVersionItWouldImport) {
+  put("bin/python3", "#!/bin/sh\n[ $3 = torch ] && echo $VERSION\n");
+  fs::permissions(root() / "bin/python3", fs::perms(0755));
+  const auto version = [&](const char* package) {
+    return installed_version(root() / "bin/python3", package,
+                             {"PATH=/usr/bin:/bin", "VERSION=2.5.0"});
+  };
+
+  EXPECT_EQ(version("torch"), "2.5.0");
+  EXPECT_EQ(version("jax"), "");
+  EXPECT_EQ(installed_version(root() / "bin/python3", "torch", {"VERSION="}), "");
+}
+
 }  // namespace
 }  // namespace entrypoint::launch
