@@ -133,6 +133,27 @@ bool escapes(const fs::path& code, const fs::path& file) {
   return error || inside.empty() || *inside.begin() == "..";
 }
 
+/// Without a setup.py only the code folder is on Python's path.
+std::string module_in_package(const fs::path& code, const fs::path& file, bool is_installed) {
+  const auto is_package = [&code](const fs::path& folder) {
+    std::error_code ignored;
+    return !folder.empty() && fs::exists(code / folder / "__init__.py", ignored);
+  };
+  fs::path folder = file.parent_path();
+  if (!is_package(folder) || file.extension() != ".py") return {};
+  std::string name = file.stem().string();
+  for (; !folder.empty() && (!is_installed || is_package(folder)); folder = folder.parent_path()) {
+    name = folder.filename().string() + "." + name;
+  }
+  return name;
+}
+
+std::string nested_requirements(const fs::path& code, const fs::path& entry_point) {
+  const fs::path file = entry_point.parent_path() / "requirements.txt";
+  std::error_code ignored;
+  return file.has_parent_path() && fs::exists(code / file, ignored) ? file.string() : std::string();
+}
+
 }  // namespace
 
 CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point,
@@ -145,9 +166,11 @@ CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry
   }
   std::ranges::sort(result.entries);
   if (entry_point.empty()) return result;
-  if (const std::string module = module_of_entry_point(entry_point); !module.empty()) {
-    std::string path = module;
-    std::ranges::replace(path, '.', '/');
+  const std::string module = module_of_entry_point(entry_point);
+  std::string path = module.empty() ? entry_point : module;
+  if (!module.empty()) std::ranges::replace(path, '.', '/');
+  result.nested_requirements = nested_requirements(layout.code(), path);
+  if (!module.empty()) {
     result.entry_point_exists = fs::is_regular_file(layout.code() / (path + ".py"), error) ||
                                 fs::is_regular_file(layout.code() / path / "__main__.py", error);
     return result;
@@ -162,6 +185,8 @@ CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry
        parent = parent.parent_path()) {
     result.entry_point_in_package &= fs::exists(layout.code() / parent / "__init__.py", error);
   }
+  result.entry_point_module =
+      module_in_package(layout.code(), entry_point, /*is_installed=*/result.has("setup.py"));
   return result;
 }
 

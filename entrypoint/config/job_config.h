@@ -46,7 +46,10 @@ struct CodeFolder {
   bool entry_point_exists = false;      ///< as a file, relative to the folder, or a module there
   bool entry_point_escapes = false;     ///< its real path lies outside the folder
   bool entry_point_in_package = false;  ///< each folder on its path is a Python package
-  ProgramFile program;                  ///< the entry point, in the folder or in the image
+  /// The module that it is within its package, if its own folder is one: "package.train".
+  std::string entry_point_module;
+  std::string nested_requirements;  ///< requirements.txt beside it, below the top level; or empty
+  ProgramFile program;              ///< the entry point, in the folder or in the image
 
   [[nodiscard]] bool has(std::string_view name) const;
 };

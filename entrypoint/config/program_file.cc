@@ -71,12 +71,17 @@ std::string asked_of_env(const std::vector<std::string>& words) {
   return {};
 }
 
-std::string first_line_fault(const fs::path& path, std::string_view search_path) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  std::array<char, 256> start{};  // the kernel reads no more
+std::string first_bytes(const fs::path& path) {
+  constexpr std::size_t kReadByKernel = 256;
+  std::string start(kReadByKernel, '\0');
   std::ifstream stream(path, std::ios::binary);
-  stream.read(start.data(), start.size());
-  std::string_view text(start.data(), static_cast<std::size_t>(stream.gcount()));
+  stream.read(start.data(), kReadByKernel);
+  start.resize(static_cast<std::size_t>(stream.gcount()));
+  return start;
+}
+
+std::string first_line_fault(std::string_view text, std::string_view search_path) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   const bool is_marked = text.starts_with(kByteOrderMark);
   if (is_marked) text.remove_prefix(kByteOrderMark.size());
   if (!text.starts_with("#!")) return {};
@@ -110,7 +115,11 @@ ProgramFile look_at(const fs::path& path, std::string_view search_path) {
   file.is_file = fs::is_regular_file(path, ignored);
   file.is_executable = file.is_file && access(path.c_str(), X_OK) == 0;
   file.is_launcher = is_launcher(path);
-  if (file.is_file) file.first_line_fault = first_line_fault(path, search_path);
+  if (file.is_file) {
+    const std::string start = first_bytes(path);
+    file.names_interpreter = start.starts_with("#!");
+    file.first_line_fault = first_line_fault(start, search_path);
+  }
   if (const auto machine = machine_of(path)) {
     file.is_binary = true;
     // Machines of 64 bits run programs of the 32 that they came from.

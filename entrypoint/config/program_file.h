@@ -9,12 +9,13 @@
 namespace entrypoint {
 
 struct ProgramFile {
-  std::filesystem::path path;  ///< absolute; empty: nothing of that name is there
-  bool in_image = false;       ///< not of the code folder, so that nothing of it is changed
-  bool is_file = false;        ///< false for a folder
-  bool is_binary = false;      ///< ELF: it is started without a shell
-  bool is_executable = false;  ///< for this user
-  bool is_launcher = false;    ///< this very program
+  std::filesystem::path path;      ///< absolute; empty: nothing of that name is there
+  bool in_image = false;           ///< not of the code folder, so that nothing of it is changed
+  bool is_file = false;            ///< false for a folder
+  bool is_binary = false;          ///< ELF: it is started without a shell
+  bool is_executable = false;      ///< for this user
+  bool is_launcher = false;        ///< this very program
+  bool names_interpreter = false;  ///< begins with #!
   /// Why the kernel cannot follow its first line, and the mend; empty: it can, or has no #! to.
   std::string first_line_fault;
   std::string other_machine;  ///< what a binary was built for, when this machine is none such

@@ -69,6 +69,15 @@ void check_name(const std::string& name) {
   }
 }
 
+void refuse_notebook(const std::string& name) {
+  if (!name.ends_with(".ipynb")) return;
+  const std::string script = name.substr(0, name.rfind('.')) + ".py";
+  throw smp::ConfigError(
+      "entry point \"{}\": is a notebook, which no interpreter runs as it is; write it as a script "
+      "(jupyter nbconvert --to script {}) and set sagemaker_program to {}",
+      name, name, script);
+}
+
 EntryPointKind kind_of(const JobConfig& job) {
   const std::string& name = job.entry_point;
   if (!module_of_entry_point(name).empty()) return EntryPointKind::kModule;
@@ -174,12 +183,18 @@ EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path
   const std::string module = module_of_entry_point(job.entry_point);
   if (module.empty()) {
     check_name(job.entry_point);
+    refuse_notebook(job.entry_point);
   } else {
     check_module(module);
   }
   EntryPoint entry{.kind = kind_of(job), .name = job.entry_point};
   check_file(job, entry.kind);
   const bool has_requirements = job.code.has("requirements.txt");
+  if (!job.code.nested_requirements.empty()) {
+    entry.notes.push_back(
+        fmt::format("{} is not installed: requirements.txt counts at the top of the code folder",
+                    job.code.nested_requirements));
+  }
 
   if (!entry.is_python()) {
     const ProgramFile& program = job.code.program;
@@ -189,6 +204,14 @@ EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path
           fmt::format("entry point {} is of the image: {}", job.entry_point, entry.name));
     } else {
       entry.make_executable = job.layout.code() / entry.name;
+    }
+    const bool is_for_sh = entry.kind == EntryPointKind::kCommand && program.is_file &&
+                           !program.names_interpreter && !entry.name.ends_with(".sh");
+    if (is_for_sh) {
+      entry.warnings.push_back(fmt::format(
+          "entry point \"{}\": no first line #! names its interpreter, so /bin/sh runs it as a "
+          "shell script; begin it with one, such as #!/usr/bin/env python3, or call it NAME.sh",
+          entry.name));
     }
     if (has_requirements) {
       entry.notes.push_back(fmt::format(

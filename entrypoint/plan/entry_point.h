@@ -20,6 +20,7 @@ struct EntryPoint {
   std::vector<std::vector<std::string>> install;  ///< commands to run before, on every host
   std::filesystem::path make_executable;          ///< kCommand, kExecutable
   std::vector<std::string> notes;
+  std::vector<std::string> warnings;
 
   [[nodiscard]] bool is_python() const {
     return kind != EntryPointKind::kCommand && kind != EntryPointKind::kExecutable;
@@ -35,7 +36,8 @@ struct EntryPoint {
 /// command; with a setup.py anything else is a package; `.py` is a program; a bare name that only
 /// the image's PATH knows is an executable; the rest are commands. Throws ConfigError when no entry
 /// point is set, its name is forbidden, its file is not there or outside the folder, or when it
-/// cannot be executed: a folder, a file of the image without permission, another machine's program.
+/// cannot be executed: a folder, a notebook, a file of the image without permission, another
+/// machine's program.
 EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path& python);
 
 /// The command of a plain process: `python -- script args`, `python -m module args`,

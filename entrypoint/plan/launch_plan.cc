@@ -95,6 +95,7 @@ class Planner {
     plan_.install = entry.install;
     plan_.make_executable = entry.make_executable;
     note(entry.notes);
+    warn(entry.warnings);
     entry_ = std::move(entry);
   }
 

@@ -130,7 +130,8 @@ std::string advice_for(const Failure& failure, const Cause& cause) {
     if (std::string advice = script_advice({.error = error,
                                             .said = fmt::to_string(fmt::join(cause.errors, "\n")),
                                             .channels = failure.channels,
-                                            .installs = installs(failure)});
+                                            .installs = installs(failure),
+                                            .module = failure.module});
         !advice.empty()) {
       return advice;
     }

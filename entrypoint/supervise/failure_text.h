@@ -27,6 +27,7 @@ struct Failure {
   std::string full_disks;             ///< free_space_text() of folders that are full; or empty
   bool debugger = true;               ///< smdebug may be in use: its exceptions count by name
   std::vector<std::string> channels;  ///< that the job has; told where the script asks for another
+  std::string module;                 ///< the entry point's within its package; or empty
   std::string command;                ///< secrets masked, as it should be shown
 };
 

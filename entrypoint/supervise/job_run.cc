@@ -113,7 +113,7 @@ LaunchPlan plan_with_code(JobConfig& job, const HostFacts& facts) {
 Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
                    const launch::JobSettings& settings, std::unique_ptr<launch::Job>& launched,
                    Supervisor& supervisor) {
-  const ReportContext context{.policy = job.options.exit,
+  ReportContext context{.policy = job.options.exit,
                         .oom_kills_before = oom_kills(),
                         .folders = {job.layout.base(), job.layout.output(), "/tmp"},
                         .channels = job.channels.sorted_names(),
@@ -127,6 +127,7 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
     auto outcome = launch::fetch_code(plan, settings, supervisor);
     if (!outcome) {
       if (plan.code.is_fetched()) plan = plan_with_code(job, facts);
+      context.module = job.code.entry_point_module;
       introduce(job, facts, plan);
       outcome = launch::prepare(plan, settings, supervisor);
     }

@@ -61,6 +61,7 @@ Report report_outcome(const launch::Outcome& outcome, const Supervisor& supervis
       .full_disks = free_space_text(free_space(context.folders), kFullBelow),
       .debugger = context.debugger,
       .channels = context.channels,
+      .module = context.module,
       .command = fmt::to_string(fmt::join(mask_secrets(outcome.command), " "))};
   const auto host_of = [&](int rank) {
     // What mpirun's map says of its ranks counts before the plan.

@@ -32,6 +32,7 @@ struct ReportContext {
   std::optional<long> oom_kills_before;        ///< oom_kills() when the job began
   std::vector<std::filesystem::path> folders;  ///< a full disk under one of them is told
   std::vector<std::string> channels;           ///< of the job, by name
+  std::string module;                          ///< CodeFolder::entry_point_module
   std::vector<RankPlace> ranks;                ///< of the job, with their hosts
   bool runs_mpirun = false;
   std::string shared_memory;  ///< shared_memory_text()

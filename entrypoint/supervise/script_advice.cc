@@ -78,10 +78,19 @@ std::string argument_advice(const ScriptError& error) {
                           error.error.find("Error: No such option") != std::string_view::npos;
   if (!is_unknown) return {};
   if (error.said.find("[overrides") != std::string_view::npos) {
-    return "Hydra takes key=value: start it from a shell script with SM_HPS";
+    return "Hydra takes key=value: set SM_LAUNCH_ARGS=overrides, which sends hyperparameters so";
   }
   if (leaves_value(left)) return std::string(kFlag);
   return "Hyperparameters are arguments of the script: add them, or use parser.parse_known_args()";
+}
+
+std::string relative_import_advice(const std::string& module) {
+  if (!module.empty()) {
+    return fmt::format("Start it as a module of its package: set sagemaker_program to -m {}",
+                       module);
+  }
+  return "A script is of no package: write import NAME, or put it into a package and set "
+         "sagemaker_program to -m PACKAGE.NAME";
 }
 
 }  // namespace
@@ -95,6 +104,9 @@ std::string script_advice(const ScriptError& error) {
     return error.error.find(one.first) != std::string_view::npos;
   });
   if (known != kKnown.end()) return std::string(known->second);
+  if (error.error.find("attempted relative import") != std::string_view::npos) {
+    return relative_import_advice(error.module);
+  }
   std::string advice = argument_advice(error);
   return advice.empty() ? channel_advice(error.error, error.channels) : advice;
 }

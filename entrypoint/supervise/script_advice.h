@@ -13,6 +13,7 @@ struct ScriptError {
   std::string_view said;              ///< all that was said with it, a usage text among it
   std::vector<std::string> channels;  ///< that the job has
   bool installs = false;              ///< pip's, and not the script's
+  std::string module{};               ///< the entry point's within its package; or empty
 };
 
 /// One sentence, at most 150 bytes; empty where nothing is known. Pure.

@@ -31,6 +31,17 @@ def unknown_argument() -> None:
     argparse.ArgumentParser().parse_args()
 
 
+@mistake(
+    "A hyperparameter for a switch (`store_true`), which takes no value",
+    (PLAIN, error("A flag takes no value")),
+    options={"hyperparameter": ["resume=true"]},
+)
+def value_for_a_switch() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--resume", action="store_true")
+    parser.parse_args()
+
+
 @mistake("An exception with a cause", (PLAIN, error("JSONDecodeError")))
 def exception_with_a_cause() -> None:
     try:

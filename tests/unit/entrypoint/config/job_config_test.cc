@@ -186,6 +186,42 @@ TEST(JobConfig, ATreeIsReadWhole) {
   EXPECT_EQ(job.job_name, "local-job");
 }
 
+TEST(CodeFolder, NamesTheModuleThatAScriptIsWithinItsPackage) {
+  const TemporaryFolder base;
+  const opt_ml::Layout layout(base.path());
+  const auto module_of = [&](const std::string& script) {
+    write_file(layout.code() / script, "");
+    return look_into_code(layout, script, {}).entry_point_module;
+  };
+  write_file(layout.code() / "src/pkg/__init__.py", "");
+  write_file(layout.code() / "src/pkg/sub/__init__.py", "");
+
+  EXPECT_EQ(module_of("src/pkg/train.py"), "src.pkg.train");
+  EXPECT_EQ(module_of("src/train.py"), "");
+  EXPECT_EQ(module_of("train.py"), "");
+  EXPECT_EQ(module_of("src/pkg/run.sh"), "");
+  write_file(layout.code() / "setup.py", "");  // installs what is below src
+
+  EXPECT_EQ(module_of("src/pkg/train.py"), "pkg.train");
+  EXPECT_EQ(module_of("src/pkg/sub/train.py"), "pkg.sub.train");
+}
+
+TEST(CodeFolder, NamesRequirementsThatAreNotAtItsTop) {
+  const TemporaryFolder base;
+  const opt_ml::Layout layout(base.path());
+  const auto found_for = [&](const std::string& entry_point) {
+    return look_into_code(layout, entry_point, {}).nested_requirements;
+  };
+  write_file(layout.code() / "requirements.txt", "");
+  write_file(layout.code() / "training/requirements.txt", "");
+
+  EXPECT_EQ(found_for("training/train.py"), "training/requirements.txt");
+  EXPECT_EQ(found_for("training/run.sh"), "training/requirements.txt");
+  EXPECT_EQ(found_for("-m training.train"), "training/requirements.txt");
+  EXPECT_EQ(found_for("train.py"), "");
+  EXPECT_EQ(found_for("other/train.py"), "");
+}
+
 TEST(JobConfig, ATreesFolderIsQuotedForAShell) {
   const TemporaryFolder folder;
   opt_ml::TreeRequest request;

@@ -56,6 +56,7 @@ TEST_F(ProgramFileTest, AScriptOfTheCodeFolderIsNoBinary) {
   EXPECT_EQ(file.path, code_ / "run");
   EXPECT_TRUE(file.is_file);
   EXPECT_FALSE(file.is_binary);
+  EXPECT_TRUE(file.names_interpreter);
   EXPECT_FALSE(file.is_executable);
   EXPECT_FALSE(file.in_image);
 }

@@ -49,6 +49,47 @@ TEST(EntryPoint, RequirementsAreInstalledBefore) {
               ElementsAre(ElementsAre(kPython, "-m", "pip", "install", "-r", "requirements.txt")));
 }
 
+TEST(EntryPoint, RequirementsBesideANestedScriptAreNamed) {
+  CodeFolder code = folder_with({"training"}, false);
+  code.nested_requirements = "training/requirements.txt";
+
+  const EntryPoint entry =
+      resolve(a_job().with("sagemaker_program", "training/train.py").with_code(code));
+
+  EXPECT_THAT(entry.install, IsEmpty());
+  EXPECT_THAT(entry.notes, ElementsAre(HasSubstr("training/requirements.txt is not installed")));
+}
+
+TEST(EntryPoint, ANotebookIsRefused) {
+  for (const std::vector<std::string>& entries :
+       {std::vector<std::string>{"train.ipynb"}, {"setup.py", "train.ipynb"}}) {
+    EXPECT_THAT(
+        entry_point_error(
+            a_job().with("sagemaker_program", "train.ipynb").with_code(folder_with(entries))),
+        HasSubstr("is a notebook, which no interpreter runs as it is; write it as a script "
+                  "(jupyter nbconvert --to script train.ipynb) and set sagemaker_program "
+                  "to train.py"));
+  }
+}
+
+TEST(EntryPoint, AFileThatOnlyAShellWouldReadIsNamed) {
+  const auto warnings_of = [](const std::string& name, bool names_interpreter) {
+    CodeFolder code = folder_with({name});
+    code.program = {
+        .path = "/opt/ml/code/" + name, .is_file = true, .names_interpreter = names_interpreter};
+    return resolve(a_job().with("sagemaker_program", name).with_code(code)).warnings;
+  };
+
+  for (const char* name : {"train.R", "train.pl", "train"}) {
+    EXPECT_THAT(warnings_of(name, false),
+                ElementsAre(HasSubstr("\": no first line #! names its interpreter, so /bin/sh runs "
+                                      "it as a shell script")))
+        << name;
+    EXPECT_THAT(warnings_of(name, true), IsEmpty()) << name;
+  }
+  EXPECT_THAT(warnings_of("train.sh", false), IsEmpty());
+}
+
 TEST(EntryPoint, SetupPyMakesAPackage) {
   const EntryPoint entry =
       resolve(a_job().with_code(folder_with({"requirements.txt", "setup.py", "train.py"})));

@@ -28,7 +28,7 @@ TEST(ScriptAdvice, TellsSwitchesFromNamesThatNobodyDeclared) {
   }
   EXPECT_THAT(advice("main.py: error: unrecognized arguments: --lr 0.1",
                      "usage: main.py [--help] [overrides ...]"),
-              HasSubstr("Hydra takes key=value"));
+              HasSubstr("Hydra takes key=value: set SM_LAUNCH_ARGS=overrides"));
 }
 
 TEST(ScriptAdvice, KnowsWhyABuildDoesNotFindTheImagesPackages) {
@@ -36,6 +36,18 @@ TEST(ScriptAdvice, KnowsWhyABuildDoesNotFindTheImagesPackages) {
 
   EXPECT_THAT(script_advice(pips), HasSubstr("pip builds in isolation"));
   EXPECT_EQ(advice(pips.error), "");
+}
+
+TEST(ScriptAdvice, NamesTheModuleOfAScriptWithRelativeImports) {
+  for (const char* error :
+       {"ImportError: attempted relative import with no known parent package",
+        "ImportError: attempted relative import beyond top-level package",
+        "SystemError: Parent module '' not loaded, attempted relative import"}) {
+    EXPECT_THAT(script_advice({.error = error, .module = "my_package.train"}),
+                HasSubstr("set sagemaker_program to -m my_package.train"))
+        << error;
+    EXPECT_THAT(advice(error), HasSubstr("-m PACKAGE.NAME")) << error;
+  }
 }
 
 TEST(ScriptAdvice, NamesThePortWhereRanksMeet) {
