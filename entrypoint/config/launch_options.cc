@@ -57,7 +57,10 @@ void parse(const Setting& setting, RunnerWish& value) {
 }
 
 void parse(const Setting& setting, ArgumentStyle& value) {
-  value = choose(setting, "python", ArgumentStyle::kPython, "json", ArgumentStyle::kJson);
+  const std::string word = setting.set.choice(setting.name, {"python", "json", "overrides"});
+  value = word == "json"        ? ArgumentStyle::kJson
+          : word == "overrides" ? ArgumentStyle::kOverrides
+                                : ArgumentStyle::kPython;
 }
 
 void parse(const Setting& setting, ArgumentOrder& value) {

@@ -19,8 +19,9 @@
          "what starts the script: mpi, smddp, torchrun, process (one on every host), whatever "  \
          "the hyperparameters say; or auto: what they ask for")                                  \
   OPTION(ArgumentStyle, arguments, "SM_LAUNCH_ARGS", "python",                                   \
-         "how values reach the script's arguments: python (True, [1, 'x']) or json (true, "      \
-         "[1,\"x\"])")                                                                           \
+         "how hyperparameters reach the script: as arguments --name value, with values as in "   \
+         "python (True, [1, 'x']) or json (true, [1,\"x\"]); or as overrides, name=value with "  \
+         "JSON, as Hydra reads them")                                                            \
   OPTION(ArgumentOrder, argument_order, "SM_LAUNCH_ARGS_ORDER", "sorted",                        \
          "order of the arguments: sorted by name, or file as in hyperparameters.json")           \
   OPTION(CodePolicy, code, "SM_LAUNCH_CODE", "keep",                                             \
@@ -63,7 +64,7 @@
 namespace entrypoint {
 
 enum class RunnerWish { kAuto, kMpi, kSmddp, kTorchrun, kProcess };
-enum class ArgumentStyle { kPython, kJson };
+enum class ArgumentStyle { kPython, kJson, kOverrides };
 enum class ArgumentOrder { kSorted, kFile };
 enum class CodePolicy { kKeep, kReplace };
 enum class ExitPolicy { kOne, kPropagate };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The user script's command line from its hyperparameters: `--key value` for each, always two
-// arguments, values as Python's str() prints them.
+// arguments, values as Python's str() prints them; or one override `key=value`.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,23 @@
 
 namespace entrypoint {
 
-/// `hyperparameters` is the decoded object of the user's own ones. Names of one character get one
-/// dash, the empty name stays empty; null is an empty argument, an object is `k=v,k2=v2` by key.
-/// Throws ConfigError for what no program can be given: a NUL character, or more than 131071 bytes
-/// in one argument.
-std::vector<std::string> user_arguments(const opt_ml::Value& hyperparameters,
-                                        ArgumentStyle style = ArgumentStyle::kPython,
-                                        ArgumentOrder order = ArgumentOrder::kSorted);
-
 /// The most bytes that Linux lets one argument hold.
 inline constexpr std::size_t kLongestArgumentBytes = 131071;
+/// For all arguments: a quarter of what Linux lets them have together with the environment.
+inline constexpr std::size_t kAllArgumentsBytes = 512 * 1024;
+
+struct UserArguments {
+  std::vector<std::string> words;
+  std::vector<std::string> left_out;  ///< hyperparameters for which there is no room
+};
+
+/// `hyperparameters` is the decoded object of the user's own ones. Names of one character get one
+/// dash, the empty name stays empty; null is an empty argument, an object is `k=v,k2=v2` by key. An
+/// override has the name as it is, and the value as JSON, text without quotation marks. Values that
+/// no argument can hold are left out, and the longest ones until all fit. Throws ConfigError for
+/// what no program can be given: a NUL character, a name that is too long.
+UserArguments user_arguments(const opt_ml::Value& hyperparameters,
+                             ArgumentStyle style = ArgumentStyle::kPython,
+                             ArgumentOrder order = ArgumentOrder::kSorted);
 
 }  // namespace entrypoint

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "entrypoint/config/shell_text.h"
+#include "entrypoint/plan/arguments.h"
 #include "entrypoint/plan/code_source.h"
 #include "entrypoint/plan/words.h"
 #include "smp_runtime/core/error.h"
@@ -252,9 +253,14 @@ std::vector<std::string> process_command(const EntryPoint& entry,
     case EntryPointKind::kModule:
       words = {python.string(), "-m", entry.module};
       break;
-    case EntryPointKind::kCommand:
+    case EntryPointKind::kCommand: {
       // The blank stays without arguments, too: logs and failure texts compare equal.
-      return {"/bin/sh", "-c", shell_quote("./" + entry.name) + " " + shell_join(arguments)};
+      const std::string program = "./" + entry.name;
+      std::string text = shell_quote(program) + " " + shell_join(arguments);
+      if (text.size() <= kLongestArgumentBytes) return {"/bin/sh", "-c", std::move(text)};
+      words = {"/bin/sh", "-c", shell_quote(program) + " \"$@\"", program};
+      break;
+    }
     case EntryPointKind::kExecutable:
       words = {entry.name.front() == '/' ? entry.name : "./" + entry.name};
       break;

@@ -41,7 +41,8 @@ struct EntryPoint {
 EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path& python);
 
 /// The command of a plain process: `python -- script args`, `python -m module args`,
-/// `/bin/sh -c './script args'`, `./program args` or `/path/program args`.
+/// `/bin/sh -c './script args'`, `./program args` or `/path/program args`. Where one argument
+/// cannot hold all of a script's, its shell gets them one by one.
 std::vector<std::string> process_command(const EntryPoint& entry,
                                          const std::filesystem::path& python,
                                          const std::vector<std::string>& arguments);

@@ -17,6 +17,13 @@ namespace {
 using opt_ml::Value;
 
 constexpr std::size_t kLongestStringBytes = 131072;  // "NAME=value" and its NUL; Linux' limit
+// Half of what Linux lets arguments and environment have together, for a stack of 8 MiB.
+constexpr std::size_t kAllStringsBytes = 1024 * 1024;
+constexpr std::size_t kWorthAFile = 1024;  // shorter ones would not help
+
+std::size_t bytes_of(const Variable& variable) {
+  return variable.name.size() + variable.value.size() + 2;
+}
 
 constexpr std::array<std::string_view, 14> kHostVariables = {
     "SM_CURRENT_HOST", "SM_CURRENT_INSTANCE_TYPE", "SM_CURRENT_INSTANCE_GROUP",
@@ -58,8 +65,9 @@ class EnvironmentMaker {
     add_rendezvous();
     add_newer_names();
     add_identifiers();
-    move_long_values(result_.table);
-    move_long_values(result_.others);
+    for (Variable* longest = longest_value(); longest != nullptr; longest = longest_value()) {
+      move_to_file(*longest);
+    }
     return std::move(result_);
   }
 
@@ -122,7 +130,7 @@ class EnvironmentMaker {
       add_text("SM_CHANNEL_" + opt_ml::python_upper(channel.name), channel.folder.string());
     }
     for (const Value::Member& member : *job_.hyperparameters.user.object()) {
-      add_text("SM_HP_" + opt_ml::python_upper(member.key), opt_ml::environment_text(member.value));
+      add_text(hyperparameter_variable(member.key), opt_ml::environment_text(member.value));
     }
     add_text("PYTHONPATH", python_path(layout));
   }
@@ -210,19 +218,29 @@ class EnvironmentMaker {
     }
   }
 
-  void move_long_values(std::vector<Variable>& variables) {
-    for (Variable& variable : variables) {
-      const std::size_t bytes = variable.name.size() + variable.value.size() + 2;
-      if (bytes <= kLongestStringBytes) continue;
-      std::string file_name = variable.name;
-      std::ranges::replace(file_name, '/', '_');
-      PlannedFile file{job_.layout.long_variable(file_name), std::move(variable.value)};
-      result_.warnings.push_back(fmt::format(
-          "{} has {} bytes, too many for an environment variable: {}_FILE names a file with it",
-          variable.name, file.content.size(), variable.name));
-      variable = {variable.name + "_FILE", file.path.string()};
-      result_.files.push_back(std::move(file));
+  /// The longest variable, if it or all together exceed what Linux starts a program with.
+  Variable* longest_value() {
+    Variable* longest = nullptr;
+    std::size_t all = 0;
+    for (auto* variables : {&result_.table, &result_.others}) {
+      for (Variable& variable : *variables) {
+        all += bytes_of(variable);
+        if (longest == nullptr || bytes_of(variable) > bytes_of(*longest)) longest = &variable;
+      }
     }
+    const bool fits = all <= kAllStringsBytes && bytes_of(*longest) <= kLongestStringBytes;
+    return fits || bytes_of(*longest) < kWorthAFile ? nullptr : longest;
+  }
+
+  void move_to_file(Variable& variable) {
+    std::string file_name = variable.name;
+    std::ranges::replace(file_name, '/', '_');
+    PlannedFile file{job_.layout.long_variable(file_name), std::move(variable.value)};
+    result_.warnings.push_back(fmt::format(
+        "{} has {} bytes, too many for an environment variable: {}_FILE names a file with it",
+        variable.name, file.content.size(), variable.name));
+    variable = {variable.name + "_FILE", file.path.string()};
+    result_.files.push_back(std::move(file));
   }
 
   const EnvironmentInput& input_;
@@ -234,6 +252,10 @@ class EnvironmentMaker {
 
 JobEnvironment make_environment(const EnvironmentInput& input) {
   return EnvironmentMaker(input).make();
+}
+
+std::string hyperparameter_variable(std::string_view name) {
+  return "SM_HP_" + opt_ml::python_upper(name);
 }
 
 bool is_host_variable(std::string_view name) {

@@ -50,8 +50,9 @@ class Planner {
     network_ = choose_network(job_, facts_, choice);
     take(std::move(choice));
 
-    arguments_ = user_arguments(job_.hyperparameters.user, job_.options.arguments,
-                                job_.options.argument_order);
+    UserArguments arguments = user_arguments(job_.hyperparameters.user, job_.options.arguments,
+                                             job_.options.argument_order);
+    arguments_ = std::move(arguments.words);
     if (plan_.runner != Runner::kTrainingModule) take(resolve_entry_point(job_, facts_.python));
     plan_transfers();
     if (auto warning = driver_warning(facts_.gpu_driver, facts_.torch_version)) {
@@ -66,7 +67,7 @@ class Planner {
     if (parallel.config) warn(parallel.config->warnings);
     plan_command(parallel.config);
     trust_certificates();
-    check_lengths();
+    for (const std::string& name : arguments.left_out) warn_of_left_out(name);
     return std::move(plan_);
   }
 
@@ -135,14 +136,14 @@ class Planner {
     }
   }
 
-  /// A shell script gets all its arguments in one.
-  void check_lengths() const {
-    const auto longest = std::ranges::max_element(plan_.user_command, {}, &std::string::size);
-    if (longest->size() <= kLongestArgumentBytes) return;
-    throw smp::ConfigError(
-        "the command line of \"{}\" has {} bytes in one argument, Linux allows {}; put long "
-        "hyperparameters into a file of a channel",
-        job_.entry_point, longest->size(), kLongestArgumentBytes);
+  void warn_of_left_out(const std::string& name) {
+    const std::string variable = hyperparameter_variable(name);
+    const bool is_short = find_variable(plan_.environment, variable) != nullptr;
+    plan_.warnings.push_back(fmt::format(
+        "hyperparameter \"{}\" is not sent as an argument: one holds at most {} bytes, and all "
+        "together get {}; read {}",
+        name, kLongestArgumentBytes, kAllArgumentsBytes,
+        is_short ? variable : "the file that " + variable + "_FILE names"));
   }
 
   void plan_command(const ParallelConfig& parallel) {

@@ -36,20 +36,6 @@ std::string normalised(std::string_view name) {
   return result + "_";
 }
 
-/// NAME=VALUE with the value masked when the name is secret.
-std::string masked_assignment(const std::string& text) {
-  const std::size_t mark = text.find('=');
-  if (mark == std::string::npos || !is_secret_name(text.substr(0, mark))) return text;
-  return text.substr(0, mark + 1) + std::string(kMask);
-}
-
-/// `k=v,k2=v2`, which is how an object reaches the command line.
-std::string masked_pairs(const std::string& text) {
-  std::vector<std::string> pairs = smp::split(text, ',');
-  std::ranges::transform(pairs, pairs.begin(), masked_assignment);
-  return fmt::format("{}", fmt::join(pairs, ","));
-}
-
 /// A value that is JSON with secrets inside, such as SM_HPS.
 std::string masked_text(const std::string& text) {
   const bool may_be_json = text.starts_with('{') || text.starts_with('[');
@@ -59,9 +45,34 @@ std::string masked_text(const std::string& text) {
   return masked == *value ? text : opt_ml::to_json(masked);
 }
 
-/// A list that alternates names and values, as the user's arguments do.
+/// `k=v,k2=v2`, which is how an object reaches the command line, or one override: a value is masked
+/// when its name is secret, whatever commas it has.
+std::string masked_pairs(const std::string& text) {
+  std::vector<std::string> pairs;
+  bool hides = false;
+  for (std::string& pair : smp::split(text, ',')) {
+    const std::size_t mark = pair.find('=');
+    if (mark == std::string::npos && hides) continue;
+    hides = mark != std::string::npos && is_secret_name(pair.substr(0, mark));
+    if (hides) pair.replace(mark + 1, std::string::npos, kMask);
+    pairs.push_back(std::move(pair));
+  }
+  return fmt::format("{}", fmt::join(pairs, ","));
+}
+
+/// The same, or an override whose value is JSON.
+std::string masked_word(const std::string& word) {
+  const std::size_t value = word.find('=') + 1;
+  const std::string text = masked_text(word.substr(value));
+  const bool is_changed = value != 0 && text != word.substr(value);
+  return masked_text(masked_pairs(is_changed ? word.substr(0, value) + text : word));
+}
+
+/// The user's arguments alternate names and values, or are overrides.
 bool is_argument_list(const Value::List& list) {
-  return !list.empty() && list.front().text() != nullptr && list.front().text()->starts_with('-');
+  const auto is_text = [](const Value& element) { return element.text() != nullptr; };
+  return std::ranges::all_of(list, is_text) ||
+         (is_text(list.front()) && list.front().text()->starts_with('-'));
 }
 
 Value masked_list(const Value::List& list) {
@@ -100,7 +111,7 @@ std::vector<std::string> mask_secrets(std::span<const std::string> argv) {
       // As it is where nothing is masked: texts are compared, and a trailing blank is part of them.
       result.push_back(masked == words ? word : shell_join(masked));
     } else {
-      result.push_back(masked_text(masked_pairs(word)));
+      result.push_back(masked_word(word));
     }
   }
   return result;

@@ -19,6 +19,7 @@ needs_torch = pytest.mark.skipif(
 )
 needs_hosts = pytest.mark.skipif(bool(cluster.lacks()), reason=cluster.lacks() or "all there")
 
+MPI = ["sagemaker_mpi_enabled=true"]
 TORCHRUN = ["sagemaker_torch_distributed_enabled=true"]
 SMDDP = ["sagemaker_distributed_dataparallel_enabled=true"]
 RANK_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from jobs import ROOT, free_port, make_trees, train_binary
-from runners import TORCHRUN, needs_hosts, needs_torch, processes
+from runners import MPI, TORCHRUN, needs_hosts, needs_mpirun, needs_torch, processes
 
 LOAD = """
     import os, sys, torch
@@ -67,3 +67,26 @@ def test_so_do_those_of_torchruns_workers(folder, run, small_memory):
 
     assert result.code == 0, result.err
     assert result.out.count("total 15.0") == 2
+
+
+FILLED = """
+    from multiprocessing import shared_memory
+
+    segment = shared_memory.SharedMemory(create=True, size=1 << 22)
+    segment.buf[:] = bytes(1 << 22)
+"""
+
+
+@needs_torch
+@needs_mpirun
+@needs_hosts
+@pytest.mark.parametrize("settings", [[], [*MPI, processes(1)], [*TORCHRUN, processes(1)]])
+def test_what_fills_it_ends_by_a_bus_error_that_names_it(folder, run, small_memory, settings):
+    [tree] = make_trees(folder, FILLED, hyperparameter=settings)
+    small_memory()
+
+    result = run(tree, MASTER_PORT=free_port())
+
+    assert result.code == 1
+    assert "SIGBUS" in tree.failure[:1024]
+    assert "/dev/shm has 0 MiB" in tree.failure[:1024]

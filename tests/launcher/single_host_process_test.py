@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 
 import pytest
 from jobs import job_environment, make_trees
+from runners import needs_mpirun
 
 
 def snapshot(base):
@@ -102,6 +104,60 @@ def test_a_lot_of_output_comes_through_whole_and_in_order(folder, run):
     [tree] = make_trees(folder, "for i in range(200_000): print(i)")
 
     assert run(tree).out == "".join(f"{i}\n" for i in range(200_000))
+
+
+LONG = """
+    import os, sys
+    with open(os.environ["SM_HP_SIZES_FILE"]) as file:
+        sizes = file.read()
+    os.write(1, f"got {len(sizes)} {'--sizes' in sys.argv} {sys.argv[1:]}\\n".encode())
+"""
+
+
+@pytest.mark.parametrize("name", ["train.py", "go.sh"])
+@pytest.mark.parametrize("ranks", [{}, pytest.param({"processes": 2}, marks=needs_mpirun)])
+def test_a_value_that_no_argument_holds_is_in_a_file(folder, run, name, ranks):
+    shell = '#!/bin/sh\nexec python3 read.py "$@"\n'
+    (folder / "data").mkdir()
+    (folder / "data" / "sizes.json").write_text(json.dumps(list(range(40_000))))
+    [tree] = make_trees(
+        folder,
+        LONG if name == "train.py" else shell,
+        name=name,
+        files={"read.py": textwrap.dedent(LONG)},
+        channel=f"train={folder / 'data'}",
+        hyperparameter=["sizes=@file:train/sizes.json", "lr=0.1"],
+        **ranks,
+    )
+
+    result = run(tree)
+
+    assert result.code == 0, result.err
+    bytes_there = len(json.dumps(list(range(40_000)), separators=(",", ":")))
+    said = f"got {bytes_there} False ['--lr', '0.1']"
+    assert result.out.count(said) == ranks.get("processes", 1)
+    assert "; read the file that SM_HP_SIZES_FILE names" in result.err
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("folder.joinpath('step-1').mkdir()", "the job's model is empty"),
+        ("Path('model.pt').write_text('x')", "; new in {code}: model.pt"),
+        ("folder.joinpath('empty').touch()", "the job's model is empty"),
+        ("folder.joinpath('a').mkdir(); folder.joinpath('a/b').write_text('x')", ""),
+    ],
+)
+def test_a_model_without_a_byte_in_any_file_is_warned_of(folder, run, script, said):
+    head = "import os; from pathlib import Path; folder = Path(os.environ['SM_MODEL_DIR'])\n"
+    [tree] = make_trees(folder, head + script + "\n")
+
+    result = run(tree)
+
+    assert result.code == 0, result.err
+    warned = [line for line in result.err.splitlines() if "model is empty" in line]
+    assert len(warned) == (said != "")
+    assert said.format(code=tree.base / "code") in "".join(warned)
 
 
 def test_a_shell_entry_point_runs_as_a_command(folder, run):

@@ -20,15 +20,22 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using testing_support::message_of;
 
 opt_ml::Value decoded(const char* json) {
   return opt_ml::split_hyperparameters(opt_ml::parse_json(json)).user;
 }
 
+template <typename... Options>
+std::vector<std::string> words_of(const opt_ml::Value& hyperparameters, Options... options) {
+  return user_arguments(hyperparameters, options...).words;
+}
+
 TEST(Arguments, FollowTheMeasuredExample) {
   EXPECT_THAT(
-      user_arguments(decoded(
+      words_of(decoded(
           R"({"batch-size":"256","d":"{\"b\":true}","lst":"[1, \"x\"]","nul":"null","e":"1E400",
               "s":"\"a b\""})")),
       ElementsAre("--batch-size", "256", "-d", "b=True", "-e", "inf", "--lst", "[1, 'x']", "--nul",
@@ -36,30 +43,65 @@ TEST(Arguments, FollowTheMeasuredExample) {
 }
 
 TEST(Arguments, ObjectsAreSortedPairsWithPythonTexts) {
-  EXPECT_THAT(user_arguments(decoded(R"({"o": {"b": true, "a": [1, 2], "c": null,
+  EXPECT_THAT(words_of(decoded(R"({"o": {"b": true, "a": [1, 2], "c": null,
                                                "d": {"z": 1, "a": "x"}}})")),
               ElementsAre("-o", "a=[1, 2],b=True,c=None,d={'z': 1, 'a': 'x'}"));
 }
 
 TEST(Arguments, AreSortedByCodePoint) {
-  EXPECT_THAT(user_arguments(decoded(R"({"a": 1, "_": 2, "Z": 3, "ж": 4, "": "5", "--x": 6})")),
+  EXPECT_THAT(words_of(decoded(R"({"a": 1, "_": 2, "Z": 3, "ж": 4, "": "5", "--x": 6})")),
               ElementsAre("", "5", "----x", "6", "-Z", "3", "-_", "2", "-a", "1", "-ж", "4"));
 }
 
 TEST(Arguments, MayBeJsonInFileOrder) {
-  EXPECT_THAT(user_arguments(decoded(R"({"b": [1, "x"], "a": true, "n": null})"),
-                             ArgumentStyle::kJson, ArgumentOrder::kFile),
+  EXPECT_THAT(words_of(decoded(R"({"b": [1, "x"], "a": true, "n": null})"), ArgumentStyle::kJson,
+                       ArgumentOrder::kFile),
               ElementsAre("-b", "[1,\"x\"]", "-a", "true", "-n", ""));
+}
+
+TEST(Arguments, MayBeOverridesOfOneWord) {
+  EXPECT_THAT(words_of(decoded(R"({"trainer": "gpu", "lr": 0.01, "+model.sizes": [1, "x"],
+                                   "resume": null, "amp": true, "name": "a b"})"),
+                       ArgumentStyle::kOverrides, ArgumentOrder::kFile),
+              ElementsAre("trainer=gpu", "lr=0.01", "+model.sizes=[1,\"x\"]", "resume=null",
+                          "amp=true", "name=a b"));
 }
 
 TEST(Arguments, WhatNoProgramCanGetIsRefused) {
   EXPECT_THAT(message_of([] { user_arguments(decoded(R"({"k": "\"a\\u0000b\""})")); }),
               HasSubstr("NUL"));
-  const opt_ml::Value longest{opt_ml::Value::Object{{"k", std::string(131071, 'x')}}};
-  const opt_ml::Value longer{opt_ml::Value::Object{{"k", std::string(131072, 'x')}}};
-  EXPECT_NO_THROW(user_arguments(longest));
-  EXPECT_THAT(message_of([&] { user_arguments(longer); }),
-              HasSubstr("\"k\": 131072 bytes, an argument holds at most 131071"));
+  const opt_ml::Value long_name{opt_ml::Value::Object{{std::string(70'000, 'n'), 1}}};
+  EXPECT_THAT(message_of([&] { user_arguments(long_name); }),
+              HasSubstr("its name has 70000 bytes; shorten it to 65536"));
+}
+
+TEST(Arguments, WhatOneArgumentCannotHoldIsLeftOut) {
+  const auto split = [](std::size_t bytes, ArgumentStyle style) {
+    return user_arguments(
+        opt_ml::Value{opt_ml::Value::Object{{"a", 1}, {"k", std::string(bytes, 'x')}, {"z", 2}}},
+        style);
+  };
+
+  for (const ArgumentStyle style : {ArgumentStyle::kPython, ArgumentStyle::kJson}) {
+    EXPECT_THAT(split(131071, style).left_out, IsEmpty());
+    EXPECT_THAT(split(131071, style).words, SizeIs(6));
+    EXPECT_THAT(split(131072, style).left_out, ElementsAre("k"));
+    EXPECT_THAT(split(131072, style).words, ElementsAre("-a", "1", "-z", "2"));
+  }
+  EXPECT_THAT(split(131069, ArgumentStyle::kOverrides).left_out, IsEmpty());  // "k=…"
+  EXPECT_THAT(split(131070, ArgumentStyle::kOverrides).words, ElementsAre("a=1", "z=2"));
+}
+
+TEST(Arguments, TheLongestAreLeftOutUntilAllFit) {
+  opt_ml::Value::Object object{{"small", 1}};
+  for (const std::size_t bytes : {100'000, 90'000, 120'000, 95'000, 110'000, 80'000}) {
+    object.push_back({"x" + std::to_string(bytes), std::string(bytes, 'x')});
+  }
+
+  const UserArguments arguments = user_arguments(opt_ml::Value{object});
+
+  EXPECT_THAT(arguments.left_out, ElementsAre("x120000"));
+  EXPECT_THAT(arguments.words, SizeIs(12));
 }
 
 TEST(ShellText, QuotesAsPythonDoes) {

@@ -147,6 +147,21 @@ TEST(Environment, TheLimitIsThatOfOneString) {
       nullptr);
 }
 
+TEST(Environment, TheLongestMoveToFilesUntilAllFit) {
+  JobBuilder job = a_job();
+  for (int i = 10; i < 25; ++i)
+    job = job.with("v" + std::to_string(i), std::string(90'000 + i, 'x'));
+
+  const JobEnvironment environment = environment_of(job);
+
+  std::size_t bytes = 0;
+  for (const Variable& variable : environment.table) bytes += variable.value.size();
+  EXPECT_LE(bytes, 1024 * 1024);
+  EXPECT_EQ(find_variable(environment.table, "SM_HP_V24"), nullptr);
+  EXPECT_NE(find_variable(environment.table, "SM_HP_V24_FILE"), nullptr);
+  EXPECT_NE(find_variable(environment.table, "SM_HP_V10"), nullptr);
+}
+
 TEST(Environment, RendezvousAndNcclDefaults) {
   const auto others = environment_of(a_job()).others;
 

@@ -373,13 +373,37 @@ TEST(LaunchPlan, CodeThatIsThereIsKeptWithANoteOrAWarning) {
               ElementsAre(HasSubstr("set SM_LAUNCH_CODE=replace")));
 }
 
-TEST(LaunchPlan, AShellScriptsArgumentsCountTogether) {
-  const JobBuilder job = a_job()
-                             .with_entry_point("run.sh")
-                             .with("a", std::string(70'000, 'x'))
-                             .with("b", std::string(70'000, 'x'));
+TEST(LaunchPlan, AShellGetsWhatOneArgumentCannotHoldOneByOne) {
+  const std::string half(70'000, 'x');
+  const JobBuilder job = a_job().with_entry_point("run.sh").with("a", half).with("b", half);
 
-  EXPECT_THAT(plan_error(job), HasSubstr("bytes in one argument, Linux allows 131071"));
+  EXPECT_THAT(plan_of(job).argv,
+              ElementsAre("/bin/sh", "-c", "./run.sh \"$@\"", "./run.sh", "-a", half, "-b", half));
+}
+
+TEST(LaunchPlan, ALongHyperparameterIsNamedWithWhereItIs) {
+  const JobBuilder job = a_job().with("sizes", std::string(140'000, '1'));
+  for (const JobBuilder& any :
+       {job, JobBuilder(job).with_mpi(2), JobBuilder(job).with_torchrun(2),
+        JobBuilder(job).with_entry_point("run.sh"), JobBuilder(job).with_smddp(1)}) {
+    const LaunchPlan plan = plan_of(any);
+
+    EXPECT_THAT(plan.user_command, Each(Not(HasSubstr("--sizes"))));
+    EXPECT_THAT(plan.warnings,
+                Contains("hyperparameter \"sizes\" is not sent as an argument: one holds at most "
+                         "131071 bytes, and all together get 524288; read the file that "
+                         "SM_HP_SIZES_FILE names"));
+    EXPECT_EQ(value_of(plan, "SM_HP_SIZES_FILE"), "/opt/ml/input/config/sm_env/SM_HP_SIZES");
+  }
+}
+
+TEST(LaunchPlan, AValueThatAVariableHoldsIsNamedByIt) {
+  // As an argument each element takes a blank more than as JSON.
+  opt_ml::Value::List list;
+  for (int i = 0; i < 40'000; ++i) list.emplace_back(10);
+
+  EXPECT_THAT(plan_of(a_job().with("sizes", list)).warnings,
+              Contains(HasSubstr("; read SM_HP_SIZES")));
 }
 
 TEST(LaunchPlan, ACommandTooLongForOpenMpiGoesByFileOnEveryHost) {

@@ -41,6 +41,16 @@ TEST(Secrets, AreMaskedInCommands) {
               ElementsAre("--o", "lr=1,password=******,b=2"));
 }
 
+TEST(Secrets, AreMaskedInOverrides) {
+  EXPECT_THAT(mask_secrets(Words{"python3", "t.py", "db.password=a,b,c", "lr=0.1", "names=a,b"}),
+              ElementsAre("python3", "t.py", "db.password=******", "lr=0.1", "names=a,b"));
+  EXPECT_THAT(mask_secrets(Words{R"(hub={"token":"x,y","user":"me"})"}),
+              ElementsAre(R"(hub={"token":"******","user":"me"})"));
+  EXPECT_EQ(
+      mask_secrets(std::vector<Variable>{{"SM_USER_ARGS", R"(["api_key=x","lr=1"])"}})[0].value,
+      R"(["api_key=******","lr=1"])");
+}
+
 TEST(Secrets, AreMaskedInsideJson) {
   const std::vector<Variable> variables{
       {"SM_HPS", R"({"hf":{"token":"x"},"lr":1})"},
