@@ -91,6 +91,15 @@ def smddp_of_different_calls() -> None:
 
 
 @mistake(
+    "A message of a rank that has ended is waited for over smddp",
+    (SMDDP, error("recv from rank 1 (tag 0): it has left the group", rank=0)),
+)
+def smddp_of_a_rank_that_has_ended() -> None:
+    if start_smddp() == 0:
+        torch.distributed.recv(torch.ones(8), 1)
+
+
+@mistake(
     "One rank raises under DistributedDataParallel over smddp",
     (SMDDP, error("ValueError: bad label", rank=1)),
 )
