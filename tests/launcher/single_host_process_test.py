@@ -221,6 +221,21 @@ def test_plan_shows_what_another_host_would_do(folder, run):
     assert not any(tree.succeeded or tree.failed for tree in trees)
 
 
+@needs_mpirun
+def test_a_folder_where_mpirun_can_make_nothing_is_found_before_it_starts(folder, run):
+    [tree] = make_trees(folder, "print('started')", processes=1)
+
+    result = run(tree, TMPDIR="/proc/sys/kernel")
+
+    assert result.code == 1
+    assert "started" not in result.out
+    assert tree.failure.startswith(
+        "/proc/sys/kernel: mpirun has to make a folder there, and cannot"
+    )
+    doctor = run(tree, "--doctor", TMPDIR="/proc/sys/kernel")
+    assert "/proc/sys/kernel is not writable" in doctor.out
+
+
 def test_doctor_finds_what_is_missing(folder, run):
     [tree] = make_trees(folder, "")
 

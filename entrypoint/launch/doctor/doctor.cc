@@ -17,6 +17,7 @@
 #include "entrypoint/launch/doctor/host_probe.h"
 #include "entrypoint/launch/doctor/machine_findings.h"
 #include "entrypoint/launch/doctor/python_packages.h"
+#include "entrypoint/launch/doctor/temporary_folder.h"
 #include "entrypoint/launch/process/spawn.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "smp_runtime/core/error.h"
@@ -205,8 +206,9 @@ class Examination {
     if (plan_) needs.processes_per_host = plan_->processes_per_host;
     std::optional<TorchFacts> torch;
     if (!python_.empty()) torch = ask_torch(python_);
-    const MachineFacts facts = launch::look_at_machine(environment_, packages_,
-                                                       {layout_.output(), layout_.model(), "/tmp"});
+    std::vector<fs::path> folders{layout_.output(), layout_.model(), "/tmp"};
+    if (plan_ && plan_->runs_mpirun()) folders.push_back(temporary_folder(environment_));
+    const MachineFacts facts = launch::look_at_machine(environment_, packages_, folders);
     const auto findings = judge_machine(facts, torch, needs);
     findings_.insert(findings_.end(), findings.begin(), findings.end());
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/launch/temporary_folder.h"
+#include "entrypoint/launch/doctor/temporary_folder.h"
 
 #include <filesystem>
 
