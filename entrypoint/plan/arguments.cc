@@ -2,6 +2,7 @@
 #include "entrypoint/plan/arguments.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "entrypoint/plan/words.h"
 #include "opt_ml_layout/outputs.h"
