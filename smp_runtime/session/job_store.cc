@@ -2,6 +2,7 @@
 #include "smp_runtime/session/job_store.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "smp_runtime/transport/fabric/network_address.h"
@@ -60,10 +61,9 @@ StorePtr open_store(const LaunchRanks& ranks, RendezvousRequest request, const F
     return store;
   }
   auto store = connect(address, ranks.rank, serves, timeout);
-  if (!place.foreign) {
-    asking_store(ranks.rank,
-                 [&] { check_job(*store, ranks.rank, job_number(request.variables), address); });
-  }
+  if (place.foreign) return c10::make_intrusive<c10d::PrefixStore>(place.prefix, store);
+  asking_store(ranks.rank,
+               [&] { check_job(*store, ranks.rank, job_number(request.variables), address); });
   return store;
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from jobs.models import make_batches, train_alone, whole_numbers
+from launching import run_torchrun
 from rank_pool import RankPool
 
 STEPS, BATCH = 4, 16
@@ -175,6 +176,14 @@ def test_rank_that_does_not_come_to_a_step_is_named():
         assert "waits for the forward of 1 on rank 1" in error
     finally:
         with_short_patience.close()
+
+
+def test_ranks_that_torchrun_starts_again_train_over_the_store_of_the_first():
+    outcome = run_torchrun(2, "smp_restart_job.py", PET_MAX_RESTARTS="1")
+
+    assert outcome.code == 0, outcome.output
+    for rank in range(2):
+        assert f"rank {rank} is through in start 1" in outcome.output, outcome.output
 
 
 def test_death_of_a_rank_ends_the_job():

@@ -50,7 +50,9 @@ Rendezvous plan_rendezvous(const LaunchRanks& ranks, const RendezvousRequest& re
   const auto address = variables.find(kAddress);
   std::optional<int> port = master_port(variables);
   if (has_foreign_store(variables) && port && address != variables.end()) {
-    return {address->second, *port, true};
+    const auto start = variables.find("TORCHELASTIC_RESTART_COUNT");
+    return {address->second, *port, true,
+            "smp/start/" + (start == variables.end() ? "0" : start->second)};
   }
   if (request.port) port = request.port;
   if (!port) port = request.have_mpi ? 0 : derived_port(variables, request.number);

@@ -15,6 +15,7 @@ struct Rendezvous {
   std::string host;      ///< empty: rank 0 tells its own over MPI
   int port = 0;          ///< 0: rank 0 picks one, and tells it over MPI
   bool foreign = false;  ///< somebody else serves it: torchrun's agent
+  std::string prefix;    ///< of the keys: that agent's store outlives ranks, which start again
 
   bool operator==(const Rendezvous&) const = default;
 };
