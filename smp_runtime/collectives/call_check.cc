@@ -2,6 +2,8 @@
 #include "smp_runtime/collectives/call_check.h"
 
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "smp_runtime/collectives/inter_node.h"
 #include "smp_runtime/core/cache_line.h"
@@ -71,19 +73,24 @@ size_t CallCheck::written_bytes(int rank) const { return kHeaderBytes + payload(
 
 /// The mailboxes of a host travel one after the other, each as long as what was written.
 void CallCheck::exchange_mailboxes(const transport::WaitLimit& limit) {
-  std::vector<std::byte> mine;
+  // A wait may end by an exception, and what other hosts send arrives all the same.
+  struct Mailboxes {
+    std::vector<std::byte> mine;
+    std::vector<std::vector<std::byte>> rooms;
+  };
+  const auto boxes = std::make_shared<Mailboxes>();
+  std::vector<std::byte>& mine = boxes->mine;
   for (const int rank : layout_.ranks_on[static_cast<size_t>(layout_.my_host())]) {
     const std::byte* mailbox = segment_.mailbox(rank, calls_);
     mine.insert(mine.end(), mailbox, mailbox + written_bytes(rank));
   }
   const size_t mailbox_bytes = segment_.shape().mailbox_bytes;
-  std::vector<std::vector<std::byte>> rooms;
   std::vector<Bytes> theirs;
   for (const auto& ranks : layout_.ranks_on) {
-    rooms.emplace_back(ranks.size() * mailbox_bytes);
-    theirs.emplace_back(rooms.back());
+    boxes->rooms.emplace_back(ranks.size() * mailbox_bytes);
+    theirs.emplace_back(boxes->rooms.back());
   }
-  inter_node_->exchange(calls_ - 1, mine, theirs, limit);  // numbered as collectives are
+  inter_node_->exchange(calls_ - 1, mine, theirs, boxes, limit);  // numbered as collectives are
   for (int host = 0; host < layout_.hosts(); ++host) {
     if (host == layout_.my_host()) continue;
     ConstBytes rest = theirs[static_cast<size_t>(host)];

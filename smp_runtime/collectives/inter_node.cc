@@ -98,22 +98,22 @@ std::function<void()> InterNodeCollectives::look(uint64_t sequence, const WaitLi
 }
 
 void InterNodeCollectives::exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
-                                    const WaitLimit& limit) {
+                                    const std::shared_ptr<void>& keeps, const WaitLimit& limit) {
   std::vector<Handle> incoming(received.size());
   std::vector<Handle> all;
   for (int distance = 1; distance < layout_.hosts(); ++distance) {
     const int host = (layout_.my_host() + distance) % layout_.hosts();
     const uint64_t tag =
         message_tag({.kind = MessageKind::kMailboxes, .sequence = sequence, .source = host});
-    incoming[static_cast<size_t>(host)] =
-        link_.receive_up_to(layout_.rank_at(host, 0), tag, received[static_cast<size_t>(host)]);
+    incoming[static_cast<size_t>(host)] = link_.receive_up_to(
+        layout_.rank_at(host, 0), tag, received[static_cast<size_t>(host)], keeps);
     all.push_back(incoming[static_cast<size_t>(host)]);
   }
   const uint64_t tag = message_tag(
       {.kind = MessageKind::kMailboxes, .sequence = sequence, .source = layout_.my_host()});
   for (int distance = 1; distance < layout_.hosts(); ++distance) {
     const int host = (layout_.my_host() + distance) % layout_.hosts();
-    all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine));
+    all.push_back(link_.send(layout_.rank_at(host, 0), tag, mine, keeps));
   }
   // A host whose own ranks do not come says so when its time is up: that reason is the better one.
   explained(segment_,
@@ -149,18 +149,23 @@ void InterNodeCollectives::all_to_all(uint64_t sequence, std::span<const ConstBy
   }
   const uint64_t tag =
       message_tag({.kind = MessageKind::kPair, .sequence = sequence, .source = layout_.rank});
-  for (int distance = 1; distance < size; ++distance) {
-    const int to = (layout_.rank + distance) % size;
-    const ConstBytes bytes = inputs[static_cast<size_t>(to)];
-    if (layout_.host(to) == layout_.my_host() || bytes.empty()) continue;
-    if (outgoing.size() == kPairWindow) {
-      explained(segment_, [&] { link_.wait(std::vector{outgoing.front()}, limit, check); });
-      outgoing.pop_front();
+  try {
+    for (int distance = 1; distance < size; ++distance) {
+      const int to = (layout_.rank + distance) % size;
+      const ConstBytes bytes = inputs[static_cast<size_t>(to)];
+      if (layout_.host(to) == layout_.my_host() || bytes.empty()) continue;
+      if (outgoing.size() == kPairWindow) {
+        explained(segment_, [&] { link_.wait(std::vector{outgoing.front()}, limit, check); });
+        outgoing.pop_front();
+      }
+      outgoing.push_back(link_.send(to, tag, bytes));
     }
-    outgoing.push_back(link_.send(to, tag, bytes));
+    incoming.insert(incoming.end(), outgoing.begin(), outgoing.end());
+    explained(segment_, [&] { link_.wait(incoming, limit, check); });
+  } catch (...) {
+    for (const Handle& one : incoming) link_.cancel(one);  // the caller may free its outputs
+    throw;
   }
-  incoming.insert(incoming.end(), outgoing.begin(), outgoing.end());
-  explained(segment_, [&] { link_.wait(incoming, limit, check); });
 }
 
 void InterNodeCollectives::completed(uint64_t collectives) { detector_->completed(collectives); }

@@ -39,9 +39,9 @@ class InterNodeCollectives {
                        const transport::Network& network, const WaitLimit& limit);
 
   /// Among the first ranks of all hosts: `mine` goes to the others, theirs to `received[host]`,
-  /// cut to what came.
+  /// cut to what came. All of that lies in `keeps`, which stays until no message needs it.
   void exchange(uint64_t sequence, ConstBytes mine, std::span<Bytes> received,
-                const WaitLimit& limit);
+                const std::shared_ptr<void>& keeps, const WaitLimit& limit);
 
   /// The HierarchicalSchedule of `plan`. `inputs` and `outputs` are by chunk; those that this rank
   /// does not have or want are not looked at. Rounds are on their way while others are added up.
