@@ -240,8 +240,9 @@ std::optional<std::string> hidden_error(const OutputRecord& record, const std::s
   for (const auto& [rank, process] : record.processes()) {
     const Suspect suspect{.rank = rank, .record = &process, .status = ExitStatus{}};
     const Traceback* const traceback = process.traceback();
-    if (traceback == nullptr || !traceback->looks_uncaught || !ended_by_traceback(suspect))
+    if (traceback == nullptr || !traceback->looks_uncaught || !ended_by_traceback(suspect)) {
       continue;
+    }
     const std::string file = std::filesystem::path(script).filename().string();
     const bool is_its_own = !file.empty() && traceback->lines.size() > 1 &&
                             traceback->lines[1].find(file + "\"") != std::string::npos;

@@ -60,8 +60,9 @@ launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
       .inherited = launch::current_environment(),
       .transfer = {.environment = transfer_environment(job, plan), .job_region = job.region}};
   for (const Interface& interface : list_interfaces()) {
-    if (interface.name == plan.interface_name)
+    if (interface.name == plan.interface_name) {
       settings.listen_addresses = interface.listen_addresses();
+    }
   }
   return settings;
 }

@@ -67,6 +67,17 @@ struct Supervisor::Child {
 
   [[nodiscard]] bool is_running() const { return !exited.has_value(); }
   [[nodiscard]] bool is_drained() const { return !pipes[0].is_open() && !pipes[1].is_open(); }
+
+  /// First those of `lines`, which feed those of `ranks`.
+  template <typename Use>
+  void for_each_reader(const Use& use) const {
+    for (const auto& reader : lines) {
+      if (reader) use(*reader);
+    }
+    for (const auto& reader : ranks) {
+      if (reader) use(*reader);
+    }
+  }
 };
 
 Supervisor::Supervisor(Streams streams) : out_(streams.out), err_(streams.err) {
@@ -203,12 +214,8 @@ Deadline Supervisor::drain_limit(const Child& child) const {
 
 Deadline Supervisor::next_event(Deadline deadline) const {
   for (const auto& [id, child] : children_) {
-    for (const auto& lines : child->lines) {
-      if (lines) deadline = std::min(deadline, lines->due());
-    }
-    for (const auto& ranks : child->ranks) {
-      if (ranks) deadline = std::min(deadline, ranks->due());
-    }
+    child->for_each_reader(
+        [&deadline](const auto& reader) { deadline = std::min(deadline, reader.due()); });
     if (child->exited && !child->finished) deadline = std::min(deadline, drain_limit(*child));
     if (child->is_running() && stop_signal_ != 0 && child->next_step < child->on_stop.size()) {
       deadline = std::min(deadline, stopped_at_ + child->on_stop[child->next_step].after);
@@ -249,12 +256,7 @@ bool Supervisor::pump(Deadline deadline) {
   err_.flush();
   const Clock::time_point now = Clock::now();
   for (const auto& [id, child] : children_) {
-    for (const auto& lines : child->lines) {
-      if (lines) lines->flush_aged(now);
-    }
-    for (const auto& ranks : child->ranks) {
-      if (ranks) ranks->flush_aged(now);
-    }
+    child->for_each_reader([now](auto& reader) { reader.flush_aged(now); });
   }
   run_stop_steps();
   return count > 0;
@@ -346,16 +348,13 @@ void Supervisor::run_stop_steps() {
 }
 
 void Supervisor::finish_children() {
-  for (const auto now = Clock::now(); const auto& [id, child] : children_) {
+  const Clock::time_point now = Clock::now();
+  for (const auto& [id, child] : children_) {
     if (child->finished || !child->exited) continue;
     // No writers left, or they had their time.
     if (!child->is_drained() && now < drain_limit(*child)) continue;
     for (FileDescriptor& pipe : child->pipes) pipe.close();
-    for (const auto& lines : child->lines)
-      if (lines) lines->finish();
-    for (const auto& ranks : child->ranks) {
-      if (ranks) ranks->finish();
-    }
+    child->for_each_reader([](auto& reader) { reader.finish(); });
     child->finished = true;
     end_unreported_ = true;
     last_end_ = now;
@@ -393,8 +392,8 @@ void Supervisor::sweep(std::chrono::milliseconds grace) {
 }
 
 void Supervisor::drain_sinks() {
-  const Deadline end = Clock::now() + std::chrono::seconds(1);
-  while (has_pending_output() && Clock::now() < end) pump(end);
+  const Deadline deadline = Clock::now() + std::chrono::seconds(1);
+  while (has_pending_output() && Clock::now() < deadline) pump(deadline);
 }
 
 }  // namespace entrypoint::supervise

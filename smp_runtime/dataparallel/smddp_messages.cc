@@ -48,8 +48,8 @@ PointToPoint& SmddpBackend::pairs() {
         [this](const c10::intrusive_ptr<PendingWork>& work, const std::exception_ptr& error) {
           work->end(as_torch_error(error), &callbacks_);
         });
-  } catch (const Error& problem) {
-    C10_THROW_ERROR(DistBackendError, std::string("smddp: ") + problem.what());
+  } catch (const Error&) {
+    std::rethrow_exception(as_torch_error(std::current_exception()));
   }
   return *pairs_;
 }

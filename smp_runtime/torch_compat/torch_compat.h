@@ -14,7 +14,7 @@
 
 namespace smp::torch_compat {
 
-/// Holds a node of autograd's graph: std::shared_ptr, and c10::intrusive_ptr from 2.12 on.
+/// Holds a node of autograd's graph: std::shared_ptr in 2.11, c10::intrusive_ptr in 2.15.
 using NodePtr =
     decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
 
@@ -28,8 +28,8 @@ auto make_node(Arguments&&... arguments) {
   }
 }
 
-// Collectives of one tensor, of c10d::ProcessGroup: they have these names from 2.13 on, and the
-// others are deprecated since.
+// Collectives of one tensor, of c10d::ProcessGroup: they have these names in 2.15, where those of
+// 2.11 are deprecated.
 
 template <class Group>
 auto all_gather_single(Group& group, at::Tensor& output, at::Tensor& input) {

@@ -28,18 +28,18 @@ std::string boot_identity() {
   const ssize_t count = file.is_open() ? read(file.get(), text.data(), text.size()) : -1;
   // Without it a host would take itself for another one.
   if (count < 0) throw HostError("cannot read {}: {}", kPath, system_error_text(errno));
-  return {text.data(), static_cast<size_t>(count)};
+  return std::string(trimmed({text.data(), static_cast<size_t>(count)}));
 }
 
 }  // namespace
 
 std::string host_identity() {
-  return fmt::format("{}/{}/{}", trimmed(boot_identity()), inode("/proc/self/ns/pid"),
+  return fmt::format("{}/{}/{}", boot_identity(), inode("/proc/self/ns/pid"),
                      inode("/proc/self/ns/net"));
 }
 
 std::string network_identity() {
-  return fmt::format("{}/{}", trimmed(boot_identity()), inode("/proc/self/ns/net"));
+  return fmt::format("{}/{}", boot_identity(), inode("/proc/self/ns/net"));
 }
 
 }  // namespace smp::transport

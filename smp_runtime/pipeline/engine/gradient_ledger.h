@@ -18,10 +18,6 @@
 
 #include "smp_runtime/torch_compat/torch_compat.h"
 
-namespace torch::autograd {
-struct Node;
-}
-
 namespace smp::pipeline {
 
 class GradientLedger {

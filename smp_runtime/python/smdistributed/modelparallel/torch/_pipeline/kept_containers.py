@@ -21,7 +21,7 @@ _CONTAINERS = (list, dict, set, collections.deque)
 _OF_TORCH = frozenset(vars(nn.Module()))
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
-#: A container, and what it is called.
+#: What may be a container, and what it is called.
 Named = tuple[Any, str]
 
 
@@ -29,7 +29,12 @@ class KeptContainers:
     """Those that calls of ``modules`` may fill, by the modules' names, as they are now."""
 
     def __init__(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
-        found = {id(held): (held, what) for name, one in modules for held, what in _kept(name, one)}
+        found = {
+            id(held): (held, what)
+            for name, one in modules
+            for held, what in _seen_in(name, one)
+            if isinstance(held, _CONTAINERS)
+        }
         self._states = [(held, what, state_of(held)) for held, what in found.values()]
 
     def changed(self) -> list[str]:
@@ -45,9 +50,9 @@ class KeptContainers:
         return [what for held, what, before in self._states if not is_same(before, state_of(held))]
 
 
-def _kept(name: str, module: nn.Module) -> Iterator[Named]:
+def _seen_in(name: str, module: nn.Module) -> Iterator[Named]:
     for attribute, value in vars(module).items():
-        if attribute not in _OF_TORCH and isinstance(value, _CONTAINERS):
+        if attribute not in _OF_TORCH:
             yield value, f"attribute {attribute} of module {name}"
     yield from _seen_by(type(module).forward, f"the forward of module {name}")
     for hook in [hook for kind in _HOOKS for hook in vars(module)[kind].values()]:
@@ -56,27 +61,21 @@ def _kept(name: str, module: nn.Module) -> Iterator[Named]:
 
 def _seen_by(function: Callable[..., Any], whose: str) -> Iterator[Named]:
     if isinstance(function, functools.partial):
-        held = [*function.args, *function.keywords.values()]
-        yield from (
-            (one, f"an argument of {whose}") for one in held if isinstance(one, _CONTAINERS)
-        )
+        for value in [*function.args, *function.keywords.values()]:
+            yield value, f"an argument of {whose}"
         yield from _seen_by(function.func, whose)
     elif isinstance(function, types.MethodType):
-        if not isinstance(function.__self__, (nn.Module, type)):
-            for attribute, value in getattr(function.__self__, "__dict__", {}).items():
-                if isinstance(value, _CONTAINERS):
-                    yield value, f"{attribute} of {type(function.__self__).__name__}, {whose}"
+        owner = function.__self__
+        if not isinstance(owner, (nn.Module, type)):
+            for attribute, value in getattr(owner, "__dict__", {}).items():
+                yield value, f"{attribute} of {type(owner).__name__}, {whose}"
         yield from _seen_by(function.__func__, whose)
     elif isinstance(function, types.FunctionType):
-        code = function.__code__
-        for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            value = _content(cell)
-            if isinstance(value, _CONTAINERS):
-                yield value, f"{variable} of {whose}"
-        for variable in code.co_names:
-            value = function.__globals__.get(variable)
-            if isinstance(value, _CONTAINERS):
-                yield value, f"{variable} of {whose}"
+        code, cells = function.__code__, function.__closure__ or ()
+        seen = {name: function.__globals__.get(name) for name in code.co_names}
+        seen |= {name: _content(cell) for name, cell in zip(code.co_freevars, cells, strict=True)}
+        for name, value in seen.items():
+            yield value, f"{name} of {whose}"
 
 
 def _content(cell: types.CellType) -> Any:
