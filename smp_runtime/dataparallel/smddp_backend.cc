@@ -94,7 +94,7 @@ SmddpBackend::~SmddpBackend() {
     static_cast<void>(gpus_.release());
     return;
   }
-  stop(false);
+  stop(std::chrono::milliseconds::zero());
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> SmddpBackend::getBackendOptions() {
@@ -221,11 +221,11 @@ void SmddpBackend::run_all() {
   }
 }
 
-void SmddpBackend::stop(bool drain) {
+void SmddpBackend::stop(std::chrono::milliseconds patience) {
   {
     std::unique_lock lock(mutex_);
     const auto idle = [this] { return queue_.empty() && !busy_; };
-    if (communicator_ && !idle() && !(drain && changed_.wait_for(lock, timeout_.load(), idle))) {
+    if (communicator_ && !idle() && !changed_.wait_for(lock, patience, idle)) {
       communicator_->abort(fmt::format("rank {} has ended the group with collectives pending",
                                        communicator_->name(rank_)));
     }
@@ -246,12 +246,15 @@ void SmddpBackend::stop(bool drain) {
   pairs.reset();  // it asks the communicator
   gpus.reset();   // likewise
   if (!communicator) return;
-  communicator->leave(
-      WaitLimit::after(std::min(timeout_.load(), Communicator::kLeaveLimit), "leaving"));
+  communicator->leave(WaitLimit::after(leave_limit(), "leaving"));
 }
 
-void SmddpBackend::leave() {
-  if (getpid() == process_) stop(false);
+std::chrono::milliseconds SmddpBackend::leave_limit() const {
+  return std::min(timeout_.load(), Communicator::kLeaveLimit);
+}
+
+void SmddpBackend::leave(bool failed) {
+  if (getpid() == process_) stop(failed ? std::chrono::milliseconds::zero() : leave_limit());
 }
 
 void SmddpBackend::abort() {
@@ -262,7 +265,7 @@ void SmddpBackend::abort() {
 }
 
 void SmddpBackend::shutdown() {
-  if (getpid() == process_) stop(true);
+  if (getpid() == process_) stop(timeout_.load());
 }
 
 void SmddpBackend::startCoalescing() {

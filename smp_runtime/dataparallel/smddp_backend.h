@@ -120,9 +120,10 @@ class SmddpBackend : public c10d::Backend {
   /// What this rank knows of the end of another one of the group, or of its leaving, for a message;
   /// empty while it is there, and for ranks that are not of the group.
   [[nodiscard]] std::string end_of(int global_rank);
-  /// Leaves the group; what is queued ends with an error. For the end of a process, so that other
-  /// hosts do not take it for a failure.
-  void leave();
+  /// Leaves the group at the end of a process, so that other hosts do not take it for a failure.
+  /// What is queued is waited for as long as leaving may take: the other ranks make these calls, too.
+  /// Of a process that has failed it ends with an error at once, here and there.
+  void leave(bool failed);
 
  private:
   using Body = std::function<void(collectives::Communicator&, const transport::WaitLimit&)>;
@@ -161,7 +162,9 @@ class SmddpBackend : public c10d::Backend {
   void count_ranks(collectives::Communicator& group, const transport::WaitLimit& limit);
   void run(const Task& task);
   void run_all();
-  void stop(bool drain);
+  /// Waits for what is queued so long, then ends it with an error, and leaves.
+  void stop(std::chrono::milliseconds patience);
+  [[nodiscard]] std::chrono::milliseconds leave_limit() const;
   PointToPoint& pairs();
   c10::intrusive_ptr<PendingWork> pair_work(const DeviceScope& scope, c10d::OpType type,
                                             Tensors& tensors, int tag, const char* operation);

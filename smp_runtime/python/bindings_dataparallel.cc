@@ -106,9 +106,11 @@ PYBIND11_MODULE(_smddp, module) {
              "What init_process_group() needs besides, under mpirun or srun; nothing that is set.");
   module.def(
       "leave",
-      [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+      [](const c10::intrusive_ptr<c10d::Backend>& backend, bool failed) {
         const pybind11::gil_scoped_release release;  // it waits for the other ranks
-        if (auto* ours = smp::python::as_ours(backend)) ours->leave();
+        if (auto* ours = smp::python::as_ours(backend)) ours->leave(failed);
       },
-      pybind11::arg("backend"), "Sends FIN to the ranks of a group; others are left alone.");
+      pybind11::arg("backend"), pybind11::arg("failed"),
+      "Leaves a group at the end of a process, after what is queued unless the process has failed; "
+      "groups of other backends stay as they are.");
 }

@@ -160,6 +160,15 @@ def test_a_peer_that_has_left_is_told_of_at_once_and_its_last_messages_arrive(po
             assert text in found[name]
 
 
+def test_a_rank_that_ends_waits_for_the_calls_that_it_has_made(pool):
+    assert set(pool(4).run("smddp_fault_jobs:ended_with_a_call_pending", DDP, False)) == {"no error"}
+
+
+def test_a_rank_that_fails_ends_its_calls_everywhere(pool):
+    for text in pool(4).run("smddp_fault_jobs:ended_with_a_call_pending", DDP, True):
+        assert "rank 3 has ended the group with collectives pending" in text
+
+
 def test_torch_compares_calls_by_itself_in_its_debug_mode(pool):
     for text in pool(4).run("smddp_fault_jobs:with_details", DDP):
         assert "no error" not in text

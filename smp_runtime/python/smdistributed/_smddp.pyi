@@ -14,8 +14,9 @@ def create_backend(
     """A c10d backend; dataparallel/smddp_backend.h. Collective over the group. ``job``, if it is
     such a backend too, tells which ranks of the job have ended."""
 
-def leave(backend: object) -> None:
-    """Leaves the group at the end of a process; what is queued ends with an error."""
+def leave(backend: object, failed: bool) -> None:
+    """Leaves the group at the end of a process, after what is queued for it, at most 10 s; of a
+    process that has ``failed`` what is queued ends with an error at once."""
 
 def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not set

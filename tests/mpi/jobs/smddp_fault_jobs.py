@@ -14,6 +14,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from smdistributed._smddp import leave
 from smdistributed.dataparallel.torch import backend_registration
 from torch import nn
 from torch.distributed import ReduceOp
@@ -371,3 +372,24 @@ def with_details() -> str:
         return told(lambda: dist.all_reduce(ones(6 if rank == 2 else 5), group=group))
     finally:
         dist.set_debug_level(before)
+
+
+def ended_with_a_call_pending(failed: bool) -> str:
+    """Rank 3 ends as a process does, with a call under way that the others make later."""
+    group = group_of_all()
+    data = ones(100_000)
+    if dist.get_rank() == 3:
+        work = dist.all_reduce(data, group=group, async_op=True)
+        end = threading.Thread(target=leave, args=(group._get_backend(data.device), failed))
+        end.start()
+        if failed:
+            end.join()
+        dist.barrier()
+        end.join()
+    else:
+        dist.barrier()
+        work = dist.all_reduce(data, group=group, async_op=True)
+    text = told(work.wait)
+    assert failed or torch.equal(data, torch.full((100_000,), 4.0))
+    dist.barrier()
+    return text

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 from typing import Any
 
 import torch
@@ -39,8 +40,9 @@ def _leave_all() -> None:
     """At the end of a script that does not: other hosts must not take it for a failure."""
     if not dist.is_initialized():
         return
+    failed = getattr(sys, "last_value", None) is not None  # an exception ended the script
     for group in list(dist.distributed_c10d._world.pg_map):
-        leave(_backend_of(group))
+        leave(_backend_of(group), failed)
 
 
 def register() -> None:
