@@ -15,9 +15,8 @@ generator itself is not advanced by what is delayed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,39 +24,23 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from smdistributed.modelparallel.torch._partition.delayed_operation import (
+    Operation,
+    Place,
+    is_random,
+    run_operation,
+)
+from smdistributed.modelparallel.torch._partition.noted_init import noted_init
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 
 _EMPTY = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A tensor without storage, as part of a storage by number."""
-
-    storage: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    dtype: torch.dtype
-    bytes: int
-
-
-@dataclass
-class _Operation:
-    function: Any
-    args: Any
-    kwargs: dict[str, Any]
-    results: list[_Place | None]
-    random: bool
-    reads: set[int] = field(default_factory=set)
-    writes: set[int] = field(default_factory=set)
 
 
 class _Tape:
     """The operations of all contexts since the last replay, and the generator's states."""
 
     def __init__(self) -> None:
-        self.operations: list[_Operation | torch.Tensor] = []  # a tensor: the generator's new state
+        self.operations: list[Operation | torch.Tensor] = []  # a tensor: the generator's new state
         self.other_draws = False
         self._numbers: dict[int, int] = {}
         """Of storages by address, in the order of their first use: equal on all ranks."""
@@ -83,12 +66,12 @@ class _Tape:
         """Of the storage of ``tensor``, if it was used here."""
         return self._numbers.get(tensor.untyped_storage()._cdata)
 
-    def place(self, tensor: torch.Tensor) -> _Place:
+    def place(self, tensor: torch.Tensor) -> Place:
         storage = tensor.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self._kept))
         if number == len(self._kept):
             self._kept.append(storage)
-        return _Place(
+        return Place(
             number,
             tuple(tensor.size()),
             tuple(tensor.stride()),
@@ -110,28 +93,38 @@ class _Tape:
         ]
         if function not in _EMPTY:
             self.writes.update(range(before, len(self._kept)))
-        operation = _Operation(
-            function, placed(args), placed(kwargs), results, _is_random(function)
-        )
+        operation = Operation(function, placed(args), placed(kwargs), results, is_random(function))
         if operation.random:
             self.notice_seed()
         operation.reads = {
             p.storage for p in tree_leaves((operation.args, operation.kwargs))
-            if isinstance(p, _Place)
+            if isinstance(p, Place)
         }  # fmt: skip
         operation.writes = {place.storage for place in results if place is not None}
         for argument, value in zip(function._schema.arguments, operation.args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                written = {p.storage for p in tree_leaves(value) if isinstance(p, _Place)}
+                written = {p.storage for p in tree_leaves(value) if isinstance(p, Place)}
                 operation.writes |= written
                 self.writes.update(written)
         self.operations.append(operation)
+
+    def note_whole(
+        self, function: Any, tensor: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """A function that draws and writes to ``tensor``, as one operation."""
+        self.notice_seed()
+        place = self.place(tensor)
+        written = {place.storage}
+        self.writes.update(written)
+        self.operations.append(
+            Operation(function, (place, *args), kwargs, [place], True, written, written)
+        )
 
     def replay(self, wanted: set[int], take: Callable[[int, torch.UntypedStorage], None]) -> None:
         """Does what was deferred. ``take`` gets each storage of ``wanted`` as soon as nothing is
         left to do with it; what it does not keep is free then.
 
-        Raises KeyError for a storage that is not on the tape.
+        Raises KeyError for a storage that is not made on the tape, or of which another one is made.
         """
         finished = self._finished_by_operation(wanted)
         made: dict[int, torch.UntypedStorage] = {}
@@ -143,47 +136,29 @@ class _Tape:
                     if not self.other_draws:
                         torch.set_rng_state(operation)
                 elif number in finished:
-                    _run(operation, made)
+                    run_operation(operation, made)
                     for storage in finished[number]:
                         memory = made.pop(storage)
                         if storage in wanted:
                             take(storage, memory)
                 elif operation.random and not self.other_draws:
-                    _run(operation, {})  # in memory of its own, for the numbers it draws
+                    run_operation(operation, {})  # in memory of its own, for the numbers it draws
 
     def _finished_by_operation(self, wanted: set[int]) -> dict[int, list[int]]:
         """The operations that ``wanted`` needs, and which storages nothing behind them uses."""
         finished: dict[int, list[int]] = {}
-        needed, seen = set(wanted), set[int]()
+        needed, seen, made = set(wanted), set[int](), set[int]()
         for number in range(len(self.operations) - 1, -1, -1):
             operation = self.operations[number]
-            if isinstance(operation, _Operation) and operation.writes & needed:
+            if isinstance(operation, Operation) and operation.writes & needed:
                 needed |= operation.reads
+                made |= operation.writes - operation.reads
                 used = operation.reads | operation.writes
                 finished[number] = sorted(used - seen)
                 seen |= used
-        if missing := wanted - seen:
+        if missing := needed - made:
             raise KeyError(missing.pop())
         return finished
-
-
-def _is_random(function: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in function.tags
-
-
-def _run(operation: _Operation, made: dict[int, torch.UntypedStorage]) -> None:
-    def real(place: _Place) -> torch.Tensor:
-        if place.storage not in made:
-            made[place.storage] = torch.empty(place.bytes, dtype=torch.uint8).untyped_storage()
-        empty = torch.empty(0, dtype=place.dtype)
-        return empty.set_(made[place.storage], place.offset, place.size, place.stride)
-
-    args = tree_map_only(_Place, real, operation.args)
-    kwargs = tree_map_only(_Place, real, operation.kwargs)
-    result = operation.function(*args, **kwargs)
-    for place, value in zip(operation.results, tree_leaves(result), strict=True):
-        if place is not None and place.storage not in made:
-            made[place.storage] = value.untyped_storage()
 
 
 class _Delay(TorchDispatchMode):
@@ -195,13 +170,13 @@ class _Delay(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _EMPTY and _is_delayed(kwargs):
+        if func in _EMPTY and _is_delayed(args[0], kwargs):
             result = func(*args, **{**kwargs, "device": torch.device("meta")})
             self._tape.note(func, args, kwargs, result)
             return result
         leaves = tree_leaves((args, kwargs))
         if not any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in leaves):
-            self._tape.other_draws |= _is_random(func)
+            self._tape.other_draws |= is_random(func)
             return func(*args, **kwargs)
         try:
             result = func(*args, **kwargs)
@@ -214,7 +189,9 @@ class _Delay(TorchDispatchMode):
         return result
 
 
-def _is_delayed(kwargs: dict[str, Any]) -> bool:
+def _is_delayed(size: Sequence[int], kwargs: dict[str, Any]) -> bool:
+    if not size:  # such as the value of `tensor[0] = 1`, to which torch writes without an operation
+        return False
     device, dtype = kwargs.get("device"), kwargs.get("dtype") or torch.get_default_dtype()
     on_cpu = device is None or torch.device(device).type == "cpu"
     return on_cpu and dtype.is_floating_point and not kwargs.get("pin_memory")
@@ -230,7 +207,7 @@ def delayed() -> Iterator[None]:
     _tape = tape = _tape or _Tape()
     tape.notice_seed()
     try:
-        with _Delay(tape):
+        with noted_init(tape.note_whole), _Delay(tape):
             yield
     finally:
         tape.leave()
@@ -321,7 +298,7 @@ class DeferredInitialization:
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self._tape = _take_tape()
         buffers = [buffer for buffer in module.buffers() if buffer.is_meta]
-        self._of_storage: dict[int, list[tuple[nn.Parameter, _Place]]] = {}
+        self._of_storage: dict[int, list[tuple[nn.Parameter, Place]]] = {}
         for parameter in module.parameters():
             if parameter.is_meta:
                 place = self._tape.place(parameter)
@@ -349,7 +326,7 @@ def _take_tape() -> _Tape:
     return tape
 
 
-def _at(place: _Place, memory: torch.UntypedStorage) -> torch.Tensor:
+def _at(place: Place, memory: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=place.dtype).set_(memory, place.offset, place.size, place.stride)
 
 
