@@ -108,7 +108,7 @@ class RankPool:
         try:
             return Outcome(*pickle.loads(connection.recv_bytes()))
         except EOFError:
-            return Outcome(error=f"rank {rank} died")
+            return Outcome(error=f"rank {rank} died: {self.log_text()}")
 
     def log_text(self) -> str:
         self._log.flush()

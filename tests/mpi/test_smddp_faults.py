@@ -133,7 +133,9 @@ def test_monitored_barrier_fails_fast_or_names_all_ranks_that_did_not_come(pool)
     for found in results[:2]:
         assert "rank 2 has left the group" in found["wait_all_ranks=False"]
         assert "2000 ms for rank(s) 2, 3, which did not take part" in found["wait_all_ranks=True"]
-        assert "only implemented for GLOO" in found["torch.distributed"]  # torch's own refusal
+        # Torch 2.15 lets any backend have it, before it refused by itself.
+        own = ("which did not take part", "only implemented for GLOO")
+        assert any(text in found["torch.distributed"] for text in own)
     assert "rank 2 has left the group" in results[3]["wait_all_ranks=False"]
     assert "rank(s) 2, 3, which did not take part" in results[3]["wait_all_ranks=True"]
 
@@ -161,7 +163,9 @@ def test_a_peer_that_has_left_is_told_of_at_once_and_its_last_messages_arrive(po
 
 
 def test_a_rank_that_ends_waits_for_the_calls_that_it_has_made(pool):
-    assert set(pool(4).run("smddp_fault_jobs:ended_with_a_call_pending", DDP, False)) == {"no error"}
+    assert set(pool(4).run("smddp_fault_jobs:ended_with_a_call_pending", DDP, False)) == {
+        "no error"
+    }
 
 
 def test_a_rank_that_fails_ends_its_calls_everywhere(pool):

@@ -7,7 +7,7 @@ import smdistributed.modelparallel.torch as smp
 import torch
 from torch import nn
 
-from tests.mistakes.case import DDP, EVERYWHERE, ONE, PP, SDP, TP, error, mistake, warning
+from tests.mistakes.case import DDP, EVERYWHERE, ONE, PP, SDP, TP, error, mistake
 from tests.mistakes.frame import FOLDER, net, optimizer_of, train, wrap
 
 CHECKPOINTS = str(FOLDER / "checkpoints")
@@ -44,7 +44,8 @@ def part_loaded_as_the_model() -> None:
 
 @mistake(
     "`torch.save(model.get_module().state_dict())`, one rank's part",
-    ((PP, SDP), warning("has only this rank's part of the values")),
+    (PP, error("its values are on partition")),
+    (SDP, error("its values are sharded over 2 ranks")),
 )
 def state_of_the_module() -> None:
     model, optimizer = wrap()

@@ -48,7 +48,7 @@ def method_of_the_module() -> None:
 
 @mistake(
     "A method other than `forward` is called in the forward pass",
-    (PP, error("forward in place of other methods")),
+    (PP, error("parameter encoder.weight was read or written, and its values are on partition 1")),
     (SDP, WORKS),
     parameters={"auto_partition": False, "default_partition": 0},
 )
@@ -78,7 +78,7 @@ def other_method_in_forward() -> None:
 
 @mistake(
     "The weights of another module are used in `forward`",
-    (PP, error("computed with 1 parameter (b.weight), whose values are on partition 1")),
+    (PP, error("parameter b.weight was read or written, and its values are on partition 1")),
     (SDP, WORKS),
     parameters={"auto_partition": False, "default_partition": 0},
 )
