@@ -23,8 +23,8 @@ RUNTIME = "smp_runtime/"
 # folder: what it may use directly
 USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/core": (),
-    "smp_runtime/torch_compat": (),
-    "smp_runtime/cuda": ("smp_runtime/core",),
+    "smp_runtime/torch_compat": ("smp_runtime/core",),
+    "smp_runtime/cuda": ("smp_runtime/core", "smp_runtime/torch_compat"),
     "smp_runtime/topology": ("smp_runtime/core",),
     "smp_runtime/schedule": ("smp_runtime/core",),
     "smp_runtime/partition": ("smp_runtime/schedule", "smp_runtime/topology"),

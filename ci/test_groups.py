@@ -168,6 +168,10 @@ def images(group: Group) -> Count:
     return group.pytest("tests/image", "-m", "long")
 
 
+def wheel(group: Group) -> Count:
+    return group.pytest("tests/wheel")
+
+
 def soak(group: Group) -> Count:
     matrix = "^launcher_signal_matrix$"
     many = ("--label-regex", "^(unit|launcher)$", "--exclude-regex", matrix)
@@ -288,6 +292,7 @@ ALL = HERE | {
     "slurm": slurm,
     "pods": pods,
     "browser": browser,
+    "wheel": wheel,
 }
 EVERY = ALL | {
     "engines": engines,
@@ -305,7 +310,7 @@ SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 # Tests of several processes wait for two thirds of their time. Meanwhile these run, one after the
 # other: at the lowest priority those that calculate, then those that hardly meet the others.
 CALCULATE = ("asan", "tsan", "cpp", "documents", "differential")
-BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser")
+BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel")
 
 
 def chosen_groups(arguments: list[str]) -> Groups:

@@ -16,12 +16,13 @@ from package import make_importable  # noqa: E402
 
 make_importable()
 
-PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 project = "smp-train"
 author = "the authors of smp-train"
 project_copyright = "the authors of smp-train, Apache-2.0"
-version = release = PROJECT["version"]
+version = release = PYPROJECT["tool"]["smp"]["version"]
 
 extensions = ["breathe", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}

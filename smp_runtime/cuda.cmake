@@ -1,6 +1,7 @@
 # CUDA for the runtime: nvcc's language, and what host code sees of CUDA, as smp::cuda. Kernels take
 # pointers and a stream, so no .cu file includes Torch. SMP_HAS_CUDA says what came of SMP_WITH_CUDA.
 set(SMP_HAS_CUDA OFF)
+set(SMP_CUDA_RELEASE "")
 
 include(find_nvcc.cmake)
 
@@ -41,6 +42,7 @@ else()
   if(smp_nvcc)
     set(SMP_NVCC "${smp_nvcc}" CACHE FILEPATH "CUDA's compiler, of the release that torch has" FORCE)
     set(SMP_HAS_CUDA ON)
+    set(SMP_CUDA_RELEASE "${smp_cudart_major}")
   elseif(smp_nvcc_REJECTED)
     smp_no_cuda("torch comes with CUDA ${smp_cudart_major}, and there is only ${smp_nvcc_REJECTED}")
   else()

@@ -11,23 +11,24 @@ execute_process(
   COMMAND "${SMP_PYTHON}" -I -c  # -I: pip's isolated builds hide site-packages through PYTHONPATH
           "import importlib.util, sysconfig; s = importlib.util.find_spec('torch'); \
 print(s.submodule_search_locations[0] if s else '', sysconfig.get_path('include'), \
-sysconfig.get_config_var('EXT_SUFFIX'), sysconfig.get_path('platlib'), sep=';')"
+sysconfig.get_config_var('EXT_SUFFIX'), sysconfig.get_python_version(), sep=';')"
   OUTPUT_VARIABLE smp_python_facts OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-list(POP_FRONT smp_python_facts SMP_TORCH_DIR SMP_PYTHON_INCLUDE SMP_EXT_SUFFIX SMP_SITE_PACKAGES)
+list(POP_FRONT smp_python_facts SMP_TORCH_DIR SMP_PYTHON_INCLUDE SMP_EXT_SUFFIX SMP_PYTHON_RELEASE)
 if(NOT SMP_TORCH_DIR)
   message(FATAL_ERROR "${SMP_PYTHON} has no torch; run ci/setup, name another interpreter with "
                       "-DSMP_PYTHON=, or build the launcher alone with -DSMP_WITH_TORCH=OFF")
 endif()
 file(STRINGS "${SMP_TORCH_DIR}/include/torch/headeronly/version.h" SMP_TORCH_VERSION REGEX "^  \"[0-9.]+\"$")
 string(REGEX MATCH "[0-9.]+" SMP_TORCH_VERSION "${SMP_TORCH_VERSION}")
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" SMP_TORCH_RELEASE "${SMP_TORCH_VERSION}")
 message(STATUS "LibTorch: ${SMP_TORCH_DIR}, ${SMP_TORCH_VERSION}")
 if(SMP_MODULE_PYTHON)
   execute_process(
     COMMAND "${SMP_MODULE_PYTHON}" -I -c
             "import sysconfig; print(sysconfig.get_path('include'), \
-sysconfig.get_config_var('EXT_SUFFIX'), sep=';')"
+sysconfig.get_config_var('EXT_SUFFIX'), sysconfig.get_python_version(), sep=';')"
     OUTPUT_VARIABLE smp_python_facts OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-  list(POP_FRONT smp_python_facts SMP_PYTHON_INCLUDE SMP_EXT_SUFFIX)
+  list(POP_FRONT smp_python_facts SMP_PYTHON_INCLUDE SMP_EXT_SUFFIX SMP_PYTHON_RELEASE)
   message(STATUS "Modules are for another interpreter: ${SMP_MODULE_PYTHON} (${SMP_EXT_SUFFIX})")
 endif()
 

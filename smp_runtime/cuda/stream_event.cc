@@ -5,6 +5,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "smp_runtime/torch_compat/native_stream.h"
+
 namespace smp::cuda {
 namespace {
 
@@ -76,7 +78,7 @@ void note_use(const at::Tensor& tensor, const c10::Stream& stream) {
 }
 
 void* native(const c10::Stream& stream) {
-  return stream.device().is_cpu() ? nullptr : stream.native_handle();
+  return stream.device().is_cpu() ? nullptr : torch_compat::native_handle(stream);
 }
 
 }  // namespace smp::cuda

@@ -121,8 +121,8 @@ class SmddpBackend : public c10d::Backend {
   /// empty while it is there, and for ranks that are not of the group.
   [[nodiscard]] std::string end_of(int global_rank);
   /// Leaves the group at the end of a process, so that other hosts do not take it for a failure.
-  /// What is queued is waited for as long as leaving may take: the other ranks make these calls, too.
-  /// Of a process that has failed it ends with an error at once, here and there.
+  /// What is queued is waited for as long as leaving may take: the other ranks make these calls,
+  /// too. Of a process that has failed it ends with an error at once, here and there.
   void leave(bool failed);
 
  private:

@@ -15,9 +15,9 @@
 namespace smp {
 namespace {
 
-/// Its first three bytes.
+/// Its first two bytes: versions that differ behind them have the same functions.
 std::string text_of(std::uint64_t version) {
-  return fmt::format("{}.{}.{}", version >> 56, version >> 48 & 0xff, version >> 40 & 0xff);
+  return fmt::format("{}.{}", version >> 56, version >> 48 & 0xff);
 }
 
 /// Before main(), and before anything of the library runs against functions that have changed.
@@ -35,11 +35,12 @@ std::string text_of(std::uint64_t version) {
 
 void check_torch() {
   const std::uint64_t loaded = aoti_torch_abi_version();
-  if (loaded >> 40 == TORCH_ABI_VERSION >> 40) return;
+  if (loaded >> 48 == TORCH_ABI_VERSION >> 48) return;
   throw ConfigError(
-      "libsmp_runtime.so {} was built for LibTorch " TORCH_VERSION
-      " and this process has LibTorch {}; install that version, or build the library for this one",
-      version(), text_of(loaded));
+      "libsmp_runtime.so {} was built for LibTorch {} and this process has LibTorch {}; install "
+      "that "
+      "version, or build the library for this one",
+      version(), text_of(TORCH_ABI_VERSION), text_of(loaded));
 }
 
 }  // namespace smp

@@ -3,6 +3,10 @@
 
 import os as _os
 
+from smdistributed import _compatibility
+
+_compatibility.check()
+
 if _os.environ.get("SMP_DEEPSPEED_COMPAT"):
     from smdistributed import _deepspeed_names, _runtime
 

@@ -147,6 +147,12 @@ def _call(
     return calls[operation]
 
 
+def _group(backend: str) -> dist.ProcessGroup:
+    group = dist.new_group(backend=backend)
+    assert isinstance(group, dist.ProcessGroup)  # every rank is in it
+    return group
+
+
 def measure(
     operation: str, all_sizes: list[int], backends: list[str], rounds: int, device: str = "cpu"
 ) -> Iterator[Row]:
@@ -156,8 +162,8 @@ def measure(
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     if not dist.is_initialized():
         dist.init_process_group(torch_smddp.BACKEND, timeout=timedelta(minutes=5))
-    groups = {name: dist.new_group(backend=name) for name in backends}
-    clock = dist.new_group(backend="gloo")
+    groups = {name: _group(name) for name in backends}
+    clock = _group("gloo")
     for size in all_sizes:
         calls = {name: _call(operation, size, group, device) for name, group in groups.items()}
         repeats = max(1, min(300, _ROUND_BYTES // size))

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 
+import torch.distributed  # noqa: F401 - ours needs its libraries, wherever it lies
+
 from smdistributed._smddp import missing_rank_variables
 from smdistributed.dataparallel.torch.backend_registration import BACKEND, register
 
