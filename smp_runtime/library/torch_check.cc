@@ -38,8 +38,7 @@ void check_torch() {
   if (loaded >> 48 == TORCH_ABI_VERSION >> 48) return;
   throw ConfigError(
       "libsmp_runtime.so {} was built for LibTorch {} and this process has LibTorch {}; install "
-      "that "
-      "version, or build the library for this one",
+      "that version, or build the library for this one",
       version(), text_of(TORCH_ABI_VERSION), text_of(loaded));
 }
 

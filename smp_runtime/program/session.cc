@@ -54,6 +54,10 @@ session::SessionRequest request_for(std::string_view mp_parameters) {
       topology::parse_settings(options.parameters, "SM_HP_MP_PARAMETERS"),
       topology::parse_settings(mp_parameters, "smp::Session::from_settings"));
   refuse_missing(config);
+  if (options.self_checked_steps > 0) {
+    throw ConfigError(
+        "SMP_SELF_CHECK is not available to C++ programs; unset it, or check the model in Python");
+  }
   return {.config = std::move(config),
           .options = std::move(options),
           .variables = variables,

@@ -160,6 +160,12 @@ def test_offloading_without_recomputed_units_is_refused(outside, tmp_path):
     assert "no unit has that" in done.stdout
 
 
+def test_a_self_check_is_refused(outside, tmp_path, monkeypatch):
+    monkeypatch.setenv("SMP_SELF_CHECK", "1")
+    done = run(outside, tmp_path, {})
+    assert "SMP_SELF_CHECK is not available to C++ programs" in done.stdout
+
+
 def test_ranks_that_make_different_models_are_told_which_unit(outside, tmp_path):
     done = run(outside, tmp_path, PIPELINE, mistake="different")
     assert done.returncode != 0

@@ -46,7 +46,7 @@ def test_replica_that_is_left_alone_hears_of_ways_out():
         "rank 1 has ended: none of these calls can end",
     )
     assert any(text in outcome.output for text in told)
-    assert "(drop_last=True) or train inside model.join()" in outcome.output
+    assert "(drop_last=True)" in outcome.output
 
 
 def test_buffers_are_those_of_the_first_replica_when_asked(pool):
