@@ -15,7 +15,7 @@ generator itself is not advanced by what is delayed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -170,7 +170,7 @@ class _Delay(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _EMPTY and _is_delayed(args[0], kwargs):
+        if func in _EMPTY and _is_delayed(kwargs):
             result = func(*args, **{**kwargs, "device": torch.device("meta")})
             self._tape.note(func, args, kwargs, result)
             return result
@@ -189,9 +189,7 @@ class _Delay(TorchDispatchMode):
         return result
 
 
-def _is_delayed(size: Sequence[int], kwargs: dict[str, Any]) -> bool:
-    if not size:  # such as the value of `tensor[0] = 1`, to which torch writes without an operation
-        return False
+def _is_delayed(kwargs: dict[str, Any]) -> bool:
     device, dtype = kwargs.get("device"), kwargs.get("dtype") or torch.get_default_dtype()
     on_cpu = device is None or torch.device(device).type == "cpu"
     return on_cpu and dtype.is_floating_point and not kwargs.get("pin_memory")
