@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the Python files of this checkout importable with the extension modules that were built.
-
-The installed package has the docstrings of the day on which it was installed; pages are made from
-those of today. As a script: succeeds if the package can be imported.
+"""Makes the package of the build tree importable, whose Python files are links to those of this
+checkout: pages are made from the docstrings of today. As a script: succeeds if it can be imported.
 """
 
 from __future__ import annotations
@@ -11,15 +9,12 @@ import importlib
 import sys
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[1] / "smp_runtime" / "python"
+BUILT = Path(__file__).resolve().parents[1] / "build" / "release" / "python"
 
 
 def make_importable() -> None:
-    """Puts the sources first, and behind them each folder that has extension modules."""
-    built = [Path(folder, "smdistributed") for folder in sys.path if folder]
-    sys.path.insert(0, str(SOURCES))
-    package = importlib.import_module("smdistributed")
-    package.__path__.extend(str(folder) for folder in built if any(folder.glob("_runtime*.so")))
+    """Puts the build tree's package before an installed one."""
+    sys.path.insert(0, str(BUILT))
 
 
 if __name__ == "__main__":
