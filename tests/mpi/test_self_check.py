@@ -53,6 +53,22 @@ def test_a_sound_job_agrees(
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [REPLICAS, PIPELINE, TENSOR, SHARDED, STATE],
+    ids="replicas,pipeline,slices,shards,state".split(","),
+)
+@pytest.mark.parametrize(("several", "updates"), [("halves", 4), ("alternating", 3), ("some", 2)])
+def test_several_optimizers_agree(
+    pool: Pool, settings: dict[str, Any], several: str, updates: int
+) -> None:
+    line = pool(2).run("self_check_jobs:train", settings, several=several)[0]
+
+    assert "gradients of 14 parameters" in line
+    assert f"weights after {updates} updates" in line
+    assert "not compared" not in line
+
+
+@pytest.mark.parametrize(
     ("fault", "settings", "options", "named"),
     [
         ("lost_reduction", REPLICAS, {}, "gradient of parameter first.weight .*lost reduction"),
@@ -66,6 +82,7 @@ def test_a_sound_job_agrees(
         ("missing_microbatch", REPLICAS, {}, "first.weight .*part of the batch that is missing"),
         ("wrong_rate", {**PIPELINE, "bf16": True}, {}, "after the update .*another learning rate"),
         ("rate_of_one_rank", PIPELINE, {}, "wide.weight .*another learning rate.* 3 times"),
+        ("rate_of_one_rank", STATE, {}, "narrow.weight .*other learning rates.* 1 and 3 times"),
         ("not_updated", PIPELINE, {}, "narrow.weight after the update .*does not change"),
         ("narrow_sums", {**REPLICAS, "bf16": True}, {}, "first.weight .*made in fewer bits"),
         ("narrow_sums", REPLICAS, {}, "first.weight .*made in fewer bits"),

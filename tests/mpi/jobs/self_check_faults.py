@@ -116,7 +116,7 @@ def wrong_rate(_: Any, optimizer: Any) -> None:
 
 def rate_of_one_rank(_: Any, optimizer: Any) -> None:
     """A scheduler runs on one rank alone."""
-    if smp.pp_rank() == smp.pp_size() - 1:
+    if smp.rank() == smp.size() - 1:
         optimizer.param_groups[0]["lr"] *= 3
 
 

@@ -62,8 +62,11 @@ def train(
     clip: bool = False,
     sliced: bool = True,
     does: str = "",
+    several: str = "",
 ) -> str:
-    """The line of the check, or the text of what it raises."""
+    """The line of the check, or the text of what it raises. ``several``: "halves" are in an
+    optimizer each; of "alternating" ones the second steps after every other step; "some" are in
+    none."""
     torch.manual_seed(3)
     net = Net(drop, norm)
     if smp.pp_size() > 1:
@@ -77,6 +80,11 @@ def train(
     biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
     weights = [p for name, p in model.named_parameters() if not name.endswith("bias")]
     groups: list[dict[str, Any]] = [{"params": weights}, {"params": biases, "lr": 1e-2}]
+    others: list[Any] = []
+    if several:
+        last = groups.pop()
+        if several != "some":
+            others.append(smp.DistributedOptimizer(torch.optim.SGD([last], lr=1e-2, momentum=0.9)))
     made: Any = optimizer_of(optimizer)(groups, lr=1e-3)
     if wrapped:
         made = smp.DistributedOptimizer(made)
@@ -89,6 +97,9 @@ def train(
         for step in range(steps * passes + 1):
             if step % passes == 0:
                 made.zero_grad()
+                for other in others:
+                    if several == "halves" or step % 2 == 0:
+                        other.zero_grad()
             x = torch.randn(8, WIDTH, generator=generator)
             y = torch.randint(0, CLASSES, (8,), generator=generator)
             step_function(model, x, y, does)
@@ -98,6 +109,9 @@ def train(
                 elif clip:
                     smp.clip_grad_norm_(model.parameters(), 0.1)
                 made.step()
+                for other in others:
+                    if several == "halves" or step % 2 == 1:
+                        other.step()
     except smp.exceptions.SMPSelfCheckError as error:
         return str(error)
     assert model.self_check is not None

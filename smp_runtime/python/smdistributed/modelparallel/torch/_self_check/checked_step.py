@@ -32,11 +32,12 @@ from smdistributed.modelparallel.torch._self_check.step_inputs import (
     restore_inputs,
 )
 from smdistributed.modelparallel.torch._self_check.step_results import leaves_of
-from smdistributed.modelparallel.torch._self_check.whole_states import whole_state
+from smdistributed.modelparallel.torch._self_check.whole_states import gradients_of_shards
 from smdistributed.modelparallel.torch._self_check.whole_values import (
     Values,
     copies_that_differ,
     named_as_before,
+    summed_gradients,
     takes_part,
     whole_gradients,
     whole_values,
@@ -64,6 +65,7 @@ class CheckedStep:
         self._function = function
         self._number = outcome.steps + 1
         self._values: Values = {}
+        self._summed: Values = {}
         self._replicas: list[tuple[list[Any], RandomState]] = []
         self._impossible: str | None = None
         self._drift: str | None = None
@@ -81,6 +83,7 @@ class CheckedStep:
         model = self._model
         if takes_part(model):
             self._values = whole_values(model)
+            self._summed = named_as_before(model, summed_gradients(model, self._values))
         self._drift = copies_that_differ(model)
         if ranks.pp_rank() == 0:
             self._gather_inputs(split)
@@ -126,10 +129,9 @@ class CheckedStep:
             return
         if missing:
             self._impossible = f"no values for {', '.join(missing)} of the module that was wrapped"
-        if not self._has_gradients():
-            reference.forget_gradients()
-        elif not reference.gradients:
-            self._knows_sums = False
+        summed = {name for name, flags in self._summed.items() if bool(flags.any())}
+        reference.keep_gradients(summed)
+        self._knows_sums = not summed or bool(reference.gradients)
 
     def _look_at_initial(self, reference: ReferenceModel, plain: Values) -> None:
         initial, reference.initial = reference.initial, None
@@ -144,14 +146,6 @@ class CheckedStep:
                 f"{len(other)} parameters begin with other values than when they were wrapped, "
                 f"{other[0]} first: loaded or made anew since?"
             ] = None
-
-    def _has_gradients(self) -> bool:
-        sharded = self._model.sharded
-        if sharded is not None:
-            return bool(sharded.store.has_gradients or sharded.store.is_accumulating)
-        return any(
-            p.grad is not None and bool(p.grad.any()) for p in self._model.local_parameters()
-        )
 
     # --- Behind it ---
 
@@ -190,15 +184,11 @@ class CheckedStep:
         model = self._model
         if model.sharded is None:
             return whole_gradients(model, self._values) if takes_part(model) else None
-        if state.optimizer is None:
-            self._outcome.leave_out("gradients: there is no smp.DistributedOptimizer")
-            return None
-        whole = whole_state(state.optimizer)
+        gradients = gradients_of_shards(model)
         zeros = {name: torch.zeros_like(value, dtype=torch.float32)
                  if value.is_floating_point() else value
                  for name, value in self._values.items()}  # fmt: skip
-        for number, gradient in whole.gradients.items():
-            name = whole.names[number]
+        for name, gradient in gradients.items():
             if name in zeros:
                 zeros[name] = gradient.reshape(zeros[name].shape)
         return zeros
@@ -220,7 +210,7 @@ class CheckedStep:
                 raise NotComparableError(self._impossible)
             how, run, wide = step.run(model, loss_scale / microbatches)
         except NotComparableError as error:
-            reference.forget_gradients()
+            reference.keep_gradients()
             outcome.leave_out(f"results and gradients of step {self._number}: {error}")
             return None
         finding = compare_results(found, run, wide, sizes, how, outcome)

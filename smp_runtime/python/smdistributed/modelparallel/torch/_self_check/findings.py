@@ -14,6 +14,7 @@ _SHOWN = 3
 _NARROW = 2.0**-7  # of what was rounded to 16 bits once or twice on the way
 _UNRELATED = 2.0  # of a difference: as that of two gradients of one size
 _STRAIGHT = 1e-2  # of a residual beside a factor: nothing but that factor
+_SHARES = 8  # at most, of a parameter that ranks step with learning rates of their own
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,40 @@ def cause_of_update(before: torch.Tensor, found: torch.Tensor, plain: torch.Tens
     squares = float((expected * expected).sum())
     if not squares:
         return "an optimizer that changes a parameter without a gradient"
-    factor = float((way * expected).sum()) / squares
-    if difference(way, factor * expected, 0.0) < _STRAIGHT:
-        return f"another learning rate: the update is {factor:.4g} times as large as by its group's"
-    if _same_numbers(found.double(), plain.double(), _STRAIGHT):
+    rates = _rates(way, expected)
+    if len(rates) == 1:
+        return (
+            f"another learning rate: the update is {rates[0]:.4g} times as large as by its group's"
+        )
+    if rates:
+        times = ", ".join(f"{rate:.4g}" for rate in rates[:-1]) + f" and {rates[-1]:.4g}"
+        return (
+            f"other learning rates on some ranks: parts of the update are {times} times as large "
+            "as by its group's on rank 0"
+        )
+    if _same_numbers(found.double(), plain.double(), _STRAIGHT * difference(found, plain, 0.0)):
         return "slices or rows in another order: it has the same numbers at other places"
     return "other state of the optimizer, or an update that needs more than its part of the weight"
+
+
+def _rates(way: torch.Tensor, expected: torch.Tensor) -> list[float]:
+    """By what parts of ``expected`` are multiplied in ``way``; empty if that is not all there is.
+
+    >>> _rates(torch.tensor([2.0, 4.0, 3.0]), torch.tensor([1.0, 2.0, 3.0]))
+    [1.0, 2.0]
+    >>> _rates(torch.tensor([3.0, 1.0, 2.0, 6.0]), torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    []
+    """
+    moved = expected.abs() > _STRAIGHT * expected.abs().max()
+    rates: list[float] = []
+    near = torch.zeros_like(moved)
+    while not bool(near[moved].all()):
+        if len(rates) == min(_SHARES, 1 + int(moved.sum()) // 3):
+            return []
+        first = int((moved & ~near).reshape(-1).nonzero()[0])
+        rates.append(float(way.reshape(-1)[first] / expected.reshape(-1)[first]))
+        near |= (way - rates[-1] * expected).abs() <= _STRAIGHT * expected.abs()
+    return sorted(rates)
 
 
 def _same_numbers(one: torch.Tensor, other: torch.Tensor, allowed: float) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class ReferenceModel:
         }
         """Values with which it was wrapped, until the first step has looked at them."""
         self.gradients: Gradients = {}
-        """By parameter, the sums of what the steps since the last ``forget_gradients`` left."""
+        """By parameter, the sums of what the steps left since the job had no gradient of it."""
         self.gradients_of_first: Gradients = {}
         """The same of the first replica alone, where there are several."""
         self.wide_gradients: Gradients = {}
@@ -67,10 +67,11 @@ class ReferenceModel:
         """Which replica and microbatch is computing."""
         return self._replica, self._microbatch
 
-    def forget_gradients(self) -> None:
-        self.gradients.clear()
-        self.gradients_of_first.clear()
-        self.wide_gradients.clear()
+    def keep_gradients(self, names: Container[str] = ()) -> None:
+        """Those of ``names`` are added to, and the others begin anew."""
+        for sums in (self.gradients, self.gradients_of_first, self.wide_gradients):
+            for name in [name for name in sums if name not in names]:
+                del sums[name]
 
     def take(self, values: Mapping[str, torch.Tensor], model: DistributedModel) -> list[str]:
         """Takes the values of the job's parameters and buffers, and its modes. Returns names of

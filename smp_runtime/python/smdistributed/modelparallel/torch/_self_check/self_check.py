@@ -215,8 +215,7 @@ class SelfCheck:
 
 def _steps_of(optimizer: torch.optim.Optimizer, model: DistributedModel) -> bool:
     """Whether the optimizer steps parameters of the model, or their masters."""
-    wrapper = state.optimizer
-    if wrapper is not None and optimizer in (wrapper, wrapper.optimizer):
+    if state.optimizers.wrapper_of(optimizer) is not None:
         return True
     own = {p for group in optimizer.param_groups for p in group["params"]}
     return not own.isdisjoint(model.parameters())

@@ -10,17 +10,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
+from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch.optimizers import FusedAdam
 from smdistributed.modelparallel.torch.state_mod import state
 
+if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch.model import DistributedModel
+
 _GRADIENT, _VALUE, _MASTERS = "_smp_gradient", "_smp_value", "_smp_masters"
+_NO_SCALE = _runtime.LossScaler(dynamic=False, scale=1.0)
 
 
 @dataclass
@@ -36,19 +41,38 @@ class WholeState:
 
 
 def states_of(optimizer: torch.optim.Optimizer) -> OptimizerStates:
-    """By which an optimizer's state becomes whole, wrapped or not."""
-    wrapper = state.optimizer
-    if wrapper is not None and optimizer in (wrapper, wrapper.optimizer):
+    """By which the state of an optimizer, which a DistributedOptimizer may wrap, becomes whole."""
+    wrapper = state.optimizers.wrapper_of(optimizer)
+    if wrapper is not None:
         states: OptimizerStates = wrapper.states
         return states
-    return OptimizerStates([optimizer], [], _runtime.LossScaler(dynamic=False, scale=1.0))
+    return OptimizerStates([optimizer], [], _NO_SCALE)
 
 
 def whole_state(optimizer: torch.optim.Optimizer) -> WholeState:
     """A copy on the CPU."""
-    inner = optimizer.optimizer if optimizer is state.optimizer else optimizer
-    states = states_of(inner)
-    with _as_state(inner):
+    return _whole(optimizer, states_of(optimizer))
+
+
+def gradients_of_shards(model: DistributedModel) -> dict[str, torch.Tensor]:
+    """By parameter's name, where state is sharded or 16-bit: also of parameters that no optimizer
+    has, as one would get them that the job had besides its own."""
+    sharded = model.sharded
+    assert sharded is not None
+    wholes = [whole_state(one.optimizer) for one in state.optimizers]
+    taken = {p for one in state.optimizers for p in one.states.given_parameters()}
+    left = [p for p in model.parameters() if p.requires_grad and p not in taken]
+    if left:
+        besides = torch.optim.SGD(left, lr=0.0)
+        masters = MasterParameters(sharded, besides)
+        masters.core.show_gradients(True)
+        wholes.append(_whole(besides, OptimizerStates([besides], [masters], _NO_SCALE)))
+    return {whole.names[number]: gradient for whole in wholes
+            for number, gradient in whole.gradients.items()}  # fmt: skip
+
+
+def _whole(optimizer: torch.optim.Optimizer, states: OptimizerStates) -> WholeState:
+    with _as_state(optimizer):
         whole = _copied(states.whole())
     masters: dict[int, torch.Tensor] = whole.get(_MASTERS, {})
     values, gradients = dict(masters), {}
