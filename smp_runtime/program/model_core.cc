@@ -192,21 +192,16 @@ std::vector<NamedTensor> DistributedModel::Core::local_state() const {
   return all;
 }
 
-void DistributedModel::Core::attach_optimizer(std::shared_ptr<const sharding::LossScaler> scaler,
-                                              std::function<void()> on_gradients) {
-  if (on_gradients_) {
+void DistributedModel::Core::attach_optimizer(sharding::MixedPrecisionSteps& steps) {
+  if (steps_ != nullptr) {
     throw ConfigError(
         "smp::DistributedOptimizer: the model has an optimizer already, which steps its masters; "
         "end that first, or give one optimizer several groups of parameters");
   }
-  scaler_ = std::move(scaler);
-  on_gradients_ = std::move(on_gradients);
+  steps_ = &steps;
 }
 
-void DistributedModel::Core::detach_optimizer() {
-  scaler_ = nullptr;
-  on_gradients_ = nullptr;
-}
+void DistributedModel::Core::detach_optimizer() { steps_ = nullptr; }
 
 Segment DistributedModel::Core::segment_of(int64_t target) const {
   const auto number = static_cast<std::size_t>(target);

@@ -20,7 +20,7 @@
 #include "smp_runtime/program/session_core.h"
 #include "smp_runtime/program/unit_placement.h"
 #include "smp_runtime/replicas/gradient_reducer.h"
-#include "smp_runtime/sharding/plan/loss_scaler.h"
+#include "smp_runtime/sharding/mixed_precision_steps.h"
 
 namespace smp {
 
@@ -58,11 +58,9 @@ class DistributedModel::Core {
   [[nodiscard]] at::Device device() const;
   /// Null where the settings leave the state as it is.
   [[nodiscard]] program::ModelState* state() const { return state_.get(); }
-  /// The optimizer of the masters: the loss is multiplied by its scale from now on, and it is
-  /// called when a step has left averaged gradients in the state. Throws ConfigError if there is
-  /// one.
-  void attach_optimizer(std::shared_ptr<const sharding::LossScaler> scaler,
-                        std::function<void()> on_gradients);
+  /// The steps of the optimizer of the masters: the loss is multiplied by their scale from now on,
+  /// and they hear of gradients. Throws ConfigError if there are any.
+  void attach_optimizer(sharding::MixedPrecisionSteps& steps);
   void detach_optimizer();
   /// What tells the bytes of an optimizer's state: of the one that was made last. `owner` tells it
   /// apart.
@@ -112,9 +110,8 @@ class DistributedModel::Core {
   std::unique_ptr<program::ModelState> state_;
   std::unique_ptr<replicas::GradientReducer> reducer_;  ///< null without replicas
   std::unique_ptr<pipeline::Engine> engine_;
-  std::shared_ptr<const sharding::LossScaler> scaler_;
-  std::function<void()> on_gradients_;  ///< empty without an optimizer of masters
-  bool lacked_optimizer_ = false;       ///< at the end of an earlier step
+  sharding::MixedPrecisionSteps* steps_ = nullptr;  ///< null without an optimizer of masters
+  bool lacked_optimizer_ = false;                   ///< at the end of an earlier step
   const void* optimizer_ = nullptr;
   std::function<std::int64_t()> optimizer_bytes_;  ///< empty without one
 };

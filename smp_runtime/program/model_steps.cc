@@ -150,7 +150,7 @@ Tensors DistributedModel::Core::forward(const Tensors& inputs) {
 
 void DistributedModel::Core::backward(const at::Tensor& loss) {
   require_step("DistributedModel::backward");
-  const double scale = scaler_ ? scaler_->scale() : 1.0;
+  const double scale = steps_ != nullptr ? steps_->loss_scale() : 1.0;
   engine_->backward({loss}, {at::Tensor()}, scale / microbatches_);
   if (state_ && state_->plan().on_demand) state_->store().end_backward();
 }
@@ -194,6 +194,7 @@ void DistributedModel::Core::begin_step() {
   const bool trains = at::GradMode::is_enabled();
   if (reducer_) reducer_->begin_step(trains);
   if (!state_) return;
+  if (steps_ != nullptr) steps_->begin_accumulation();
   state_->store().begin_pass(trains);
   state_->store().begin_step(/*due=*/true, microbatches_);
 }
@@ -201,7 +202,7 @@ void DistributedModel::Core::begin_step() {
 void DistributedModel::Core::finish_backward() {
   if (state_) {
     state_->store().finish_step(/*due=*/true);
-    if (on_gradients_) return on_gradients_();
+    if (steps_ != nullptr) return steps_->begin();
     if (lacked_optimizer_) {
       throw UserCodeError(
           "two steps have gone backward, and nothing updates the model: under these mp_parameters "

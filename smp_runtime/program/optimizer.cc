@@ -17,14 +17,12 @@ namespace smp {
 DistributedOptimizer::Core::Core(std::shared_ptr<DistributedModel::Core> model,
                                  std::unique_ptr<torch::optim::Optimizer> optimizer,
                                  const LossScale& scale)
-    : model_(std::move(model)),
-      optimizer_(std::move(optimizer)),
-      scaler_(std::make_shared<sharding::LossScaler>(scale_of(scale))) {
+    : model_(std::move(model)), optimizer_(std::move(optimizer)), scaler_(scale_of(scale)) {
   refuse_unfit();
   for (const auto& group : optimizer_->param_groups()) groups_.push_back(group.params());
   if (model_->state() != nullptr) {
     take_masters();
-    model_->attach_optimizer(scaler_, [this] { steps_->begin(); });
+    model_->attach_optimizer(*steps_);
   }
   model_->set_optimizer_bytes(this, [this] { return state_bytes(); });
 }
@@ -136,7 +134,7 @@ void DistributedOptimizer::Core::take_masters() {
         run.parameter);
   }
   const auto& config = model_->session().config();
-  steps_.emplace(session(), state.store(), *scaler_,
+  steps_.emplace(session(), state.store(), scaler_,
                  sharding::MixedPrecisionSteps::Options{
                      .scaled = config.fp16,
                      .clipping = state.plan().on_demand ? config.sdp_gradient_clipping : 0.0});

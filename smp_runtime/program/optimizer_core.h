@@ -26,7 +26,7 @@ class DistributedOptimizer::Core {
   void step();
   double clip(double max_norm, double norm_type);
   [[nodiscard]] bool overflow() const { return steps_ && steps_->overflow(); }
-  [[nodiscard]] double loss_scale() const { return scaler_->scale(); }
+  [[nodiscard]] double loss_scale() const { return scaler_.scale(); }
   torch::optim::Optimizer& wrapped() { return *optimizer_; }
 
   // --- For checkpoints ---
@@ -37,7 +37,7 @@ class DistributedOptimizer::Core {
   [[nodiscard]] const sharding::MasterParameters* masters() const {
     return masters_ ? &*masters_ : nullptr;
   }
-  [[nodiscard]] sharding::LossScaler& scaler() { return *scaler_; }
+  [[nodiscard]] sharding::LossScaler& scaler() { return scaler_; }
 
  private:
   [[nodiscard]] session::Session& session() const { return model_->session().session(); }
@@ -49,7 +49,7 @@ class DistributedOptimizer::Core {
 
   const std::shared_ptr<DistributedModel::Core> model_;
   const std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  const std::shared_ptr<sharding::LossScaler> scaler_;
+  sharding::LossScaler scaler_;
   std::vector<std::vector<at::Tensor>> groups_;
   std::optional<sharding::MasterParameters> masters_;  ///< none where state stays as it is
   std::optional<sharding::MixedPrecisionSteps> steps_;

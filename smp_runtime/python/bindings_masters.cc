@@ -130,6 +130,7 @@ void bind_masters(py::module_& module) {
            py::keep_alive<1, 4>())
       .def("add", &MixedPrecisionSteps::add, py::arg("masters"), py::keep_alive<1, 2>(), no_gil())
       .def("remove", &MixedPrecisionSteps::remove, py::arg("masters"), no_gil())
+      .def("begin_accumulation", &MixedPrecisionSteps::begin_accumulation, no_gil())
       .def("begin", &MixedPrecisionSteps::begin, no_gil())
       .def("unscale", &MixedPrecisionSteps::unscale, no_gil())
       .def("clip", &MixedPrecisionSteps::clip, py::arg("max_norm"), py::arg("norm_type"), no_gil())

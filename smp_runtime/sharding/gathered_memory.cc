@@ -14,6 +14,12 @@ namespace {
 constexpr std::size_t kSpares = 2;
 constexpr int kLargeBlock = 512 * 1024;  // bytes; fresh pages of it cost less than to move it
 
+// A script may have moved a gathered unit to shared memory, which has none.
+c10::Allocator* allocator_of(c10::StorageImpl& storage) {
+  c10::Allocator* own = storage.allocator();
+  return own != nullptr ? own : c10::GetAllocator(storage.device_type());
+}
+
 }  // namespace
 
 void GatheredMemory::keep_heap_small() {
@@ -32,7 +38,7 @@ void GatheredMemory::give(const at::Tensor& tensor, std::int64_t elements) {
     storage->set_data_ptr_noswap(std::move(found->second));
     spare_.erase(found);
   } else {
-    storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
+    storage->set_data_ptr_noswap(allocator_of(*storage)->allocate(bytes));
   }
   storage->set_nbytes(bytes);
 }
@@ -41,7 +47,7 @@ void GatheredMemory::take_away(const at::Tensor& tensor) {
   const c10::DeviceGuard guard(tensor.device());
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   const std::size_t bytes = storage->nbytes();
-  c10::DataPtr memory = storage->set_data_ptr(storage->allocator()->allocate(0));
+  c10::DataPtr memory = storage->set_data_ptr(allocator_of(*storage)->allocate(0));
   storage->set_nbytes(0);
   const bool keep = storage->device_type() == c10::DeviceType::CPU;
   if (keep && spare_.count(bytes) < kSpares) spare_.emplace(bytes, std::move(memory));

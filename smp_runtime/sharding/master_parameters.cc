@@ -40,6 +40,12 @@ double sum_of_powers(std::vector<at::Tensor> gradients, double norm_type) {
   return optimizer::sum_of_powers(gradients, norm_type).item<double>();
 }
 
+at::Tensor gradient_of(const MasterRun& run, const std::vector<at::Tensor>& gradients) {
+  return gradients.at(static_cast<std::size_t>(run.arena))
+      .narrow(0, run.offset, run.elements)
+      .view(run.parameter.sizes());
+}
+
 }  // namespace
 
 at::Tensor MasterRun::slice_of(const OwnedPiece& piece, const at::Tensor& tensor) const {
@@ -127,16 +133,27 @@ std::vector<at::Tensor> MasterParameters::flat_groups() const {
 }
 
 void MasterParameters::show_gradients(bool visible) {
+  shown_ = visible;
   std::vector<at::Tensor> gradients;
   if (visible) gradients = store_.gradients();
   for (const MasterRun& run : runs_) {
-    at::Tensor gradient;
-    if (visible) {
-      gradient = gradients.at(static_cast<std::size_t>(run.arena))
-                     .narrow(0, run.offset, run.elements)
-                     .view(run.parameter.sizes());
+    run.parameter.mutable_grad() = visible ? gradient_of(run, gradients) : at::Tensor();
+  }
+}
+
+void MasterParameters::take_gradients() {
+  if (!shown_) return;
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> gradients = store_.gradients();
+  for (const MasterRun& run : runs_) {
+    const at::Tensor own = gradient_of(run, gradients);
+    at::Tensor& shown = run.parameter.mutable_grad();
+    if (!shown.defined()) {
+      own.zero_();
+    } else if (shown.data_ptr() != own.data_ptr()) {
+      own.copy_(shown);
+      shown = own;
     }
-    run.parameter.mutable_grad() = std::move(gradient);
   }
 }
 

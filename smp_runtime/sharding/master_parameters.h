@@ -65,6 +65,9 @@ class MasterParameters {
 
   /// The runs' parameters get the store's gradients, or none.
   void show_gradients(bool visible);
+  /// What a script has put in the place of gradients that the runs show is the store's from now on:
+  /// zeros where there is none.
+  void take_gradients();
   /// The store's gradients of these parameters are zero, and the runs show none.
   void clear_gradients();
   /// As norm_of_gradients() of this alone.
@@ -86,6 +89,7 @@ class MasterParameters {
   ParameterStore& store_;
   MasterOptions options_;
   std::deque<MasterRun> runs_;
+  bool shown_ = false;  ///< of gradients
 };
 
 /// Of the gradients that the runs of these show, at least one, over one store: each element of the

@@ -32,6 +32,14 @@ void MixedPrecisionSteps::add(MasterParameters& masters) {
 
 void MixedPrecisionSteps::remove(const MasterParameters& masters) { std::erase(all_, &masters); }
 
+void MixedPrecisionSteps::begin_accumulation() {
+  if (!store_.has_gradients()) return;
+  for (MasterParameters* masters : all_) masters->take_gradients();
+  if (!std::exchange(measured_, false) || overflow_) return;
+  if (options_.scaled) factor_ *= scaler_.scale();
+  apply_factor();
+}
+
 void MixedPrecisionSteps::begin() {
   for (MasterParameters* masters : all_) masters->show_gradients(store_.has_gradients());
   measured_ = clipped_ = counted_ = false;
@@ -48,7 +56,9 @@ void MixedPrecisionSteps::unscale() {
 }
 
 void MixedPrecisionSteps::measure() {
-  if (measured_ || !store_.has_gradients()) return;
+  if (!store_.has_gradients()) return;
+  for (MasterParameters* masters : all_) masters->take_gradients();
+  if (measured_) return;
   overflow_ = false;
   if (options_.scaled) factor_ = 1.0 / scaler_.scale();
   const double norm = this->norm(2);

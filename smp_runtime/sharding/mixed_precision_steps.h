@@ -32,6 +32,9 @@ class MixedPrecisionSteps {
   /// It steps no more; `masters` may go.
   void remove(const MasterParameters& masters);
 
+  /// A step is about to add to the gradients that are there, if an update has left any: they are
+  /// those of the loss times its scale again.
+  void begin_accumulation();
   /// The store has new gradients, or has dropped them: all masters show that.
   void begin();
   /// Gradients become those of the loss itself, once. Throws UserCodeError, which names a
@@ -51,6 +54,7 @@ class MixedPrecisionSteps {
   /// The masters were changed: modules see them. Collective over the shard group.
   void end_update();
 
+  [[nodiscard]] double loss_scale() const { return scaler_.scale(); }
   [[nodiscard]] bool overflow() const { return overflow_; }
   /// 2-norm of the last gradients, before clipping; -1 after an overflow.
   [[nodiscard]] const std::optional<double>& last_norm() const { return last_norm_; }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ namespace smp::sharding {
 namespace {
 
 constexpr auto kWatched = c10::DispatchKey::DeferredInit;
+constexpr const char* kBeyondStorage = "out of bounds for storage";  // of as_strided
 
 struct Watched {
   ValueReader* reader = nullptr;
@@ -89,9 +91,12 @@ class Reading {
   /// An operator failed with `error`: throws in its place that it read values that are not here.
   void explain(const c10::Error& error) const {
     if (!absent_.reader || error.what_without_backtrace() == nullptr) return;
-    const std::string text = error.what_without_backtrace();
-    if (text.find(kValuesAreAbsent) == std::string::npos) return;
-    absent_.reader->refuse(absent_.unit, absent_.place);
+    const std::string_view text = error.what_without_backtrace();
+    for (const char* sign : {kValuesAreAbsent, kBeyondStorage}) {
+      if (text.find(sign) != std::string_view::npos) {
+        absent_.reader->refuse(absent_.unit, absent_.place);
+      }
+    }
   }
 
  private:

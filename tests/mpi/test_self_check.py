@@ -55,7 +55,7 @@ def test_a_sound_job_agrees(
 @pytest.mark.parametrize(
     "settings",
     [REPLICAS, PIPELINE, TENSOR, SHARDED, STATE],
-    ids="replicas,pipeline,slices,shards,state".split(","),
+    ids=["replicas", "pipeline", "slices", "shards", "state"],
 )
 @pytest.mark.parametrize(("several", "updates"), [("halves", 4), ("alternating", 3), ("some", 2)])
 def test_several_optimizers_agree(

@@ -922,6 +922,8 @@ class MixedPrecisionSteps:
     def add(self, masters: MasterParameters) -> None:
         """One more optimizer steps over the store."""
     def remove(self, masters: MasterParameters) -> None: ...
+    def begin_accumulation(self) -> None:
+        """A step is about to add to gradients that an update has left."""
     def begin(self) -> None: ...
     def unscale(self) -> None:
         """Gradients become those of the loss itself, once. Where some are not finite, ``overflow``

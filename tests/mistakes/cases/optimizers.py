@@ -183,9 +183,23 @@ def torchs_clipping_of_values() -> None:
     for x, y in batches(2):
         optimizer.zero_grad()
         train_step(model, x, y)
-        torch.nn.utils.clip_grad_value_(
-            [p for p in model.parameters() if p.grad is not None] or model.parameters(), 0.01
-        )
+        torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+        optimizer.step()
+
+
+@mistake(
+    "Gradients are changed through the model's parameters, where masters are stepped",
+    ((PP, DDP), WORKS),
+    ((SDP, BF16), error("the gradient of parameter 0.weight was read")),
+)
+def gradients_of_copies() -> None:
+    model, optimizer = wrap()
+    for x, y in batches(2):
+        optimizer.zero_grad()
+        train_step(model, x, y)
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(0.5)
         optimizer.step()
 
 

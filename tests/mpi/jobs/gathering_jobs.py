@@ -257,6 +257,7 @@ LOOKS: dict[str, Callable[[nn.Parameter], Any]] = {
     "write": nn.init.zeros_,
     "print": repr,
     "together": lambda p: torch.nn.utils.parameters_to_vector([p]),
+    "stride": lambda p: p.as_strided((2, 2), (2, 1)),
 }
 
 
@@ -266,6 +267,7 @@ def look(how: str):
     model = smp.DistributedModel(module)
     weight = module.mid.weight
     torch.zeros_like(weight), weight.detach(), weight.shape, next(model.parameters()).dtype
+    assert weight.new_tensor([1, 2]).tolist() == [1, 2] and weight.t().new(3).shape == (3,)
     try:
         LOOKS[how](weight)
     except SMPStepError as error:

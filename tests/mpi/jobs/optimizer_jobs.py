@@ -198,6 +198,91 @@ def overflow():
     return seen
 
 
+def kept_gradients(scale, which, optimizer="SGD"):
+    """Trained weights where gradients stay for further steps after an update: all of them, or those
+    of the second optimizer."""
+    kind = getattr(torch.optim, optimizer, None) or getattr(smp.optimizers, optimizer)
+    model = smp.DistributedModel(Net())
+    halves = [
+        [p for p in model.parameters() if (p.dim() > 1) == matrix] for matrix in (True, False)
+    ]
+    first, second = (smp.DistributedOptimizer(kind(half, lr=0.02), static_loss_scale=scale)
+                     for half in halves)  # fmt: skip
+    for step in range(4):
+        if which != "all":
+            first.zero_grad()
+            if step % 2 == 0:
+                second.zero_grad()
+        step_function(model, batch(step))
+        first.step()
+        if step % 2:
+            second.step()
+    return {name: value.float() for name, value in model.state_dict().items()}
+
+
+def scale(parameters):
+    for parameter in parameters:
+        parameter.grad.mul_(0.5)
+
+
+def replace(parameters):
+    for parameter in parameters:
+        parameter.grad = parameter.grad * 0.5
+
+
+def drop(parameters):
+    for parameter in parameters:
+        parameter.grad = None
+
+
+EDITS = {"scale": scale, "replace": replace, "drop": drop}
+
+
+def edited(how, loss_scale=1.0):
+    """The largest difference of trained weights from plain PyTorch's, where a script changes every
+    other gradient before the update and clears none."""
+    plain, module = Net(), Net()
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
+    model = smp.DistributedModel(module)
+    ours = smp.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), static_loss_scale=loss_scale
+    )
+    for step in range(4):
+        plain(batch(step).float()).double().pow(2).mean().backward()
+        step_function(model, batch(step).float())
+        ours.update_master_grads()
+        if step % 2:
+            for optimizer in (theirs, ours):
+                EDITS[how]([p for group in optimizer.param_groups for p in group["params"]])
+        theirs.step()
+        ours.step()
+    return worst(model.state_dict(), plain.state_dict())
+
+
+def touch(how):
+    """The error of a change of a model parameter's gradient, and the norm that is right."""
+    module = Net()
+    model = smp.DistributedModel(module)
+    optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    touches = {
+        **EDITS,
+        "norm": lambda given: [p.grad.norm() for p in given if p.grad is not None],
+        "zero": lambda _: module.zero_grad(),
+        "whole norm": lambda given: torch.nn.utils.get_total_norm([p.grad for p in given]),
+    }
+    model.zero_grad()
+    assert module.inp.weight.grad is None
+    step_function(model, batch(0).float())
+    try:
+        touches[how](list(model.parameters()))
+    except smp.exceptions.SMPStepError as error:
+        optimizer.step()
+        model.zero_grad()
+        assert module.inp.weight.grad is None
+        return str(error)
+    return ""
+
+
 def one_scale():
     model = smp.DistributedModel(Net())
     first, second = by_shape(model)

@@ -77,17 +77,7 @@ def train(
         smp.set_tensor_parallelism(net.narrow)
     with checking(steps):
         model = smp.DistributedModel(net, backward_passes_per_step=passes)
-    biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
-    weights = [p for name, p in model.named_parameters() if not name.endswith("bias")]
-    groups: list[dict[str, Any]] = [{"params": weights}, {"params": biases, "lr": 1e-2}]
-    others: list[Any] = []
-    if several:
-        last = groups.pop()
-        if several != "some":
-            others.append(smp.DistributedOptimizer(torch.optim.SGD([last], lr=1e-2, momentum=0.9)))
-    made: Any = optimizer_of(optimizer)(groups, lr=1e-3)
-    if wrapped:
-        made = smp.DistributedOptimizer(made)
+    made, others = make_optimizers(model, optimizer, wrapped, several)
     plant = self_check_faults.FAULTS.get(fault)
     assert plant is not None or not fault
     if plant is not None:
@@ -97,9 +87,8 @@ def train(
         for step in range(steps * passes + 1):
             if step % passes == 0:
                 made.zero_grad()
-                for other in others:
-                    if several == "halves" or step % 2 == 0:
-                        other.zero_grad()
+                for other in others if several == "halves" or step % 2 == 0 else []:
+                    other.zero_grad()
             x = torch.randn(8, WIDTH, generator=generator)
             y = torch.randint(0, CLASSES, (8,), generator=generator)
             step_function(model, x, y, does)
@@ -109,13 +98,28 @@ def train(
                 elif clip:
                     smp.clip_grad_norm_(model.parameters(), 0.1)
                 made.step()
-                for other in others:
-                    if several == "halves" or step % 2 == 1:
-                        other.step()
+                for other in others if several == "halves" or step % 2 == 1 else []:
+                    other.step()
     except smp.exceptions.SMPSelfCheckError as error:
         return str(error)
     assert model.self_check is not None
     return model.self_check.outcome.line()
+
+
+def make_optimizers(
+    model: nn.Module, optimizer: str, wrapped: bool, several: str
+) -> tuple[Any, list[Any]]:
+    """That of ``optimizer``'s name, and another one if there are several."""
+    biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
+    weights = [p for name, p in model.named_parameters() if not name.endswith("bias")]
+    groups: list[dict[str, Any]] = [{"params": weights}, {"params": biases, "lr": 1e-2}]
+    others: list[Any] = []
+    if several:
+        groups.pop()
+    if several in ("halves", "alternating"):
+        others.append(smp.DistributedOptimizer(torch.optim.SGD(biases, lr=1e-2, momentum=0.9)))
+    made = optimizer_of(optimizer)(groups, lr=1e-3)
+    return smp.DistributedOptimizer(made) if wrapped else made, others
 
 
 def replica() -> int:

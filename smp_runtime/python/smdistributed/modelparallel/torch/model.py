@@ -348,12 +348,12 @@ class DistributedModel(ModelStates):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As PyTorch's, and the gradients of shards and masters."""
-        super().zero_grad(set_to_none)
         self.replicas.forget_accumulation()
         if self.sharded is not None:
             self.sharded.store.zero_gradients()
             for optimizer in state.optimizers:
                 optimizer.zero_grad()
+        super().zero_grad(set_to_none)
 
     # --- The module ---
 

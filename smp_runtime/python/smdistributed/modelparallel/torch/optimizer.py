@@ -284,6 +284,8 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
         clear = old_names.pop("set_grads_to_None", set_to_none)
         if old_names:
             raise TypeError(f"zero_grad() got unexpected arguments {sorted(old_names)}")
+        if self._masters is not None and not self._successor:
+            self._masters.adopt()
         self.optimizer.zero_grad(set_to_none=clear)
         if state.model is not None:
             state.model.replicas.forget_accumulation()

@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from smdistributed.modelparallel.torch._replicas.replica_batches import ReplicaBatches
+from smdistributed.modelparallel.torch._report.held_gradients import HeldGradients, kind_of_state
 from smdistributed.modelparallel.torch._report.parameter_names import listed
 from smdistributed.modelparallel.torch._report.torch_clipping import (
     ClippingWatch,
@@ -31,6 +32,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from smdistributed.modelparallel.torch.state_mod import state
 
 if TYPE_CHECKING:
+    from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
     from smdistributed.modelparallel.torch.model import DistributedModel
 
 _UPDATES = 3  # after which a loop has shown whether it clears gradients
@@ -65,6 +67,7 @@ class TrainingChecks:
         self._said: set[str] = set()
         self._hooks: list[RemovableHandle] = []
         self._clipping = ClippingWatch(self._check_clipping)
+        self._gradients = HeldGradients(self._sharded)
         self._audit = TrainingAudit()
 
     def open(self) -> None:
@@ -74,11 +77,17 @@ class TrainingChecks:
             register_optimizer_step_post_hook(self._after_update),
         ]
         self._clipping.open()
+        self._gradients.open()
 
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._clipping.close()
+        self._gradients.close()
+
+    def _sharded(self) -> ShardedModel | None:
+        model = self._model()
+        return None if model is None else model.sharded
 
     def model_is_placed(self, model: DistributedModel) -> None:
         """From now on the parameters are where they stay."""
@@ -112,7 +121,7 @@ class TrainingChecks:
         if model.sharded is not None and nobody_updates and self._backwards_since_update:
             self._warn(
                 f"a step begins, the one before ran a backward, and there is no optimizer: with "
-                f"{_kind_of_state()} only smp.DistributedOptimizer updates the model. Wrap the "
+                f"{kind_of_state()} only smp.DistributedOptimizer updates the model. Wrap the "
                 "optimizer where it is made: optimizer = smp.DistributedOptimizer(optimizer)"
             )
 
@@ -238,7 +247,7 @@ class TrainingChecks:
         if changed:
             raise SMPStepError(
                 f"requires_grad of {listed(changed)} has changed since smp.DistributedModel, and "
-                f"with {_kind_of_state()} what is trained is decided there; freeze and unfreeze "
+                f"with {kind_of_state()} what is trained is decided there; freeze and unfreeze "
                 "before, or give the parameters a group of their own, with a learning rate of 0 "
                 "for as long as they are to stay"
             )
@@ -303,7 +312,7 @@ class TrainingChecks:
             # The model's parameters themselves have no gradients that one could give.
             no_gradients = name == "get_total_norm" and not given
             if no_gradients or not own.isdisjoint(given) or not may_clip(name, given):
-                raise refusal(name, _kind_of_state())
+                raise refusal(name, kind_of_state())
         elif ranks.mp_size() > 1 and name != "clip_grad_value_":
             own.update({p.grad for p in own if p.grad is not None})
             if not own.isdisjoint(given):
@@ -379,20 +388,10 @@ def _is_kept(remembered: weakref.ref[torch.Tensor], version: int) -> bool:
     return gradient is not None and gradient._version == version and bool(gradient.any())
 
 
-def _kind_of_state() -> str:
-    """Why the model's parameters are no longer what is trained, in the words of the settings."""
-    cfg = state.cfg
-    if cfg.sharded_data_parallel_degree > 1:
-        return f"sharded_data_parallel_degree={cfg.sharded_data_parallel_degree}"
-    if cfg.shard_optimizer_state:
-        return "shard_optimizer_state"
-    return "bf16" if cfg.bf16 else "fp16"
-
-
 def _unwrapped(optimizer: torch.optim.Optimizer) -> str:
     kind = type(optimizer).__name__
     return (
-        f"{kind}.step() was called on the optimizer itself: with {_kind_of_state()} the model's "
+        f"{kind}.step() was called on the optimizer itself: with {kind_of_state()} the model's "
         "parameters are copies of 32-bit master parameters, which only smp.DistributedOptimizer "
         "updates, so that nothing would be learned. Wrap it where it is made: optimizer = "
         f"smp.DistributedOptimizer({kind}(model.parameters(), ...))"

@@ -37,7 +37,6 @@ from smdistributed.modelparallel.torch._self_check.whole_values import (
     Values,
     copies_that_differ,
     named_as_before,
-    summed_gradients,
     takes_part,
     whole_gradients,
     whole_values,
@@ -65,11 +64,10 @@ class CheckedStep:
         self._function = function
         self._number = outcome.steps + 1
         self._values: Values = {}
-        self._summed: Values = {}
+        self._sums: Values | None = None
         self._replicas: list[tuple[list[Any], RandomState]] = []
         self._impossible: str | None = None
         self._drift: str | None = None
-        self._knows_sums = True
         # Ranks whose modules run elsewhere in plain PyTorch draw from streams by module's name.
         self._seeded = frozenset(modules_in_one_place(model) if has_streams() else ())
         self._watch = ModuleWatch(self._place, self._number, self._seeded, noticing=False)
@@ -83,7 +81,9 @@ class CheckedStep:
         model = self._model
         if takes_part(model):
             self._values = whole_values(model)
-            self._summed = named_as_before(model, summed_gradients(model, self._values))
+            if not model.replicas.is_accumulating:
+                state.optimizers.begin_accumulation()
+                self._sums = named_as_before(model, self._gather_gradients())
         self._drift = copies_that_differ(model)
         if ranks.pp_rank() == 0:
             self._gather_inputs(split)
@@ -129,9 +129,8 @@ class CheckedStep:
             return
         if missing:
             self._impossible = f"no values for {', '.join(missing)} of the module that was wrapped"
-        summed = {name for name, flags in self._summed.items() if bool(flags.any())}
-        reference.keep_gradients(summed)
-        self._knows_sums = not summed or bool(reference.gradients)
+        if self._sums is not None:
+            reference.begin_gradients(self._sums)
 
     def _look_at_initial(self, reference: ReferenceModel, plain: Values) -> None:
         initial, reference.initial = reference.initial, None
@@ -168,7 +167,9 @@ class CheckedStep:
                 found = [leaves for _, tp_rank, leaves in sorted([mine, *others], key=_by_place)
                          if tp_rank == 0 or not state.cfg.prescaled_batch]  # fmt: skip
         self.gradients_are_due = backward_ran and model.replicas.gradients_are_due
-        gradients = self._gather_gradients() if self.gradients_are_due else None
+        gradients = None
+        if self.gradients_are_due and takes_part(model):
+            gradients = self._gather_gradients()
         if self._drift is not None:
             return (
                 f"SMP_SELF_CHECK: before checked step {self._number} {self._drift}: copies of the "
@@ -180,10 +181,10 @@ class CheckedStep:
             return None
         return self._compare(reference, found, sizes, gradients, backward_ran)
 
-    def _gather_gradients(self) -> Values | None:
+    def _gather_gradients(self) -> Values:
         model = self._model
         if model.sharded is None:
-            return whole_gradients(model, self._values) if takes_part(model) else None
+            return whole_gradients(model, self._values)
         gradients = gradients_of_shards(model)
         zeros = {name: torch.zeros_like(value, dtype=torch.float32)
                  if value.is_floating_point() else value
@@ -210,7 +211,6 @@ class CheckedStep:
                 raise NotComparableError(self._impossible)
             how, run, wide = step.run(model, loss_scale / microbatches)
         except NotComparableError as error:
-            reference.keep_gradients()
             outcome.leave_out(f"results and gradients of step {self._number}: {error}")
             return None
         finding = compare_results(found, run, wide, sizes, how, outcome)
@@ -218,9 +218,6 @@ class CheckedStep:
             return finding
         if run.backward_ran != backward_ran:
             return Finding("whether a backward ran", 1.0, 0.0, "a step that ran otherwise")
-        if not self._knows_sums:
-            outcome.leave_out("gradients that were added to those of a step before")
-            return None
         if model.replicas.has_hook:
             outcome.leave_out("gradients: a hook of the script reduces them")
             return None

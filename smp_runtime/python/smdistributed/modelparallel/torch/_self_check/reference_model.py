@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class ReferenceModel:
         }
         """Values with which it was wrapped, until the first step has looked at them."""
         self.gradients: Gradients = {}
-        """By parameter, the sums of what the steps left since the job had no gradient of it."""
+        """By parameter, the sum of what the job had and what steps left since."""
         self.gradients_of_first: Gradients = {}
         """The same of the first replica alone, where there are several."""
         self.wide_gradients: Gradients = {}
@@ -67,11 +67,14 @@ class ReferenceModel:
         """Which replica and microbatch is computing."""
         return self._replica, self._microbatch
 
-    def keep_gradients(self, names: Container[str] = ()) -> None:
-        """Those of ``names`` are added to, and the others begin anew."""
-        for sums in (self.gradients, self.gradients_of_first, self.wide_gradients):
-            for name in [name for name in sums if name not in names]:
-                del sums[name]
+    def begin_gradients(self, sums: Gradients) -> None:
+        """What the job has averaged so far, to which the next step adds."""
+        names = set(self.names())
+        own = {name: sums[name].to(torch.promote_types(sums[name].dtype, torch.float32))
+               for name in names & sums.keys() if bool(sums[name].any())}  # fmt: skip
+        for gradients in (self.gradients, self.gradients_of_first, self.wide_gradients):
+            gradients.clear()
+            gradients.update((name, value.clone()) for name, value in own.items())
 
     def take(self, values: Mapping[str, torch.Tensor], model: DistributedModel) -> list[str]:
         """Takes the values of the job's parameters and buffers, and its modes. Returns names of

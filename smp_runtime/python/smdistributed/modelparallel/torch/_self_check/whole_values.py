@@ -18,7 +18,6 @@ from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of,
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch.model_states import to_cpu
 from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
-from smdistributed.modelparallel.torch.state_mod import state
 
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch.model import DistributedModel
@@ -60,32 +59,6 @@ def whole_gradients(model: DistributedModel, values: Values) -> Values:
                 gradient = torch.zeros_like(parameter)
             own[key] = gradient.to_dense() if gradient.is_sparse else gradient
     return values | _of_all_partitions(model, own)
-
-
-def summed_gradients(model: DistributedModel, values: Values) -> Values:
-    """Ones for each parameter to whose gradient the next step adds, zeros for the others, shaped
-    like ``values``."""
-    summed = set(_summed_here(model))
-    own = {name for name, parameter in model.local_named_parameters() if parameter in summed}
-    everyone = comm.allgather(own, comm.CommGroup.PP_GROUP) if ranks.pp_size() > 1 else [own]
-    names = set().union(*everyone)
-    keys = {key for key, name in first_names(model.get_module()).items() if name in names}
-    return {key: torch.full_like(value, key in keys, dtype=torch.bool)
-            for key, value in values.items()}  # fmt: skip
-
-
-def _summed_here(model: DistributedModel) -> list[torch.Tensor]:
-    trained: list[torch.Tensor] = [p for p in model.local_parameters() if p.requires_grad]
-    sharded = model.sharded
-    if sharded is None:
-        return [p for p in trained if p.grad is not None and bool(p.grad.any())]
-    if sharded.store.is_accumulating:
-        return trained
-    if not sharded.store.has_gradients:
-        return []
-    cleared = {p for one in state.optimizers if one.masters is not None and one.masters.is_cleared
-               for p in one.states.given_parameters()}  # fmt: skip
-    return [p for p in trained if p not in cleared]
 
 
 def _of_all_partitions(model: DistributedModel, own: Mapping[str, torch.Tensor]) -> Values:

@@ -138,6 +138,19 @@ class JobOptimizers:
         self._renew_steps()
         return sharded
 
+    def has_gradient(self, store: _runtime.ParameterStore, parameter: int) -> bool:
+        """Whether the masters hold one of the parameter of this number."""
+        if not (store.has_gradients or store.is_accumulating):
+            return False
+        owners = (one for one in self._masters if parameter in one.group_of)
+        return not any(one.is_cleared for one in owners)
+
+    def begin_accumulation(self) -> None:
+        """A step is about to add to the gradients that the masters still have; the model calls
+        it."""
+        if self._steps is not None:
+            self._steps.begin_accumulation()
+
     def begin(self) -> None:
         """The masters get the gradients that a step has averaged; the model calls it."""
         for one in self._masters:

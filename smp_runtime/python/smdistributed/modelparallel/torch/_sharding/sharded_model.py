@@ -21,6 +21,9 @@ from smdistributed.modelparallel.torch._partition.delayed_parameters import Defe
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.model_blocks import Blocks, find_blocks
+from smdistributed.modelparallel.torch._sharding.plain_constructors import (
+    offer_plain_constructors,
+)
 from smdistributed.modelparallel.torch._sharding.precision import (
     begins_in_fp16,
     computing_type,
@@ -89,6 +92,7 @@ class ShardedModel:
             block_names=blocks.names,
         )
         if how.on_demand:
+            offer_plain_constructors()
             self._hook(root, module, blocks)
             self._name_shards()
 
@@ -174,6 +178,7 @@ class ShardedModel:
             self.store.leave([], False)
 
     def begin_step(self, due: bool) -> None:
+        state.optimizers.begin_accumulation()
         self.store.begin_pass(torch.is_grad_enabled())
         self.store.begin_step(due, state.cfg.microbatches)
 
