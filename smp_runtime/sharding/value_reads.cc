@@ -2,6 +2,7 @@
 #include "smp_runtime/sharding/value_reads.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -23,7 +24,9 @@ namespace smp::sharding {
 namespace {
 
 constexpr auto kWatched = c10::DispatchKey::DeferredInit;
-constexpr const char* kBeyondStorage = "out of bounds for storage";  // of as_strided
+// What operators say of a placeholder, all of whose elements are one, before they read it.
+constexpr std::array kSignsOfPlaceholders = {kValuesAreAbsent, "out of bounds for storage",
+                                             "refers to a single memory location"};
 
 struct Watched {
   ValueReader* reader = nullptr;
@@ -92,7 +95,7 @@ class Reading {
   void explain(const c10::Error& error) const {
     if (!absent_.reader || error.what_without_backtrace() == nullptr) return;
     const std::string_view text = error.what_without_backtrace();
-    for (const char* sign : {kValuesAreAbsent, kBeyondStorage}) {
+    for (const char* sign : kSignsOfPlaceholders) {
       if (text.find(sign) != std::string_view::npos) {
         absent_.reader->refuse(absent_.unit, absent_.place);
       }

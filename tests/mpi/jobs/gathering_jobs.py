@@ -257,6 +257,7 @@ LOOKS: dict[str, Callable[[nn.Parameter], Any]] = {
     "write": nn.init.zeros_,
     "print": repr,
     "together": lambda p: torch.nn.utils.parameters_to_vector([p]),
+    "write data": lambda p: p.data.mul_(0.5),
     "stride": lambda p: p.as_strided((2, 2), (2, 1)),
 }
 

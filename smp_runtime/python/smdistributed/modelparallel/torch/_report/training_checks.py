@@ -19,7 +19,7 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from smdistributed.modelparallel.torch._replicas.replica_batches import ReplicaBatches
-from smdistributed.modelparallel.torch._report.held_gradients import HeldGradients, kind_of_state
+from smdistributed.modelparallel.torch._report.mastered_parameters import MasteredParameters
 from smdistributed.modelparallel.torch._report.parameter_names import listed
 from smdistributed.modelparallel.torch._report.torch_clipping import (
     ClippingWatch,
@@ -28,6 +28,7 @@ from smdistributed.modelparallel.torch._report.torch_clipping import (
 )
 from smdistributed.modelparallel.torch._report.training_audit import TrainingAudit
 from smdistributed.modelparallel.torch._session import log, ranks
+from smdistributed.modelparallel.torch._sharding.precision import kind_of_state
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from smdistributed.modelparallel.torch.state_mod import state
 
@@ -67,7 +68,7 @@ class TrainingChecks:
         self._said: set[str] = set()
         self._hooks: list[RemovableHandle] = []
         self._clipping = ClippingWatch(self._check_clipping)
-        self._gradients = HeldGradients(self._sharded)
+        self._parameters = MasteredParameters(self._sharded)
         self._audit = TrainingAudit()
 
     def open(self) -> None:
@@ -77,13 +78,13 @@ class TrainingChecks:
             register_optimizer_step_post_hook(self._after_update),
         ]
         self._clipping.open()
-        self._gradients.open()
+        self._parameters.open()
 
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._clipping.close()
-        self._gradients.close()
+        self._parameters.close()
 
     def _sharded(self) -> ShardedModel | None:
         model = self._model()

@@ -75,3 +75,13 @@ def _cast(tree: Any, wide: torch.dtype, narrow: torch.dtype) -> Any:
     """Tensors of the first type, and of the other floating types that stand for it, cast."""
     given = (torch.float32, torch.float64) if wide is torch.float32 else (wide,)
     return tree_map_only(torch.Tensor, lambda t: t.to(narrow) if t.dtype in given else t, tree)
+
+
+def kind_of_state() -> str:
+    """Why the model's parameters are no longer what is trained, in the words of the settings."""
+    cfg = state.cfg
+    if cfg.sharded_data_parallel_degree > 1:
+        return f"sharded_data_parallel_degree={cfg.sharded_data_parallel_degree}"
+    if cfg.shard_optimizer_state:
+        return "shard_optimizer_state"
+    return "bf16" if cfg.bf16 else "fp16"

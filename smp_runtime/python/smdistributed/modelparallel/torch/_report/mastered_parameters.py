@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``grad`` and ``data`` of the model's parameters in a job that steps 32-bit masters.
+
+``parameter.grad`` would be None between a step and the update, and what a script does to it, such
+as to scale or to measure it, would be lost without a word. ``parameter.data`` is a tensor of which
+PyTorch does not count the changes, which the next update would overwrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from smdistributed.modelparallel.torch._sharding.precision import kind_of_state
+from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
+from smdistributed.modelparallel.torch.exceptions import SMPStepError
+from smdistributed.modelparallel.torch.state_mod import state
+
+
+class MasteredParameters:
+    """From ``open`` to ``close`` an access to ``grad`` of a parameter of ``sharded()`` whose
+    gradient the masters have raises SMPStepError, and changes of its ``data`` are counted."""
+
+    def __init__(self, sharded: Callable[[], ShardedModel | None]) -> None:
+        self._sharded = sharded
+
+    def open(self) -> None:
+        grad: Any = torch.Tensor.grad
+        data: Any = torch.Tensor.data
+
+        def get_grad(parameter: nn.Parameter) -> torch.Tensor | None:
+            gradient: torch.Tensor | None = grad.__get__(parameter)
+            if gradient is None:
+                self._check(parameter, "read")
+            return gradient
+
+        def set_grad(parameter: nn.Parameter, gradient: torch.Tensor | None) -> None:
+            self._check(parameter, "set")
+            grad.__set__(parameter, gradient)
+
+        def get_data(parameter: nn.Parameter) -> torch.Tensor:
+            is_copy = self._number_of(parameter) is not None
+            return parameter.detach() if is_copy else data.__get__(parameter)
+
+        parameters: Any = nn.Parameter
+        parameters.grad = property(get_grad, set_grad, grad.__delete__)
+        parameters.data = property(get_data, data.__set__)
+
+    def close(self) -> None:
+        for name in {"grad", "data"} & vars(nn.Parameter).keys():
+            delattr(nn.Parameter, name)
+
+    def _number_of(self, parameter: nn.Parameter) -> int | None:
+        sharded = self._sharded()
+        return None if sharded is None else sharded.number_of.get(parameter)
+
+    def _check(self, parameter: nn.Parameter, what: str) -> None:
+        sharded, number = self._sharded(), self._number_of(parameter)
+        if sharded is None or number is None or not parameter.requires_grad:
+            return
+        if not state.optimizers.has_gradient(sharded.store, number):
+            return
+        raise SMPStepError(
+            f"the gradient of parameter {sharded.names[number]} was {what}, and with "
+            f"{kind_of_state()} gradients are those of 32-bit masters: change them as .grad of the "
+            "parameters in optimizer.param_groups, of which each rank has a part, or call "
+            "optimizer.clip_master_grads(max_norm), which returns their norm, or "
+            "optimizer.zero_grad()"
+        )
