@@ -293,7 +293,10 @@ def test_torchs_clipping_is_refused_where_masters_are_stepped(
     other = network()
     other(torch.ones(1, 4)).sum().backward()
 
-    with pytest.raises(SMPUnsupportedError, match=rf"{name} .* optimizer\.clip_master_"):
+    error, named = SMPUnsupportedError, name
+    if name == "get_total_norm":  # whose caller reads gradients first
+        error, named = SMPStepError, "gradient of parameter 0.weight"
+    with pytest.raises(error, match=rf"{named} .* optimizer\.clip_master_"):
         clip_by(name, model.parameters())
     clip_by(name, other.parameters())  # nobody's business
     step_function(smp, model)(torch.ones(4, 4))

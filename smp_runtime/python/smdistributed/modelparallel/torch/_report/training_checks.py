@@ -310,9 +310,7 @@ class TrainingChecks:
             return
         own: set[torch.Tensor] = set(model.parameters())
         if model.sharded is not None:
-            # The model's parameters themselves have no gradients that one could give.
-            no_gradients = name == "get_total_norm" and not given
-            if no_gradients or not own.isdisjoint(given) or not may_clip(name, given):
+            if not own.isdisjoint(given) or not may_clip(name, given):
                 raise refusal(name, kind_of_state())
         elif ranks.mp_size() > 1 and name != "clip_grad_value_":
             own.update({p.grad for p in own if p.grad is not None})
