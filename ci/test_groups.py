@@ -57,6 +57,8 @@ def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
     return run
 
 
+# Of what has many cases; all of them run in the groups grid and engines.
+THIN = ("--thin", "3")
 PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
 
 
@@ -79,12 +81,19 @@ def thorough(group: Group) -> Count:
     group.environment |= PACKAGE
     # By themselves: the conftest of tests/mpi marks files by name, and some bear the same.
     count += group.pytest("tests/gpu", "-m", "thorough")
-    return count + group.pytest("tests/mpi", "-m", "thorough and not long")
+    return count + group.pytest("tests/mpi", "-m", "thorough and not long", *THIN)
 
 
 def torch_suite(group: Group) -> Count:
     group.environment |= PACKAGE
-    return group.pytest("tests/torch_suite", "-m", "not long")
+    return group.pytest("tests/torch_suite", "-m", "not long", *THIN)
+
+
+DIFFERENTIAL = "tests/differential/differential_test.py"
+
+
+def differential(group: Group) -> Count:
+    return group.pytest(DIFFERENTIAL, *THIN)
 
 
 def one_test(*command: str) -> Callable[[Group], Count]:
@@ -145,7 +154,7 @@ def prepare_slurm(group: Group) -> None:
 
 def slurm(group: Group) -> Count:
     prepare_slurm(group)
-    return group.pytest("tests/slurm", "-m", "not long")
+    return group.pytest("tests/slurm", "-m", "not long", *THIN)
 
 
 def browser(group: Group) -> Count:
@@ -154,13 +163,13 @@ def browser(group: Group) -> Count:
 
 
 def pods(group: Group) -> Count:
-    return group.pytest("tests/pods", "-m", "not long")
+    return group.pytest("tests/pods", "-m", "not long", *THIN)
 
 
 def engines(group: Group) -> Count:
-    """What slurm and pods leave out for its time."""
+    """All cases of slurm and pods."""
     prepare_slurm(group)
-    return group.pytest("tests/slurm", "tests/pods", "-m", "long")
+    return group.pytest("tests/slurm", "tests/pods")
 
 
 def images(group: Group) -> Count:
@@ -188,22 +197,8 @@ def grid(group: Group) -> Count:
     group.environment |= PACKAGE | {"SMP_LONG_TESTS": "1", "SMP_FUZZ_ROUNDS": "10000"}
     pattern = "^(partition|pipeline_(fuzz|placement|shared_order))_test$"
     count = group.ctest("release", "--tests-regex", pattern)
-    names = (
-        "tests/mpi/test_real_models.py",
-        "tests/mpi/test_sharded_models.py",
-        "tests/mpi/test_tensor_states.py",
-        "tests/mpi/test_tensor_state_checkpoints.py",
-        "tests/mpi/test_kills.py",
-        "tests/mpi/test_direct_exchange.py",
-        "tests/mpi/test_smddp.py",
-        "tests/mpi/test_smddp_gloo.py",
-        "tests/mpi/test_tensor_schedules.py",
-        "tests/mpi/test_hugging_face.py",
-        "tests/mpi/test_backward_counting.py",
-        "tests/mpi/test_assignments.py",
-    )
-    count += group.pytest(*names, "tests/python/test_checkpoints.py")
-    return count + group.pytest("tests/mpi", "tests/torch_suite", *PAGES, "-m", "long")
+    count += group.pytest(DIFFERENTIAL, "tests/python/test_checkpoints.py")
+    return count + group.pytest("tests/mpi", "tests/torch_suite", *PAGES)
 
 
 def rehearsal(group: Group) -> Count:
@@ -283,7 +278,7 @@ ALL = HERE | {
     "thorough": thorough,
     "documents": documents,
     "cpp": labelled("cpp"),
-    "differential": labelled("differential"),
+    "differential": differential,
     "asan": sanitized("asan", "."),
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives|session)"),
     "image": image,
