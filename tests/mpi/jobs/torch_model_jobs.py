@@ -26,6 +26,19 @@ class OneOutput(nn.Module):
         return out[0] * out[1] if isinstance(out, tuple) else out
 
 
+class Recurrent(nn.Module):
+    """A layer of torch's that keeps weak references to its own weights, between two others."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.layer = kind(8, 8, num_layers=2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out, _ = self.layer(self.before(x)[:, None].expand(-1, 3, -1))
+        return self.after(out[:, -1])
+
+
 class Transformer(nn.Module):
     """TransformerWithSharedParams, which takes [time, batch], fed [batch, time]."""
 
@@ -55,6 +68,8 @@ def nested() -> nn.Module:
 KINDS: dict[str, Callable[[], nn.Module]] = {
     "TransformerWithSharedParams": Transformer,
     "NestedWrappedModule": nested,
+    "LSTM": lambda: Recurrent(nn.LSTM),
+    "GRU": lambda: Recurrent(nn.GRU),
     "MLPStack": lambda: common_fsdp.MLPStack(8),
     "MLP with a buffer": lambda: common_fsdp.MLP(8, with_buffer=True),
     "DoubleLinear": lambda: OneOutput(True),

@@ -25,6 +25,7 @@ from smdistributed.modelparallel.torch._checkpoint.tensor_states import (
 )
 from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
+from smdistributed.modelparallel.torch._report.mastered_parameters import check_published
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._sharding.substitutes import (
@@ -112,6 +113,7 @@ class ModelStates(ModelViews):
 
     def local_state_dict(self) -> OrderedDict[str, Any]:
         """The entries of this partition, and the key ``_smp_is_partial``."""
+        check_published(self.sharded)
         entries = self._local_entries()
         entries[PARTIAL_KEY] = True
         return entries
@@ -126,6 +128,7 @@ class ModelStates(ModelViews):
         gets an empty dict. Replaced modules have the names of distributed ones; see
         ``plain_state_dict``. Raises SMPCommTimeoutError if ranks do not come.
         """
+        check_published(self.sharded)
         self._await_all_for_state_dict()
         axes = axes_of(self.get_module())
         full: dict[str, Any]

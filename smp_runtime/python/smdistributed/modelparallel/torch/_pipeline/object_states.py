@@ -8,6 +8,7 @@ import collections
 import copyreg
 import enum
 import types
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ IMMUTABLE = frozenset(
         *(type(None), type(...), type(NotImplemented)),
         *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type(torch.add)),
         *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
+        weakref.ReferenceType,
     }
 )
 _SEQUENCES = (list, set, collections.deque)
@@ -40,8 +42,9 @@ class ObjectState:
 
 
 def state_of(obj: Any) -> ObjectState | None:
-    """None for an object that cannot change. Containers that are built in, and their subclasses,
-    are looked at as they are, other objects as pickle does.
+    """None for an object that cannot change, or of which pickle cannot tell what it holds, such as
+    a lock. Containers that are built in, and their subclasses, are looked at as they are, other
+    objects as pickle does.
 
     >>> state_of([1, 2]).items, state_of((1, 2))
     ([1, 2], None)
@@ -54,7 +57,10 @@ def state_of(obj: Any) -> ObjectState | None:
     if isinstance(obj, dict):
         return ObjectState(entries=dict(dict.items(obj)), attributes=attributes)
     reduce = copyreg.dispatch_table.get(type(obj))
-    reduced: Any = obj.__reduce_ex__(4) if reduce is None else reduce(obj)
+    try:
+        reduced: Any = obj.__reduce_ex__(4) if reduce is None else reduce(obj)
+    except Exception:
+        return None
     if not isinstance(reduced, tuple):
         return None
     _, made_with, attributes, items, entries = (*reduced, None, None, None)[:5]

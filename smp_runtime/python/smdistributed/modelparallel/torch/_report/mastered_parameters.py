@@ -3,7 +3,8 @@
 
 ``parameter.grad`` would be None between a step and the update, and what a script does to it, such
 as to scale or to measure it, would be lost without a word. ``parameter.data`` is a tensor of which
-PyTorch does not count the changes, which the next update would overwrite.
+PyTorch does not count the changes, which the next update would overwrite. And who assigns to
+``data`` of a master would give it memory of which the store knows nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 class MasteredParameters:
     """From ``open`` to ``close`` an access to ``grad`` of a parameter of ``sharded()`` whose
-    gradient the masters have raises SMPStepError, and changes of its ``data`` are counted."""
+    gradient the masters have raises SMPStepError; changes of its ``data``, and of a master's, are
+    counted, and what a script assigns to a master's ``data`` is copied into it."""
 
     def __init__(self, sharded: Callable[[], ShardedModel | None]) -> None:
         self._sharded = sharded
@@ -42,12 +44,24 @@ class MasteredParameters:
             grad.__set__(parameter, gradient)
 
         def get_data(parameter: nn.Parameter) -> torch.Tensor:
-            is_copy = self._number_of(parameter) is not None
-            return parameter.detach() if is_copy else data.__get__(parameter)
+            is_ours = self._number_of(parameter) is not None or self._is_master(parameter)
+            return parameter.detach() if is_ours else data.__get__(parameter)
+
+        def set_data(parameter: nn.Parameter, value: torch.Tensor) -> None:
+            if not self._is_master(parameter):
+                data.__set__(parameter, value)
+            elif parameter.shape == value.shape:
+                parameter.detach().copy_(value)
+            else:
+                raise SMPStepError(
+                    f"a tensor of shape {tuple(value.shape)} was assigned to data of a 32-bit "
+                    f"master of shape {tuple(parameter.shape)}; with {kind_of_state()} what "
+                    "optimizer.param_groups holds are flat parts of the model's parameters"
+                )
 
         parameters: Any = nn.Parameter
         parameters.grad = property(get_grad, set_grad, grad.__delete__)
-        parameters.data = property(get_data, data.__set__)
+        parameters.data = property(get_data, set_data)
 
     def close(self) -> None:
         for name in {"grad", "data"} & vars(nn.Parameter).keys():
@@ -56,6 +70,9 @@ class MasteredParameters:
     def _number_of(self, parameter: nn.Parameter) -> int | None:
         sharded = self._sharded()
         return None if sharded is None else sharded.number_of.get(parameter)
+
+    def _is_master(self, parameter: nn.Parameter) -> bool:
+        return self._sharded() is not None and state.optimizers.have_master(parameter)
 
     def _check(self, parameter: nn.Parameter, what: str) -> None:
         sharded, number = self._sharded(), self._number_of(parameter)
@@ -69,4 +86,14 @@ class MasteredParameters:
             "parameters in optimizer.param_groups, of which each rank has a part, or call "
             "optimizer.clip_master_grads(max_norm), which returns their norm, or "
             "optimizer.zero_grad()"
+        )
+
+
+def check_published(sharded: ShardedModel | None) -> None:
+    """Raises SMPStepError where modules do not have what the masters are."""
+    if sharded is not None and not sharded.store.is_published:
+        raise SMPStepError(
+            "the 32-bit masters in the optimizer's groups were changed outside of its step(), "
+            "and the model's parameters, which are copies of them, were not; call "
+            "optimizer.publish_masters() on all ranks after such a change"
         )

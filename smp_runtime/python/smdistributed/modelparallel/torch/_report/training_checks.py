@@ -19,7 +19,10 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from smdistributed.modelparallel.torch._replicas.replica_batches import ReplicaBatches
-from smdistributed.modelparallel.torch._report.mastered_parameters import MasteredParameters
+from smdistributed.modelparallel.torch._report.mastered_parameters import (
+    MasteredParameters,
+    check_published,
+)
 from smdistributed.modelparallel.torch._report.parameter_names import listed
 from smdistributed.modelparallel.torch._report.torch_clipping import (
     ClippingWatch,
@@ -101,7 +104,10 @@ class TrainingChecks:
     def before_step(self) -> None:
         """A step begins: by the second one of a loop its optimizers have been seen."""
         model = self._model()
-        if model is None or not torch.is_grad_enabled():
+        if model is None:
+            return
+        check_published(model.sharded)
+        if not torch.is_grad_enabled():
             return
         self._updating.clear()  # of a step() that failed
         if (self._stepped or self._foreign) and not self._coverage_is_known:
@@ -109,12 +115,6 @@ class TrainingChecks:
             self._check_coverage(model)
         self._check_cleared(model)
         self._check_trained()
-        if model.sharded is not None and not model.sharded.store.is_published:
-            raise SMPStepError(
-                "the 32-bit masters in the optimizer's groups were changed outside of its step(), "
-                "and the model's parameters, which are copies of them, were not; call "
-                "optimizer.publish_masters() on all ranks after such a change"
-            )
         if self._steps_looked_at < _UPDATES and ranks.size() > 1:
             self._steps_looked_at += 1
             self._check_replaced(model)

@@ -221,6 +221,13 @@ class CheckedStep:
         if model.replicas.has_hook:
             outcome.leave_out("gradients: a hook of the script reduces them")
             return None
+        hooked = [name for name, p in model.named_parameters() if p._post_accumulate_grad_hooks]
+        if hooked:
+            outcome.leave_out(
+                f"gradients: parameter {hooked[0]} has a hook behind the accumulation, which comes "
+                "once for all microbatches where masters have gradients"
+            )
+            return None
         divisors = Divisors(len(self._replicas), state.cfg.microbatches, loss_scale)
         return compare_gradients(
             named_as_before(model, gradients), reference, how, divisors, outcome

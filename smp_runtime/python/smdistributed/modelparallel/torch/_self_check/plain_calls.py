@@ -8,7 +8,7 @@ otherwise, by another class for as long as that takes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,18 +65,38 @@ def calling_plain(
         model.__class__ = own
 
 
-class NeedsOthersError(RuntimeError):
-    """A step function calls a collective, which no other rank would answer."""
+class NotPlainError(RuntimeError):
+    """A step function does what has no counterpart in one process."""
+
+
+def refuse_others(roots: Sequence[torch.Tensor], names: Mapping[int, str]) -> None:
+    """Raises NotPlainError if ``roots`` were computed with parameters of the job itself, whose
+    ``names`` by identity these are: a function has them by another way than its argument."""
+    seen = {root.grad_fn for root in roots}
+    waiting = list(seen)
+    while waiting:
+        node = waiting.pop()
+        if node is None:
+            continue
+        name = names.get(id(getattr(node, "variable", None)))  # of a leaf
+        if name is not None:
+            raise NotPlainError(
+                f"its function uses parameter {name} of the module that was wrapped, and not of "
+                "the model that it is given"
+            )
+        found = {after for after, _ in node.next_functions} - seen
+        seen |= found
+        waiting += found
 
 
 class _OnlyHere(TorchDispatchMode):
-    """Raises NeedsOthersError for collectives of torch.distributed."""
+    """Raises NotPlainError for collectives of torch.distributed."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func.namespace in ("c10d", "_c10d_functional"):
-            raise NeedsOthersError(
+            raise NotPlainError(
                 f"its function calls {func._schema.name.strip('_')} of torch.distributed, for "
                 "which the other ranks would have to compute it, too"
             )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from smdistributed.modelparallel.torch._self_check.module_watch import STEP_FUNCTION, ModuleWatch
-from smdistributed.modelparallel.torch._self_check.plain_calls import NeedsOthersError
+from smdistributed.modelparallel.torch._self_check.plain_calls import NotPlainError
 from smdistributed.modelparallel.torch._self_check.random_numbers import RandomState
 from smdistributed.modelparallel.torch._self_check.reference_model import PlainRun, ReferenceModel
 from smdistributed.modelparallel.torch._self_check.tolerances import tolerance
@@ -68,7 +68,7 @@ class PlainStep:
         state.in_step = True
         try:
             result = run(model, self.function, self.replicas, scale, watch)
-        except NeedsOthersError as error:
+        except NotPlainError as error:
             raise NotComparableError(str(error)) from error
         except Exception as error:
             raise NotComparableError(

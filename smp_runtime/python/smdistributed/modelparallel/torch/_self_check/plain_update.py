@@ -56,6 +56,8 @@ def _twin(
 ) -> torch.optim.Optimizer:
     """An optimizer of the same class over the copies."""
     kind = type(optimizer)
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise CannotRepeatError(f"hooks of {kind.__name__}'s step may change what it updates")
     own = {id(p) for group in optimizer.param_groups for p in group["params"]}
     twin: torch.optim.Optimizer = kind.__new__(kind)
     for name, value in vars(optimizer).items():

@@ -14,7 +14,11 @@ from torch import nn
 from smdistributed.modelparallel.torch._partition.model_arguments import roots_and_seeds
 from smdistributed.modelparallel.torch._pipeline.containers import detached
 from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch
-from smdistributed.modelparallel.torch._self_check.plain_calls import calling_plain
+from smdistributed.modelparallel.torch._self_check.plain_attributes import (
+    attributes_of,
+    set_attributes,
+)
+from smdistributed.modelparallel.torch._self_check.plain_calls import calling_plain, refuse_others
 from smdistributed.modelparallel.torch._self_check.random_numbers import (
     RandomState,
     set_random_state,
@@ -90,6 +94,7 @@ class ReferenceModel:
                     own.copy_(values[name].reshape(own.shape))
             elif not name.rpartition(".")[2].startswith("_"):
                 missing.append(name)
+        set_attributes(self.module, attributes_of(model.get_module()))
         modes = {name: part.training for name, part in model.get_module().named_modules()}
         for name, part in self.module.named_modules():
             part.training = modes.get(name, _mode_above(name, modes))
@@ -164,15 +169,19 @@ class ReferenceModel:
     ) -> PlainRun:
         result = PlainRun(watch)
         autocast = sums is not self.wide_gradients
+        job = {id(parameter): name for name, parameter in model.named_parameters()}
 
         def backward(tensors: Any, grad_tensors: Any) -> None:
             result.backward_ran = True
             roots, seeds = roots_and_seeds(tensors, grad_tensors)
             given = [torch.full_like(root, scale) if seed is None else seed.cpu() * scale
                      for root, seed in zip(roots, seeds, strict=True)]  # fmt: skip
-            torch.autograd.backward(roots, given)
+            own = [p for p in self.module.parameters() if p.requires_grad]
+            refuse_others(roots, job)
+            torch.autograd.backward(roots, given, inputs=own)
 
         buffers = {name: value.clone() for name, value in self.module.named_buffers()}
+        attributes = attributes_of(self.module)
         plain_calls = calling_plain(model, wrapped, backward, result.types, autocast=autocast)
         with undisturbed(), plain_calls:
             watch.open(self.module.named_modules())
@@ -181,6 +190,7 @@ class ReferenceModel:
                     set_random_state(numbers)
                     for name, buffer in self.module.named_buffers():
                         buffer.copy_(buffers[name])
+                    set_attributes(self.module, attributes)
                     result.outputs.append([])
                     for self._microbatch, arguments in enumerate(microbatches):
                         watch.begin_run()
@@ -224,6 +234,8 @@ def _copied(module: nn.Module) -> nn.Module:
         value = value.clone() if value.is_meta else value.to("cpu", copy=True)
         own = nn.Parameter(value, parameter.requires_grad)
         own.__dict__.update(parameter.__dict__)
+        for hook in (parameter._backward_hooks or {}).values():
+            own.register_hook(hook)
         memo[id(parameter)] = own
     for buffer in module.buffers():
         memo[id(buffer)] = (

@@ -138,6 +138,10 @@ class JobOptimizers:
         self._renew_steps()
         return sharded
 
+    def have_master(self, parameter: torch.Tensor) -> bool:
+        """Whether one of them steps ``parameter``, which is then no parameter of the model."""
+        return any(parameter in one.leaves for one in self._masters)
+
     def has_gradient(self, store: _runtime.ParameterStore, parameter: int) -> bool:
         """Whether the masters hold one of the parameter of this number."""
         if not (store.has_gradients or store.is_accumulating):

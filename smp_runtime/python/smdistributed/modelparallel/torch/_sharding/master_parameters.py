@@ -57,6 +57,8 @@ class MasterParameters:
             make_leaf=nn.Parameter,
         )
         self.runs = self.core.runs
+        self.leaves = {run.parameter for run in self.runs}
+        """What the optimizer has in its groups."""
         if isinstance(optimizer, FusedWithNorms):
             optimizer.norms = MasterNorms(self)
         for group in optimizer.param_groups:
@@ -95,7 +97,7 @@ class MasterParameters:
         SMPUnsupportedError where masters are gone from the groups.
         """
         groups = self.optimizer.param_groups
-        leaves = {run.parameter for run in self.runs}
+        leaves = self.leaves
         held = [parameter for group in groups for parameter in group["params"]]
         if len(groups) == len(self.original_groups) and leaves == set(held):
             return
@@ -130,6 +132,7 @@ class MasterParameters:
         before = len(self.runs)
         self.core.add(numbers, group)
         self.runs = self.core.runs
+        self.leaves = {run.parameter for run in self.runs}
         early = {p: self.optimizer.state.pop(p) for p in parameters if p in self.optimizer.state}
         for run in self.runs[before:]:
             self.optimizer.param_groups[group]["params"].append(run.parameter)
@@ -154,6 +157,7 @@ class MasterParameters:
     def detach(self) -> None:
         """Lets the session go, which has ended: there is nothing to step any more."""
         self.runs = []
+        self.leaves = set()
         del self.core
 
     def step(self, steps: _runtime.MixedPrecisionSteps) -> None:

@@ -113,6 +113,7 @@ class TrainerOverrides:
         if state.cfg.sharded_data_parallel_degree > 1 and self.args.max_grad_norm:
             state.cfg.sdp_gradient_clipping = 0.0
             info(f"gradients are clipped to max_grad_norm={self.args.max_grad_norm} by the Trainer")
+        self._mixed_mesh_grads = False  # else it looks for DTensors, at gradients that masters have
         self._checkpoints = TrainerCheckpoints(model, tied)
         self._steps = TrainerSteps(self)
         return model
