@@ -230,6 +230,9 @@ void ParameterStore::zero_gradients_of(const std::vector<int>& parameters) {
 
 bool ParameterStore::has_gradients() const { return has_gradients_; }
 bool ParameterStore::is_accumulating() const { return is_accumulating_; }
+std::vector<int> ParameterStore::without_gradient() const {
+  return state_->gradients->without_gradient();
+}
 
 // --- Masters ---
 

@@ -115,6 +115,8 @@ class ParameterStore {
   [[nodiscard]] bool has_gradients() const;
   /// Whether gradients wait for the end of their accumulation.
   [[nodiscard]] bool is_accumulating() const;
+  /// Trained parameters to which no gradient of this rank came since zero_gradients().
+  [[nodiscard]] std::vector<int> without_gradient() const;
 
   // --- Masters ---
 

@@ -50,7 +50,8 @@ ShardGradients::ShardGradients(Options options, const std::vector<ReplicationGro
       units_(units),
       arenas_(arenas),
       replicas_(units, arenas, options.bucket),
-      place_of_(parameters.size()) {
+      place_of_(parameters.size()),
+      came_(parameters.size()) {
   for (ShardedUnit& unit : units) {
     forget_arrivals(unit);
     for (std::size_t place = 0; place < unit.layout.parameters.size(); ++place) {
@@ -76,6 +77,7 @@ void ShardGradients::note(std::size_t parameter, const at::Tensor& gradient) {
   if (!gradient.defined()) return;
   const at::NoGradGuard no_grad;
   refuse_sparse(parameters_[parameter]);
+  came_[parameter] = 1;
   const int number = unit_of_[parameter];
   ShardedUnit& unit = at(number);
   if (!options_.on_demand) {
@@ -273,6 +275,7 @@ void ShardGradients::zero() {
   wide_.clear();
   own_ = {};
   averaged_ = false;
+  came_.assign(came_.size(), 0);
 }
 
 void ShardGradients::forget(const std::vector<int>& parameters) {
@@ -280,7 +283,17 @@ void ShardGradients::forget(const std::vector<int>& parameters) {
     const auto index = static_cast<std::size_t>(parameter);
     parameters_.at(index).tensor.mutable_grad().reset();
     wide_.erase(index);
+    came_.at(index) = 0;
   }
+}
+
+std::vector<int> ShardGradients::without_gradient() const {
+  std::vector<int> missing;
+  for (std::size_t parameter = 0; parameter < came_.size(); ++parameter) {
+    const bool trained = units_[static_cast<std::size_t>(unit_of_[parameter])].trained;
+    if (trained && came_[parameter] == 0) missing.push_back(static_cast<int>(parameter));
+  }
+  return missing;
 }
 
 void ShardGradients::clear_fresh() {

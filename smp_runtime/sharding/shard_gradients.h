@@ -42,6 +42,8 @@ class ShardGradients {
   void zero();
   /// Drops what parameters have that was not reduced yet.
   void forget(const std::vector<int>& parameters);
+  /// Trained parameters to which no gradient of this rank came since they were zeroed.
+  [[nodiscard]] std::vector<int> without_gradient() const;
   /// Zeros where nothing was accumulated.
   void clear_fresh();
 
@@ -66,6 +68,7 @@ class ShardGradients {
   std::deque<ReduceScatterBuckets> buckets_;  ///< by number of the group
   ReplicaAllReduce replicas_;
   std::vector<std::size_t> place_of_;  ///< by parameter, in its unit
+  std::vector<std::uint8_t> came_;     ///< by parameter: whether a gradient did
 
   /// Gradients of a unit whose group is one, until they are worth a kernel.
   struct Own {

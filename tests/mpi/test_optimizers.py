@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from jobs.optimizer_jobs import ADDS, EDITS
+from jobs.optimizer_jobs import ADDS
 
 SHARDED = {"sharded_data_parallel_degree": 2, "sdp_param_persistence_threshold": 0,
            "sdp_gradient_clipping": 0}  # fmt: skip
@@ -92,40 +92,6 @@ def test_an_overflow_skips_both_and_is_counted_once(pool):
     for seen in pool(2).run("optimizer_jobs:overflow", config(fp16=True)):
         assert [scales for _, scales in seen] == [[2.0**8] * 2, [2.0**7] * 2, [2.0**7] * 2]
         assert [bool(changed) for changed, _ in seen] == [True, False, True]
-
-
-@pytest.mark.parametrize("optimizer", ["SGD", "FusedAdam"])
-@pytest.mark.parametrize("which", ["all", "of the second"])
-@pytest.mark.parametrize("way", WAYS)
-def test_gradients_that_an_update_leaves_keep_their_scale(pool, way, which, optimizer):
-    """A step adds those of a scaled loss to them."""
-    settings = config(fp16=True, **WAYS[way])
-
-    plain, scaled = (pool(2).run("optimizer_jobs:kept_gradients", settings, scale, which, optimizer)
-                     for scale in (1.0, 1024.0))  # fmt: skip
-
-    for name, value in plain[0].items():
-        torch.testing.assert_close(scaled[0][name], value, rtol=0, atol=2e-4)
-
-
-@pytest.mark.parametrize("how", EDITS)
-@pytest.mark.parametrize(
-    ("settings", "scale", "most"),
-    [(STATE, 1.0, 1e-6), (SHARDED, 1.0, 1e-6), ({"fp16": True}, 1024.0, 2e-3),
-     ({"fp16": True, **SHARDED}, 1024.0, 2e-3)],
-    ids=["state", "sharded", "fp16", "sharded fp16"],
-)  # fmt: skip
-def test_gradients_of_masters_may_be_changed(pool, settings, scale, most, how):
-    assert_close(pool(2).run("optimizer_jobs:edited", config(**settings), how, scale), most)
-
-
-@pytest.mark.parametrize("how", [*EDITS, "norm", "zero", "whole norm"])
-@pytest.mark.parametrize("settings", [STATE, SHARDED, {"bf16": True}],
-                         ids=["state", "sharded", "bf16"])  # fmt: skip
-def test_gradients_that_masters_hold_are_not_the_parameters(pool, settings, how):
-    for text in pool(2).run("optimizer_jobs:touch", config(**settings), how):
-        assert "the gradient of parameter inp.weight was " in text
-        assert "optimizer.clip_master_grads(max_norm)" in text
 
 
 def test_a_model_has_one_loss_scale(pool):

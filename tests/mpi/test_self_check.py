@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from rank_pool import RankPool
 
 Pool = Callable[[int], RankPool]
@@ -24,6 +25,8 @@ STATE = {"shard_optimizer_state": True, "ddp": True, "microbatches": 2}
         pytest.param(1, {"microbatches": 4}, {"drop": 0.3}, id="one process"),
         pytest.param(1, {"bf16": True}, {"drop": 0.3}, id="masters"),
         pytest.param(2, REPLICAS, {"drop": 0.3}, id="replicas"),
+        pytest.param(2, REPLICAS, {"hook": "of a gradient"}, id="replicas, hook"),
+        pytest.param(2, STATE, {"hook": "of a gradient"}, id="sharded state, hook"),
         pytest.param(2, REPLICAS, {"passes": 2, "clip": True}, id="several backwards"),
         pytest.param(2, REPLICAS, {"wrapped": False, "optimizer": "SGD"}, id="plain optimizer"),
         pytest.param(2, PIPELINE, {"clip": True}, id="pipeline"),
@@ -105,6 +108,8 @@ def test_a_planted_fault_is_named(
         (PIPELINE, {"does": "draws"}, "its function draws random numbers"),
         (REPLICAS, {"does": "sums"}, "its function calls c10d::allreduce of torch.distributed"),
         (REPLICAS, {"optimizer": "Nested"}, "after an update: Nested.inner holds"),
+        (SHARDED, {"hook": "of a sum"}, "gradients: parameter first.weight has a hook behind"),
+        (STATE, {"hook": "of the optimizer"}, "after an update: hooks of AdamW's step"),
         (REPLICAS, {"optimizer": "Noisy"}, "after an update: Noisy draws random numbers"),
     ],
 )
@@ -120,3 +125,8 @@ def test_a_function_may_draw_in_one_process(pool: Pool) -> None:
     line = pool(1).run("self_check_jobs:train", {"microbatches": 2}, does="draws")[0]
 
     assert "not compared" not in line
+
+
+def test_gradients_of_parameters_besides_the_model_stay_as_they_are(pool: Pool) -> None:
+    for found, wanted in pool(1).run("self_check_jobs:outside", {"microbatches": 2}):
+        torch.testing.assert_close(found, wanted)

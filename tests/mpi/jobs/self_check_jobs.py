@@ -33,10 +33,12 @@ class Net(nn.Module):
         self.unused = nn.Linear(WIDTH, WIDTH)
         self.frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
         self.head = nn.Linear(WIDTH, CLASSES)
+        self.factor = 1.0
+        """Scripts anneal such attributes between steps."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.frozen(self.drop(torch.relu(self.first(x))))
-        return self.head(self.norm(self.narrow(torch.relu(self.wide(x)))))
+        return self.head(self.norm(self.narrow(torch.relu(self.wide(x))))) * self.factor
 
 
 @contextlib.contextmanager
@@ -63,12 +65,14 @@ def train(
     sliced: bool = True,
     does: str = "",
     several: str = "",
+    hook: str = "",
 ) -> str:
     """The line of the check, or the text of what it raises. ``several``: "halves" are in an
     optimizer each; of "alternating" ones the second steps after every other step; "some" are in
     none."""
     torch.manual_seed(3)
     net = Net(drop, norm)
+    HOOKS.get(hook, lambda _: None)(net.first.weight)
     if smp.pp_size() > 1:
         for part in (net.wide, net.narrow, net.head):
             smp.set_partition(part, 1)
@@ -78,6 +82,7 @@ def train(
     with checking(steps):
         model = smp.DistributedModel(net, backward_passes_per_step=passes)
     made, others = make_optimizers(model, optimizer, wrapped, several)
+    OPTIMIZER_HOOKS.get(hook, lambda _: None)(made)
     plant = self_check_faults.FAULTS.get(fault)
     assert plant is not None or not fault
     if plant is not None:
@@ -89,6 +94,7 @@ def train(
                 made.zero_grad()
                 for other in others if several == "halves" or step % 2 == 0 else []:
                     other.zero_grad()
+            net.factor = 1.0 + step / 4
             x = torch.randn(8, WIDTH, generator=generator)
             y = torch.randint(0, CLASSES, (8,), generator=generator)
             step_function(model, x, y, does)
@@ -104,6 +110,33 @@ def train(
         return str(error)
     assert model.self_check is not None
     return model.self_check.outcome.line()
+
+
+HOOKS: dict[str, Callable[[nn.Parameter], Any]] = {
+    "of a gradient": lambda p: p.register_hook(lambda gradient: gradient * 3),
+    "of a sum": lambda p: p.register_post_accumulate_grad_hook(lambda _: None),
+}
+OPTIMIZER_HOOKS: dict[str, Callable[[Any], Any]] = {
+    "of the optimizer": lambda made: made.optimizer.register_step_pre_hook(lambda *_: None),
+}
+
+
+def outside() -> tuple[torch.Tensor | None, torch.Tensor]:
+    """The gradient of a parameter that the step's function has besides the model, under the check,
+    and what it is in plain PyTorch."""
+    net = Net(0.0, norm=False)
+    x = torch.ones(4, WIDTH)
+    wanted = net(x).square().mean().detach()
+    with checking(1):
+        model = smp.DistributedModel(net)
+    weight = nn.Parameter(torch.ones(()))
+    weighed_step(model, x, weight)
+    return weight.grad, wanted
+
+
+@smp.step(non_split_inputs=["weight"])
+def weighed_step(model: nn.Module, x: torch.Tensor, weight: nn.Parameter) -> None:
+    model.backward(model(x).square().mean() * weight)
 
 
 def make_optimizers(

@@ -23,6 +23,7 @@ from smdistributed.modelparallel.torch._report.mastered_parameters import (
     MasteredParameters,
     check_published,
 )
+from smdistributed.modelparallel.torch._report.missing_gradients import MissingGradients
 from smdistributed.modelparallel.torch._report.parameter_names import listed
 from smdistributed.modelparallel.torch._report.torch_clipping import (
     ClippingWatch,
@@ -73,6 +74,7 @@ class TrainingChecks:
         self._clipping = ClippingWatch(self._check_clipping)
         self._parameters = MasteredParameters(self._sharded)
         self._audit = TrainingAudit()
+        self._missing = MissingGradients()
 
     def open(self) -> None:
         """The model is the process's: one whose construction failed must not judge another."""
@@ -158,6 +160,7 @@ class TrainingChecks:
         _refuse_in_step(optimizer)
         self._check_complete(optimizer)
         self._check_backward(optimizer)
+        self._warn(self._missing.said_of(optimizer))
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         _refuse_in_step(optimizer)
@@ -362,8 +365,8 @@ class TrainingChecks:
                 "requires_grad_(False)"
             )
 
-    def _warn(self, text: str) -> None:
-        if text not in self._said:
+    def _warn(self, text: str | None) -> None:
+        if text is not None and text not in self._said:
             self._said.add(text)
             log.warning(text)
 
