@@ -22,8 +22,8 @@ class MissingGradients:
         self._complete: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def said_of(self, optimizer: torch.optim.Optimizer) -> str | None:
-        """It is to step masters: what there is to say of parameters that had gradients in an earlier
-        update and have none now."""
+        """It is to step masters: what there is to say of parameters that had gradients in an
+        earlier update and have none now."""
         wrapper = state.optimizers.wrapper_of(optimizer)
         masters = None if wrapper is None else wrapper.masters
         if masters is None or not masters.sharded.store.has_gradients:

@@ -10,6 +10,7 @@ from torch import nn
 
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPUnsupportedError
+from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.state_mod import state
 
 
@@ -30,7 +31,7 @@ def gathered_parameters(
     Raises:
         SMPStepError: inside of a step's function; or a parameter was written to, on leaving: a
             change would be lost, use ``model.load_state_dict()``.
-        SMPUnsupportedError: a parameter is on another partition.
+        SMPUnsupportedError: a parameter is on another partition, or tensor-parallel ranks split it.
     """
     model = state.model
     if isinstance(parameters, nn.Module):
@@ -45,8 +46,15 @@ def gathered_parameters(
             "smp.gathered_parameters was entered inside a function decorated with smp.step, where "
             "reading a parameter gathers it; use it between steps"
         )
+    named = {parameter: name for name, parameter in model.named_parameters()}
+    sliced = [named[p] for p in wanted if p in named and distribution_axis(p) is not None]
+    if sliced and ranks.tp_size() > 1:
+        raise SMPUnsupportedError(
+            f"smp.gathered_parameters: {sliced[0]} is split over {ranks.tp_size()} tensor-parallel "
+            "ranks, of which each has a slice; take it from model.state_dict(), on all ranks"
+        )
     here = set(model.local_parameters())
-    elsewhere = [name for name, p in model.named_parameters() if p in set(wanted) - here]
+    elsewhere = [named[p] for p in wanted if p in named and p not in here]
     if elsewhere:
         raise SMPUnsupportedError(
             f"smp.gathered_parameters: {elsewhere[0]} is on another partition than this rank's, "
