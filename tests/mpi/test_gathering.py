@@ -71,3 +71,10 @@ def test_frozen_layers_are_given_back_in_the_backward(pool):
 def test_state_dicts_are_the_modules_own(pool, settings):
     for saved, loaded in pool(2).run("gathering_jobs:renamed", settings):
         assert (saved, loaded) == (0, 0)
+
+
+def test_slices_are_not_taken_for_whole_parameters(pool):
+    settings = {"tensor_parallel_degree": 2, "ddp": True}
+
+    for error in pool(2).run("gathering_jobs:gather_slices", settings, fails=True):
+        assert "split over 2 tensor-parallel ranks" in error

@@ -364,3 +364,12 @@ def renamed():
     saved = apart(plain)
     model.load_state_dict(other.state_dict())
     return saved, apart(other)
+
+
+def gather_slices():
+    """A weight that tensor-parallel ranks split is whole on none."""
+    module = nn.Sequential(nn.Linear(4, 4))
+    smp.set_tensor_parallelism(module[0])
+    model = smp.DistributedModel(module)
+    with smp.gathered_parameters(model):
+        pass
