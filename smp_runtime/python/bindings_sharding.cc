@@ -173,7 +173,7 @@ void bind_sharding(py::module_& module) {
       .def("finish_step", &ParameterStore::finish_step, py::arg("due"), no_gil())
       .def_property_readonly("has_gradients", &ParameterStore::has_gradients)
       .def_property_readonly("is_accumulating", &ParameterStore::is_accumulating)
-      .def("without_gradient", &ParameterStore::without_gradient)
+      .def("unreached", &ParameterStore::unreached)
       .def_property_readonly("is_published", &ParameterStore::is_published)
       .def("masters", &ParameterStore::masters)
       .def("pieces", &ParameterStore::pieces)

@@ -230,9 +230,7 @@ void ParameterStore::zero_gradients_of(const std::vector<int>& parameters) {
 
 bool ParameterStore::has_gradients() const { return has_gradients_; }
 bool ParameterStore::is_accumulating() const { return is_accumulating_; }
-std::vector<int> ParameterStore::without_gradient() const {
-  return state_->gradients->without_gradient();
-}
+std::vector<int> ParameterStore::unreached() const { return state_->gradients->unreached(); }
 
 // --- Masters ---
 
@@ -243,7 +241,6 @@ std::vector<at::Tensor> ParameterStore::masters() const {
 }
 
 std::vector<at::Tensor> ParameterStore::gradients() {
-  const at::NoGradGuard no_grad;
   state_->gradients->clear_fresh();
   std::vector<at::Tensor> flat;
   for (const Arena& arena : state_->arenas) flat.push_back(arena.gradient);

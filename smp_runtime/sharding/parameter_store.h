@@ -116,7 +116,7 @@ class ParameterStore {
   /// Whether gradients wait for the end of their accumulation.
   [[nodiscard]] bool is_accumulating() const;
   /// Trained parameters to which no gradient of this rank came since zero_gradients().
-  [[nodiscard]] std::vector<int> without_gradient() const;
+  [[nodiscard]] std::vector<int> unreached() const;
 
   // --- Masters ---
 

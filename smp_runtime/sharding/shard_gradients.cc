@@ -287,7 +287,7 @@ void ShardGradients::forget(const std::vector<int>& parameters) {
   }
 }
 
-std::vector<int> ShardGradients::without_gradient() const {
+std::vector<int> ShardGradients::unreached() const {
   std::vector<int> missing;
   for (std::size_t parameter = 0; parameter < came_.size(); ++parameter) {
     const bool trained = units_[static_cast<std::size_t>(unit_of_[parameter])].trained;
@@ -297,6 +297,7 @@ std::vector<int> ShardGradients::without_gradient() const {
 }
 
 void ShardGradients::clear_fresh() {
+  const at::NoGradGuard no_grad;
   for (ShardedUnit& unit : units_) {
     if (unit.trained && std::exchange(unit.fresh, false)) unit.gradient.zero_();
   }

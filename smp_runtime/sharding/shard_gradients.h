@@ -43,7 +43,7 @@ class ShardGradients {
   /// Drops what parameters have that was not reduced yet.
   void forget(const std::vector<int>& parameters);
   /// Trained parameters to which no gradient of this rank came since they were zeroed.
-  [[nodiscard]] std::vector<int> without_gradient() const;
+  [[nodiscard]] std::vector<int> unreached() const;
   /// Zeros where nothing was accumulated.
   void clear_fresh();
 

@@ -29,7 +29,7 @@ class MissingGradients:
         if masters is None or not masters.sharded.store.has_gradients:
             return None
         sharded = masters.sharded
-        missing = set(sharded.store.without_gradient())
+        missing = set(sharded.store.unreached())
         lost = sorted(missing & self._had & masters.group_of.keys())
         if optimizer not in self._complete:
             self._had |= masters.group_of.keys() - missing
