@@ -14,6 +14,7 @@ import torch
 from smdistributed.modelparallel.torch._pipeline import attribute_writes, codec
 from smdistributed.modelparallel.torch._pipeline.collecting import collect_outputs
 from smdistributed.modelparallel.torch._pipeline.containers import detached
+from smdistributed.modelparallel.torch._pipeline.shared_counters import warn_of_counters
 from smdistributed.modelparallel.torch._pipeline.splitting import Arguments, InputSplit
 from smdistributed.modelparallel.torch._pipeline.step_output import StepOutput
 from smdistributed.modelparallel.torch._replicas.input_check import check_inputs
@@ -177,8 +178,11 @@ class StepFunction(Generic[P, R_co]):
         written: list[list[tuple[attribute_writes.Attribute, Any]]] = [[] for _ in range(count)]
         backward_ran = False
 
+        accounts: list[attribute_writes.Writes] = []
+
         def run(microbatch: int) -> Any:
             account = attribute_writes.begin_account()
+            accounts.append(account)
             output = self._run(microbatches[microbatch])
             written[microbatch] = account.values()
             return output
@@ -203,6 +207,8 @@ class StepFunction(Generic[P, R_co]):
             engine.drive(kind, count, body, collect)
         for attribute, value in (one for values in written for one in values):
             attribute.put(value)  # those of the last microbatch remain, as in one process
+        if state.model is not None and state.model.partitioned and count > 1:
+            warn_of_counters(state.model, accounts)
         return outputs, backward_ran
 
     def _pack(self, outputs: list[Any], backward_ran: bool) -> tuple[bytes, list[torch.Tensor]]:
