@@ -59,7 +59,7 @@ def test_what_a_remote_module_tells_is_known_to_its_caller_with_its_gradient(poo
         ("gradient_without_graph", "a backward other than model.backward leads through"),
         ("lost_variable", "context variable LOST has been set since the step began"),
         ("retain_graph", "with pipeline_parallel_degree=2 a graph can be gone back through once"),
-        ("clamp", "clamp_ was to change parameter"),
+        ("clamp", "weight was read or written, and its values are on partition"),
         *((way, "weight was read or written, and its values are on partition") for way in READS),
     ],
 )

@@ -4,36 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError
-
-
-class RemoteParameter(nn.Parameter):
-    """A parameter whose values are on another partition, which says so where a script changes it.
-    One that is freed becomes of this class."""
-
-    _smp_home: tuple[str, int]  # its name and its partition
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        try:
-            return torch._C._disabled_torch_function_impl(func, types, args, kwargs or {})
-        except RuntimeError as error:
-            if "single memory location" not in str(error):
-                raise
-            name, owner = next(arg._smp_home for arg in args if isinstance(arg, cls))
-            raise SMPPartitionError(
-                f"{func.__name__} was to change parameter {name}, whose values are on partition "
-                f"{owner}, and not here: change those of "
-                "model.local_parameters(), on all ranks"
-            ) from error
 
 
 class Ownership:
@@ -144,6 +120,3 @@ class Ownership:
             like = parameter.new_empty((), dtype=computing if is_cast else None)
             parameter.data = self._remote_values.placeholder(like, parameter.shape, name, owner)
             parameter.grad = None
-            if type(parameter) is nn.Parameter:
-                parameter.__class__ = RemoteParameter
-                parameter.__dict__["_smp_home"] = name, owner

@@ -60,7 +60,7 @@ class MasteredParameters:
                 )
 
         parameters: Any = nn.Parameter
-        parameters.grad = property(get_grad, set_grad, grad.__delete__)
+        parameters.grad = property(get_grad, set_grad, lambda parameter: set_grad(parameter, None))
         parameters.data = property(get_data, set_data)
 
     def close(self) -> None:
