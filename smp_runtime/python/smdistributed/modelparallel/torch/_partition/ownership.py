@@ -35,6 +35,11 @@ class Ownership:
     def of_module(self, module: nn.Module) -> int:
         return self._of_module[module]
 
+    def owners_in(self, module: nn.Module) -> set[int]:
+        """Partitions of what is in a module, as far as the model had it when it was partitioned: a
+        script may have made more since."""
+        return {self._of_module[part] for part in module.modules() if part in self._of_module}
+
     def module_id(self, module: nn.Module) -> int:
         """The number by which ranks name the module to each other."""
         return self._ids[module]

@@ -39,5 +39,5 @@ def _found(model: DistributedModel, accounts: Iterable[Writes]) -> Iterator[tupl
             if module in _told or type(attribute.value) not in _NUMBERS:
                 continue
             _told.add(module)
-            if len({model.ownership.of_module(part) for part in module.modules()}) > 1:
+            if len(model.ownership.owners_in(module)) > 1:
                 yield module, name
