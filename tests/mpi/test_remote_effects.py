@@ -116,7 +116,7 @@ def test_transformers_records_and_caches_over_partitions_as_in_one_process(pool)
 def test_a_counter_that_microbatches_share_is_named(pool, whose):
     settings = {"partitions": 2, "auto_partition": False, "default_partition": 0, "microbatches": 2}
 
-    driver, other = pool(2).run("effect_jobs:count", settings, whose)
+    driver, other = pool(2).run("counter_jobs:count", settings, whose)
 
     assert len(driver) == (whose == "root")
     assert all("module (root) sets its attribute calls to a number" in text for text in driver)

@@ -13,7 +13,7 @@ from unittest import mock
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._pipeline import remote_modules, shared_counters
+from smdistributed.modelparallel.torch._pipeline import remote_modules
 from torch import nn
 
 WIDTH = 4
@@ -368,35 +368,3 @@ def llama_alone(place: bool = True) -> nn.Module:
 
 def words() -> torch.Tensor:
     return torch.arange(3, 19).view(4, 4)
-
-
-class Counting(nn.Module):
-    """Counts its calls."""
-
-    def __init__(self, inside: nn.Module) -> None:
-        super().__init__()
-        self.inside, self.calls = inside, 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return self.inside(x)
-
-
-def count(whose: str) -> list[str]:
-    """What is said of a module that counts over partitions, or in one, in two steps."""
-    first, second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-    smp.set_partition(second, 1)
-    over_partitions = Counting(nn.Sequential(first, second))
-    model = smp.DistributedModel(
-        over_partitions if whose == "root" else nn.Sequential(Counting(first), second)
-    )
-
-    @smp.step
-    def step(model: nn.Module, x: torch.Tensor) -> None:
-        model.backward(model(x).sum())
-
-    said: list[str] = []
-    with mock.patch.object(shared_counters.log, "warning", said.append):
-        for _ in range(2):
-            step(model, torch.ones(2, WIDTH))
-    return [text for text in said if "sets its attribute" in text]

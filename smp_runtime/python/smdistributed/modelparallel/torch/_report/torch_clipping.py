@@ -69,7 +69,7 @@ def may_clip(name: str, given: list[torch.Tensor]) -> bool:
     """Whether this rank's masters, if some of them are given, are all that counts, and their
     gradients are those of the loss itself."""
     masters = [one.masters for one in state.optimizers if one.masters is not None]
-    leaves = {run.parameter for one in masters for run in one.runs}
+    leaves = {leaf for one in masters for leaf in one.leaves}
     leaves.update({leaf.grad for leaf in leaves if leaf.grad is not None})
     in_parts = ranks.size() > 1 and name != "clip_grad_value_"
     return leaves.isdisjoint(given) or not (in_parts or state.cfg.fp16)

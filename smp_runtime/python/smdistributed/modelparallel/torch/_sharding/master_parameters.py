@@ -56,9 +56,7 @@ class MasterParameters:
             control=sharded.groups.control,
             make_leaf=nn.Parameter,
         )
-        self.runs = self.core.runs
-        self.leaves = {run.parameter for run in self.runs}
-        """What the optimizer has in its groups."""
+        self._take_runs()
         if isinstance(optimizer, FusedWithNorms):
             optimizer.norms = MasterNorms(self)
         for group in optimizer.param_groups:
@@ -66,6 +64,11 @@ class MasterParameters:
         for run in self.runs:
             optimizer.param_groups[run.group]["params"].append(run.parameter)
             self._keep_early_state(run, early)
+
+    def _take_runs(self) -> None:
+        self.runs = self.core.runs
+        self.leaves = {run.parameter for run in self.runs}
+        """What the optimizer has in its groups."""
 
     def make_steps(self, scaler: _runtime.LossScaler) -> _runtime.MixedPrecisionSteps:
         """For all masters over the store, with one loss scale; of none yet."""
@@ -97,17 +100,16 @@ class MasterParameters:
         SMPUnsupportedError where masters are gone from the groups.
         """
         groups = self.optimizer.param_groups
-        leaves = self.leaves
         held = [parameter for group in groups for parameter in group["params"]]
-        if len(groups) == len(self.original_groups) and leaves == set(held):
+        if len(groups) == len(self.original_groups) and self.leaves == set(held):
             return
         kind = type(self.optimizer).__name__
-        if len(groups) < len(self.original_groups) or not leaves.issubset(held):
+        if len(groups) < len(self.original_groups) or not self.leaves.issubset(held):
             raise SMPUnsupportedError(
                 f"parameters are gone from the groups of {kind}, which hold 32-bit masters of the "
                 "model's; give them a group with a learning rate of 0, or make another optimizer"
             )
-        new = [[p for p in group["params"] if p not in leaves] for group in groups]
+        new = [[p for p in group["params"] if p not in self.leaves] for group in groups]
         self._refuse_strangers(parameter for group in new for parameter in group)
         for one in state.optimizers:
             taken = set(one.states.given_parameters())
@@ -118,7 +120,7 @@ class MasterParameters:
                     "already; a parameter of the model has one optimizer"
                 )
         for number, (group, parameters) in enumerate(zip(groups, new, strict=True)):
-            group["params"] = [p for p in group["params"] if p in leaves]
+            group["params"] = [p for p in group["params"] if p in self.leaves]
             self._add(number, parameters)
 
     def _add(self, group: int, parameters: list[torch.Tensor]) -> None:
@@ -131,8 +133,7 @@ class MasterParameters:
         self.group_of.update(dict.fromkeys(numbers, group))
         before = len(self.runs)
         self.core.add(numbers, group)
-        self.runs = self.core.runs
-        self.leaves = {run.parameter for run in self.runs}
+        self._take_runs()
         early = {p: self.optimizer.state.pop(p) for p in parameters if p in self.optimizer.state}
         for run in self.runs[before:]:
             self.optimizer.param_groups[group]["params"].append(run.parameter)
