@@ -211,8 +211,8 @@ EntryPoint resolve_entry_point(const JobConfig& job, const std::filesystem::path
     if (is_for_sh) {
       entry.warnings.push_back(fmt::format(
           "entry point \"{}\": no first line #! names its interpreter, so /bin/sh runs it as a "
-          "shell script; begin it with one, such as #!/usr/bin/env python3, or call it NAME.sh",
-          entry.name));
+          "shell script; begin it with one, such as #!/usr/bin/env {}, or call it NAME.sh",
+          entry.name, entry.name.ends_with(".R") ? "Rscript" : "python3"));
     }
     if (has_requirements) {
       entry.notes.push_back(fmt::format(

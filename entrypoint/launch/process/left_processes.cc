@@ -30,8 +30,7 @@ bool contains(std::span<const pid_t> pids, pid_t pid) {
 }
 
 void add(std::vector<LeftProcess>& left, pid_t pid) {
-  std::string command = fmt::to_string(fmt::join(command_line_of(pid), " "));
-  // It has ended since, or has a command of our own.
+  std::string command = command_of(pid);
   if (!command.empty() && !ends_by_itself(command)) {
     left.push_back({.pid = pid, .command = std::move(command)});
   }

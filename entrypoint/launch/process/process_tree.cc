@@ -2,10 +2,15 @@
 #include "entrypoint/launch/process/process_tree.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "smp_runtime/core/number.h"
 #include "smp_runtime/core/split.h"
@@ -59,6 +64,20 @@ std::vector<Process> descendants(pid_t root) {
 
 std::vector<std::string> command_line_of(pid_t pid) {
   return smp::split_terminated(smp::read_text("/proc/" + std::to_string(pid) + "/cmdline"), '\0');
+}
+
+std::string command_of(pid_t pid) {
+  constexpr int kLooks = 20;
+  for (int look = 0; look < kLooks; ++look) {
+    std::string command = fmt::to_string(fmt::join(command_line_of(pid), " "));
+    if (!command.empty()) return command;
+    const auto process = read_process(pid);
+    if (!process || process->zombie) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::string name = smp::read_text("/proc/" + std::to_string(pid) + "/comm");
+  if (name.ends_with('\n')) name.pop_back();
+  return name;
 }
 
 }  // namespace entrypoint::launch

@@ -26,4 +26,9 @@ std::vector<Process> descendants(pid_t root);
 /// The command line of a process; empty when it is gone.
 std::vector<std::string> command_line_of(pid_t pid);
 
+/// The same as a line of text; the name of the program where there is no command line, which is so
+/// for a moment while a process starts another program: it is waited for, some milliseconds. Empty
+/// when the process is gone or a zombie.
+std::string command_of(pid_t pid);
+
 }  // namespace entrypoint::launch

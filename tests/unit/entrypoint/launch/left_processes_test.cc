@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/launch/process/left_processes.h"
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,6 +47,24 @@ TEST(LeftProcesses, AreThoseThatAreNotOurs) {
   EXPECT_FALSE(names(left, training.pid));
   EXPECT_TRUE(names(left, helper.pid));
   EXPECT_THAT(left_in_group(helper.pid), IsEmpty());
+}
+
+/// Of what is left: the command of one process.
+std::string command_in(const std::vector<LeftProcess>& left, pid_t pid) {
+  const auto found = std::ranges::find(left, pid, &LeftProcess::pid);
+  return found == left.end() ? "" : found->command;
+}
+
+TEST(LeftProcesses, AreNamedByTheirProgramsWhereTheyShowNoCommand) {
+  // As while a program is started, but for good: its name alone is known.
+  const Living nameless({"bash", "-c", "exec -a '' cat < <(exec sleep 600)"});
+
+  std::string command = "bash";  // until it has become cat
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (command.starts_with("bash") && std::chrono::steady_clock::now() < deadline) {
+    command = command_in(left_processes(getpid(), {}), nameless.pid);
+  }
+  EXPECT_EQ(command, "cat");
 }
 
 TEST(LeftProcesses, AreNamedWithTheirCommands) {
