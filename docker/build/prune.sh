@@ -48,8 +48,10 @@ prune_python() {
 }
 
 prune_triton() {
-  # Counter libraries of its profiler, a second copy of what nvidia/ has.
-  rm --recursive --force triton/backends/nvidia/lib/cupti triton/_C/libproton.so
+  # Counter libraries of its profiler, further copies of what nvidia/ has.
+  rm --recursive --force triton/backends/nvidia/lib/cupti{,-blackwell} triton/_C/libproton.so
+  # Its compiler for AMD's GPUs, loaded where there is one.
+  rm --force triton/backends/amd/lib/libtriton_amd_codegen.so
   # Disassemblers and compiler passes for people who debug kernels.
   rm --recursive --force triton/instrumentation triton/FileCheck
   rm --force triton/backends/nvidia/bin/{cuobjdump,nvdisasm}

@@ -40,7 +40,12 @@ def test_replica_that_is_left_alone_hears_of_ways_out():
     outcome = run_mpi(2, "mismatch_jobs.py", '{"ddp": true}', "step", "end")
 
     assert outcome.code == 1
-    assert "rank 0 lost the connection to rank 1: " in outcome.output
+    # Gloo may notice the lost connection, or we that the rank has ended, whichever is first.
+    told = (
+        "rank 0 lost the connection to rank 1: ",
+        "rank 1 has ended: none of these calls can end",
+    )
+    assert any(text in outcome.output for text in told)
     assert "(drop_last=True) or train inside model.join()" in outcome.output
 
 

@@ -133,7 +133,9 @@ def test_monitored_barrier_fails_fast_or_names_all_ranks_that_did_not_come(pool)
     for found in results[:2]:
         assert "rank 2 has left the group" in found["wait_all_ranks=False"]
         assert "2000 ms for rank(s) 2, 3, which did not take part" in found["wait_all_ranks=True"]
-        assert "only implemented for GLOO" in found["torch.distributed"]  # torch's own refusal
+        # Torch 2.15 lets any backend have it, before it refused by itself.
+        own = ("which did not take part", "only implemented for GLOO")
+        assert any(text in found["torch.distributed"] for text in own)
     assert "rank 2 has left the group" in results[3]["wait_all_ranks=False"]
     assert "rank(s) 2, 3, which did not take part" in results[3]["wait_all_ranks=True"]
 

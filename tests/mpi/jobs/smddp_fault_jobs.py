@@ -168,7 +168,7 @@ def aborted() -> dict[str, str]:
             target=lambda: texts.append(told(lambda: group.allreduce([ones(3)]).wait()))
         )
         waiter.start()
-        dist.distributed_c10d._abort_process_group(group)
+        group.abort()
         waiter.join()
         found["by another thread"] = texts[0]
     dist.barrier()

@@ -294,6 +294,8 @@ def splits() -> None:
             )
         finally:
             world.bound_device_id = None
+        if ours is dist.GroupMember.NON_GROUP_MEMBER:  # of torch 2.15; None before
+            ours = None
         mine = next((ranks for ranks in groups if rank in ranks), None)
         if mine is None or ours is None:
             assert (mine is None) == (ours is None) or size == 1
