@@ -27,7 +27,7 @@ main() {
     -*) usage >&2 && exit 2 ;;
   esac
   local -r tag=$1 sources=$(machine_sources)
-  require_debian_12
+  require_debian
   [[ $(id --user) == 0 ]] || die "root is needed to make a root file system; run it as root"
   [[ -n $sources ]] || die "apt knows no Debian; name a mirror in /etc/apt/sources.list.d/debian.sources"
   type -P mmdebstrap >/dev/null || die "there is no mmdebstrap; apt-get install mmdebstrap"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bare Debian 12 for ci/fresh: its root file system, and watching what runs in it."""
+"""A bare Debian for ci/fresh: its root file system, and watching what runs in it."""
 
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ BEAT = 5  # [s] this script may be silent
 SOURCE = "home/someone/smp-train"  # the clone, in the root
 # What the machine must have before the first command: the README says root, or sudo.
 DEMANDED = {"root": [], "user": ["sudo"]}
+RELEASES = {"12": "bookworm", "13": "trixie"}
 
 Command = list[str | Path]
 
@@ -76,17 +78,28 @@ def watched(
         return running.wait(), max(silence, time.monotonic() - heard)
 
 
-def sources() -> Path:
-    """The machine's own sources that are Debian's."""
+def sources(release: str) -> Path:
+    """The machine's own sources that are Debian's, for another release with that one's name."""
     for name in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"):
-        if Path(name).is_file() and Path(name).stat().st_size:
-            return Path(name)
+        own = Path(name)
+        if own.is_file() and own.stat().st_size:
+            named = FRESH / f"{release}{own.suffix}"
+            named.write_text(re.sub("|".join(RELEASES.values()), release, own.read_text()))
+            return named
     raise Unusable("apt knows no Debian; name a mirror in /etc/apt/sources.list.d/debian.sources")
 
 
-def make_root(root: Path, who: str) -> None:
+def make_root(root: Path, who: str, debian: str) -> None:
+    release = RELEASES[debian]
     include = [f"--include={','.join(DEMANDED[who])}"] if DEMANDED[who] else []
-    command: Command = ["mmdebstrap", "--variant=minbase", *include, "bookworm", root, sources()]
+    command: Command = [
+        "mmdebstrap",
+        "--variant=minbase",
+        *include,
+        release,
+        root,
+        sources(release),
+    ]
     watched(command, f"a bare root for {who}", FRESH / f"{who}-root.log", dict(os.environ))
     if not (root / "usr/bin/apt-get").exists():
         raise Unusable(f"mmdebstrap made no root; {FRESH}/{who}-root.log says why")

@@ -18,7 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from pairs import ROOT, ask, interpreter
+
 BUILD = ROOT / "build" / "gpu-build"
 LIMIT = 64 << 20  # [bytes]
 PROGRAMS = ("gpu_nccl_test", "gpu_program_test")
@@ -68,37 +69,6 @@ def prepare(words: list[str]) -> int:
         file=sys.stderr,
     )
     return 0
-
-
-def interpreter(name: str) -> str:
-    """The first one of that name on PATH that runs and has its headers."""
-    tried = []
-    for folder in [*os.environ.get("PATH", "").split(os.pathsep), *pyenv_folders()]:
-        path = Path(folder) / name
-        if not os.access(path, os.X_OK):
-            continue
-        include = ask(str(path), "import sysconfig; print(sysconfig.get_path('include'))")
-        if include and (Path(include) / "Python.h").exists():
-            return str(path)
-        tried.append(f"{path} ({'no headers in ' + include if include else 'does not run'})")
-    raise SystemExit(
-        f"ci/gpu prepare: found no {name} with headers"
-        + (f"; tried {', '.join(tried)}" if tried else "")
-        + ". The modules are compiled for the interpreter of the machine with the GPU: install "
-        "that version with its headers, or name an interpreter with --python"
-    )
-
-
-def pyenv_folders() -> list[str]:
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    return sorted(str(folder) for folder in root.glob("versions/*/bin"))
-
-
-def ask(python: str, code: str) -> str:
-    done = subprocess.run(
-        [python, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60
-    )
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def version_of(python: str) -> str:

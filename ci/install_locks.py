@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs complete, hashed locks into the virtual environment whose Python runs this.
 
-Usage: install_locks.py LOCK...
+Usage: install_locks.py [--torch VERSION] LOCK...
+
+With --torch not the locks' packages are installed, but the newest versions of what their lists (the
+.in files beside them) ask for that go with this torch, without hashes.
 
 With uv where pip's configuration says nothing that uv cannot be told, for uv fetches and unpacks
 several wheels at once; else, or where uv fails, with pip. The hashes make both install the same.
@@ -11,8 +14,10 @@ Downloads go to a folder in the environment, on the same disk, and are not kept.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -83,9 +88,12 @@ def uv_words(settings: dict[str, str]) -> tuple[list[str], dict[str, str]] | Non
     return options, variables
 
 
+LOCKED = ("--no-deps", "--require-hashes")
+
+
 def pip(environment: dict[str, str], *options: str | Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
-    command += ["--no-cache-dir", "--no-deps", "--require-hashes", "--root-user-action=ignore"]
+    command += ["--no-cache-dir", "--root-user-action=ignore"]
     subprocess.run([*command, *options], env=environment, check=True)
 
 
@@ -93,17 +101,27 @@ def uv(environment: dict[str, str], words: tuple[list[str], dict[str, str]], *mo
     options, variables = words
     command = [str(VENV / "bin" / "uv"), "pip", "install", "--python", sys.executable]
     # As pip does: any index may have the file that a hash names.
-    command += ["--no-config", "--index-strategy", "unsafe-best-match", "--no-deps"]
-    command += ["--require-hashes", "--compile-bytecode", *options, *more]
+    command += ["--no-config", "--index-strategy", "unsafe-best-match"]
+    command += ["--compile-bytecode", *options, *more]
     return subprocess.run(command, env=environment | variables, check=False).returncode == 0
 
 
-def install(environment: dict[str, str], locks: list[str], half_done: bool) -> None:
-    requirements = [f"--requirement={lock}" for lock in locks]
+def with_torch(version: str, locks: list[str], scratch: Path) -> list[str]:
+    """Requirements of the locks' lists, with this torch and what is paired with torch free."""
+    lines = [f"torch=={version}", "torchvision"]
+    for lock in locks:
+        lines += Path(lock).with_suffix(".in").read_text().splitlines()
+    paired = re.compile(r"(torch|torchvision|nvidia-\S*)==(?!" + re.escape(version) + ")")
+    wanted = scratch / "wanted.txt"
+    wanted.write_text("\n".join(line for line in lines if not paired.match(line)) + "\n")
+    return [f"--requirement={wanted}"]
+
+
+def install(environment: dict[str, str], requirements: list[str], half_done: bool) -> None:
     listed = [sys.executable, "-m", "pip", "config", "list"]
     found = subprocess.run(listed, capture_output=True, text=True, check=True)
     words = uv_words(pip_settings(found.stdout))
-    pip(environment, "--requirement", LOCKS / "uv.lock")
+    pip(environment, *LOCKED, "--requirement", LOCKS / "uv.lock")
     if words is not None:
         if uv(environment, words, *requirements, *["--reinstall"] * half_done):
             return
@@ -113,17 +131,26 @@ def install(environment: dict[str, str], locks: list[str], half_done: bool) -> N
 
 
 def main() -> int:
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+    parser = argparse.ArgumentParser(usage=__doc__, add_help=False)
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--torch")
+    parser.add_argument("locks", nargs="*")
+    asked = parser.parse_args()
+    if asked.help or not asked.locks:
         print(__doc__)
-        return 0 if sys.argv[1:] in (["--help"], ["-h"]) else 2
+        return 0 if asked.help else 2
     scratch = VENV / "downloads"
     # Where another run was stopped a package may seem installed and lack files.
     half_done = scratch.exists()
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     environment = os.environ | {"TMPDIR": str(scratch), "UV_CACHE_DIR": str(scratch / "uv")}
+    if asked.torch:
+        requirements = with_torch(asked.torch, asked.locks, scratch)
+    else:
+        requirements = [*LOCKED, *(f"--requirement={lock}" for lock in asked.locks)]
     try:
-        install(environment, sys.argv[1:], half_done)
+        install(environment, requirements, half_done)
     except subprocess.CalledProcessError as error:
         shutil.rmtree(scratch)
         scratch.mkdir()  # for the next run to see

@@ -122,11 +122,14 @@ apt_cost() {
     tr --delete '\n'
 }
 
-# debian_list NAME...: what docker/locks/debian-NAME.txt list, one package a line.
+# debian_list NAME...: what docker/locks/debian-NAME.txt list, one package a line, by the names of the
+# Debian that this machine is.
 debian_list() {
-  local name files=()
+  local name files=() renamed=()
   for name in "$@"; do files+=("docker/locks/debian-$name.txt"); done
-  sed --regexp-extended '/^(#|$)/d' "${files[@]}" | sort --unique
+  [[ $(distribution) != "debian 13" ]] ||
+    renamed=(--expression='s/^python3\.11/python3.13/; s/1\.81/1.83/; s/^lib(archive13|curl4)$/\0t64/')
+  sed --regexp-extended --expression='/^(#|$)/d' "${renamed[@]}" "${files[@]}" | sort --unique
 }
 
 missing_packages() {

@@ -15,12 +15,13 @@ distribution() {
   echo "${ID:-an unknown system} ${VERSION_ID:-without a version}"
 }
 
-# Ends the script unless the locked packages fit: Debian 12 on x86_64.
-require_debian_12() {
+# Ends the script unless the packages' names are known and the locked wheels fit: Debian 12 or 13 on
+# x86_64.
+require_debian() {
   local system processor
   system=$(distribution) processor=$(uname --machine)
-  [[ $system == "debian 12" ]] ||
-    die "this is $system, not Debian 12, whose packages are locked; with a Docker engine do it in a container:" \
+  [[ $system == "debian 12" || $system == "debian 13" ]] ||
+    die "this is $system, not Debian 12 or 13, whose packages are listed; with a Docker engine do it in a container:" \
       "docker run -it --name smp-train --volume \"\$PWD:/src\" --workdir /src debian:bookworm, and there ci/${0##*/}"
   [[ $processor == x86_64 ]] ||
     die "this machine is $processor, and the locked wheels are made for x86_64; use such a machine"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import gpu_bundle
+import pairs
 import tomllib
 from test_run import (
     CMAKE,
@@ -181,6 +181,19 @@ def wheel(group: Group) -> Count:
     return group.pytest("tests/wheel")
 
 
+def versions(group: Group) -> Count:
+    return group.pytest("tests/versions")
+
+
+def all_versions(group: Group) -> Count:
+    return group.pytest("tests/versions", "--pairs", "all")
+
+
+def stranger(group: Group) -> Count:
+    set_up(group, "--images")
+    return group.pytest("tests/stranger")
+
+
 def soak(group: Group) -> Count:
     matrix = "^launcher_signal_matrix$"
     many = ("--label-regex", "^(unit|launcher)$", "--exclude-regex", matrix)
@@ -204,7 +217,7 @@ def grid(group: Group) -> Count:
 def rehearsal(group: Group) -> Count:
     """What `ci/gpu` does on two machines, on this one and without a GPU; counts its stages."""
     try:
-        python = gpu_bundle.interpreter("python3.12")
+        python = pairs.interpreter("python3.12")
     except SystemExit as reason:
         raise Skipped(str(reason)) from None
     group.require("ci/gpu", "prepare", "--python", python)
@@ -236,7 +249,7 @@ def cold(group: Group) -> Count:
     shutil.rmtree(folder, ignore_errors=True)
     group.environment["CCACHE_DISABLE"] = "1"
     options = ["-DSMP_DEVELOPER_MODE=ON", f"-DSMP_PYTHON={ROOT / '.venv/bin/python'}"]
-    options += ["-DCMAKE_UNITY_BUILD=OFF"]
+    options += ["-DCMAKE_UNITY_BUILD=OFF", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
     group.require(CMAKE, "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
     group.require(CMAKE, "--build", folder, "--target", "all", "tests")
     shutil.rmtree(folder)
@@ -288,11 +301,14 @@ ALL = HERE | {
     "pods": pods,
     "browser": browser,
     "wheel": wheel,
+    "versions": versions,
 }
 EVERY = ALL | {
     "engines": engines,
     "images": images,
     "grid": grid,
+    "all_versions": all_versions,
+    "stranger": stranger,
     "rehearsal": rehearsal,
     "mistakes": mistakes,
     "fuzz": one_test("ci/fuzz"),
@@ -305,7 +321,7 @@ SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 # Tests of several processes wait for two thirds of their time. Meanwhile these run, one after the
 # other: at the lowest priority those that calculate, then those that hardly meet the others.
 CALCULATE = ("asan", "tsan", "cpp", "documents", "differential")
-BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel")
+BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel", "versions")
 
 
 def chosen_groups(arguments: list[str]) -> Groups:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
 CMAKE, CTEST = (ROOT / ".venv" / "bin" / name for name in ("cmake", "ctest"))
 BEAT = 5  # [s] without a word
+LOOK = 0.1  # [s] between looks at a command
 LOWEST_PRIORITY = ("nice", "-n", "19")
 
 
@@ -51,6 +52,7 @@ class Group:
     environment: dict[str, str] = field(default_factory=dict)
     lowest: bool = False  # priority
     start: float = field(default_factory=time.monotonic)
+    processor: float = 0  # [s] that its commands took, with all that they started and waited for
 
     @property
     def log(self) -> Path:
@@ -59,15 +61,27 @@ class Group:
     def run(self, *command: str | Path) -> int:
         with self.log.open("a") as log:
             process = self.started(command, log, stdout=log, stderr=subprocess.STDOUT)
-            while True:
-                try:
-                    return process.wait(BEAT)
-                except subprocess.TimeoutExpired:
-                    self.tell_progress()
-                except BaseException:
-                    process.terminate()
-                    process.wait()
-                    raise
+            told = time.monotonic()
+            try:
+                while (code := self.ended(process)) is None:
+                    time.sleep(LOOK)
+                    if time.monotonic() - told > BEAT:
+                        told = time.monotonic()
+                        self.tell_progress()
+            except BaseException:
+                process.terminate()
+                process.wait()
+                raise
+            return code
+
+    def ended(self, process: subprocess.Popen[str]) -> int | None:
+        """The exit code of a command that has ended, whose processor time is added up."""
+        pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        self.processor += used.ru_utime + used.ru_stime
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return process.returncode
 
     def started(
         self, command: Sequence[str | Path], log: IO[str], *, stdout: IO[str], stderr: int
@@ -170,7 +184,8 @@ def run_group(
     except Failed as command:
         count, text = Count(failed=1), f"failed: {command}"
     took = time.monotonic() - start
-    print(f"\r{name:<12} {text} ({beside(took, budget)})", flush=True)
+    used = f"{group.processor:.0f} s of processor time"
+    print(f"\r{name:<12} {text} ({beside(took, budget)}; {used})", flush=True)
     if count.failed:
         print(f"--- the end of {group.log.relative_to(ROOT)}:\n{tail(group.log, 60)}\n---")
     return count

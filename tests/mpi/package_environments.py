@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def environment_with(*packages: str) -> Path:
     return python
 
 
-def _run(*words: str, python: str = "/usr/bin/python3.11") -> None:
+def _run(*words: str, python: str = sys.executable) -> None:
     done = subprocess.run(
         [python, *words], capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
     )
