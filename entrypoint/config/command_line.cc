@@ -169,6 +169,8 @@ CommandLine parse_command_line(std::span<const std::string> arguments) {
     return {.action = Action::kExecOther, .command = {arguments.begin(), arguments.end()}};
   }
   if (!arguments.empty() && arguments.front() == "--rank-exec") return parse_rank_exec(arguments);
+  const auto asks_help = [](const std::string& a) { return a == "--help" || a == "-h"; };
+  if (std::ranges::any_of(arguments, asks_help)) return {.action = Action::kHelp};
   const auto makes_tree = [](const std::string& a) { return names_option(a, "--make-tree"); };
   if (std::ranges::any_of(arguments, makes_tree)) {
     return {.action = Action::kMakeTree, .tree = parse_make_tree(arguments)};

@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include <dlfcn.h>
@@ -14,6 +15,9 @@ namespace smp::transport {
 namespace {
 
 constexpr const char* kName = "libfabric.so.1";
+// The loader's own search, then where EFA's installer puts it: as .deb and as .rpm.
+constexpr std::array kPlaces = {kName, "/opt/amazon/efa/lib/libfabric.so.1",
+                                "/opt/amazon/efa/lib64/libfabric.so.1"};
 
 /// Puts back the handlers of all signals that were changed meanwhile.
 class SignalHandlersKept {
@@ -49,12 +53,18 @@ void find(void* library, const char* name, Function*& function) {
 
 FabricLibrary::FabricLibrary() {
   const SignalHandlersKept kept;
-  void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+  void* library = nullptr;
+  std::string reason;  // of the first place, which every image has
+  for (const char* place : kPlaces) {
+    library = dlopen(place, RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) break;
+    if (reason.empty()) reason = dlerror();
+  }
   if (library == nullptr) {
     throw ConfigError(
         "libfabric, which carries messages between hosts, cannot be loaded: {}; install Debian's "
         "libfabric1 or EFA's, or add its folder to LD_LIBRARY_PATH",
-        dlerror());
+        reason);
   }
   find(library, "fi_getinfo", getinfo_);
   find(library, "fi_fabric", fabric_);
