@@ -59,6 +59,7 @@ def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
 
 # Of what has many cases; all of them run in the groups grid and engines.
 THIN = ("--thin", "3")
+VERSIONS_GB = 12
 PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
 
 
@@ -182,6 +183,9 @@ def wheel(group: Group) -> Count:
 
 
 def versions(group: Group) -> Count:
+    free = shutil.disk_usage(ROOT).free // 10**9
+    if free < VERSIONS_GB:
+        raise Skipped(f"{free} GB are free, and environments of other versions take {VERSIONS_GB}")
     return group.pytest("tests/versions")
 
 

@@ -31,7 +31,7 @@ CLONE = FOLDER / "clone"
 # As CMakeLists.txt sets them; here the launcher is a clock around ccache.
 CCACHE = {
     "CCACHE_DIR": str(FOLDER / "ccache"),
-    "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime",
+    "CCACHE_SLOPPINESS": "pch_defines,locale,time_macros,include_file_mtime,include_file_ctime",
     "CCACHE_NOHASHDIR": "1",
     "CCACHE_IGNOREOPTIONS": "-ffile-prefix-map=*",
     "CCACHE_BASEDIR": str(SOURCE),
