@@ -254,7 +254,7 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
                         value_or(job.environment, "AWS_DEFAULT_REGION", files.profile_region));
   if (const std::string module = value_or(job.environment, "SAGEMAKER_TRAINING_MODULE");
       !module.empty()) {
-    job.framework_module = module;
+    job.framework_module = module == kHandOverModule ? kPyTorchModule : module;
   }
   job.log_level = parse_log_level(
       first_of(value_or(job.environment, "SM_LOG_LEVEL"),

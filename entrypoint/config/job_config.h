@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "entrypoint/config/cluster_resources.h"
@@ -19,6 +20,13 @@
 #include "opt_ml_layout/value.h"
 
 namespace entrypoint {
+
+/// SAGEMAKER_TRAINING_MODULE of every PyTorch image, Hugging Face's included: what `train` does
+/// itself.
+inline constexpr std::string_view kPyTorchModule = "sagemaker_pytorch_container.training:main";
+/// That by which Amazon's launcher hands a job over to `train` (smdistributed/training.py), which
+/// then does what it would have called.
+inline constexpr std::string_view kHandOverModule = "smdistributed.training:main";
 
 /// Which distributed runners the job asks for; the plan picks one. Names as in hyperparameters.
 struct Distribution {

@@ -12,10 +12,6 @@
 
 namespace entrypoint {
 
-/// SAGEMAKER_TRAINING_MODULE of every PyTorch image, Hugging Face's included: what `train` does
-/// itself.
-inline constexpr std::string_view kPyTorchModule = "sagemaker_pytorch_container.training:main";
-
 struct RunnerChoice {
   Runner runner = Runner::kProcess;
   Role role = Role::kAlone;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,8 @@ ENTER = f"""
 set -e
 root={FOLDER}/root environment=$1 python=$2 job=$3 && shift 3
 mount --make-rprivate /
+ip link set lo up && ip link add eth0 type dummy && ip link set eth0 up
+ip address add 10.7.0.1/24 dev eth0
 mount --bind "$root" "$root"
 mkdir -p "$root$python" "$root/opt/venv" "$root/opt/ml"
 mount --bind -o ro "$python" "$root$python"
@@ -72,7 +75,7 @@ mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 exec chroot "$root" "$@"
 """
-SPACES = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
+SPACES = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child"]
 
 
 def chosen_pair() -> Pair:
@@ -109,7 +112,8 @@ def image() -> Callable[..., subprocess.CompletedProcess[str]]:
     wheel = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-1]
     python = environment(pair)
     uv("pip", "install", "--quiet", "--python", python, "--no-deps", "--reinstall", ROOT / wheel)
-    uv("pip", "install", "--quiet", "--python", python, "-r", REFERENCE, "mpi4py")
+    amazons = re.search(r"^sagemaker[-_]training==\S+", REFERENCE.read_text(), re.MULTILINE)[0]
+    uv("pip", "install", "--quiet", "--python", python, amazons, "mpi4py")
     home = Path(interpreter(f"python{pair.python}")).resolve().parents[1]
 
     def run(job: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -198,6 +198,14 @@ TEST(RunnerChoice, AForeignTrainingModuleIsCalledOnEveryHost) {
               ElementsAre(HasSubstr("SM_LAUNCH_RUNNER has no effect")));
 }
 
+TEST(RunnerChoice, AJobHandedOverByAmazonsLauncherIsAPyTorchJob) {
+  // Called again, the module would hand it over again, for ever.
+  JobBuilder job = with_flags({kMpi});
+  job.with_variable("SAGEMAKER_TRAINING_MODULE", "smdistributed.training:main");
+
+  EXPECT_EQ(choice_of(job).runner, Runner::kMpi);
+}
+
 TEST(RunnerChoice, TheNativeLauncherSwitchIsAnsweredWithANote) {
   EXPECT_THAT(choice_of(with_flags({kTorchrun, "sagemaker_toolkit_native_launcher_enabled"})).notes,
               ElementsAre(HasSubstr("sagemaker_toolkit_native_launcher_enabled has no effect")));
