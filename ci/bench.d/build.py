@@ -33,7 +33,7 @@ CCACHE = {
     "CCACHE_DIR": str(FOLDER / "ccache"),
     "CCACHE_SLOPPINESS": "pch_defines,locale,time_macros,include_file_mtime,include_file_ctime",
     "CCACHE_NOHASHDIR": "1",
-    "CCACHE_IGNOREOPTIONS": "-ffile-prefix-map=*",
+    "CCACHE_IGNOREOPTIONS": "-ffile-prefix-map=* -Xcompiler=-ffile-prefix-map=*",
     "CCACHE_BASEDIR": str(SOURCE),
 }
 INCLUDED = re.compile(r'^#include "(.+)"$', re.MULTILINE)

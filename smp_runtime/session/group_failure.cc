@@ -96,6 +96,17 @@ std::string_view advice_on(Uneven batches) {
   return {};
 }
 
+/// The watch's verdict; of ranks that are left alone with the way out that replicas have.
+void check(WaitWatch& watch, Uneven batches) {
+  try {
+    watch.check();
+  } catch (const CallMismatch& mismatch) {
+    const std::string_view text = mismatch.what();
+    if (batches != Uneven::kMayJoin || !text.ends_with(kFewerBatches)) throw;
+    throw CallMismatch("{} or train inside model.join()", text);
+  }
+}
+
 /// Of the calls that meet each other.
 std::string label_of(const c10d::ProcessGroup& group, std::string_view what) {
   return fmt::format("{}/{}", what, group.getGroupName());
@@ -186,7 +197,7 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
   const std::string backend = group.getBackend(device)->getBackendName();
   int checks = 0;
   const auto look = [&] {
-    if (watch) watch->check();
+    if (watch) check(*watch, advice);
     if (++checks % kChecksOfALook == 0 && backend == "gloo" && has_failed(group)) {
       if (watch) watch->check_failed();
       fail_group(group, what, "another rank has seen it fail", advice);

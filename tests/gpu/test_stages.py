@@ -17,6 +17,7 @@ import pytest
 import smdistributed
 
 CI = Path(__file__).resolve().parents[2] / "ci"
+sys.path.insert(0, str(CI))  # what its files import
 
 
 def load(name: str) -> ModuleType:

@@ -92,9 +92,8 @@ std::string deadlock_text(const std::map<int, Wait>& waits, const std::vector<in
   }
   return fmt::format(
       "{}: none of these calls can end. All ranks of a group make the same calls in the same "
-      "order; take this one out of `if smp.rank() == 0` and the like, or give all ranks as many "
-      "batches (drop_last=True)",
-      fmt::join(parts, ", "));
+      "order; take this one out of `if smp.rank() == 0` and the like, or {}",
+      fmt::join(parts, ", "), kFewerBatches);
 }
 
 }  // namespace smp::session
