@@ -305,12 +305,12 @@ ALL = HERE | {
     "pods": pods,
     "browser": browser,
     "wheel": wheel,
-    "versions": versions,
 }
 EVERY = ALL | {
     "engines": engines,
     "images": images,
     "grid": grid,
+    "versions": versions,
     "all_versions": all_versions,
     "stranger": stranger,
     "rehearsal": rehearsal,
@@ -325,7 +325,7 @@ SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 # Tests of several processes wait for two thirds of their time. Meanwhile these run, one after the
 # other: at the lowest priority those that calculate, then those that hardly meet the others.
 CALCULATE = ("asan", "tsan", "cpp", "documents", "differential")
-BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel", "versions")
+BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel")
 
 
 def chosen_groups(arguments: list[str]) -> Groups:

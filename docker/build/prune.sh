@@ -54,6 +54,8 @@ prune_triton() {
   rm --force triton/backends/amd/lib/libtriton_amd_codegen.so
   # Disassemblers and compiler passes for people who debug kernels.
   rm --recursive --force triton/instrumentation triton/FileCheck
+  # Examples of passes that others add to its compiler.
+  find triton/plugins -name '*.so*' -delete
   rm --force triton/backends/nvidia/bin/{cuobjdump,nvdisasm}
 }
 

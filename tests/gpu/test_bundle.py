@@ -101,5 +101,5 @@ def test_an_interpreter_without_headers_is_passed_over(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
 
-    with pytest.raises(SystemExit, match=r"python3\.99 \(does not run\).*--python"):
+    with pytest.raises(SystemExit, match=r"python3\.99 \(does not run\)"):
         bundle.interpreter("python3.99")
