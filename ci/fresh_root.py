@@ -83,6 +83,7 @@ def sources(release: str) -> Path:
     for name in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"):
         own = Path(name)
         if own.is_file() and own.stat().st_size:
+            FRESH.mkdir(parents=True, exist_ok=True)
             named = FRESH / f"{release}{own.suffix}"
             named.write_text(re.sub("|".join(RELEASES.values()), release, own.read_text()))
             return named

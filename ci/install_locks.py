@@ -88,6 +88,13 @@ def uv_words(settings: dict[str, str]) -> tuple[list[str], dict[str, str]] | Non
     return options, variables
 
 
+def configured_uv(python: str | Path) -> tuple[list[str], dict[str, str]] | None:
+    """uv_words() of what this interpreter's pip is configured for."""
+    listed = [python, "-m", "pip", "config", "list"]
+    found = subprocess.run(listed, capture_output=True, text=True, check=True)
+    return uv_words(pip_settings(found.stdout))
+
+
 LOCKED = ("--no-deps", "--require-hashes")
 
 
@@ -108,19 +115,16 @@ def uv(environment: dict[str, str], words: tuple[list[str], dict[str, str]], *mo
 
 def with_torch(version: str, locks: list[str], scratch: Path) -> list[str]:
     """Requirements of the locks' lists, with this torch and what is paired with torch free."""
-    lines = [f"torch=={version}", "torchvision"]
-    for lock in locks:
-        lines += Path(lock).with_suffix(".in").read_text().splitlines()
-    paired = re.compile(r"(torch|torchvision|nvidia-\S*)==(?!" + re.escape(version) + ")")
+    lists = [Path(lock).with_suffix(".in").read_text().splitlines() for lock in locks]
+    paired = re.compile(r"(torch|torchvision|nvidia-\S*)==")
+    others = [line for lines in lists for line in lines if not paired.match(line)]
     wanted = scratch / "wanted.txt"
-    wanted.write_text("\n".join(line for line in lines if not paired.match(line)) + "\n")
+    wanted.write_text("\n".join([f"torch=={version}", "torchvision", *others]) + "\n")
     return [f"--requirement={wanted}"]
 
 
 def install(environment: dict[str, str], requirements: list[str], half_done: bool) -> None:
-    listed = [sys.executable, "-m", "pip", "config", "list"]
-    found = subprocess.run(listed, capture_output=True, text=True, check=True)
-    words = uv_words(pip_settings(found.stdout))
+    words = configured_uv(sys.executable)
     pip(environment, *LOCKED, "--requirement", LOCKS / "uv.lock")
     if words is not None:
         if uv(environment, words, *requirements, *["--reinstall"] * half_done):

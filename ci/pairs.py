@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tomllib
-from install_locks import pip_settings, uv_words
+from install_locks import configured_uv
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
@@ -75,7 +75,7 @@ def minor_of(python: Path, what: str) -> str:
 
 
 def ask(python: str, code: str) -> str:
-    """Prints of a piece of Python; empty where it fails."""
+    """Returns what a piece of Python prints; empty where it fails."""
     done = subprocess.run(
         [python, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
@@ -114,9 +114,7 @@ def uv(*words: str | Path) -> None:
 
     Raises SystemExit where it fails.
     """
-    listed = [BIN / "python", "-m", "pip", "config", "list"]
-    found = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
-    configured = uv_words(pip_settings(found))
+    configured = configured_uv(BIN / "python")
     if configured is None:
         sys.exit("pip's configuration says what uv cannot be told: `pip config list`")
     options, variables = configured

@@ -16,11 +16,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 
 from fresh_root import configure, sources
-from pairs import Pair, default_pair, environment, interpreter, uv
+from pairs import Pair, environment, interpreter, uv
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "stranger"
 REFERENCE = ROOT / "tests" / "differential" / "reference.txt"
+# Another than .venv's, and one that the group `versions` has made an environment for.
+PAIR = Pair("2.10", "3.10")
 # As in Amazon's images for GPUs: what their PATH and LD_LIBRARY_PATH name.
 MPI, EFA = "/opt/amazon/openmpi", "/opt/amazon/efa"
 VARIABLES = {
@@ -78,11 +80,6 @@ exec chroot "$root" "$@"
 SPACES = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child"]
 
 
-def chosen_pair() -> Pair:
-    """An AWS image's, or another than .venv's; the same as in the group `versions`."""
-    return Pair("2.10", "3.10")
-
-
 def make_root(root: Path) -> None:
     if (root / "opt/amazon/efa/lib").exists():
         return
@@ -105,19 +102,17 @@ def image() -> Callable[..., subprocess.CompletedProcess[str]]:
     """
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         pytest.skip("making a root file system takes root and mmdebstrap (ci/setup --images)")
-    pair = chosen_pair()
-    assert pair != default_pair()
     make_root(FOLDER / "root")
-    words = [ROOT / "ci" / "wheel", "--torch", pair.torch, "--python", pair.python]
+    words = [ROOT / "ci" / "wheel", "--torch", PAIR.torch, "--python", PAIR.python]
     wheel = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-1]
-    python = environment(pair)
+    python = environment(PAIR)
     uv("pip", "install", "--quiet", "--python", python, "--no-deps", "--reinstall", ROOT / wheel)
     amazons = re.search(r"^sagemaker[-_]training==\S+", REFERENCE.read_text(), re.MULTILINE)[0]
     uv("pip", "install", "--quiet", "--python", python, amazons, "mpi4py")
-    home = Path(interpreter(f"python{pair.python}")).resolve().parents[1]
+    home = Path(interpreter(f"python{PAIR.python}")).resolve().parents[1]
 
     def run(job: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        enter = ["bash", "-c", ENTER, "enter", pair.folder, home, job, *command]
+        enter = ["bash", "-c", ENTER, "enter", PAIR.folder, home, job, *command]
         return subprocess.run(
             [*SPACES, *enter],
             env=VARIABLES | variables,
