@@ -114,6 +114,9 @@ apt_install() {
   quietly "writing Debian packages to disk" "" sync --file-system /usr
 }
 
+# Debian's interpreter, which this needs before the packages that it has installed.
+require_python() { [[ -x /usr/bin/python3 ]] || apt_install python3; }
+
 # What apt would download and write, in its own words.
 apt_cost() {
   LC_ALL=C apt-get --assume-no -o Debug::NoLocking=1 install --no-install-recommends "$@" 2>&1 |
@@ -128,7 +131,7 @@ debian_list() {
   local name files=() renamed=()
   for name in "$@"; do files+=("docker/locks/debian-$name.txt"); done
   [[ $(distribution) != "debian 13" ]] ||
-    renamed=(--expression='s/^python3\.11/python3.13/; s/1\.81/1.83/; s/^lib(archive13|curl4)$/\0t64/')
+    renamed=(--expression='s/^python3\.11/python3/; s/1\.81/1.83/; s/^lib(archive13|curl4)$/\0t64/')
   sed --regexp-extended --expression='/^(#|$)/d' "${renamed[@]}" "${files[@]}" | sort --unique
 }
 
