@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--thin N: of the cases of a parametrized test every N-th alone, the first among them."""
+"""--thin N: of the cases of a parametrized test every N-th alone, the first among them. An
+interpreter that has imported torch already."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.warm.interpreter import warm_python
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,3 +32,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         chosen = set(left_out)
         items[:] = [item for item in items if item not in chosen]
+
+
+@pytest.fixture(scope="session")
+def warm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For scripts that need a fresh process alone; WARM_PYTHON names it to what starts ranks."""
+    with warm_python(tmp_path_factory.mktemp("warm") / "bin") as python:
+        os.environ["WARM_PYTHON"] = str(python)
+        yield python
+        del os.environ["WARM_PYTHON"]

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BUILD = HERE.parents[1] / "build" / "release"
+ROOT = HERE.parents[1]
+BUILD = ROOT / "build" / "release"
 LIMIT = 600  # [s] for one command; the compiler may share its cores
 
 

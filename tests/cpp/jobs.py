@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def run_job(
         BUILD / "bin/train",
         SAGEMAKER_BASE_DIR=str(job),
         PYTHONPATH=str(BUILD / "python"),
-        SM_LAUNCH_PYTHON=sys.executable,
+        SM_LAUNCH_PYTHON=os.environ["WARM_PYTHON"],
         OMP_NUM_THREADS="1",
         **variables,
     )

@@ -16,6 +16,7 @@ EXAMPLE = HERE.parents[1] / "examples/char_transformer_cpp"
 TEXT = Path("/usr/share/common-licenses/GPL-3")  # of Debian's base-files
 SHARDED = {"bf16": True, "ddp": True, "sharded_data_parallel_degree": 2,
            "sdp_param_persistence_threshold": 100, "microbatches": 2}  # fmt: skip
+SMALL = {"width": 32, "depth": 2, "length": 32}
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +41,8 @@ def losses(
     shutil.copy(program, code)
     done = run_job(
         job, code, program.name, settings,
-        processes=2 if "ddp" in settings else 1, data=data, hyperparameters={"steps": steps},
-        after=after,
+        processes=2 if "ddp" in settings else 1, data=data,
+        hyperparameters=SMALL | {"steps": steps}, after=after,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return {int(step): loss for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", done.stdout)}

@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,29 +50,6 @@ def data(tmp_path_factory) -> Path:
     return folder
 
 
-def train(
-    job: Path,
-    code: Path,
-    name: str,
-    data: Path,
-    settings: dict[str, object],
-    *,
-    epochs: int = EPOCHS,
-    after: Path | None = None,
-    **variables: str,
-) -> list[str]:
-    """Runs a job by the launcher in a new folder, with variables of its environment; its losses. It
-    goes on from the checkpoints of the job ``after``, if there is one."""
-    done = run_job(
-        job, code, name, settings,
-        processes=4 if "ddp" in settings else 1, data=data, hyperparameters={"epochs": epochs},
-        after=after, **variables,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    file = "curve0.txt" if name.endswith(".py") else "curve.txt"
-    return (job / "output/data" / file).read_text().split()
-
-
 SETTINGS = {
     "one": {"microbatches": 4},
     "four": FOUR,
@@ -88,46 +66,83 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_losses_are_those_of_the_python_job_to_the_bit(code, data, tmp_path, settings):
-    losses = train(tmp_path / "ours", code, "digits", data, settings)
+@dataclass(frozen=True)
+class Job:
+    folder: Path
+    losses: tuple[str, ...]
 
-    assert losses == train(tmp_path / "theirs", code, "digits.py", data, settings)
+
+@dataclass
+class Jobs:
+    """Jobs of the program of either language, by the launcher. Each is run once."""
+
+    code: Path
+    data: Path
+    folder: Path
+    ended: dict[tuple[object, ...], Job] = field(default_factory=dict)
+
+    def run(
+        self,
+        program: str,
+        settings: str,
+        *,
+        epochs: int = EPOCHS,
+        after: Job | None = None,
+        metrics: bool = False,
+    ) -> Job:
+        """A job with ``SETTINGS[settings]``. It goes on from the checkpoints of ``after``."""
+        key = (program, settings, epochs, after, metrics)
+        if key not in self.ended:
+            job = self.folder / str(len(self.ended))
+            variables = {"SMP_METRICS": str(job / "metrics.jsonl")} if metrics else {}
+            done = run_job(
+                job, self.code, program, SETTINGS[settings],
+                processes=4 if "ddp" in SETTINGS[settings] else 1, data=self.data,
+                hyperparameters={"epochs": epochs}, after=after and after.folder, **variables,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stdout + done.stderr
+            file = "curve0.txt" if program.endswith(".py") else "curve.txt"
+            losses = tuple((job / "output/data" / file).read_text().split())
+            self.ended[key] = Job(job, losses)
+        return self.ended[key]
+
+
+@pytest.fixture(scope="module")
+def jobs(code, data, tmp_path_factory) -> Jobs:
+    return Jobs(code, data, tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_losses_are_those_of_the_python_job_to_the_bit(jobs, settings):
+    losses = jobs.run("digits", settings).losses
+
+    assert losses == jobs.run("digits.py", settings).losses
     assert len(losses) == EPOCHS * STEPS
     assert float(losses[-1]) < 0.8 * float(losses[0])
 
 
-@pytest.mark.parametrize("name", ["four", "four_bf16", "shards"])
-def test_jobs_go_on_from_checkpoints_of_either_language(code, data, tmp_path, name):
-    settings = SETTINGS[name]
-    both = train(tmp_path / "both", code, "digits", data, settings)
-    for language in ("digits", "digits.py"):
-        train(tmp_path / f"first_{language}", code, language, data, settings, epochs=1)
+@pytest.mark.parametrize("settings", ["four", "four_bf16", "shards"])
+def test_jobs_go_on_from_checkpoints_of_either_language(jobs, settings):
+    both = jobs.run("digits", settings).losses
 
     for first, second in (("digits", "digits"), ("digits", "digits.py"), ("digits.py", "digits")):
-        losses = train(
-            tmp_path / f"{first}_{second}", code, second, data, settings,
-            after=tmp_path / f"first_{first}",
-        )  # fmt: skip
-        assert losses == both[STEPS:], (first, second)
+        begun = jobs.run(first, settings, epochs=1)
+        assert begun.losses == both[:STEPS]
+        assert jobs.run(second, settings, after=begun).losses == both[STEPS:], (first, second)
 
 
 @pytest.mark.parametrize(("saved", "loaded"), [("four", "shards"), ("shards", "four_bf16")])
-def test_a_checkpoint_fits_jobs_of_other_degrees(code, data, tmp_path, saved, loaded):
-    train(tmp_path / "first", code, "digits", data, SETTINGS[saved], epochs=1)
+def test_a_checkpoint_fits_jobs_of_other_degrees(jobs, saved, loaded):
+    begun = jobs.run("digits", saved, epochs=1)
 
-    ours, theirs = (
-        train(tmp_path / f"second_{language}", code, language, data, SETTINGS[loaded],
-              after=tmp_path / "first")
-        for language in ("digits", "digits.py")
-    )  # fmt: skip
+    ours = jobs.run("digits", loaded, after=begun).losses
 
     assert len(ours) == STEPS
-    assert ours == theirs
+    assert ours == jobs.run("digits.py", loaded, after=begun).losses
 
 
 @pytest.mark.parametrize(
-    ("name", "lost", "said"),
+    ("settings", "lost", "said"),
     [
         ("four", "optimizer_1_0.pt", r'no optimizer state of ".*": optimizer_1_0.pt is missing'),
         ("four", "optimizer_*", r"no optimizer state: optimizer_0_0.pt, which its manifest"),
@@ -135,14 +150,15 @@ def test_a_checkpoint_fits_jobs_of_other_degrees(code, data, tmp_path, saved, lo
         ("four_bf16", "optimizer_*", r"holds 0 of the files optimizer_0_0_\*\.pt"),
     ],
 )
-def test_a_checkpoint_without_all_its_files_is_refused(code, data, tmp_path, name, lost, said):
-    train(tmp_path / "first", code, "digits", data, SETTINGS[name], epochs=1)
+def test_a_checkpoint_without_all_its_files_is_refused(jobs, tmp_path, settings, lost, said):
+    begun = jobs.run("digits", settings, epochs=1)
+    shutil.copytree(begun.folder / "checkpoints", tmp_path / "first/checkpoints")
     for file in (tmp_path / "first/checkpoints/epoch-1_partial").glob(lost):
         file.unlink()
 
     done = run_job(
-        tmp_path / "second", code, "digits", SETTINGS[name],
-        processes=4, data=data, hyperparameters={"epochs": 2}, after=tmp_path / "first",
+        tmp_path / "second", jobs.code, "digits", SETTINGS[settings],
+        processes=4, data=jobs.data, hyperparameters={"epochs": 2}, after=tmp_path / "first",
     )  # fmt: skip
 
     assert done.returncode != 0
@@ -170,10 +186,11 @@ def report_of(job: Path) -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
-def test_metrics_and_the_report_say_what_they_say_of_the_python_job(code, data, tmp_path):
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    for job, name in ((ours, "digits"), (theirs, "digits.py")):
-        train(job, code, name, data, FOUR, epochs=1, SMP_METRICS=str(job / "metrics.jsonl"))
+def test_metrics_and_the_report_say_what_they_say_of_the_python_job(jobs):
+    ours, theirs = (
+        jobs.run(program, "four", epochs=1, metrics=True).folder
+        for program in ("digits", "digits.py")
+    )
 
     trained = [line for line in told(ours) if not line["evaluation"]]
     assert trained == [line for line in told(theirs) if not line["evaluation"]]

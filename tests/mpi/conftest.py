@@ -12,8 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # rank_pool.py, launching.py: ho
 
 from rank_pool import RankPool
 
-from tests.warm.interpreter import warm_python
-
 HERE = str(Path(__file__).parent)
 os.environ["PYTHONPATH"] = os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]).rstrip(":")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -60,12 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What ranks run in, unless a test says otherwise: torch is imported already."""
-    with warm_python(tmp_path_factory.mktemp("warm") / "bin") as python:
-        os.environ["WARM_PYTHON"] = str(python)
-        yield
-        del os.environ["WARM_PYTHON"]
+def start_warm(warm_interpreter: Path) -> None:
+    """All ranks, unless a test says otherwise."""
 
 
 @pytest.fixture(scope="session")

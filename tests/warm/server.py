@@ -110,6 +110,14 @@ def prepare(script: Path) -> types.ModuleType:
     return module
 
 
+def program(words: list[str]) -> tuple[Path, bytes]:
+    """The script of an interpreter's arguments, and what is run: it, or what `-m` names."""
+    if words[:2] == ["-m", "mpi4py"]:
+        del words[0]
+        return Path(words[1]), b"from mpi4py.run import main; main()"
+    return Path(words[0]), Path(words[0]).read_bytes()
+
+
 try:
     serve(Path(sys.argv[1]))
     sys.exit()
@@ -117,7 +125,5 @@ except Script as asked:
     sys.argv = asked.arguments
 
 # Outside of any handler, so that the script's end is the interpreter's own.
-exec(
-    compile(Path(sys.argv[0]).read_bytes(), sys.argv[0], "exec", dont_inherit=True),
-    prepare(Path(sys.argv[0])).__dict__,
-)
+path, source = program(sys.argv)
+exec(compile(source, path, "exec", dont_inherit=True), prepare(path).__dict__)
