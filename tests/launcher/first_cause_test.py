@@ -83,8 +83,13 @@ def job(folder, how, settings):
         pytest.param("script", REPLICAS, id="between the steps of replicas"),
     ],
 )
-def test_the_rank_that_raised_is_named_with_its_error(folder, run, how, settings):
-    result = run(job(folder, how, settings), PYTHONPATH=str(library()), MASTER_PORT=free_port())
+def test_the_rank_that_raised_is_named_with_its_error(folder, run, warm_interpreter, how, settings):
+    result = run(
+        job(folder, how, settings),
+        PYTHONPATH=str(library()),
+        SM_LAUNCH_PYTHON=str(warm_interpreter),
+        MASTER_PORT=free_port(),
+    )
 
     assert result.code == 1
     message = message_of(result)
@@ -95,10 +100,11 @@ def test_the_rank_that_raised_is_named_with_its_error(folder, run, how, settings
 @needs_mpirun
 @needs_torch
 @pytest.mark.parametrize("settings", [PIPELINE, SHARDED, REPLICAS])
-def test_the_exit_code_of_the_rank_that_left_is_the_jobs(folder, run, settings):
+def test_the_exit_code_of_the_rank_that_left_is_the_jobs(folder, run, warm_interpreter, settings):
     result = run(
         job(folder, "exit", settings),
         PYTHONPATH=str(library()),
+        SM_LAUNCH_PYTHON=str(warm_interpreter),
         MASTER_PORT=free_port(),
         SM_LAUNCH_EXIT="propagate",
     )
