@@ -6,12 +6,15 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ci"))
+
+from pairs import uv  # noqa: E402  # the folder above first
+
 FOLDER = ROOT / "build" / "differential" / "reference"  # not where `train` is looked for
 REQUIREMENTS = Path(__file__).with_name("reference.txt")
 
@@ -22,7 +25,7 @@ class NoReference(Exception):
 
 @cache
 def reference_python() -> Path:
-    """The interpreter that has the reference installed. The first call takes about a minute."""
+    """The interpreter that has the reference installed."""
     FOLDER.parent.mkdir(parents=True, exist_ok=True)
     python = FOLDER / "bin" / "python3"
     stamp = FOLDER / "requirements.sha256"
@@ -32,15 +35,10 @@ def reference_python() -> Path:
         if stamp.exists() and stamp.read_text() == wanted:
             return python
         shutil.rmtree(FOLDER, ignore_errors=True)
-        call([sys.executable, "-m", "venv", FOLDER])
-        call([python, "-m", "pip", "install", "--quiet", "--no-deps", "-r", REQUIREMENTS])
+        try:
+            uv("venv", "--quiet", "--seed", "--python", sys.executable, FOLDER)
+            uv("pip", "install", "--quiet", "--no-deps", "--python", python, "-r", REQUIREMENTS)
+        except SystemExit as failed:
+            raise NoReference(f"the reference launcher cannot be installed: {failed}") from None
         stamp.write_text(wanted)
     return python
-
-
-def call(command: list[object]) -> None:
-    words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
-    if done.returncode != 0:
-        last = (done.stderr.strip() or "no output").splitlines()[-1]
-        raise NoReference(f"the reference launcher cannot be installed from PyPI: {last}")

@@ -14,6 +14,10 @@ import pytest
 
 from tests.image.engine import ROOT, Docker
 
+sys.path.insert(0, str(ROOT / "ci"))
+
+from pairs import uv
+
 HERE = Path(__file__).parent / "sdk"
 
 
@@ -25,16 +29,11 @@ def environment_of(version: str) -> Path:
     python = folder / "bin" / "python"
     if not stamp.exists() or stamp.read_text() != wanted:
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        options = ["--quiet", "--disable-pip-version-check", "--requirement"]
-        got = subprocess.run(
-            [python, "-m", "pip", "install", *options, HERE / f"{version}.txt"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if got.returncode != 0:
-            pytest.skip(f"SDK {version} cannot be installed: {got.stderr.strip()[-300:]}")
+        try:
+            uv("venv", "--quiet", "--python", sys.executable, folder)
+            uv("pip", "install", "--quiet", "--python", python, "-r", HERE / f"{version}.txt")
+        except SystemExit as failed:
+            pytest.skip(f"SDK {version} cannot be installed: {failed}")
         stamp.write_text(wanted)
     return python
 
