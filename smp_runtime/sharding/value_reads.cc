@@ -77,7 +77,7 @@ class Reading {
       if (argument.isTensor()) {
         add(argument.toTensor());
       } else if (argument.isTensorList()) {
-        for (const at::Tensor& tensor : argument.toTensorList()) add(tensor);
+        for (const at::Tensor& tensor : argument.toTensorVector()) add(tensor);
       } else if (argument.isList()) {
         for (const c10::IValue& element : argument.toListRef()) {
           if (element.isTensor()) add(element.toTensor());
