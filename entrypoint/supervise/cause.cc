@@ -69,9 +69,12 @@ std::vector<Suspect> suspects(const ProgramEnd& end, const OutputRecord& record)
                                                     : Suspect{.rank = rank, .record = &process};
     if (first && rank == first->rank) suspect.status = first->status;
     if (is_torchruns && rank == OutputRecord::kNoRank) {
-      suspect.status = first ? first->status : std::nullopt;
       suspect.shares_streams = true;
-      if (first) suspect.rank = first->rank;
+      suspect.status.reset();
+      if (first) {
+        suspect.status = first->status;
+        suspect.rank = first->rank;
+      }
     }
     result.push_back(suspect);
   }
