@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 import pairs
 import tomllib
@@ -129,15 +130,23 @@ def use_engine(group: Group) -> None:
     group.environment[name] = value
 
 
-def image(group: Group) -> Count:
+IMAGE = Lock()
+
+
+def build_image(group: Group) -> None:
+    """Or an older one would be tested. Two groups that need it may run beside each other."""
     use_engine(group)
-    group.require("ci/image")
+    with IMAGE:
+        group.require("ci/image")
+
+
+def image(group: Group) -> Count:
+    build_image(group)
     return group.pytest("tests/image", "-m", "not cluster and not long")
 
 
 def cluster(group: Group) -> Count:
-    use_engine(group)
-    group.require("ci/image")  # or an older one would be tested
+    build_image(group)
     return group.pytest("tests/image", "-m", "cluster and not long")
 
 
@@ -325,7 +334,7 @@ SETS = {"": HERE, "--all": ALL, "--long": EVERY}
 # Tests of several processes wait for two thirds of their time. Meanwhile these run, one after the
 # other: at the lowest priority those that calculate, then those that hardly meet the others.
 CALCULATE = ("asan", "tsan", "cpp", "documents", "differential")
-BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel")
+BESIDE = (*CALCULATE, "slurm", "pods", "torch_suite", "browser", "wheel", "cluster")
 
 
 def chosen_groups(arguments: list[str]) -> Groups:
