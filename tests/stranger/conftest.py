@@ -62,7 +62,8 @@ ENTER = f"""
 set -e
 root={FOLDER}/root environment=$1 python=$2 job=$3 && shift 3
 mount --make-rprivate /
-ip link set lo up && ip link add eth0 type dummy && ip link set eth0 up
+ip link set lo up
+ip link add eth0 type veth peer name eth1 && ip link set eth1 up && ip link set eth0 up
 ip address add 10.7.0.1/24 dev eth0
 mount --bind "$root" "$root"
 mkdir -p "$root$python" "$root/opt/venv" "$root/opt/ml"
@@ -104,7 +105,7 @@ def image() -> Callable[..., subprocess.CompletedProcess[str]]:
         pytest.skip("making a root file system takes root and mmdebstrap (ci/setup --images)")
     make_root(FOLDER / "root")
     words = [ROOT / "ci" / "wheel", "--torch", PAIR.torch, "--python", PAIR.python]
-    wheel = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()[-1]
+    wheel = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1]
     python = environment(PAIR)
     uv("pip", "install", "--quiet", "--python", python, "--no-deps", "--reinstall", ROOT / wheel)
     amazons = re.search(r"^sagemaker[-_]training==\S+", REFERENCE.read_text(), re.MULTILINE)[0]
