@@ -114,7 +114,7 @@ apt_install() {
   quietly "writing Debian packages to disk" "" sync --file-system /usr
 }
 
-# Debian's interpreter, which this needs before the packages that it has installed.
+# Installs Debian's interpreter, for what runs before ci/setup has installed everything.
 require_python() { [[ -x /usr/bin/python3 ]] || apt_install python3; }
 
 # What apt would download and write, in its own words.
