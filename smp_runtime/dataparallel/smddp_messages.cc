@@ -37,8 +37,8 @@ PointToPoint& SmddpBackend::pairs() {
       settings.ordered = true;
       link = std::make_unique<transport::FabricLink>(settings);
     }
-    pair_keys_ = session::C10dStore::over_own_connection(
-        *c10::make_intrusive<c10d::PrefixStore>(group->key_prefix(), store_));
+    pair_keys_ = std::make_unique<session::C10dStore>(session::own_connection(
+        c10::make_intrusive<c10d::PrefixStore>(group->key_prefix(), store_)));
     pairs_ = std::make_unique<PointToPoint>(
         *pair_keys_, std::move(link),
         PointToPoint::Group{.rank = rank_,

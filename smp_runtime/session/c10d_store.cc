@@ -34,25 +34,45 @@ auto answered(const std::string& key, const Call& call) {
   }
 }
 
+/// Its prefix, which c10d keeps from its users.
+struct Prefix : c10d::PrefixStore {
+  static const std::string& of(const c10d::PrefixStore& store) { return store.*(&Prefix::prefix_); }
+};
+
+/// The server may end after the probe, so the connection has a limit of its own too.
+c10::intrusive_ptr<c10d::Store> connect(const c10d::TCPStore& server) {
+  const std::string place = fmt::format("at {} port {}", server.getHost(), server.getPort());
+  c10d::TCPStoreOptions options;
+  options.port = server.getPort();
+  options.waitWorkers = false;
+  options.timeout = kLongestDial;
+  try {
+    static_cast<void>(
+        tcp::Connection::open(tcp::resolve(server.getHost(), server.getPort()), kLongestDial));
+    return c10::make_intrusive<c10d::TCPStore>(server.getHost(), options);
+  } catch (const HostError& error) {
+    throw_lost(place, error.what());
+  } catch (const c10::Error& error) {
+    throw_lost(place, error.what_without_backtrace());
+  }
+}
+
 }  // namespace
 
-C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
-
-std::unique_ptr<C10dStore> C10dStore::over_own_connection(c10d::Store& store) {
-  c10d::Store* base = &store;
-  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(base)) {
-    base = prefixed->getUnderlyingNonPrefixStore().get();
+c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store) {
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
+    return c10::make_intrusive<c10d::PrefixStore>(Prefix::of(*prefixed),
+                                                  own_connection(prefixed->getUnderlyingStore()));
   }
-  if (const auto* server = dynamic_cast<const c10d::TCPStore*>(base)) {
-    try {
-      static_cast<void>(
-          tcp::Connection::open(tcp::resolve(server->getHost(), server->getPort()), kLongestDial));
-    } catch (const HostError& error) {
-      throw_lost(fmt::format("at {} port {}", server->getHost(), server->getPort()), error.what());
-    }
+  if (const auto* server = dynamic_cast<const c10d::TCPStore*>(store.get())) {
+    c10::intrusive_ptr<c10d::Store> own = connect(*server);
+    own->setTimeout(server->getTimeout());
+    return own;
   }
-  return std::make_unique<C10dStore>(store.clone());
+  return store->clone();
 }
+
+C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
 bool C10dStore::has(const std::string& key) {
   return answered(key, [&] { return store_->check({key}); });

@@ -58,7 +58,7 @@ Session::Session(SessionRequest request)
   mesh_ = topology::Mesh::make(config_, ranks_.size);
   std::shared_ptr<WaitWatch> watch;
   if (ranks_.size > 1) {
-    const StorePtr own = store_->clone();  // while one thread waits, others wait with it
+    const StorePtr own = own_connection(store_);
     own->setTimeout(std::chrono::seconds(10));
     watch = std::make_shared<WaitWatch>(std::make_shared<C10dStore>(own), ranks_.rank,
                                         std::move(request.script_line), recorder_);

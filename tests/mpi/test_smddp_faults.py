@@ -61,9 +61,9 @@ def test_a_first_message_after_the_end_of_the_store_names_it_at_once():
     told = re.findall(r"rank (\d) was told after (\S+) s: (.*)", outcome.output)
     assert sorted(rank for rank, _, _ in told) == ["1", "2"], outcome.output
     for _, seconds, text in told:
-        assert "the job's store does not answer at " in text
+        assert "the job's store does not answer " in text
         assert "rank 0 of the job unless a launcher did" in text
-        assert float(seconds) < 15  # of 60
+        assert float(seconds) < 30  # of 60: a server that ends just now is dialed for a while
 
 
 def test_rows_that_do_not_fit_are_an_error_that_names_the_pair(pool):

@@ -18,8 +18,8 @@ std::unique_ptr<transport::Transport> connect(session::Session& session,
                                               const std::optional<c10::Device>& device) {
   const int size = static_cast<int>(session.groups().ranks(Group::kPp).size());
   if (size == 1) return transport::LoopbackNetwork(1).endpoint(0);
-  // A connection of its own: while one thread waits for a store, others wait with it.
-  session::C10dStore store(session.groups().new_store(Group::kPp, "pipeline")->clone());
+  session::C10dStore store(
+      session::own_connection(session.groups().new_store(Group::kPp, "pipeline")));
   return std::make_unique<transport::ProcessTransport>(
       store, session.groups().index(Group::kPp), size,
       transport::ProcessTransport::Options{.cuda_device = device ? device->index() : -1,

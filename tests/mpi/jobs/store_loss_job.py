@@ -15,6 +15,12 @@ import torch
 import torch.distributed as dist
 
 
+def tell(text: str) -> None:
+    """In one write, so that no other rank's line gets between it and its end."""
+    sys.stdout.write(text.replace("\n", " ") + "\n")
+    sys.stdout.flush()
+
+
 def first_message(rank: int) -> None:
     """Ends for rank 0 in the usual way."""
     others = dist.new_group([1, 2], backend="smddp")
@@ -33,8 +39,7 @@ def first_message(rank: int) -> None:
         else:
             dist.recv(torch.empty(3), 1, others)
     except RuntimeError as error:
-        text = str(error).replace("\n", " ")
-        print(f"rank {rank} was told after {time.monotonic() - start:.1f} s: {text}", flush=True)
+        tell(f"rank {rank} was told after {time.monotonic() - start:.1f} s: {error}")
     os._exit(0)
 
 
@@ -48,7 +53,7 @@ def while_waiting(rank: int) -> None:
         else:
             dist.group.WORLD.monitored_barrier(wait_all_ranks=True)
     except RuntimeError as error:
-        print(f"rank {rank} was told: {error}".replace("\n", " "), flush=True)
+        tell(f"rank {rank} was told: {error}")
     os._exit(0)  # a group whose store is lost has nobody to say goodbye to
 
 
