@@ -18,6 +18,7 @@
 #include "entrypoint/launch/start_check.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
+#include "smp_runtime/core/variables.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -135,8 +136,15 @@ std::vector<std::string> MpiMaster::mpirun_environment() const {
   std::vector<std::string> environment = planned_environment(plan_, settings_.inherited);
   // By the environment, so that the command line stays what the documentation shows; an agent of
   // the user's on the command line wins over this.
-  set_variable(environment, "OMPI_MCA_plm_rsh_agent",
-               fmt::to_string(fmt::join(ssh_command(keys_.ssh_config()), " ")));
+  const std::vector<std::string> ssh = ssh_command(keys_.ssh_config());
+  set_variable(environment, "OMPI_MCA_plm_rsh_agent", fmt::to_string(fmt::join(ssh, " ")));
+  // Open MPI 5 knows them by other names, and leaves out the last word of an agent.
+  std::string words = fmt::to_string(fmt::join(ssh.begin() + 1, ssh.end(), " "));
+  const std::string own = smp::value_or(smp::variables_of(environment), "OMPI_MCA_plm_rsh_args");
+  if (!own.empty()) words += " " + own;
+  set_variable(environment, "PRTE_MCA_plm_ssh_agent", ssh.front());
+  set_variable(environment, "PRTE_MCA_plm_ssh_args", words);
+  set_variable(environment, "PRTE_MCA_plm_ssh_no_tree_spawn", "1");
   set_variable(environment, kFolderVariable, keys_.folder().path().string());
   return environment;
 }

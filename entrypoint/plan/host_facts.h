@@ -26,6 +26,7 @@ struct HostFacts {
   bool has_smddprun = false;     ///< a program of that name is on PATH
   bool has_smddpmprun = false;
   bool has_torchrun = false;
+  bool has_prterun = false;  ///< beside mpirun, which is Open MPI 5's then
 
   std::vector<Interface> interfaces;
   std::string route_interface;        ///< leads to the first other host; empty when not known

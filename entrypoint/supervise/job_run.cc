@@ -265,7 +265,8 @@ int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& 
   const auto began = std::filesystem::file_time_type::clock::now();
   supervisor.merge_streams(job.options.merge);
   if (plan.runs_mpirun()) {
-    supervisor.set_rank_tags(RankTags(plan.hosts, plan.processes_per_host));
+    const TagEnd end = facts.has_prterun ? TagEnd::kSpace : TagEnd::kColon;
+    supervisor.set_rank_tags(RankTags(plan.hosts, plan.processes_per_host, end));
   }
   const launch::JobSettings settings = settings_of(job, plan);
 

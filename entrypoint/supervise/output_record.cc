@@ -24,7 +24,7 @@ std::optional<int> torch_rank(std::string_view line) {
 }
 
 bool is_mpiruns(std::string_view text) {
-  constexpr std::string_view kWords[] = {"ORTE", "mpirun", "MPI_ABORT", "BTL"};
+  constexpr std::string_view kWords[] = {"ORTE", "PRTE", "mpirun", "prterun", "MPI_ABORT", "BTL"};
   return holds_one_of(text, kWords);
 }
 

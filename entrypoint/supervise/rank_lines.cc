@@ -8,10 +8,10 @@ namespace entrypoint::supervise {
 namespace {
 
 // The first tag in `text`, and where it is; without one, the end of the text.
-std::optional<RankTag> find_tag(std::string_view text, std::size_t& position) {
+std::optional<RankTag> find_tag(std::string_view text, TagEnd end, std::size_t& position) {
   for (position = text.find('['); position != std::string_view::npos;
        position = text.find('[', position + 1)) {
-    if (auto tag = parse_rank_tag(text.substr(position))) return tag;
+    if (auto tag = parse_rank_tag(text.substr(position), end)) return tag;
   }
   position = text.size();
   return std::nullopt;
@@ -27,7 +27,8 @@ std::string_view rule_within(std::string_view piece) {
   if (!piece.ends_with(rule)) return {};
   const std::string_view before = piece.substr(0, piece.size() - rule.size());
   // A rule that follows a tag, or is longer, is the rank's.
-  const bool is_its_own = before.empty() || before.ends_with(">:") || before.ends_with('-');
+  const bool is_its_own =
+      before.empty() || before.ends_with(">:") || before.ends_with(">: ") || before.ends_with('-');
   return is_its_own ? std::string_view() : piece.substr(before.size());
 }
 
@@ -49,7 +50,7 @@ void RankLines::append(std::string_view piece, LineStream::Clock::time_point now
   const bool is_whole = ends_line(piece);
   while (!piece.empty()) {
     std::size_t end = 0;
-    const auto next = find_tag(piece, end);
+    const auto next = find_tag(piece, end_, end);
     if (end > 0) lines_of(speaker_).append(piece.substr(0, end), now);
     piece.remove_prefix(end);
     if (!next) continue;

@@ -20,7 +20,7 @@ class RankLines {
   /// A piece of a rank's line, as LineStream gives it; no tag: mpirun's own words.
   using Emit = std::function<void(const RankTag* tag, std::string_view piece, bool starts_line)>;
 
-  explicit RankLines(Emit emit) : emit_(std::move(emit)) {}
+  RankLines(TagEnd end, Emit emit) : end_(end), emit_(std::move(emit)) {}
 
   /// A piece of mpirun's output, as LineStream gives it: at most one line, whole or aged.
   void append(std::string_view piece, LineStream::Clock::time_point now);
@@ -37,6 +37,7 @@ class RankLines {
 
   LineStream& lines_of(const std::optional<RankTag>& tag);
 
+  TagEnd end_;
   Emit emit_;
   std::map<std::string, Source> sources_;  ///< by tag; mpirun itself under ""
   std::optional<RankTag> speaker_;         ///< of the line that has not ended

@@ -31,7 +31,7 @@ std::string_view after(std::string_view text, std::string_view mark) {
 
 }  // namespace
 
-std::optional<RankTag> parse_rank_tag(std::string_view line) {
+std::optional<RankTag> parse_rank_tag(std::string_view line, TagEnd end) {
   std::string_view rest = line;
   if (!take(rest, "[")) return std::nullopt;
   const auto job = take_number(rest);
@@ -41,6 +41,7 @@ std::optional<RankTag> parse_rank_tag(std::string_view line) {
   for (const std::string_view stream : {"stdout", "stderr", "stddiag"}) {
     if (take(rest, stream)) {
       if (!take(rest, ">:")) return std::nullopt;
+      if (end == TagEnd::kSpace) take(rest, " ");
       return RankTag{.job = *job,
                      .rank = *rank,
                      .stream = std::string(stream),
@@ -71,10 +72,10 @@ void RankTags::learn(std::string_view line) {
     mapped_host_ = node.substr(0, node.find_first_of(" \t\r\n"));
     return;
   }
-  // "    Process OMPI jobid: [7,1] App: 0 Process rank: 3 Bound: N/A"
+  // "    Process OMPI jobid: [7,1] App: 0 Process rank: 3 Bound: N/A"; Open MPI 5:
+  // "    Process jobid: prterun-algo-1-7@1 App: 0 Process rank: 3 Bound: N/A"
   if (std::string_view text = after(line, "Process rank: ");
-      !text.empty() && !mapped_host_.empty() &&
-      line.find("OMPI jobid:") != std::string_view::npos) {
+      !text.empty() && !mapped_host_.empty() && line.find(" jobid: ") != std::string_view::npos) {
     if (const auto rank = take_number(text)) mapped_[*rank] = mapped_host_;
   }
 }

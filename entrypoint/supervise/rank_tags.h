@@ -10,17 +10,20 @@
 
 namespace entrypoint::supervise {
 
+/// The end of a tag: Open MPI 4's colon, or the colon and the space of Open MPI 5 (PRRTE).
+enum class TagEnd { kColon, kSpace };
+
 struct RankTag {
   int job = 0;
   int rank = 0;
   std::string stream;      ///< "stdout", "stderr" or "stddiag"
-  std::size_t length = 0;  ///< bytes of the tag, its colon included
+  std::size_t length = 0;  ///< bytes of the tag, its end included
 
   [[nodiscard]] std::string text() const;  ///< as mpirun writes it, with the colon
 };
 
 /// The tag at the start of `line`, if there is one.
-std::optional<RankTag> parse_rank_tag(std::string_view line);
+std::optional<RankTag> parse_rank_tag(std::string_view line, TagEnd end = TagEnd::kColon);
 
 /// Where the ranks of a job run, and the tags that say so: `[1,mpirank:R,HOST]<stdout>`, the shape
 /// that log filters know. At first ranks are taken to lie block by block, as `-map-by slot` puts
@@ -29,10 +32,11 @@ std::optional<RankTag> parse_rank_tag(std::string_view line);
 class RankTags {
  public:
   /// `hosts` in rank order, each with the same number of ranks; none where no ranks are run.
-  RankTags(std::vector<std::string> hosts, int ranks_per_host)
-      : hosts_(std::move(hosts)), ranks_per_host_(ranks_per_host) {}
+  RankTags(std::vector<std::string> hosts, int ranks_per_host, TagEnd end = TagEnd::kColon)
+      : hosts_(std::move(hosts)), ranks_per_host_(ranks_per_host), end_(end) {}
 
   [[nodiscard]] bool has_ranks() const { return !hosts_.empty(); }
+  [[nodiscard]] TagEnd end() const { return end_; }
 
   /// With the host in it; unchanged for ranks of no known host.
   [[nodiscard]] std::string rewrite(const RankTag& tag) const;
@@ -46,6 +50,7 @@ class RankTags {
  private:
   std::vector<std::string> hosts_;
   int ranks_per_host_;
+  TagEnd end_;
   std::string mapped_host_;
   std::map<int, std::string> mapped_;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "entrypoint/supervise/line_kinds.h"
 #include "smp_runtime/core/number.h"
@@ -78,25 +79,40 @@ bool EndReports::add_torchruns(std::string_view line) {
   return true;
 }
 
+/// Open MPI 4 says it in one line, 5 in two:
+///     mpirun noticed that process rank 2 with PID 0 on node algo-1 exited on signal 9 (Killed).
+///     prterun noticed that process rank 2 with PID 40 on node algo-1 exited on
+///     signal 9 (Killed).
 bool EndReports::add_mpiruns(std::string_view line) {
   if (const auto rank = number_after(line, "MPI_ABORT was invoked on rank ")) {
     name(*rank);
     return true;
   }
-  if (const auto rank = number_after(line, "mpirun noticed that process rank ")) {
+  for (const std::string_view mark :
+       {"mpirun noticed that process rank ", "prterun noticed that process rank "}) {
+    const auto rank = number_after(line, mark);
+    if (!rank) continue;
     name(*rank);
+    signal_follows_ = first_->rank == *rank && !first_->status && line.ends_with(" exited on");
     const auto signal = number_after(line, "exited on signal ");
     if (signal && first_->rank == *rank && !first_->status) {
       first_->status = launch::ExitStatus{.code = 0, .signal = *signal};
     }
     return true;
   }
-  if (const std::size_t at = line.find("Process name: [["); at != std::string_view::npos) {
-    if (const auto rank = number_after(line.substr(at), "],")) name(*rank);
+  if (std::exchange(signal_follows_, false)) {
+    if (const auto signal = number_after(line, "signal ")) {
+      first_->status = launch::ExitStatus{.code = 0, .signal = *signal};
+      return true;
+    }
+  }
+  // "Process name: [[5219,1],2]"; Open MPI 5: "Process name: [prterun-algo-1-18@1,2]".
+  if (const std::size_t at = line.find("Process name: ["); at != std::string_view::npos) {
+    if (const auto rank = number_after(line.substr(line.rfind(',')), ",")) name(*rank);
     return true;
   }
   // Of the rank that the line before it names.
-  for (const std::string_view mark : {"  Exit code:", "with errorcode "}) {
+  for (const std::string_view mark : {"  Exit code:", "with errorcode ", "  Errorcode: "}) {
     const auto code = number_after(line, mark);
     if (!code || !first_) continue;
     if (!first_->status) first_->status = launch::ExitStatus{.code = *code, .signal = 0};
@@ -122,14 +138,15 @@ void EndReports::add_to_box(std::string_view line) {
 ///     ORTE has lost communication with a remote daemon.
 ///       HNP daemon   : [[46031,0],0] on node algo-1
 ///       Remote daemon: [[46031,0],1] on node algo-2
+/// Open MPI 5 writes PRTE, and [prterun-algo-1-7@0,1].
 void EndReports::note_lost_host(std::string_view line) {
-  if (line.find("ORTE has lost communication with a remote daemon") != std::string_view::npos) {
+  if (line.find("RTE has lost communication with a remote daemon") != std::string_view::npos) {
     daemon_lost_ = true;
   }
   if (!daemon_lost_ || !lost_host_.empty()) return;
   constexpr std::string_view kNode = " on node ";
   const std::size_t node = line.find(kNode);
-  if (line.find("Remote daemon: [[") == std::string_view::npos || node == std::string_view::npos) {
+  if (line.find("Remote daemon: [") == std::string_view::npos || node == std::string_view::npos) {
     return;
   }
   line.remove_prefix(node + kNode.size());

@@ -49,6 +49,7 @@ class EndReports {
   std::optional<ReportedEnd> first_;
   bool is_torchruns_ = false;
   bool is_mpiruns_ = false;
+  bool signal_follows_ = false;
   Table table_ = Table::kNone;
   bool in_box_ = false;
   bool box_done_ = false;

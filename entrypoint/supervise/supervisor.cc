@@ -113,7 +113,7 @@ void Supervisor::stream_to(Child& child, StreamKind kind) {
     return;
   }
   child.ranks[index] = std::make_unique<RankLines>(
-      [this, kind](const RankTag* tag, std::string_view piece, bool starts_line) {
+      tags_.end(), [this, kind](const RankTag* tag, std::string_view piece, bool starts_line) {
         if (tag == nullptr) tags_.learn(piece);
         show(kind, tag, piece, starts_line);
       });

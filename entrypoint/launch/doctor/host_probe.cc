@@ -141,6 +141,9 @@ HostFacts probe_host(const JobConfig& job) {
   facts.has_smddprun = !find_program("smddprun", path).empty();
   facts.has_smddpmprun = !find_program("smddpmprun", path).empty();
   facts.has_torchrun = !find_program("torchrun", path).empty();
+  const fs::path mpirun = find_program("mpirun", path);
+  facts.has_prterun =
+      !mpirun.empty() && !find_program("prterun", mpirun.parent_path().string()).empty();
   facts.interfaces = list_interfaces();
   facts.efa = look_for_efa(job, facts.num_gpus, path);
   facts.launcher = launcher_path();

@@ -12,11 +12,15 @@ using testing::IsEmpty;
 using namespace std::chrono_literals;
 
 struct CollectedRankPieces {
+  explicit CollectedRankPieces(TagEnd end = TagEnd::kColon) : tag_end(end) {}
+
+  TagEnd tag_end;
   std::vector<std::string> pieces;
-  RankLines lines{[this](const RankTag* tag, std::string_view piece, bool starts_line) {
-    pieces.push_back((starts_line ? "+" : "") + (tag ? std::to_string(tag->rank) : "mpirun") + " " +
-                     std::string(piece));
-  }};
+  RankLines lines{tag_end, [this](const RankTag* tag, std::string_view piece, bool starts_line) {
+                    pieces.push_back((starts_line ? "+" : "") +
+                                     (tag ? std::to_string(tag->rank) : "mpirun") + " " +
+                                     std::string(piece));
+                  }};
   LineStream::Clock::time_point now{};
 };
 
@@ -64,6 +68,18 @@ TEST(RankLines, MpirunsWordsMayComeWithinALine) {
   EXPECT_THAT(c.pieces, ElementsAre("+mpirun " + rule + "\n",
                                     "+mpirun Primary job  terminated normally, but\n",
                                     "+3 RuntimeError: enough\n"));
+}
+
+TEST(RankLines, TheSpaceBehindATagOfOpenMpi5IsNoText) {
+  CollectedRankPieces c(TagEnd::kSpace);
+  const std::string rule(74, '-');
+
+  c.lines.append("[1,0]<stdout>: a\n", c.now);
+  c.lines.append("[1,0]<stdout>:  b\n", c.now);
+  c.lines.append("[1,0]<stdout>: " + rule + "\n", c.now);
+  c.lines.append("[1,0]<stdout>: \n", c.now);
+
+  EXPECT_THAT(c.pieces, ElementsAre("+0 a\n", "+0  b\n", "+0 " + rule + "\n", "+0 \n"));
 }
 
 TEST(RankLines, ARankMayWriteRulesItself) {
