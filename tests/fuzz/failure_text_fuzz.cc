@@ -39,8 +39,9 @@ void feed(OutputRecord& record, StreamKind kind, std::string_view bytes, std::si
           bool has_ranks) {
   const LineStream::Clock::time_point now{};
   std::string passed_on;
-  RankLines ranks(
-      [&](const RankTag* tag, std::string_view piece, bool) { record.add(kind, tag, piece); });
+  RankLines ranks(TagEnd::kColon, [&](const RankTag* tag, std::string_view piece, bool) {
+    record.add(kind, tag, piece);
+  });
   LineStream lines([&](std::string_view piece, bool) {
     passed_on += piece;
     if (has_ranks) {
