@@ -51,6 +51,15 @@ bool ended_by_traceback(const Suspect& suspect) {
          (since.words == 0 || (since.words <= kFewWords && !since.trained));
 }
 
+/// Its words say so: the handler of C++ ends in abort(). mpirun has the rank's code then, and does
+/// not always tell which rank it was.
+bool aborted_in_terminate(const ProgramEnd& end, const ProcessRecord& record) {
+  return end.is_mpirun && end.status.code == 128 + SIGABRT &&
+         std::ranges::any_of(record.telling(), [](const std::string& line) {
+           return line.starts_with("terminate called");
+         });
+}
+
 /// Nobody's lines are the program's own where ranks have tags of their own.
 Suspect program_of(const ProgramEnd& end, const ProcessRecord& record) {
   const int signal = ending_signal(end);
@@ -68,6 +77,9 @@ std::vector<Suspect> suspects(const ProgramEnd& end, const OutputRecord& record)
     Suspect suspect = rank == OutputRecord::kNoRank ? program_of(end, process)
                                                     : Suspect{.rank = rank, .record = &process};
     if (first && rank == first->rank) suspect.status = first->status;
+    if (!suspect.status && aborted_in_terminate(end, process)) {
+      suspect.status = ExitStatus{.code = 0, .signal = SIGABRT};
+    }
     if (is_torchruns && rank == OutputRecord::kNoRank) {
       suspect.shares_streams = true;
       suspect.status.reset();

@@ -137,6 +137,9 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
       launch::log_invocation(plan);
       outcome = launched->run();
       if (is_tolerated(job, *outcome, supervisor)) outcome->status = {};
+      // Open MPI 5 may end with 0 where it lost a host.
+      const bool lost_host = !supervisor.record().reports().lost_host().empty();
+      if (outcome->status.ok() && lost_host) outcome->status.code = 1;
     }
     return report_outcome(*outcome, supervisor, context);
   } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/supervise/rank_tags.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -70,6 +71,10 @@ void RankTags::learn(std::string_view line) {
   // " Data for node: algo-1  Num slots: 2 …" opens the list of a host's ranks.
   if (std::string_view node = after(line, "Data for node: "); !node.empty()) {
     mapped_host_ = node.substr(0, node.find_first_of(" \t\r\n"));
+    // Open MPI 5 writes what a host calls itself, which may be no name of the job.
+    const std::size_t place = mapped_hosts_++;
+    const bool is_known = std::ranges::find(hosts_, mapped_host_) != hosts_.end();
+    if (!is_known && place < hosts_.size()) mapped_host_ = hosts_[place];
     return;
   }
   // "    Process OMPI jobid: [7,1] App: 0 Process rank: 3 Bound: N/A"; Open MPI 5:

@@ -52,6 +52,7 @@ class RankTags {
   int ranks_per_host_;
   TagEnd end_;
   std::string mapped_host_;
+  std::size_t mapped_hosts_ = 0;  ///< so far, in the order of the plan
   std::map<int, std::string> mapped_;
 };
 

@@ -127,6 +127,17 @@ TEST(Cause, OfARankIsWhatEndedIt) {
   EXPECT_EQ(line.headline, "ValueError: no samples");
 }
 
+TEST(Cause, OfARankInTerminateIsSigabrtWithoutMpirunsWord) {
+  const ProgramEnd end{.status = {.code = 134, .signal = 0}, .is_mpirun = true};
+  const Cause cause =
+      find_cause(end, record_of({"[1,1]<stderr>:terminate called after throwing an instance of 'E'",
+                                 "[1,1]<stderr>:  what():  no data", "[1,0]<stderr>:waiting"}));
+  EXPECT_EQ(cause.rank, 1);
+  EXPECT_EQ(cause.signal, SIGABRT);
+
+  EXPECT_EQ(find_cause(end, record_of({"[1,1]<stderr>:ValueError: no samples"})).signal, 0);
+}
+
 TEST(Cause, OfMpirunsRefusalIsItsFirstBox) {
   const std::string rule(74, '-');
   OutputRecord record;

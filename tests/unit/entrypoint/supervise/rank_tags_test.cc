@@ -50,8 +50,11 @@ TEST(RankTags, LearnsFromTheMapOfOpenMpi5) {
   RankTags tags({"algo-1", "algo-2"}, 2);
   tags.learn("Data for node: algo-2\tNum slots: 4\tMax slots: 0\tNum procs: 4\n");
   tags.learn("        Process jobid: prterun-algo-1-6@1 App: 0 Process rank: 0 Bound: N/A\n");
+  tags.learn("Data for node: container-7\tNum slots: 4\tMax slots: 0\tNum procs: 4\n");
+  tags.learn("        Process jobid: prterun-algo-1-6@1 App: 0 Process rank: 1 Bound: N/A\n");
 
   EXPECT_EQ(tags.host_of(0), "algo-2");
+  EXPECT_EQ(tags.host_of(1), "algo-2");
 }
 
 }  // namespace
