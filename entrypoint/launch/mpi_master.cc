@@ -145,6 +145,8 @@ std::vector<std::string> MpiMaster::mpirun_environment() const {
   set_variable(environment, "PRTE_MCA_plm_ssh_agent", ssh.front());
   set_variable(environment, "PRTE_MCA_plm_ssh_args", words);
   set_variable(environment, "PRTE_MCA_plm_ssh_no_tree_spawn", "1");
+  // By its own rule, and where slots may be exceeded, it puts all ranks on the first host.
+  set_variable(environment, "PRTE_MCA_rmaps_default_mapping_policy", "slot");
   set_variable(environment, kFolderVariable, keys_.folder().path().string());
   return environment;
 }
