@@ -37,7 +37,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
         subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
 
     new = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
-    openssl(*new, "-subj", "/CN=Company", "-keyout", "ca.key", "-out", "ca.pem")
+    signs = ("-addext", "keyUsage=critical,keyCertSign")  # which Python 3.13 asks for
+    openssl(*new, "-subj", "/CN=Company", *signs, "-keyout", "ca.key", "-out", "ca.pem")
     name = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
     signed = ("-addext", "basicConstraints=CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key")
     openssl(*new, *name, *signed, "-keyout", "server.key", "-out", "server.pem")

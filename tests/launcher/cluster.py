@@ -134,11 +134,11 @@ RUN_UNTIL_STOPPED = """
     import os, signal, sys, time
     from mpi4py import MPI
     def stop(number, frame):
-        print("stopped", MPI.COMM_WORLD.rank, flush=True)
+        print(end=f"stopped {MPI.COMM_WORLD.rank}\\n", flush=True)
         sys.exit(0)
     signal.signal(signal.SIGTERM, stop)
     MPI.COMM_WORLD.Barrier()
-    print("up", flush=True)
+    print(end="up\\n", flush=True)
     while True:
         time.sleep(0.1)
 """

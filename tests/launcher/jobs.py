@@ -21,15 +21,17 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120  # [s] nothing here takes a tenth of it; it only ends what hangs
 
 
-# A script that ends well when it is asked to stop, and says so. Not by signal.pause(), here and in
+# A script that ends well when it is asked to stop, and says so: each line in one write, since the
+# mpirun of Open MPI 5 puts pieces of lines of several ranks together. Not by signal.pause(), here and in
 # other tests: it would sleep through a signal that comes just before it.
 WAIT_FOR_STOP = """
     import os, signal, sys, time
     def stop(number, frame):
-        print("stopped", os.environ.get("OMPI_COMM_WORLD_RANK", "-"), flush=True)
+        rank = os.environ.get("OMPI_COMM_WORLD_RANK", "-")
+        print(end=f"stopped {rank}\\n", flush=True)
         sys.exit(0)
     signal.signal(signal.SIGTERM, stop)
-    print("up", flush=True)
+    print(end="up\\n", flush=True)
     while True:
         time.sleep(0.1)
 """

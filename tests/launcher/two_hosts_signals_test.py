@@ -59,7 +59,7 @@ def test_a_stop_of_a_worker_alone_stops_its_own_ranks_and_the_master_decides(fol
         import signal
         from mpi4py import MPI
         MPI.COMM_WORLD.Barrier()
-        print("up", flush=True)
+        print(end="up\\n", flush=True)
         signal.pause()
     """
     with two_hosts(folder, script) as hosts:
@@ -70,7 +70,7 @@ def test_a_stop_of_a_worker_alone_stops_its_own_ranks_and_the_master_decides(fol
 
         results = [master.finish(), worker.finish()]
     assert [result.code for result in results] == [1, 1]
-    assert "on node algo-2 exited on signal 15" in results[0].tree.failure
+    assert " on algo-2: killed by SIGTERM (signal 15)" in results[0].tree.failure
     assert results[0].tree.failure == results[1].tree.failure
 
 

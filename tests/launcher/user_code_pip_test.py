@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import http.server
+import importlib
 import json
+import shutil
+import sys
 import time
 import venv
 import zipfile
@@ -20,6 +23,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An interpreter of its own, with pip and setuptools as wheels beside it: no network needed."""
     home = tmp_path_factory.mktemp("venv")
     venv.create(home, with_pip=True)
+    if sys.version_info >= (3, 12):  # whose ensurepip has no setuptools
+        packages = next(home.glob("lib/python*/site-packages"))
+        for name in ("setuptools", "_distutils_hack"):
+            shutil.copytree(Path(importlib.import_module(name).__file__).parent, packages / name)
     return str(home / "bin" / "python")
 
 
