@@ -50,6 +50,19 @@ void check_host_names(const std::vector<std::string>& hosts) {
   }
 }
 
+/// Seen with Open MPI 5.0.7 (PRRTE 3.0.8).
+void check_mpirun_and_ipv6(const HostFacts& facts, JobNetwork& network) {
+  const auto chosen = std::ranges::find(facts.interfaces, network.interface_name, &Interface::name);
+  if (!facts.has_prterun || chosen == facts.interfaces.end()) return;
+  const auto is_ipv6 = [](const std::string& address) { return address.find(':') != address.npos; };
+  if (!std::ranges::all_of(chosen->addresses, is_ipv6)) return;
+  network.warnings.push_back(
+      fmt::format("network interface \"{}\" has addresses of IPv6 alone, where the mpirun of Open "
+                  "MPI 5 may end "
+                  "by SIGSEGV: if it does, start the job by torchrun, or use Open MPI 4.1",
+                  network.interface_name));
+}
+
 }  // namespace
 
 std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runner) {
@@ -71,11 +84,11 @@ std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runn
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
                           const RunnerChoice& choice) {
   JobNetwork network;
-  if (choice.runner == Runner::kMpi || choice.runner == Runner::kSmddp) {
-    check_host_names(choice.hosts);
-  }
+  const bool by_mpirun = choice.runner == Runner::kMpi || choice.runner == Runner::kSmddp;
+  if (by_mpirun) check_host_names(choice.hosts);
   const bool several_hosts = choice.hosts.size() > 1 || job.cluster_serves_hosts();
   choose_interfaces(job, facts, several_hosts, network);
+  if (by_mpirun && several_hosts) check_mpirun_and_ipv6(facts, network);
 
   network.master_address = job.master;
   if (!several_hosts && !facts.current_host_resolves) {

@@ -30,7 +30,16 @@ def two_hosts(folder: Path, script: str, subnet: str = "10.77.0", **options: obj
     return Cluster(folder, trees, subnet=subnet)
 
 
-@pytest.mark.parametrize("subnet", ["10.77.0", "fd77:"])
+IPV6 = pytest.param(
+    "fd77:",
+    marks=pytest.mark.skipif(
+        shutil.which("prterun") is not None,
+        reason="mpirun of Open MPI 5.0.7 ends by SIGSEGV where IPv6 is alone",
+    ),
+)
+
+
+@pytest.mark.parametrize("subnet", ["10.77.0", IPV6])
 def test_ranks_run_on_both_hosts_each_with_its_own_environment(folder, subnet):
     with two_hosts(folder, TELL, subnet) as hosts:
         master = hosts.start("algo-1", OF_THIS_HOST="one")

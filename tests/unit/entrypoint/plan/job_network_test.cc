@@ -64,6 +64,20 @@ TEST(JobNetwork, AddressesOfIpv6AloneAreAsGoodForEveryRunner) {
   }
 }
 
+TEST(JobNetwork, AddressesOfIpv6AloneMayBeTooNewForOpenMpi5) {
+  HostFacts facts = a_machine();
+  facts.has_prterun = true;
+  facts.route_interface = "eth0";
+  const JobBuilder job = a_job().with_hosts({"algo-1", "algo-2"}).with_mpi(1);
+  EXPECT_THAT(network_of(job, facts).warnings, IsEmpty());
+
+  facts.interfaces[1].addresses = {"fd77::1", "fe80::1%eth0"};
+
+  EXPECT_THAT(network_of(job, facts).warnings, ElementsAre(HasSubstr("by torchrun")));
+  EXPECT_THAT(network_of(a_job().with_hosts({"algo-1", "algo-2"}).with_torchrun(1), facts).warnings,
+              IsEmpty());
+}
+
 TEST(JobNetwork, HostNamesThatMpirunRefusesAreRefusedBefore) {
   const auto error_of = [](const std::string& host, const JobBuilder& job) {
     return message_of([&] {
