@@ -22,8 +22,8 @@ LIMIT = 120  # [s] nothing here takes a tenth of it; it only ends what hangs
 
 
 # A script that ends well when it is asked to stop, and says so: each line in one write, since the
-# mpirun of Open MPI 5 puts pieces of lines of several ranks together. Not by signal.pause(), here and in
-# other tests: it would sleep through a signal that comes just before it.
+# mpirun of Open MPI 5 puts pieces of lines of several ranks together. Not by signal.pause(), here
+# and in other tests: it would sleep through a signal that comes just before it.
 WAIT_FOR_STOP = """
     import os, signal, sys, time
     def stop(number, frame):
