@@ -75,13 +75,8 @@ std::size_t take_header(char* data, std::size_t, std::size_t count, void* where)
 /// so.
 bool has_dot_segment(std::string_view url) {
   const std::vector<std::string> segments = smp::split(url.substr(0, url.find('?')), '/');
-  return std::ranges::any_of(segments, [](std::string segment) {
-    for (const std::string_view dot : {"%2e", "%2E"}) {
-      for (std::size_t at = segment.find(dot); at != std::string::npos; at = segment.find(dot)) {
-        segment.replace(at, dot.size(), ".");
-      }
-    }
-    return segment == "." || segment == "..";
+  return std::ranges::any_of(segments, [](const std::string& segment) {
+    return segment == "." || segment == "..";  // dots of keys are never sent as %2E
   });
 }
 

@@ -54,12 +54,13 @@ void check_host_names(const std::vector<std::string>& hosts) {
 void check_mpirun_and_ipv6(const HostFacts& facts, JobNetwork& network) {
   const auto chosen = std::ranges::find(facts.interfaces, network.interface_name, &Interface::name);
   if (!facts.has_prterun || chosen == facts.interfaces.end()) return;
+  if (chosen->addresses.empty()) return;
   const auto is_ipv6 = [](const std::string& address) { return address.find(':') != address.npos; };
   if (!std::ranges::all_of(chosen->addresses, is_ipv6)) return;
   network.warnings.push_back(
       fmt::format("network interface \"{}\" has addresses of IPv6 alone, where the mpirun of Open "
-                  "MPI 5 may end "
-                  "by SIGSEGV: if it does, start the job by torchrun, or use Open MPI 4.1",
+                  "MPI 5 may end by SIGSEGV: if it does, start the job by torchrun, or use Open "
+                  "MPI 4.1",
                   network.interface_name));
 }
 

@@ -138,7 +138,8 @@ Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
       outcome = launched->run();
       if (is_tolerated(job, *outcome, supervisor)) outcome->status = {};
       // Open MPI 5 may end with 0 where it lost a host.
-      const bool lost_host = !supervisor.record().reports().lost_host().empty();
+      const bool lost_host =
+          plan.runs_mpirun() && !supervisor.record().reports().lost_host().empty();
       if (outcome->status.ok() && lost_host) outcome->status.code = 1;
     }
     return report_outcome(*outcome, supervisor, context);

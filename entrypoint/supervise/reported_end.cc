@@ -88,10 +88,7 @@ bool EndReports::add_mpiruns(std::string_view line) {
     name(*rank);
     return true;
   }
-  for (const std::string_view mark :
-       {"mpirun noticed that process rank ", "prterun noticed that process rank "}) {
-    const auto rank = number_after(line, mark);
-    if (!rank) continue;
+  if (const auto rank = number_after(line, "run noticed that process rank ")) {
     name(*rank);
     signal_follows_ = first_->rank == *rank && !first_->status && line.ends_with(" exited on");
     const auto signal = number_after(line, "exited on signal ");
@@ -107,8 +104,11 @@ bool EndReports::add_mpiruns(std::string_view line) {
     }
   }
   // "Process name: [[5219,1],2]"; Open MPI 5: "Process name: [prterun-algo-1-18@1,2]".
-  if (const std::size_t at = line.find("Process name: ["); at != std::string_view::npos) {
-    if (const auto rank = number_after(line.substr(line.rfind(',')), ",")) name(*rank);
+  for (const std::string_view mark : {"Process name: [[", "Process name: [prterun-"}) {
+    const std::size_t at = line.find(mark);
+    const std::size_t comma = line.rfind(',');
+    if (at == std::string_view::npos || comma == std::string_view::npos) continue;
+    if (const auto rank = number_after(line.substr(comma), ",")) name(*rank);
     return true;
   }
   // Of the rank that the line before it names.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 
 import cluster
@@ -71,6 +72,8 @@ def test_a_stop_of_a_worker_alone_stops_its_own_ranks_and_the_master_decides(fol
         results = [master.finish(), worker.finish()]
     assert [result.code for result in results] == [1, 1]
     assert " on algo-2: killed by SIGTERM (signal 15)" in results[0].tree.failure
+    if shutil.which("prterun") is None:  # Open MPI 5 breaks this line
+        assert "on node algo-2 exited on signal 15" in results[0].tree.failure
     assert results[0].tree.failure == results[1].tree.failure
 
 

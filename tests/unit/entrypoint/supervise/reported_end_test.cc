@@ -42,6 +42,15 @@ TEST(EndReports, OfOpenMpi5ReadTheCodeOfTheFirstRankToEnd) {
   EXPECT_EQ(aborted.first()->status->code, 7);
 }
 
+TEST(EndReports, LeaveAScriptsOwnProcessNamesAlone) {
+  EndReports reports;
+  for (const char* line : {"Process name: [worker]", "Process name: [a, 7]", "Process name: ["}) {
+    EXPECT_FALSE(reports.add(line)) << line;
+  }
+  reports.add("Process name: [[");
+  EXPECT_FALSE(reports.first());
+}
+
 TEST(EndReports, OfOpenMpi5NameALostHost) {
   const EndReports reports = of({"PRTE has lost communication with a remote daemon.", "",
                                  "  HNP daemon   : [prterun-algo-1-74@0,0] on node algo-1",
