@@ -78,9 +78,10 @@ def test_srun_without_pmix_needs_no_mpi(
 ) -> None:
     """Open MPI would end a process that asks it there."""
     (folder / "train.py").write_text(
-        "import smdistributed.modelparallel.torch as smp\n"
+        "import os, smdistributed.modelparallel.torch as smp\n"
         "smp.init()\n"
-        "print('rank', smp.rank(), smp.size(), smp.local_rank(), smp.local_size())\n"
+        "ranks = smp.rank(), smp.size(), smp.local_rank(), smp.local_size()\n"
+        "os.write(1, b'rank %d %d %d %d\\n' % ranks)\n"
     )
 
     done = cluster.run(
@@ -94,12 +95,12 @@ def test_srun_without_pmix_needs_no_mpi(
 
 def test_smddp_joins_a_step(cluster: SlurmCluster, variables: dict[str, str], folder: Path) -> None:
     (folder / "train.py").write_text(
-        "import torch, torch.distributed as dist\n"
+        "import os, torch, torch.distributed as dist\n"
         "import smdistributed.dataparallel.torch.torch_smddp\n"
         "dist.init_process_group('smddp')\n"
         "total = torch.tensor([float(dist.get_rank() + 1)])\n"
         "dist.all_reduce(total)\n"
-        "print('sum', int(total))\n"
+        "os.write(1, b'sum %d\\n' % int(total))\n"
         "dist.destroy_process_group()\n"
     )
 

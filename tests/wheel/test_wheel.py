@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Amazon Linux 2023's; GCC 11 has no later ones.
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (11, 0, 0)}
 JOB = """
+import os
 import smdistributed.modelparallel.torch as smp, torch
 smp.init({"partitions": 2, "microbatches": 2})
 torch.manual_seed(0)
@@ -28,7 +29,8 @@ def step(model, x):
     loss = model(x).square().mean()
     model.backward(loss)
     return loss
-print("loss", step(model, torch.ones(4, 4)).reduce_mean().item())
+loss = step(model, torch.ones(4, 4)).reduce_mean().item()
+print(f"loss {loss}" + os.linesep, end="")  # in one write, so that mpirun does not mix two ranks'
 optimizer.step()
 """
 

@@ -55,6 +55,30 @@ class RefusingTransport : public transport::Transport {
   int left_ = -1;
 };
 
+/// Waits for what one rank says of itself for as long as that takes: no deadline decides a test.
+class PatientTransport : public transport::Transport {
+ public:
+  PatientTransport(std::unique_ptr<transport::Transport> inner, int rank)
+      : inner_(std::move(inner)), rank_(rank) {}
+
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  void send(int destination, transport::Message message) override {
+    if (destination == rank_ && decode(message).kind == Kind::kInquiry) answer_is_due_ = true;
+    inner_->send(destination, std::move(message));
+  }
+  std::optional<transport::Message> receive(Clock::time_point deadline) override {
+    auto message = inner_->receive(answer_is_due_ ? kNever : deadline);
+    if (message && message->source == rank_) answer_is_due_ = false;
+    return message;
+  }
+
+ private:
+  std::unique_ptr<transport::Transport> inner_;
+  const int rank_;
+  bool answer_is_due_ = false;
+};
+
 /// A pipeline group whose ranks are threads of this process.
 class Group {
  public:
@@ -364,11 +388,11 @@ TEST(Server, SaysWhoWaitsForWhatWhenNothingMoves) {
   // Rank 1 never enters the step.
   transport::LoopbackNetwork network(3);
   const auto program = two_modules();
-  const auto endpoint = network.endpoint(0);
+  PatientTransport endpoint(network.endpoint(0), 2);
   const auto other_endpoint = network.endpoint(2);
   ToyExecutor executor(program, 0);
   ToyExecutor other_executor(program, 2);
-  Server server(*endpoint, executor,
+  Server server(endpoint, executor,
                 {.timeout = std::chrono::milliseconds(50),
                  .name = "rank 0",
                  .target_name = [](int64_t target) { return fmt::format("layer.{}", target); }});
