@@ -120,6 +120,22 @@ def test_metadata(config: Entry) -> None:
     assert set(config["ExposedPorts"]) == {f"{port}/tcp" for port in wanted["exposedPorts"]}
 
 
+def test_the_labels_name_the_torch_and_the_python_inside(
+    docker: Docker, container: str, config: Entry
+) -> None:
+    code = "import sys, torch.version as t; print(t.__version__, t.cuda, *sys.version_info[:2])"
+    done = docker("exec", container, "python", "-c", code)
+    torch, cuda, *python = done.stdout.split()
+    prefix = "com.amazonaws.ml.engines.sagemaker.dlc."
+    named = {key.removeprefix(prefix) for key in config["Labels"] if key.startswith(prefix)}
+
+    assert {
+        f"framework.pytorch.{torch.partition('+')[0].replace('.', '-')}",
+        f"device.gpu.cu{cuda.replace('.', '')}",
+        f"python.py{''.join(python)}",
+    } <= named
+
+
 def test_library_path_is_unset_and_health_check_is_off(config: Entry) -> None:
     names = {text.split("=", 1)[0] for text in config["Env"]}
     # A driver that does not fit is told by `train`, not by a container that does not start.
