@@ -27,10 +27,11 @@ class Clone:
 
     def __init__(self, folder: Path, more: str = "") -> None:
         self.folder = folder
-        (folder / "ci/bench.d").mkdir(parents=True)
-        for name in ("bench", "benchmark.py"):
-            shutil.copy2(ROOT / "ci" / name, folder / "ci")
-        (folder / "ci/bench.d/one.py").write_text(BENCHMARK.format(more=more))
+        (folder / "ci").mkdir()
+        (folder / "tests/bench/benches").mkdir(parents=True)
+        for name in ("ci/bench", "tests/bench/benchmark.py"):
+            shutil.copy2(ROOT / name, folder / name)
+        (folder / "tests/bench/benches/one.py").write_text(BENCHMARK.format(more=more))
         self.command("setup", "mkdir -p .venv/bin && touch .venv/locks.sha256")
         self.command("build", "touch .venv/bin/train")
 

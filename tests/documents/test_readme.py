@@ -82,4 +82,4 @@ def test_its_figures_are_those_that_were_measured() -> None:
     assert script.differences(figures, README) == []
     for figure in figures:
         name = figure["command"].split()[-1]
-        assert (ROOT / "ci" / "bench.d" / f"{name}.py").exists(), figure["command"]
+        assert (ROOT / "tests/bench/benches" / f"{name}.py").exists(), figure["command"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch
 from smdistributed import _runtime
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "gpu" / "lab"), str(ROOT / "ci")]  # as in ci/gpu
 # For the jobs, which import each other's models by their place in the repository.
 os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)]).strip(":")
 

@@ -8,11 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gpu_bundle as bundle
 import pytest
-
-from tests.gpu.test_stages import load
-
-bundle = load("gpu_bundle")
 
 
 def compile_library(target: Path, code: str, *options: str) -> None:

@@ -4,34 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import gpu_report as report
+import gpu_run as run
 import pytest
 import smdistributed
-
-CI = Path(__file__).resolve().parents[2] / "ci"
-sys.path.insert(0, str(CI))  # what its files import
-
-
-def load(name: str) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(name, CI / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module  # dataclasses look there
-    specification.loader.exec_module(module)
-    return module
-
-
-run = load("gpu_run")
-report = load("gpu_report")
 
 
 def outcome(tmp_path: Path, code: str, seconds: int = 20) -> Any:
@@ -239,7 +222,7 @@ def test_the_page_has_what_is_recorded() -> None:
     shown, _, _ = rest.partition(report.END)
 
     assert shown.strip() == report.page(report.read_record()).strip(), (
-        "python3 -c 'import gpu_report; gpu_report.write_page()' in ci/ writes the tables anew"
+        "gpu_report.write_page(), of tests/gpu/lab, writes the tables anew"
     )
 
 

@@ -41,7 +41,7 @@ def test_losses_are_those_of_deepspeed():
     """The job of ci/bench mics: ten optimizer steps of four micro-steps."""
     ours, theirs = ["ours, k=2", *(["ours, k=4"] if LONG else [])], "DeepSpeed, ZeRO-3"
 
-    outcome = run_torchrun(RANKS, "../../../ci/bench_jobs/micro_steps_job.py", "8", "4",
+    outcome = run_torchrun(RANKS, "../../bench/jobs/micro_steps_job.py", "8", "4",
                            *ours, theirs, python=peers_python(),
                            DS_ACCELERATOR="cpu", SMP_PROGRESS="off")  # fmt: skip
 

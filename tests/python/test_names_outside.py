@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = sorted([*ROOT.glob("ci/bench_jobs/**/*.py"), *ROOT.glob("ci/gpu_stages/**/*.py")])
+JOBS = ("tests/bench/jobs", "tests/gpu/lab/stages")
+SCRIPTS = sorted(script for folder in JOBS for script in (ROOT / folder).rglob("*.py"))
 
 
 def imported(tree: ast.Module) -> dict[str, Any]:

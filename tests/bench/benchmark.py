@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every file in ci/bench.d is made of.
+"""The parts of a benchmark (tests/bench/benches), which ci/bench runs.
 
 A benchmark is a module with `GOAL`, one sentence, and `run() -> Result` (or a list of them), which
 measures us and a peer alternately in one run, so that a busy machine slows both. `NEEDS_BUILD =
@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_ranks(
     ranks: int, job: str, *arguments: object, python: Path | None = None, **variables: str
 ) -> Any:
-    """What the first of `ranks` ranks of ci/bench_jobs/`job` prints behind "RESULT ", as JSON."""
+    """RESULT of the first of `ranks` ranks of tests/bench/jobs/`job`, from JSON."""
     interpreter = python or ROOT / ".venv/bin/python"
     done = subprocess.run(
         [
             *("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"),
             *("--mca", "btl", "self,vader,tcp", "--mca", "btl_vader_single_copy_mechanism", "none"),
-            *("-np", str(ranks), str(interpreter), str(ROOT / "ci/bench_jobs" / job)),
+            *("-np", str(ranks), str(interpreter), str(ROOT / "tests/bench/jobs" / job)),
             *map(str, arguments),
         ],
         env={

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 RECORD = ROOT / "docs" / "gpu_results.jsonl"
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- tables: made by ci/gpu report --record -->\n", "<!-- end of tables -->\n"

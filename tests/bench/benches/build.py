@@ -72,7 +72,7 @@ def measured(*command: str | Path, folder: Path = SOURCE) -> Cost:
 def configure() -> Cost:
     shutil.rmtree(TREE, ignore_errors=True)
     CLOCK.unlink(missing_ok=True)
-    clock = f"{ROOT / 'ci/bench_jobs/compile_clock.py'};{CLOCK}"
+    clock = f"{ROOT / 'tests/bench/jobs/compile_clock.py'};{CLOCK}"
     options = {
         "SMP_PYTHON": ROOT / ".venv/bin/python",
         "SMP_CCACHE": "OFF",

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parent.parent
-STAGES = ROOT / "ci" / "gpu_stages"
+ROOT = Path(__file__).resolve().parents[3]
+STAGES = Path(__file__).with_name("stages")
 FOUND = "{found}"
 #: A rehearsal runs on two busy processors what is meant for sixteen and a GPU.
 REHEARSAL_FACTOR = 4
@@ -33,7 +33,7 @@ NEEDS_NO_GPU = tuple(
 
 @dataclass(frozen=True)
 class Stage:
-    """`command` is a program of ci/gpu_stages, a test program of the bundle, or "pytest"."""
+    """`command` is a program of tests/gpu/lab/stages, a test program of the bundle, or "pytest"."""
 
     name: str
     seconds: int

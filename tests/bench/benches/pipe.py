@@ -8,7 +8,7 @@ import statistics
 from benchmark import Result, run_ranks
 
 STAGES, ROUNDS = 4, 7
-FORWARD_SECONDS, BACKWARD_SECONDS = 0.02, 0.04  # as in ci/bench_jobs/pipe_job.py
+FORWARD_SECONDS, BACKWARD_SECONDS = 0.02, 0.04  # as in tests/bench/jobs/pipe_job.py
 LIMIT = 1.03
 GOAL = (
     f"four emulated stages, 8 and 16 microbatches: at most {LIMIT:g} of the ideal "

@@ -72,8 +72,8 @@ def run_on(layout: Layout, command: list[str], python: Path | None = None, **var
 
 
 def run_job(layout: Layout, job: str, *arguments: object, peers: bool = False) -> Any:
-    """What the first rank of ci/bench_jobs/`job` prints behind "RESULT ", as JSON."""
-    words = [str(ROOT / "ci/bench_jobs" / job), *map(str, arguments)]
+    """What the first rank of tests/bench/jobs/`job` prints behind "RESULT ", as JSON."""
+    words = [str(ROOT / "tests/bench/jobs" / job), *map(str, arguments)]
     output = run_on(layout, words, peers_python() if peers else None)
     return json.loads(output.split("RESULT ")[1].splitlines()[0])
 

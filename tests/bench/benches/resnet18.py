@@ -30,10 +30,10 @@ def seconds(words: list[str]) -> list[float]:
 def run() -> list[Result]:
     ours, theirs = [], []
     with tempfile.TemporaryDirectory() as name:
-        program = build_program(Path(name), ROOT / "ci/bench_jobs/resnet18", "resnet18")
+        program = build_program(Path(name), ROOT / "tests/bench/jobs/resnet18", "resnet18")
         for _ in range(TURNS):
             ours += seconds(["-c", EXECUTE, str(program)])
-            theirs += seconds([str(ROOT / "ci/bench_jobs/resnet18_gloo_job.py")])
+            theirs += seconds([str(ROOT / "tests/bench/jobs/resnet18_gloo_job.py")])
     rows: list[tuple[str, ...]] = [("a step", "ms (min-max)")]
     rows += [("C++, beside the backward", spread(ours)), ("Gloo, after it", spread(theirs))]
     return [Result("resnet18", middle(ours), middle(theirs), LIMIT, GOAL, rows)]
