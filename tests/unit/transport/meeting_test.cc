@@ -128,11 +128,12 @@ TEST(MeetingOverAStoreOfAJobThatWasKilled, OneCardThatNobodyAnswersForIsNoRank) 
 TEST(Meeting, ARankThatDoesNotComeIsNamedOnAllThatDid) {
   StoreOfThreads store;
   std::vector<Coming> coming;
-  coming.push_back(come(store, rank(0), milliseconds(50)));
-  coming.push_back(come(store, rank(2), milliseconds(50)));
+  coming.push_back(come(store, rank(0), milliseconds(2000)));
+  coming.push_back(come(store, rank(2), milliseconds(2000)));
 
-  EXPECT_THAT(results(coming), Each(HasSubstr("rank 10 waited 50 ms for rank(s) 11, which did not "
-                                              "come")));
+  EXPECT_THAT(results(coming),
+              Each(HasSubstr("rank 10 waited 2000 ms for rank(s) 11, which did not "
+                             "come")));
 }
 
 class ARankThatDeclines : public testing::TestWithParam<int> {};
