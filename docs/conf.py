@@ -10,7 +10,7 @@ import tomllib
 from sphinx.errors import ConfigError
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE / "_tools"))
 
 from package import make_importable  # noqa: E402
 

@@ -41,10 +41,10 @@ void check_start(const ClusterJob& cluster) {
 }  // namespace
 
 std::optional<ClusterJob> find_cluster(const EnvironmentMap& environment) {
-  const std::string path = smp::session::hostfile_path(environment);
+  const std::string path = smp::cluster::hostfile_path(environment);
   std::optional<std::string> hostfile;
   if (access(path.c_str(), R_OK) == 0) hostfile = smp::read_text(path);
-  return smp::session::read_cluster(environment, hostfile);
+  return smp::cluster::read_cluster(environment, hostfile);
 }
 
 opt_ml::ResourceConfig make_resources(const ClusterJob& cluster, const std::string& own_name) {

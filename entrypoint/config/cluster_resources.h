@@ -8,12 +8,12 @@
 
 #include "entrypoint/config/process_environment.h"
 #include "opt_ml_layout/resource_config.h"
-#include "smp_runtime/session/launch/cluster_job.h"
+#include "smp_runtime/cluster/cluster_job.h"
 
 namespace entrypoint {
 
-using smp::session::Cluster;
-using smp::session::ClusterJob;
+using smp::cluster::Cluster;
+using smp::cluster::ClusterJob;
 
 /// read_cluster() of these variables and the hostfile that they name. Throws as it does.
 std::optional<ClusterJob> find_cluster(const EnvironmentMap& environment);

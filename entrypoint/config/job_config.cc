@@ -13,10 +13,10 @@
 #include "opt_ml_layout/json_document.h"
 #include "opt_ml_layout/python_text.h"
 #include "opt_ml_layout/tensorboard_config.h"
+#include "smp_runtime/cluster/launch_ranks.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host_name.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace entrypoint {
 namespace {
@@ -77,9 +77,9 @@ void follow_cluster(JobConfig& job) {
     job.master_port = value_or(job.environment, "PET_MASTER_PORT", job.master_port);
   }
   if (job.shares_hosts()) {
-    job.master_port = std::to_string(smp::session::derived_port(job.environment, 0).value());
+    job.master_port = std::to_string(smp::cluster::derived_port(job.environment, 0).value());
     if (options.ssh_port == 0) {
-      options.ssh_port = smp::session::derived_port(job.environment, 1).value();
+      options.ssh_port = smp::cluster::derived_port(job.environment, 1).value();
     }
   }
   // Slurm (KillWait), Kubernetes and AWS Batch kill 30 s after their SIGTERM unless told otherwise.

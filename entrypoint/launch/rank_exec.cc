@@ -15,12 +15,12 @@
 #include "entrypoint/launch/process/left_processes.h"
 #include "entrypoint/launch/process/spawn.h"
 #include "opt_ml_layout/json_document.h"
+#include "smp_runtime/cluster/launch_ranks.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/host_name.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/split.h"
 #include "smp_runtime/core/text_file.h"
-#include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace entrypoint::launch {
 namespace {
@@ -64,7 +64,7 @@ void leave_out_sleeping_transport(std::vector<std::string>& environment) {
 }
 
 void set_rank_variables(std::vector<std::string>& environment) {
-  for (const auto& [name, value] : smp::session::rank_variables(smp::variables_of(environment))) {
+  for (const auto& [name, value] : smp::cluster::rank_variables(smp::variables_of(environment))) {
     set_variable(environment, name, value);
   }
 }

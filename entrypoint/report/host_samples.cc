@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "smp_runtime/measure/record_file.h"
+#include "smp_runtime/record/record_file.h"
 
 namespace entrypoint::report {
 namespace {
@@ -69,7 +69,7 @@ std::pair<std::int64_t, std::int64_t> network_bytes() {
 HostSample sample_host(ProcessorTime& before) {
   const ProcessorTime now = processor_time();
   const auto all = static_cast<double>(now.all - before.all);
-  HostSample sample{.time = smp::measure::unix_time(),
+  HostSample sample{.time = smp::record::unix_time(),
                     .cpu = all > 0 ? static_cast<double>(now.busy - before.busy) / all : 0,
                     .memory_total = memory_of("MemTotal:")};
   before = now;
@@ -80,7 +80,7 @@ HostSample sample_host(ProcessorTime& before) {
 
 void sample_host_for_ever(const std::filesystem::path& folder, const std::string& host) {
   const auto file = folder / fmt::format("host-{}.jsonl", host);
-  smp::measure::RecordFile record(file.string());
+  smp::record::RecordFile record(file.string());
   record.add(nlohmann::json{{"format", 1}, {"host", host}}.dump());
   ProcessorTime before = processor_time();
   auto interval = kFirstInterval;

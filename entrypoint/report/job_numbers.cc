@@ -10,7 +10,7 @@
 namespace entrypoint::report {
 namespace {
 
-using smp::measure::Activity;
+using smp::record::Activity;
 
 double share(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);

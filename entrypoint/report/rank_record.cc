@@ -91,9 +91,9 @@ class Reader {
   };
 
   static Column place_of(const std::string& name) {
-    for (std::size_t i = 0; i < smp::measure::kActivities; ++i) {
-      const auto activity = static_cast<smp::measure::Activity>(i);
-      if (name == fmt::format("{}_us", smp::measure::name_of(activity))) {
+    for (std::size_t i = 0; i < smp::record::kActivities; ++i) {
+      const auto activity = static_cast<smp::record::Activity>(i);
+      if (name == fmt::format("{}_us", smp::record::name_of(activity))) {
         return {.activity = static_cast<int>(i)};
       }
     }

@@ -12,8 +12,8 @@ namespace entrypoint::report {
 namespace {
 
 using nlohmann::json;
-using smp::measure::Activity;
-using smp::measure::kActivities;
+using smp::record::Activity;
+using smp::record::kActivities;
 
 constexpr int kReportFormat = 1;
 constexpr std::size_t kRanksWithSeries = 8;  // the slowest and the fastest of many
@@ -328,7 +328,7 @@ json report_json(const JobRecord& job, const JobNumbers& numbers,
   if (job.told) series.push_back(told_series_json(*job.told));
   std::vector<std::string> activities;
   for (std::size_t i = 0; i < kActivities; ++i) {
-    activities.emplace_back(name_of(static_cast<smp::measure::Activity>(i)));
+    activities.emplace_back(name_of(static_cast<smp::record::Activity>(i)));
   }
   json report{{"format", kReportFormat},
               {"findings", findings_json(findings)},

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "smp_runtime/measure/activity.h"
+#include "smp_runtime/record/activity.h"
 
 namespace entrypoint::report {
 
@@ -23,15 +23,15 @@ struct StepLine {
   std::int64_t nested = 0;   ///< waits for other ranks within what ran
   std::int64_t messages = 0;
   std::int64_t bytes = 0;
-  std::array<std::int64_t, smp::measure::kActivities> spent{};
+  std::array<std::int64_t, smp::record::kActivities> spent{};
 
-  [[nodiscard]] std::int64_t spent_on(smp::measure::Activity activity) const {
+  [[nodiscard]] std::int64_t spent_on(smp::record::Activity activity) const {
     return spent[static_cast<std::size_t>(activity)];
   }
 
   /// Running modules, without waiting for what they need of other ranks.
   [[nodiscard]] std::int64_t computed() const {
-    using enum smp::measure::Activity;
+    using enum smp::record::Activity;
     return std::max<std::int64_t>(0, spent_on(kForward) + spent_on(kBackward) - nested);
   }
 

@@ -60,11 +60,11 @@ void StepLog::add(int rank, std::string_view line) {
   if (!file_) {
     rank_ = rank;
     interval_ = kFirstPause;
-    file_ = std::make_unique<smp::measure::RecordFile>(
+    file_ = std::make_unique<smp::record::RecordFile>(
         (folder_ / fmt::format("log-{}.jsonl", host_)).string());
     file_->add(json{{"format", 1}, {"host", host_}}.dump());
   }
-  const double time = smp::measure::unix_time();
+  const double time = smp::record::unix_time();
   if (time < due_) return;
   due_ = time + interval_;
   if (++kept_ % kStepsBeforeDoubling == 0) interval_ *= 2;

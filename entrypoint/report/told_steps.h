@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "smp_runtime/measure/record_file.h"
+#include "smp_runtime/record/record_file.h"
 
 namespace entrypoint::report {
 
@@ -52,7 +52,7 @@ class StepLog {
  private:
   std::filesystem::path folder_;
   std::string host_;
-  std::unique_ptr<smp::measure::RecordFile> file_;
+  std::unique_ptr<smp::record::RecordFile> file_;
   int rank_ = 0;
   std::int64_t step_ = 0;
   double interval_ = 0, due_ = 0;  // [s]

@@ -27,8 +27,8 @@
 #include "entrypoint/supervise/memory_events.h"
 #include "entrypoint/supervise/report.h"
 #include "opt_ml_layout/outputs.h"
+#include "smp_runtime/cluster/launch_ranks.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/session/launch/launch_ranks.h"
 
 namespace entrypoint::supervise {
 namespace {
@@ -54,7 +54,7 @@ launch::JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
       .ssh_port = job.options.ssh_port != 0 ? job.options.ssh_port : launch::default_ssh_port(),
       .ssh_key = job.options.ssh_key,
       .job_name = job.training_job_name.value_or(""),
-      .cluster_job = job.shares_hosts() ? smp::session::job_number(job.environment) : "",
+      .cluster_job = job.shares_hosts() ? smp::cluster::job_number(job.environment) : "",
       .wait_for_names =
           !opt_ml::parse_switch(value_or(job.environment, "SM_STUDIO_LOCAL_MODE")).value_or(false),
       .inherited = launch::current_environment(),

@@ -50,7 +50,7 @@ std::optional<MeanLoss> ReplicaLoss::mean() {
   }
 }
 
-bool reports(const session::RuntimeOptions& options) {
+bool reports(const cluster::RuntimeOptions& options) {
   return options.progress || !options.metrics_file.empty() || !options.tensorboard_folder.empty() ||
          !options.openmetrics_file.empty() || !options.embedded_metrics.empty();
 }

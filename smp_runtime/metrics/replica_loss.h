@@ -40,14 +40,14 @@ class ReplicaLoss {
 
  private:
   session::Groups& groups_;
-  const std::shared_ptr<session::WaitWatch> watch_;  // there are several ranks
-  std::optional<std::int64_t> turn_;                 // of the exchange, among them
+  const std::shared_ptr<session::DeadlockDetector> watch_;  // there are several ranks
+  std::optional<std::int64_t> turn_;                        // of the exchange, among them
   at::Tensor sum_and_count_;
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
 /// Whether the environment asks rank 0 for a line or metrics.
-bool reports(const session::RuntimeOptions& options);
+bool reports(const cluster::RuntimeOptions& options);
 
 /// Null unless several ranks have a loss, this one and rank 0 among them, and rank 0 reports it.
 /// Collective over the job.

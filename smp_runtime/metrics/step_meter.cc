@@ -15,9 +15,9 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/measure/record_file.h"
 #include "smp_runtime/metrics/outputs/progress_line.h"
 #include "smp_runtime/metrics/process_memory.h"
+#include "smp_runtime/record/record_file.h"
 
 namespace smp::metrics {
 namespace {
@@ -47,7 +47,7 @@ bool is_due(const std::optional<double>& last, double now, double interval) {
 }  // namespace
 
 StepMeter::StepMeter(Options options, Ledger ledger, std::shared_ptr<ReplicaLoss> replica_loss,
-                     std::shared_ptr<measure::Recorder> recorder)
+                     std::shared_ptr<record::Recorder> recorder)
     : options_(std::move(options)),
       clock_(options_.clock ? options_.clock : Clock(steady_seconds)),
       ledger_(std::move(ledger)),
@@ -119,7 +119,7 @@ StepReport StepMeter::account(const EngineUse& use, std::int64_t samples, bool t
   const std::int64_t of_all = samples * options_.replicas;
   return {.step = steps_,
           .evaluation = !training,
-          .time = measure::unix_time(),
+          .time = record::unix_time(),
           .seconds = seconds,
           .global_batch_size = of_all,
           .samples_per_second = static_cast<double>(of_all) / seconds,

@@ -10,10 +10,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/metrics/outputs/metric_outputs.h"
 #include "smp_runtime/metrics/outputs/step_report.h"
 #include "smp_runtime/metrics/replica_loss.h"
+#include "smp_runtime/record/recorder.h"
 
 namespace smp::metrics {
 
@@ -53,7 +53,7 @@ class StepMeter {
 
   /// `ledger` says what the model's state takes here; the last two may be null.
   StepMeter(Options options, Ledger ledger, std::shared_ptr<ReplicaLoss> replica_loss,
-            std::shared_ptr<measure::Recorder> recorder);
+            std::shared_ptr<record::Recorder> recorder);
   ~StepMeter();
   StepMeter(const StepMeter&) = delete;
   StepMeter& operator=(const StepMeter&) = delete;
@@ -102,7 +102,7 @@ class StepMeter {
   const Clock clock_;
   const Ledger ledger_;
   const std::shared_ptr<ReplicaLoss> replica_loss_;
-  const std::shared_ptr<measure::Recorder> recorder_;
+  const std::shared_ptr<record::Recorder> recorder_;
   const bool on_terminal_;
   const int process_;  ///< a fork of it tells nothing
 

@@ -9,8 +9,8 @@
 
 #include "smp_runtime/core/json_line.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/measure/record_file.h"
 #include "smp_runtime/metrics/process_memory.h"
+#include "smp_runtime/record/record_file.h"
 
 namespace smp::metrics {
 namespace {
@@ -67,7 +67,7 @@ void tell_partition(session::Session& session, const partition::Assignment& assi
                      {"times", partition::times_of(assignment, tree)}}));
 }
 
-StepRecords::StepRecords(std::shared_ptr<measure::Recorder> recorder,
+StepRecords::StepRecords(std::shared_ptr<record::Recorder> recorder,
                          std::function<MemoryLedger()> ledger,
                          std::function<std::int64_t()> formula)
     : recorder_(std::move(recorder)),
@@ -83,7 +83,7 @@ void StepRecords::end_step(std::int64_t samples, bool trained) {
   if (++lines_ % kLinesBeforeDoubling == 0) interval_ *= 2;
   ordered_json kinds = ordered_json::object();
   for (const auto& [kind, bytes] : ledger_()) kinds[kind] = bytes;
-  recorder_->note("memory", json_line(ordered_json{{"time", measure::unix_time()},
+  recorder_->note("memory", json_line(ordered_json{{"time", record::unix_time()},
                                                    {"peak", peak_memory_bytes()},
                                                    {"kinds", std::move(kinds)},
                                                    {"formula", formula_()}}));
@@ -91,7 +91,7 @@ void StepRecords::end_step(std::int64_t samples, bool trained) {
 
 void StepRecords::event(std::string_view kind, std::string_view text) {
   recorder_->note("event", json_line(ordered_json{
-                               {"time", measure::unix_time()}, {"kind", kind}, {"text", text}}));
+                               {"time", record::unix_time()}, {"kind", kind}, {"text", text}}));
 }
 
 }  // namespace smp::metrics

@@ -10,10 +10,10 @@
 #include <string_view>
 
 #include "smp_runtime/core/deadline.h"
-#include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/metrics/outputs/step_report.h"
 #include "smp_runtime/partition/assignment.h"
 #include "smp_runtime/partition/module_tree.h"
+#include "smp_runtime/record/recorder.h"
 #include "smp_runtime/session/session.h"
 
 namespace smp::metrics {
@@ -38,7 +38,7 @@ class StepRecords {
  public:
   /// `ledger` says what the model's state takes here, `formula` what it would by arithmetic (0: no
   /// formula). [bytes]
-  StepRecords(std::shared_ptr<measure::Recorder> recorder, std::function<MemoryLedger()> ledger,
+  StepRecords(std::shared_ptr<record::Recorder> recorder, std::function<MemoryLedger()> ledger,
               std::function<std::int64_t()> formula);
 
   /// `samples`: of this rank's batch. Now and then a line of memory: every second at first, and
@@ -48,7 +48,7 @@ class StepRecords {
   void event(std::string_view kind, std::string_view text);
 
  private:
-  const std::shared_ptr<measure::Recorder> recorder_;
+  const std::shared_ptr<record::Recorder> recorder_;
   const std::function<MemoryLedger()> ledger_;
   const std::function<std::int64_t()> formula_;
   Clock::duration interval_;

@@ -64,8 +64,8 @@ void Timeline::ran(const TaskKey& key, std::string_view name) {
   const auto end = Clock::now();
   use_.computed += end - run_begun_;
   ++use_.runs;
-  add(key.phase == schedule::Phase::kForward ? measure::Activity::kForward
-                                             : measure::Activity::kBackward,
+  add(key.phase == schedule::Phase::kForward ? record::Activity::kForward
+                                             : record::Activity::kBackward,
       name, run_begun_, end, key.microbatch);
 }
 
@@ -83,7 +83,7 @@ std::optional<double> Timeline::computed_share() const {
 
 void Timeline::waited(Clock::time_point begin, Clock::time_point end) {
   use_.waited += end - begin;
-  add(measure::Activity::kWait, "wait", begin, end, -1);
+  add(record::Activity::kWait, "wait", begin, end, -1);
 }
 
 void Timeline::sent(int destination, const Envelope& envelope) {
@@ -99,7 +99,7 @@ void Timeline::received(const Envelope& envelope) {
   if (options_.recorder) add_transfer(/*begins=*/false, envelope);
 }
 
-void Timeline::add(measure::Activity activity, std::string_view name, Clock::time_point begin,
+void Timeline::add(record::Activity activity, std::string_view name, Clock::time_point begin,
                    Clock::time_point end, int64_t microbatch) {
   if (options_.recorder) options_.recorder->add(activity, name, begin, end, microbatch);
 }

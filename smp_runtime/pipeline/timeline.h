@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "smp_runtime/measure/recorder.h"
 #include "smp_runtime/pipeline/device_clock.h"
 #include "smp_runtime/pipeline/envelope.h"
+#include "smp_runtime/record/recorder.h"
 #include "smp_runtime/schedule/task_order.h"
 
 namespace smp::pipeline {
@@ -30,7 +30,7 @@ struct StepUse {
 };
 
 struct TimelineOptions {
-  std::shared_ptr<measure::Recorder> recorder;  ///< null: sums only
+  std::shared_ptr<record::Recorder> recorder;  ///< null: sums only
   std::vector<int> ranks;  ///< of the pipeline group in the job; the first tells groups apart
   std::shared_ptr<DeviceClock> device_clock;  ///< of the device that computes; null: the host does
 };
@@ -38,7 +38,7 @@ struct TimelineOptions {
 /// Belongs to the holder of the run token, as the scheduler does.
 class Timeline {
  public:
-  using Clock = measure::Clock;
+  using Clock = record::Clock;
 
   explicit Timeline(TimelineOptions options);
 
@@ -61,7 +61,7 @@ class Timeline {
   StepUse end_step();
 
  private:
-  void add(measure::Activity activity, std::string_view name, Clock::time_point begin,
+  void add(record::Activity activity, std::string_view name, Clock::time_point begin,
            Clock::time_point end, int64_t microbatch);
   void add_transfer(bool begins, const Envelope& envelope);
 

@@ -10,9 +10,9 @@
 #include <pybind11/stl/filesystem.h>
 
 #include "smp_runtime/checkpoint/atomic_file.h"
-#include "smp_runtime/checkpoint/job/agreement.h"
-#include "smp_runtime/checkpoint/job/checkpoint_save.h"
 #include "smp_runtime/checkpoint/manifest.h"
+#include "smp_runtime/checkpoint/session/agreement.h"
+#include "smp_runtime/checkpoint/session/checkpoint_save.h"
 #include "smp_runtime/checkpoint/staging.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/python/bindings.h"

@@ -16,12 +16,12 @@
 #include <torch/csrc/utils/pybind.h>
 #include <unistd.h>
 
+#include "smp_runtime/cluster/launch_ranks.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/dataparallel/pending_work.h"
-#include "smp_runtime/dataparallel/smddp_backend.h"
-#include "smp_runtime/dataparallel/smddp_options.h"
-#include "smp_runtime/session/launch/launch_ranks.h"
+#include "smp_runtime/smddp/backend/pending_work.h"
+#include "smp_runtime/smddp/backend/smddp_backend.h"
+#include "smp_runtime/smddp/backend/smddp_options.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
 
 namespace smp::python {
@@ -34,8 +34,8 @@ namespace py = pybind11;
   throw py::error_already_set();
 }
 
-dataparallel::SmddpBackend* as_ours(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  return dynamic_cast<dataparallel::SmddpBackend*>(backend.get());
+smddp::SmddpBackend* as_ours(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  return dynamic_cast<smddp::SmddpBackend*>(backend.get());
 }
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank,
@@ -45,21 +45,21 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
   try {
     static const bool log_is_set = [rank] {  // before the first group has threads
       const Variables variables = read_variables();
-      log::configure("smddp", dataparallel::log_level(variables));
+      log::configure("smddp", smddp::log_level(variables));
       if (rank != 0) return true;
-      for (const std::string& line : dataparallel::describe_unknown_options(variables)) {
+      for (const std::string& line : smddp::describe_unknown_options(variables)) {
         SMP_LOG(warning, "{}", line);
       }
       return true;
     }();
     static_cast<void>(log_is_set);
-    dataparallel::SmddpBackend::EndOf end_of;
+    smddp::SmddpBackend::EndOf end_of;
     if (as_ours(job) != nullptr) {
       end_of = [job](int of_rank) { return as_ours(job)->end_of(of_rank); };
     }
     const py::gil_scoped_release release;  // it waits for the other ranks
-    return c10::make_intrusive<dataparallel::SmddpBackend>(store, rank, size, timeout, global_ranks,
-                                                           std::move(end_of));
+    return c10::make_intrusive<smddp::SmddpBackend>(store, rank, size, timeout, global_ranks,
+                                                    std::move(end_of));
   } catch (const ConfigError& error) {
     raise(py::module_::import("builtins").attr("ValueError"), error);
   } catch (const Error& error) {
@@ -92,16 +92,16 @@ PYBIND11_MODULE(_smddp, module) {
   smp::check_torch();
   // Base types of the backend; without them its Python objects could not be made.
   pybind11::module_::import("torch.distributed");
-  smp::dataparallel::set_interpreter({.holds_lock = &smp::python::holds_lock,
-                                      .without_lock = &smp::python::without_lock,
-                                      .handle_signals = &smp::python::handle_signals});
+  smp::smddp::set_interpreter({.holds_lock = &smp::python::holds_lock,
+                               .without_lock = &smp::python::without_lock,
+                               .handle_signals = &smp::python::handle_signals});
   module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
              pybind11::arg("job") = c10::intrusive_ptr<c10d::Backend>(),
              "Makes this rank's end of a group; collective. `job` knows the ends of its ranks.");
   module.def("set_fabric_defaults", &smp::transport::set_fabric_defaults,
              "Variables of libfabric that have other defaults here.");
-  module.def("missing_rank_variables", &smp::session::missing_rank_variables,
+  module.def("missing_rank_variables", &smp::cluster::missing_rank_variables,
              pybind11::arg("variables"),
              "What init_process_group() needs besides, under mpirun or srun; nothing that is set.");
   module.def(

@@ -5,11 +5,11 @@
 
 #include <pybind11/pybind11.h>
 
-#include "smp_runtime/checkpoint/job/agreement.h"
+#include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/session/waits/wait_graph.h"
+#include "smp_runtime/session/deadlock/wait_graph.h"
 
 namespace smp::python {
 namespace {

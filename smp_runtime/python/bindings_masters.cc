@@ -16,7 +16,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/python/deadlock_detector_handle.h"
 #include "smp_runtime/sharding/gradient_clipping.h"
 #include "smp_runtime/sharding/mixed_precision_steps.h"
 

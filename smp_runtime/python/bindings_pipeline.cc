@@ -14,7 +14,7 @@
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/metrics/step_meter.h"
 #include "smp_runtime/pipeline/engine/activation_store.h"
-#include "smp_runtime/pipeline/job/session_engine.h"
+#include "smp_runtime/pipeline/session/session_engine.h"
 #include "smp_runtime/python/bindings.h"
 
 namespace smp::python {

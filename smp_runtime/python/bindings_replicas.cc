@@ -8,43 +8,44 @@
 #include <torch/csrc/distributed/c10d/python_comm_hook.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "smp_runtime/ddp/broadcast.h"
+#include "smp_runtime/ddp/gradient_reducer.h"
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/python/wait_watch_handle.h"
-#include "smp_runtime/replicas/broadcast.h"
-#include "smp_runtime/replicas/gradient_reducer.h"
+#include "smp_runtime/python/deadlock_detector_handle.h"
 
 namespace smp::python {
 
 void bind_replicas(py::module_& module) {
-  py::class_<replicas::GradientReducer>(module, "GradientReducer",
-                                        "Averages gradients over a c10d group.")
-      .def(
-          py::init([](std::string group_name, std::vector<at::Tensor> parameters,
-                      int64_t bucket_bytes, bool overlap, bool may_join,
-                      const std::shared_ptr<WaitWatchHandle>& watch, std::string flags_group_name) {
-            return std::make_unique<replicas::GradientReducer>(
-                replicas::GradientReducer::Options{.group_name = std::move(group_name),
-                                                   .bucket_bytes = bucket_bytes,
-                                                   .overlap = overlap,
-                                                   .may_join = may_join,
-                                                   .flags_group_name = std::move(flags_group_name),
-                                                   .watch = watch_of(watch)},
-                std::move(parameters));
-          }),
-          py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"), py::arg("overlap"),
-          py::arg("may_join") = true, py::arg("watch") = nullptr, py::arg("flags_group_name") = "")
+  py::class_<ddp::GradientReducer>(module, "GradientReducer",
+                                   "Averages gradients over a c10d group.")
+      .def(py::init([](std::string group_name, std::vector<at::Tensor> parameters,
+                       int64_t bucket_bytes, bool overlap, bool may_join,
+                       const std::shared_ptr<DeadlockDetectorHandle>& watch,
+                       std::string flags_group_name) {
+             return std::make_unique<ddp::GradientReducer>(
+                 ddp::GradientReducer::Options{.group_name = std::move(group_name),
+                                               .bucket_bytes = bucket_bytes,
+                                               .overlap = overlap,
+                                               .may_join = may_join,
+                                               .flags_group_name = std::move(flags_group_name),
+                                               .watch = watch_of(watch)},
+                 std::move(parameters));
+           }),
+           py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"),
+           py::arg("overlap"), py::arg("may_join") = true, py::arg("watch") = nullptr,
+           py::arg("flags_group_name") = "")
       .def(
           "set_comm_hook",
-          [](replicas::GradientReducer& reducer, py::object state, py::object hook) {
+          [](ddp::GradientReducer& reducer, py::object state, py::object hook) {
             reducer.set_comm_hook(
                 std::make_unique<c10d::PythonCommHook>(std::move(state), std::move(hook)));
           },
           py::arg("state"), py::arg("hook"))
-      .def("begin_step", &replicas::GradientReducer::begin_step, py::arg("due"))
-      .def("average", &replicas::GradientReducer::average, py::call_guard<py::gil_scoped_release>())
+      .def("begin_step", &ddp::GradientReducer::begin_step, py::arg("due"))
+      .def("average", &ddp::GradientReducer::average, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly(
           "progress",
-          [](const replicas::GradientReducer& reducer) {
+          [](const ddp::GradientReducer& reducer) {
             const auto progress = reducer.progress();
             return std::pair(progress.early, progress.buckets);
           },
@@ -53,8 +54,8 @@ void bind_replicas(py::module_& module) {
   module.def(
       "broadcast_tensors",
       [](const std::string& group_name, const std::vector<at::Tensor>& tensors, int root,
-         bool may_join, const std::shared_ptr<WaitWatchHandle>& watch) {
-        replicas::broadcast_tensors(group_name, tensors, root, may_join, watch_of(watch).get());
+         bool may_join, const std::shared_ptr<DeadlockDetectorHandle>& watch) {
+        ddp::broadcast_tensors(group_name, tensors, root, may_join, watch_of(watch).get());
       },
       py::arg("group_name"), py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
       py::arg("watch") = nullptr, py::call_guard<py::gil_scoped_release>(),

@@ -14,7 +14,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/python/deadlock_detector_handle.h"
 #include "smp_runtime/session/session.h"
 #include "smp_runtime/transport/fabric/fabric_library.h"
 
@@ -22,10 +22,10 @@ namespace smp::python {
 namespace {
 
 namespace py = pybind11;
+using cluster::LaunchRanks;
+using cluster::RuntimeOptions;
 using session::Groups;
-using session::LaunchRanks;
 using session::ObjectExchange;
-using session::RuntimeOptions;
 using session::Session;
 using session::StoreBarriers;
 using std::chrono::milliseconds;
@@ -104,12 +104,12 @@ void bind_launch(py::module_& module) {
       .def_readonly("cuda_on_cpu", &RuntimeOptions::cuda_on_cpu)
       .def_readonly("deepspeed_names", &RuntimeOptions::deepspeed_names)
       .def_readonly("warnings", &RuntimeOptions::warnings);
-  module.def("runtime_options", &session::make_runtime_options, py::arg("variables"));
+  module.def("runtime_options", &cluster::make_runtime_options, py::arg("variables"));
   module.def(
       "runtime_variables",
       [] {
         std::vector<std::tuple<std::string, std::string, std::string>> rows;
-        for (const VariableRow& row : session::kRuntimeVariables) {
+        for (const VariableRow& row : cluster::kRuntimeVariables) {
           rows.emplace_back(row.name, row.standard, row.meaning);
         }
         return rows;
@@ -145,8 +145,8 @@ void bind_groups(py::module_& module) {
 
 void bind_barriers(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
-  py::class_<WaitWatchHandle, std::shared_ptr<WaitWatchHandle>>(
-      module, "WaitWatch", "Tells ranks that wait for each other in different calls.");
+  py::class_<DeadlockDetectorHandle, std::shared_ptr<DeadlockDetectorHandle>>(
+      module, "DeadlockDetector", "Tells ranks that wait for each other in different calls.");
   py::class_<WaitingBlock>(module, "WaitingBlock")
       .def("__enter__", &WaitingBlock::enter)
       .def("__exit__", [](WaitingBlock& self, const py::args&) { self.exit(); });
@@ -162,7 +162,7 @@ void bind_barriers(py::module_& module) {
           py::arg("what"), py::arg("label"), py::arg("needs"))
       .def_property("timeout", &StoreBarriers::timeout, &StoreBarriers::set_timeout)
       .def_property_readonly("watch", [](StoreBarriers& self) {
-        return self.watch() ? std::make_shared<WaitWatchHandle>(self.watch()) : nullptr;
+        return self.watch() ? std::make_shared<DeadlockDetectorHandle>(self.watch()) : nullptr;
       });
   py::class_<ObjectExchange>(module, "ObjectExchange", "Bytes between ranks.")
       .def(

@@ -12,7 +12,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/python/deadlock_detector_handle.h"
 #include "smp_runtime/sharding/flatten.h"
 #include "smp_runtime/sharding/parameter_store.h"
 #include "smp_runtime/sharding/remote_values.h"
@@ -25,8 +25,8 @@ using sharding::ParameterStore;
 using sharding::ShardGroups;
 using sharding::ShardPlan;
 
-// Deleted without Python's lock: its exchanges may be the last owners of the session's WaitWatch,
-// whose thread is joined then and may wait for that lock.
+// Deleted without Python's lock: its exchanges may be the last owners of the session's
+// DeadlockDetector, whose thread is joined then and may wait for that lock.
 using StoreOwner = std::unique_ptr<ParameterStore, DeleteWithoutLock>;
 
 StoreOwner make_store(session::Session& session, const ShardPlan& plan,

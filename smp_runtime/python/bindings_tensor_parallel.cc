@@ -7,12 +7,12 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
-#include "smp_runtime/python/wait_watch_handle.h"
+#include "smp_runtime/python/deadlock_detector_handle.h"
 #include "smp_runtime/tensor_parallel/exchange_node.h"
 #include "smp_runtime/tensor_parallel/fused_blocks.h"
-#include "smp_runtime/tensor_parallel/plan/redistribution.h"
 #include "smp_runtime/tensor_parallel/sliced_layer_norm.h"
 #include "smp_runtime/tensor_parallel/tensor_exchange.h"
+#include "smp_runtime/tensor_parallel/torch_free/redistribution.h"
 #include "smp_runtime/tensor_parallel/vocabulary_loss.h"
 
 namespace smp::python {
@@ -65,7 +65,7 @@ void bind_tensor_parallel(py::module_& module) {
   py::class_<TensorExchange, std::shared_ptr<TensorExchange>>(
       module, "TensorExchange", "The collectives of one tensor-parallel group.")
       .def(py::init([](std::string group_name, int size, int rank, int under_way,
-                       const std::shared_ptr<WaitWatchHandle>& watch) {
+                       const std::shared_ptr<DeadlockDetectorHandle>& watch) {
              return std::make_shared<TensorExchange>(std::move(group_name), size, rank, under_way,
                                                      watch_of(watch));
            }),

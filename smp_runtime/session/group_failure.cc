@@ -96,8 +96,8 @@ std::string_view advice_on(Uneven batches) {
   return {};
 }
 
-/// The watch's verdict; of ranks that are left alone with the way out that replicas have.
-void check(WaitWatch& watch, Uneven batches) {
+/// The watch's diagnosis; of ranks that are left alone with the way out that replicas have.
+void check(DeadlockDetector& watch, Uneven batches) {
   try {
     watch.check();
   } catch (const CallMismatch& mismatch) {
@@ -179,20 +179,20 @@ void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_vi
   throw HostError("{}", said);
 }
 
-WaitingCall group_call(const c10d::ProcessGroup& group, std::string_view what, WaitWatch* watch,
-                       std::optional<std::int64_t> turn) {
+WaitingCall group_call(const c10d::ProcessGroup& group, std::string_view what,
+                       DeadlockDetector* watch, std::optional<std::int64_t> turn) {
   if (watch == nullptr) return {nullptr, {}, {}, {}};
   return {watch, std::string(what), label_of(group, what), watch->members(group.getGroupName()),
           turn};
 }
 
 std::optional<std::int64_t> start_turn(const c10d::ProcessGroup& group, std::string_view what,
-                                       WaitWatch* watch) {
+                                       DeadlockDetector* watch) {
   return watch ? std::optional(watch->start(label_of(group, what))) : std::nullopt;
 }
 
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, WaitWatch* watch,
+           c10::DeviceType device, Uneven advice, DeadlockDetector* watch,
            std::optional<std::int64_t> turn) {
   const std::string backend = group.getBackend(device)->getBackendName();
   int checks = 0;

@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/session/waits/wait_watch.h"
+#include "smp_runtime/session/deadlock/deadlock_detector.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::session {
@@ -75,10 +75,11 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
 /// Around the wait for a collective, `what`, over `group`: `watch`, if there is one, sees it.
 /// Without a turn the collective begins here, too.
 [[nodiscard]] WaitingCall group_call(const c10d::ProcessGroup& group, std::string_view what,
-                                     WaitWatch* watch, std::optional<std::int64_t> turn = {});
+                                     DeadlockDetector* watch,
+                                     std::optional<std::int64_t> turn = {});
 /// For one that is waited for later: its turn, for await(). None without a watch.
 std::optional<std::int64_t> start_turn(const c10d::ProcessGroup& group, std::string_view what,
-                                       WaitWatch* watch);
+                                       DeadlockDetector* watch);
 
 /// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Meanwhile
 /// it asks whether `watch`, if there is one, has seen that ranks wait for each other in different
@@ -86,7 +87,7 @@ std::optional<std::int64_t> start_turn(const c10d::ProcessGroup& group, std::str
 /// Gloo notices the end of a neighbour only. With a turn, other ranks are told of the wait. NCCL's
 /// work is on the stream alone: nobody waits for it here.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
-           c10::DeviceType device, Uneven advice, WaitWatch* watch,
+           c10::DeviceType device, Uneven advice, DeadlockDetector* watch,
            std::optional<std::int64_t> turn = {});
 
 }  // namespace smp::session

@@ -44,13 +44,13 @@ void check_job(c10d::Store& store, int rank, const std::string& job, const Addre
 
 }  // namespace
 
-StorePtr open_store(const LaunchRanks& ranks, RendezvousRequest request, const FindMpi& find_mpi,
-                    std::chrono::milliseconds timeout) {
+StorePtr open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousRequest request,
+                    const FindMpi& find_mpi, std::chrono::milliseconds timeout) {
   if (ranks.size == 1) return c10::make_intrusive<c10d::HashStore>();
   TellAddress tell;
-  if (find_mpi && !is_told(request)) tell = find_mpi(ranks);
+  if (find_mpi && !cluster::is_told(request)) tell = find_mpi(ranks);
   request.have_mpi = static_cast<bool>(tell);
-  const Rendezvous place = plan_rendezvous(ranks, request);
+  const cluster::Rendezvous place = cluster::plan_rendezvous(ranks, request);
   const bool serves = ranks.rank == 0 && !place.foreign;
   Address address(place.host, place.port);
   if (request.have_mpi) {
@@ -62,8 +62,9 @@ StorePtr open_store(const LaunchRanks& ranks, RendezvousRequest request, const F
   }
   auto store = connect(address, ranks.rank, serves, timeout);
   if (place.foreign) return c10::make_intrusive<c10d::PrefixStore>(place.prefix, store);
-  asking_store(ranks.rank,
-               [&] { check_job(*store, ranks.rank, job_number(request.variables), address); });
+  asking_store(ranks.rank, [&] {
+    check_job(*store, ranks.rank, cluster::job_number(request.variables), address);
+  });
   return store;
 }
 

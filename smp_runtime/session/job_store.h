@@ -13,9 +13,9 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "smp_runtime/cluster/launch_ranks.h"
+#include "smp_runtime/cluster/rendezvous.h"
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/session/launch/launch_ranks.h"
-#include "smp_runtime/session/launch/rendezvous.h"
 #include "smp_runtime/transport/error_text.h"
 
 namespace smp::session {
@@ -27,13 +27,13 @@ using Address = std::pair<std::string, int>;
 /// Gives rank 0's address to all ranks, over MPI; the others call it with nothing.
 using TellAddress = std::function<Address(const std::optional<Address>&)>;
 /// What does so, if these ranks are in a world of MPI. Asked only where nothing else says it.
-using FindMpi = std::function<TellAddress(const LaunchRanks&)>;
+using FindMpi = std::function<TellAddress(const cluster::LaunchRanks&)>;
 
 /// Opens the store where `request` and the environment say; collective. Rank 0 serves it, unless
 /// torchrun's agent does. `find_mpi` may be empty. Waits at most `timeout` for rank 0.
 /// Throws HostError when it is not reached, its port is taken, or it is another job's.
-StorePtr open_store(const LaunchRanks& ranks, RendezvousRequest request, const FindMpi& find_mpi,
-                    std::chrono::milliseconds timeout);
+StorePtr open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousRequest request,
+                    const FindMpi& find_mpi, std::chrono::milliseconds timeout);
 
 /// What `call` returns; HostError in place of what c10d throws when the store of `rank` is lost.
 template <typename Call>

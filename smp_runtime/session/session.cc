@@ -35,9 +35,9 @@ Session::Session(SessionRequest request)
     : config_(std::move(request.config)),
       options_(std::move(request.options)),
       number_(request.number),
-      ranks_(request.world
-                 ? ranks_in_world(request.world->first, request.world->second, request.variables)
-                 : launch_ranks(request.variables)),
+      ranks_(request.world ? cluster::ranks_in_world(request.world->first, request.world->second,
+                                                     request.variables)
+                           : cluster::launch_ranks(request.variables)),
       root_(std::move(request.store)) {
   // Before anybody is waited for.
   topology::validate_world(config_, ranks_.size, ranks_.local_size.value_or(ranks_.size));
@@ -56,12 +56,12 @@ Session::Session(SessionRequest request)
   open_log();
   open_recorder();
   mesh_ = topology::Mesh::make(config_, ranks_.size);
-  std::shared_ptr<WaitWatch> watch;
+  std::shared_ptr<DeadlockDetector> watch;
   if (ranks_.size > 1) {
     const StorePtr own = own_connection(store_);
     own->setTimeout(std::chrono::seconds(10));
-    watch = std::make_shared<WaitWatch>(std::make_shared<C10dStore>(own), ranks_.rank,
-                                        std::move(request.script_line), recorder_);
+    watch = std::make_shared<DeadlockDetector>(std::make_shared<C10dStore>(own), ranks_.rank,
+                                               std::move(request.script_line), recorder_);
   }
   barriers_ =
       std::make_unique<StoreBarriers>(store_, ranks_.rank, options_.timeout, std::move(watch));
@@ -112,7 +112,7 @@ void Session::compare_settings() {
 void Session::open_recorder() {
   if (options_.record_folder.empty() && options_.trace_folder.empty()) return;
   const std::string host = host_name();
-  measure::RecorderOptions files{
+  record::RecorderOptions files{
       .rank = ranks_.rank, .first_rank = ranks_.rank - ranks_.local_rank.value_or(0), .host = host};
   if (!options_.record_folder.empty()) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -134,7 +134,7 @@ void Session::open_recorder() {
       }
     }
   }
-  recorder_ = std::make_shared<measure::Recorder>(std::move(files));
+  recorder_ = std::make_shared<record::Recorder>(std::move(files));
 }
 
 void Session::open_log() {
@@ -158,7 +158,7 @@ void Session::open_groups(GroupBackends backends, MakeGroup make) {
 
 void Session::all_reduce(const std::string& what, at::Tensor& tensor, c10d::ProcessGroup& group,
                          c10d::ReduceOp::RedOpType operation) {
-  WaitWatch* const watch = barriers_->watch().get();
+  DeadlockDetector* const watch = barriers_->watch().get();
   const WaitingCall call = group_call(group, what, watch);
   const auto start = [&] {
     std::vector<at::Tensor> tensors{tensor};

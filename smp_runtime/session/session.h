@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "smp_runtime/measure/recorder.h"
+#include "smp_runtime/cluster/launch_ranks.h"
+#include "smp_runtime/cluster/runtime_options.h"
+#include "smp_runtime/record/recorder.h"
 #include "smp_runtime/session/groups.h"
 #include "smp_runtime/session/job_store.h"
-#include "smp_runtime/session/launch/launch_ranks.h"
-#include "smp_runtime/session/launch/runtime_options.h"
 #include "smp_runtime/session/object_exchange.h"
 #include "smp_runtime/session/store_barriers.h"
 #include "smp_runtime/topology/group_layout.h"
@@ -25,7 +25,7 @@ namespace smp::session {
 /// What a session is made of.
 struct SessionRequest {
   topology::ParallelConfig config;
-  RuntimeOptions options;
+  cluster::RuntimeOptions options;
   Variables variables;  ///< of the environment
   int number = 0;       ///< how many sessions this process had before
   StorePtr store;       ///< that of a c10d world that is there; else one is opened
@@ -43,8 +43,8 @@ class Session {
   explicit Session(SessionRequest request);
 
   [[nodiscard]] const topology::ParallelConfig& config() const { return config_; }
-  [[nodiscard]] const RuntimeOptions& options() const { return options_; }
-  [[nodiscard]] const LaunchRanks& ranks() const { return ranks_; }
+  [[nodiscard]] const cluster::RuntimeOptions& options() const { return options_; }
+  [[nodiscard]] const cluster::LaunchRanks& ranks() const { return ranks_; }
   [[nodiscard]] const topology::Mesh& mesh() const { return *mesh_; }
   /// Texts by key, of this session alone.
   [[nodiscard]] const StorePtr& store() const { return store_; }
@@ -59,7 +59,7 @@ class Session {
   /// have not begun their session.
   [[nodiscard]] topology::GroupLayout layout_of(const std::vector<int>& ranks) const;
   /// Of what this rank does when; null where the environment wants no file of it.
-  [[nodiscard]] const std::shared_ptr<measure::Recorder>& recorder() const { return recorder_; }
+  [[nodiscard]] const std::shared_ptr<record::Recorder>& recorder() const { return recorder_; }
 
   /// Lets groups be made; before it groups() and objects() must not be used. Collective.
   void open_groups(GroupBackends backends, MakeGroup make);
@@ -85,13 +85,13 @@ class Session {
   void open_log();
 
   const topology::ParallelConfig config_;
-  const RuntimeOptions options_;
+  const cluster::RuntimeOptions options_;
   const int number_;
-  LaunchRanks ranks_;
+  cluster::LaunchRanks ranks_;
   StorePtr root_;
   StorePtr store_;
   std::optional<topology::Mesh> mesh_;
-  std::shared_ptr<measure::Recorder> recorder_;
+  std::shared_ptr<record::Recorder> recorder_;
   std::unique_ptr<StoreBarriers> barriers_;
   std::unique_ptr<Groups> groups_;
   std::unique_ptr<ObjectExchange> objects_;

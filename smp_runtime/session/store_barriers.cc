@@ -14,7 +14,7 @@ namespace smp::session {
 using std::chrono::milliseconds;
 
 StoreBarriers::StoreBarriers(StorePtr store, int rank, milliseconds timeout,
-                             std::shared_ptr<WaitWatch> watch)
+                             std::shared_ptr<DeadlockDetector> watch)
     : store_(std::move(store)), rank_(rank), timeout_(timeout), watch_(std::move(watch)) {}
 
 std::string StoreBarriers::next(const std::string& label) {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "smp_runtime/core/deadline.h"
+#include "smp_runtime/session/deadlock/deadlock_detector.h"
 #include "smp_runtime/session/job_store.h"
-#include "smp_runtime/session/waits/wait_watch.h"
 
 namespace smp::session {
 
@@ -24,9 +24,9 @@ class StoreBarriers {
  public:
   /// `watch` sees mismatches; without one nobody looks.
   StoreBarriers(StorePtr store, int rank, std::chrono::milliseconds timeout,
-                std::shared_ptr<WaitWatch> watch);
+                std::shared_ptr<DeadlockDetector> watch);
 
-  [[nodiscard]] const std::shared_ptr<WaitWatch>& watch() const { return watch_; }
+  [[nodiscard]] const std::shared_ptr<DeadlockDetector>& watch() const { return watch_; }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
   /// For calls that begin from now on.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
@@ -56,7 +56,7 @@ class StoreBarriers {
   const StorePtr store_;
   const int rank_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  const std::shared_ptr<WaitWatch> watch_;
+  const std::shared_ptr<DeadlockDetector> watch_;
   std::mutex mutex_;
   std::map<std::string, int> calls_;  ///< so far, by label
 };

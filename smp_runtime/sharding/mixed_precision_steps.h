@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "smp_runtime/sharding/master_parameters.h"
-#include "smp_runtime/sharding/plan/loss_scaler.h"
+#include "smp_runtime/sharding/torch_free/loss_scaler.h"
 
 namespace smp::sharding {
 

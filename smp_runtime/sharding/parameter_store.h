@@ -25,10 +25,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/sharding/plan/gather_order.h"
-#include "smp_runtime/sharding/plan/unit_layout.h"
 #include "smp_runtime/sharding/shard_exchange.h"
 #include "smp_runtime/sharding/sharded_unit.h"
+#include "smp_runtime/sharding/torch_free/gather_order.h"
+#include "smp_runtime/sharding/torch_free/unit_layout.h"
 
 namespace smp::sharding {
 

@@ -15,7 +15,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/fnv1a.h"
-#include "smp_runtime/measure/waited.h"
+#include "smp_runtime/record/waited.h"
 #include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/torch_compat/torch_compat.h"
 
@@ -58,7 +58,7 @@ ShardExchange::ShardExchange(ExchangeOptions options)
             "a gather in steps needs both of its groups");
 }
 
-measure::Recorder* ShardExchange::recorder() const {
+record::Recorder* ShardExchange::recorder() const {
   return options_.watch ? options_.watch->recorder() : nullptr;
 }
 
@@ -179,10 +179,10 @@ ShardExchange::Pending ShardExchange::start_reduce(std::span<const int> units,
 }
 
 at::Tensor ShardExchange::wait(Pending& pending) {
-  const measure::Waited waited(recorder(),
-                               pending.kind_ == ExchangeKind::kGather ? measure::Activity::kGather
-                                                                      : measure::Activity::kReduce,
-                               [&] { return describe(pending); });
+  const record::Waited waited(recorder(),
+                              pending.kind_ == ExchangeKind::kGather ? record::Activity::kGather
+                                                                     : record::Activity::kReduce,
+                              [&] { return describe(pending); });
   if (pending.header_work_) await_headers(pending);
   const c10::DeviceType device = pending.input_.device().type();
   await(pending,
@@ -268,8 +268,8 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
 }
 
 void ShardExchange::wait(Sum& sum) {
-  const measure::Waited waited(recorder(), measure::Activity::kReduce,
-                               [] { return std::string("summing over replicas"); });
+  const record::Waited waited(recorder(), record::Activity::kReduce,
+                              [] { return std::string("summing over replicas"); });
   for (const auto& work : sum.works_) {
     session::await(*options_.replicas, kReplicas, *work, sum.device_, kUneven, options_.watch.get(),
                    sum.turn_);

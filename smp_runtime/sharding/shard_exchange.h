@@ -21,11 +21,11 @@
 
 #include "smp_runtime/session/groups.h"
 
-namespace smp::measure {
+namespace smp::record {
 class Recorder;
 }
 namespace smp::session {
-class WaitWatch;
+class DeadlockDetector;
 }  // namespace smp::session
 
 namespace smp::sharding {
@@ -41,7 +41,8 @@ struct ExchangeOptions {
   /// host, and the ranks of one host. Both null: one flat gather.
   session::GroupPtr across_hosts;
   session::GroupPtr within_host;
-  std::shared_ptr<session::WaitWatch> watch;  ///< sees and ends waits that cannot end; may be none
+  std::shared_ptr<session::DeadlockDetector>
+      watch;  ///< sees and ends waits that cannot end; may be none
   /// Names a unit in errors.
   std::function<std::string(int unit)> unit_name;
 };
@@ -120,7 +121,7 @@ class ShardExchange {
 
  private:
   /// The session's; may be null.
-  [[nodiscard]] measure::Recorder* recorder() const;
+  [[nodiscard]] record::Recorder* recorder() const;
   Pending announce(std::span<const int> units, ExchangeKind kind);
   void check_headers(const Pending& pending) const;
   /// What `act` returns, a part of an exchange over `group`; naming_group() and `pending`'s units

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "smp_runtime/core/log.h"
-#include "smp_runtime/sharding/plan/shard_ranks.h"
+#include "smp_runtime/sharding/torch_free/shard_ranks.h"
 
 namespace smp::sharding {
 namespace {

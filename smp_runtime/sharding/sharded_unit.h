@@ -8,8 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/sharding/plan/unit_layout.h"
 #include "smp_runtime/sharding/shard_exchange.h"
+#include "smp_runtime/sharding/torch_free/unit_layout.h"
 
 namespace smp::sharding {
 

@@ -10,8 +10,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "smp_runtime/sharding/gathered_memory.h"
-#include "smp_runtime/sharding/plan/gather_order.h"
 #include "smp_runtime/sharding/sharded_unit.h"
+#include "smp_runtime/sharding/torch_free/gather_order.h"
 #include "smp_runtime/sharding/value_reads.h"
 
 namespace smp::sharding {

@@ -6,8 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "smp_runtime/tensor_parallel/plan/redistribution.h"
 #include "smp_runtime/tensor_parallel/tensor_exchange.h"
+#include "smp_runtime/tensor_parallel/torch_free/redistribution.h"
 
 namespace smp::tensor_parallel {
 

@@ -15,7 +15,7 @@
 
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
-#include "smp_runtime/measure/waited.h"
+#include "smp_runtime/record/waited.h"
 #include "smp_runtime/session/group_failure.h"
 #include "smp_runtime/torch_compat/torch_compat.h"
 
@@ -46,7 +46,7 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
 }  // namespace
 
 TensorExchange::TensorExchange(std::string group_name, int size, int rank, int under_way,
-                               std::shared_ptr<session::WaitWatch> watch)
+                               std::shared_ptr<session::DeadlockDetector> watch)
     : group_name_(std::move(group_name)),
       size_(size),
       rank_(rank),
@@ -111,8 +111,8 @@ void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   if (throttled) throttle_.make_room();
   const session::WaitingCall call = session::group_call(*group_, kWhat, watch_.get());
   const auto work = session::naming_group(*group_, kWhat, start, kUneven);
-  const measure::Waited waited(watch_ ? watch_->recorder() : nullptr, measure::Activity::kExchange,
-                               [] { return std::string("tensor exchange"); });
+  const record::Waited waited(watch_ ? watch_->recorder() : nullptr, record::Activity::kExchange,
+                              [] { return std::string("tensor exchange"); });
   session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
   if (!throttled) return;
   throttle_.add([over = cuda::StreamEvent::record(tensor.device())] { over.synchronize(); });

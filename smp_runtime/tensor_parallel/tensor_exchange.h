@@ -9,15 +9,15 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include "smp_runtime/tensor_parallel/plan/exchange_throttle.h"
-#include "smp_runtime/tensor_parallel/plan/redistribution.h"
+#include "smp_runtime/tensor_parallel/torch_free/exchange_throttle.h"
+#include "smp_runtime/tensor_parallel/torch_free/redistribution.h"
 
 namespace c10d {
 class ProcessGroup;
 }  // namespace c10d
 
 namespace smp::session {
-class WaitWatch;
+class DeadlockDetector;
 }  // namespace smp::session
 
 namespace smp::tensor_parallel {
@@ -35,7 +35,7 @@ class TensorExchange {
   /// a GPU are; see ExchangeThrottle. `watch`, if there is one, is asked while a call waits.
   TensorExchange(std::string group_name, int size, int rank,
                  int under_way = ExchangeThrottle::kUnlimited,
-                 std::shared_ptr<session::WaitWatch> watch = nullptr);
+                 std::shared_ptr<session::DeadlockDetector> watch = nullptr);
   ~TensorExchange();
   TensorExchange(const TensorExchange&) = delete;
   TensorExchange& operator=(const TensorExchange&) = delete;
@@ -64,7 +64,7 @@ class TensorExchange {
   int size_;
   int rank_;
   ExchangeThrottle throttle_;
-  std::shared_ptr<session::WaitWatch> watch_;
+  std::shared_ptr<session::DeadlockDetector> watch_;
   std::int64_t bytes_sent_ = 0;
 };
 

@@ -60,7 +60,7 @@ def read(folder: Path, header: str) -> subprocess.CompletedProcess[str]:
     if shutil.which("doxygen") is None:
         pytest.skip("there is no doxygen; ci/docs installs it")
     (folder / "shape.h").write_text(header)
-    settings = (ROOT / "docs" / "Doxyfile").read_text()
+    settings = (ROOT / "docs" / "_tools" / "Doxyfile").read_text()
     settings += f"\nINPUT = {folder}/shape.h\nOUTPUT_DIRECTORY = {folder}\n"
     return subprocess.run(
         ["doxygen", "-"], cwd=ROOT, input=settings, capture_output=True, text=True, check=False
@@ -106,7 +106,7 @@ def test_a_public_name_without_a_comment_is_an_error(
 
 
 def check(folder: Path, shown: list[str]) -> list[str]:
-    """What docs/check_headers.py says of a page that shows the declarations with these names."""
+    """Complaints of docs/_tools/check_headers.py of a page that shows these declarations."""
     compounds = [path for path in (folder / "xml").glob("*.xml") if path.name.startswith("class")]
     text = "".join(path.read_text() for path in compounds)
     anchors = [
@@ -119,7 +119,7 @@ def check(folder: Path, shown: list[str]) -> list[str]:
     page = folder / "page.html"
     page.write_text("".join(f'<span id="{anchor}"></span>' for anchor in anchors))
     done = subprocess.run(
-        [sys.executable, ROOT / "docs" / "check_headers.py", folder / "xml", page],
+        [sys.executable, ROOT / "docs" / "_tools" / "check_headers.py", folder / "xml", page],
         capture_output=True,
         text=True,
         check=False,

@@ -17,7 +17,7 @@ def complaints(folder: Path, **pages: str) -> tuple[int, list[str]]:
         file = folder / name.replace("_", ".")
         file.write_text(text)
     done = subprocess.run(
-        [sys.executable, ROOT / "docs" / "check_pages.py", folder],
+        [sys.executable, ROOT / "docs" / "_tools" / "check_pages.py", folder],
         capture_output=True,
         text=True,
         check=False,

@@ -78,7 +78,7 @@ def test_figures_that_differ_or_are_old_are_named() -> None:
 
 def test_its_figures_are_those_that_were_measured() -> None:
     script = figures_script()
-    figures = script.tomllib.loads((ROOT / "docs" / "figures.toml").read_text())["figure"]
+    figures = script.tomllib.loads((ROOT / script.FIGURES).read_text())["figure"]
     assert script.differences(figures, README) == []
     for figure in figures:
         name = figure["command"].split()[-1]

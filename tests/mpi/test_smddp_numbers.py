@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums and orders of smddp where numbers are at their limits, in all its calls that reduce. Between
-hosts: tests/unit/collectives/between_hosts_test.cc."""
+hosts: tests/unit/smddp/collectives/between_hosts_test.cc."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """--pairs: of which versions of PyTorch and Python wheels are built and tested. The days on which
-all tests of a pair passed are noted in docs/reference/versions.txt."""
+all tests of a pair passed are noted in docs/_data/versions.txt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 
 from pairs import ROOT, SMP, Pair, default_pair, pairs_here, unsupported
 
-PAGE = ROOT / "docs" / "reference" / "versions.txt"
+PAGE = ROOT / "docs" / "_data" / "versions.txt"
 outcomes: dict[Pair, set[str]] = defaultdict(set)
 
 

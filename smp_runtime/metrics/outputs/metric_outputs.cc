@@ -218,7 +218,7 @@ class EmbeddedMetrics final : public MetricOutput {
 
 }  // namespace
 
-MetricOutputs metric_outputs(const session::RuntimeOptions& options) {
+MetricOutputs metric_outputs(const cluster::RuntimeOptions& options) {
   const std::string& job = options.job_name;
   MetricOutputs outputs;
   if (!options.metrics_file.empty()) {

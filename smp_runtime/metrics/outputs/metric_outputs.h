@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "smp_runtime/cluster/runtime_options.h"
 #include "smp_runtime/metrics/outputs/step_report.h"
-#include "smp_runtime/session/launch/runtime_options.h"
 
 namespace smp::metrics {
 
@@ -31,6 +31,6 @@ using MetricOutputs = std::vector<std::unique_ptr<MetricOutput>>;
 /// whole at every moment.
 /// SMP_EMBEDDED_METRICS: lines of stdout from which CloudWatch makes metrics (embedded metric
 /// format).
-MetricOutputs metric_outputs(const session::RuntimeOptions& options);
+MetricOutputs metric_outputs(const cluster::RuntimeOptions& options);
 
 }  // namespace smp::metrics

@@ -219,8 +219,8 @@ def set_fabric_defaults() -> None:
     """Variables of libfabric that have other defaults here, where the environment does not set
     them; transport/fabric/fabric_library.h."""
 
-class WaitWatch:
-    """Tells ranks that wait for each other in different calls; see session/waits/wait_watch.h."""
+class DeadlockDetector:
+    """Tells ranks that wait for each other in different calls; see session/deadlock/deadlock_detector.h."""
 
 class WaitingBlock:
     """What StoreBarriers.waiting returns."""
@@ -242,7 +242,7 @@ class StoreBarriers:
         each other, and so do later calls."""
 
     @property
-    def watch(self) -> WaitWatch | None:
+    def watch(self) -> DeadlockDetector | None:
         """For other waits to ask; may be None."""
 
 class ObjectExchange:
@@ -576,7 +576,7 @@ class GradientReducer:
         bucket_bytes: int,
         overlap: bool,
         may_join: bool = True,
-        watch: WaitWatch | None = None,
+        watch: DeadlockDetector | None = None,
         flags_group_name: str = "",
     ) -> None: ...
     def set_comm_hook(self, state: Any, hook: Callable[..., Any]) -> None:
@@ -594,7 +594,7 @@ def broadcast_tensors(
     tensors: Sequence[torch.Tensor],
     root: int,
     may_join: bool = True,
-    watch: WaitWatch | None = None,
+    watch: DeadlockDetector | None = None,
 ) -> None:
     """Overwrites ``tensors`` with those of the group's rank ``root``. Collective."""
 
@@ -988,7 +988,7 @@ class TensorExchange:
         size: int,
         rank: int,
         under_way: int = -1,
-        watch: WaitWatch | None = None,
+        watch: DeadlockDetector | None = None,
     ) -> None: ...
     @property
     def bytes_sent(self) -> int: ...

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-RECORD = ROOT / "docs" / "gpu_results.jsonl"
+RECORD = ROOT / "docs" / "_data" / "gpu_results.jsonl"
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- tables: made by ci/gpu report --record -->\n", "<!-- end of tables -->\n"
 FOLDERS = re.compile(r"(?<![\w/:])/(?:[\w.+-]+/)+")

@@ -33,7 +33,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr std::string_view kJob = "a \"quoted\" \\ job\nof two lines";
 
 /// The one that such options ask for.
-std::unique_ptr<MetricOutput> only_output(const session::RuntimeOptions& options) {
+std::unique_ptr<MetricOutput> only_output(const cluster::RuntimeOptions& options) {
   MetricOutputs outputs = metric_outputs(options);
   EXPECT_EQ(outputs.size(), 1U);
   return std::move(outputs.at(0));

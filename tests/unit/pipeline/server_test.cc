@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "smp_runtime/core/error.h"
-#include "smp_runtime/measure/recorder.h"
+#include "smp_runtime/record/recorder.h"
 #include "smp_runtime/transport/loopback.h"
 #include "tests/unit/pipeline/scripted_transport.h"
 #include "tests/unit/pipeline/toy_program.h"
@@ -94,8 +94,8 @@ class Group {
       own.name = fmt::format("rank {}", rank);
       own.timeline.ranks = all;
       if (!timeline_file.empty()) {
-        own.timeline.recorder = std::make_shared<measure::Recorder>(
-            measure::RecorderOptions{.rank = rank, .host = "host", .timeline_file = timeline_file});
+        own.timeline.recorder = std::make_shared<record::Recorder>(
+            record::RecorderOptions{.rank = rank, .host = "host", .timeline_file = timeline_file});
       }
       member->server = std::make_unique<Server>(*member->transport, member->executor, own);
       member->executor.attach(*member->server);

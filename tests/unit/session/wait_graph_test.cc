@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/session/waits/wait_graph.h"
+#include "smp_runtime/session/deadlock/wait_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

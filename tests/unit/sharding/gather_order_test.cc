@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/sharding/plan/gather_order.h"
+#include "smp_runtime/sharding/torch_free/gather_order.h"
 
 #include <gtest/gtest.h>
 

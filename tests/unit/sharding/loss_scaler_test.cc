@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/sharding/plan/loss_scaler.h"
+#include "smp_runtime/sharding/torch_free/loss_scaler.h"
 
 #include <limits>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/sharding/plan/shard_ranks.h"
+#include "smp_runtime/sharding/torch_free/shard_ranks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

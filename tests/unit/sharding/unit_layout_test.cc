@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/sharding/plan/unit_layout.h"
+#include "smp_runtime/sharding/torch_free/unit_layout.h"
 
 #include <algorithm>
 #include <array>

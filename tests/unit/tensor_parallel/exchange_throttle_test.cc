@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/tensor_parallel/plan/exchange_throttle.h"
+#include "smp_runtime/tensor_parallel/torch_free/exchange_throttle.h"
 
 #include <stdexcept>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/tensor_parallel/plan/redistribution.h"
+#include "smp_runtime/tensor_parallel/torch_free/redistribution.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@ namespace entrypoint::report {
 namespace {
 
 using nlohmann::json;
-using smp::measure::Activity;
+using smp::record::Activity;
 using smp::schedule::Schedule;
 
 constexpr int kStages = 2;

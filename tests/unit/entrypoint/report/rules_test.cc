@@ -15,7 +15,7 @@
 namespace entrypoint::report {
 namespace {
 
-using smp::measure::Activity;
+using smp::record::Activity;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 

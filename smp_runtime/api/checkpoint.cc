@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp/checkpoint.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "smp/version.h"
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "smp_runtime/api/checkpoint_parts.h"
+#include "smp_runtime/api/parameter_names.h"
+#include "smp_runtime/api/saved_state.h"
+#include "smp_runtime/api/state_files.h"
+#include "smp_runtime/checkpoint/session/agreement.h"
+#include "smp_runtime/checkpoint/session/checkpoint_save.h"
+#include "smp_runtime/checkpoint/staging.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace smp {
+namespace {
+
+using api::OptimizerFields;
+using api::ParameterNames;
+using api::SavedState;
+
+constexpr const char* kSave = "smp::save_checkpoint";
+constexpr const char* kResume = "smp::resume_from_checkpoint";
+
+void check_tag(const std::string& tag) {
+  if (!tag.empty() && !tag.starts_with('.') && tag.find('/') == std::string::npos) return;
+  throw ConfigError("{}: tag \"{}\" is no file name; give one that begins with no dot", kSave, tag);
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& root, std::string name) {
+  if (name.empty()) {
+    const std::filesystem::path newest = root / checkpoint::kNewest;
+    if (!std::filesystem::is_regular_file(newest)) {
+      throw ConfigError(
+          "{}: no tag was given, and {}, which names the newest checkpoint, is not there", kResume,
+          newest.string());
+    }
+    name = checkpoint::read_file(newest);
+    name.erase(name.find_last_not_of(" \n") + 1);
+  } else if (!name.ends_with(checkpoint::kPartial)) {
+    name += checkpoint::kPartial;
+  }
+  const std::filesystem::path folder = checkpoint::locate(root, name, name);
+  if (std::filesystem::is_directory(folder)) return folder;
+  throw ConfigError("{}: there is no checkpoint in parts {}", kResume, (root / name).string());
+}
+
+/// Loads what was read, after it was compared.
+class Loader {
+ public:
+  Loader(DistributedModel::Core& model, DistributedOptimizer::Core* optimizer,
+         const SavedState& saved)
+      : model_(model), optimizer_(optimizer), saved_(saved), names_(model.units()) {}
+
+  void check() const {
+    for (const auto& parameter : model_.parameters()) {
+      saved_.check_value(names_.of(parameter), parameter.sizes());
+    }
+    for (std::size_t number = 0; number < model_.units().size(); ++number) {
+      if (!model_.is_here(number)) continue;
+      const Unit& unit = model_.units()[number];
+      for (const auto& [name, buffer] : unit.buffers) {
+        saved_.check_value(fmt::format("{}.{}", unit.name, name), buffer.sizes());
+      }
+    }
+    if (optimizer_ == nullptr) return;
+    saved_.check_kind(api::fields_of(optimizer_->wrapped()).kind());
+    if (saved_.groups().size() != optimizer_->groups().size()) {
+      throw ConfigError("{} has {} groups of parameters, and this optimizer {}", saved_.where(),
+                        saved_.groups().size(), optimizer_->groups().size());
+    }
+    for (std::size_t group = 0; group < optimizer_->groups().size(); ++group) {
+      for (const at::Tensor& parameter : optimizer_->groups()[group])
+        check_member(parameter, group);
+    }
+    check_states();
+  }
+
+  /// Collective over the ranks that share state.
+  void load() {
+    const at::NoGradGuard no_grad;
+    api::ModelState* const state = model_.state();
+    for (at::Tensor parameter : model_.parameters()) {
+      const at::Tensor value = saved_.value_of(names_.of(parameter), parameter.sizes());
+      const int number = state == nullptr ? -1 : state->number_of(parameter);
+      if (number < 0) {
+        parameter.copy_(value);
+      } else {
+        state->store().assign(number, value);
+      }
+    }
+    for (std::size_t number = 0; number < model_.units().size(); ++number) {
+      if (!model_.is_here(number)) continue;
+      const Unit& unit = model_.units()[number];
+      for (auto [name, buffer] : unit.buffers) {
+        buffer.copy_(saved_.value_of(fmt::format("{}.{}", unit.name, name), buffer.sizes()));
+      }
+    }
+    if (optimizer_ != nullptr) load_optimizer();
+    if (state != nullptr) state->store().publish();
+  }
+
+ private:
+  void check_member(const at::Tensor& parameter, std::size_t group) const {
+    const std::string& name = names_.of(parameter);
+    const auto& names = saved_.groups()[group].names;
+    if (std::ranges::find(names, name) != names.end()) return;
+    throw ConfigError("{}: \"{}\" is not in group {} of the optimizer that was saved",
+                      saved_.where(), name, group);
+  }
+
+  /// That all is there which load_optimizer() reads.
+  void check_states() const {
+    if (optimizer_->masters() == nullptr) {
+      for (const auto& group : optimizer_->groups()) {
+        for (const at::Tensor& parameter : group) {
+          saved_.check_state(names_.of(parameter), 0, parameter.numel());
+        }
+      }
+      return;
+    }
+    for (const auto& run : optimizer_->masters()->runs()) {
+      for (const sharding::OwnedPiece& piece : run.pieces) {
+        saved_.check_state(names_.of(parameter_of(piece)), piece.start, piece.elements);
+      }
+    }
+  }
+
+  [[nodiscard]] const at::Tensor& parameter_of(const sharding::OwnedPiece& piece) const {
+    return model_.state()->parameters()[static_cast<std::size_t>(piece.parameter)].tensor;
+  }
+
+  void load_optimizer() {
+    torch::optim::Optimizer& wrapped = optimizer_->wrapped();
+    const OptimizerFields& fields = api::fields_of(wrapped);
+    wrapped.state().clear();
+    for (std::size_t group = 0; group < saved_.groups().size(); ++group) {
+      fields.put_settings(wrapped.param_groups()[group], saved_.groups()[group].settings);
+    }
+    if (optimizer_->masters() == nullptr) {
+      for (const auto& group : optimizer_->groups()) {
+        for (const at::Tensor& parameter : group) load_whole(wrapped, fields, parameter);
+      }
+      return;
+    }
+    for (const auto& run : optimizer_->masters()->runs()) load_run(wrapped, fields, run);
+    if (saved_.loss_scale() && model_.session().config().fp16) {
+      optimizer_->scaler().restore(*saved_.loss_scale());
+    }
+  }
+
+  void load_whole(torch::optim::Optimizer& wrapped, const OptimizerFields& fields,
+                  const at::Tensor& parameter) const {
+    const std::string& name = names_.of(parameter);
+    api::ParameterState state{.tensors = {}, .step = saved_.step_of(name)};
+    for (const std::string& key : saved_.state_names(name)) {
+      state.tensors.emplace(key, saved_.run_of(name, key, 0, parameter.numel())
+                                     .view(parameter.sizes())
+                                     .to(parameter.device()));
+    }
+    if (!state.empty()) fields.put_state(wrapped, parameter, state);
+  }
+
+  void load_run(torch::optim::Optimizer& wrapped, const OptimizerFields& fields,
+                const sharding::MasterRun& run) const {
+    api::ParameterState state;
+    for (const sharding::OwnedPiece& piece : run.pieces) {
+      const std::string& name = names_.of(parameter_of(piece));
+      if (const auto step = saved_.step_of(name)) state.step = step;
+      for (const std::string& key : saved_.state_names(name)) {
+        const at::Tensor values = saved_.run_of(name, key, piece.start, piece.elements);
+        auto [held, is_new] = state.tensors.try_emplace(key);
+        if (is_new) held->second = at::zeros_like(run.parameter, values.scalar_type());
+        run.slice_of(piece, held->second).copy_(values);
+      }
+    }
+    if (!state.empty()) fields.put_state(wrapped, run.parameter, state);
+  }
+
+  DistributedModel::Core& model_;
+  DistributedOptimizer::Core* const optimizer_;
+  const SavedState& saved_;
+  const ParameterNames names_;
+};
+
+DistributedOptimizer::Core* core_of(DistributedOptimizer* optimizer) {
+  return optimizer == nullptr ? nullptr : optimizer->core().get();
+}
+
+}  // namespace
+
+void save_checkpoint(Session& session, const std::filesystem::path& folder,
+                     const DistributedModel& model, const CheckpointContent& content) {
+  check_tag(content.tag);
+  if (content.keep < 0) {
+    throw ConfigError("smp::save_checkpoint got keep={}; expected how many stay, 0 for all",
+                      content.keep);
+  }
+  DistributedOptimizer::Core* const optimizer = core_of(content.optimizer);
+  if (optimizer != nullptr) api::fields_of(optimizer->wrapped());  // throws on all ranks alike
+  const at::NoGradGuard no_grad;
+  const auto begin = std::chrono::steady_clock::now();
+  checkpoint::CheckpointSave save(session.core()->session(),
+                                  {.what = kSave,
+                                   .root = folder,
+                                   .name = content.tag + checkpoint::kPartial,
+                                   .library = std::string(version())});
+  std::vector<api::CheckpointPart> parts = api::parts_of(*model.core(), optimizer);
+  save.together([&] {
+    for (api::CheckpointPart& part : parts) {
+      save.add(api::write_object(save.folder() / part.file, part.object));
+      part.object = {};
+    }
+    if (!save.publishes()) return;
+    save.add(checkpoint::write_file(save.folder() / "partition.json",
+                                    model.core()->assignment().to_json()));
+    if (!content.user_content.isNone()) {
+      save.add(api::write_object(save.folder() / "user_content.pt", content.user_content));
+    }
+  });
+  save.publish_folder();
+  checkpoint::together(session.core()->session(), kSave, [&] {
+    if (content.keep == 0 || !save.publishes()) return;
+    const std::string name = content.tag + checkpoint::kPartial;
+    for (const std::string& old : checkpoint::prune_folders(folder, name, content.keep)) {
+      SMP_LOG(info, "checkpoint {} was removed: {} are kept", (folder / old).string(),
+              content.keep);
+    }
+  });
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  session.core()->reports().event("checkpoint",
+                                  fmt::format("{}, {:.1f} s", content.tag, took.count()));
+}
+
+bool has_checkpoint(Session& session, const std::filesystem::path& folder) {
+  session::Session& job = session.core()->session();
+  std::error_code unreadable;  // resuming says why, on all ranks
+  const bool is_there =
+      job.ranks().rank == 0 && std::filesystem::exists(folder / checkpoint::kNewest, unreadable);
+  at::Tensor answer = at::tensor({is_there ? 1.0F : 0.0F});
+  if (job.ranks().size > 1) {
+    job.all_reduce("smp::has_checkpoint", answer, *job.groups().cpu_group(topology::Group::kWorld),
+                   c10d::ReduceOp::MAX);
+  }
+  return answer.item<float>() != 0;
+}
+
+c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path& folder,
+                                   DistributedModel& model, const ResumeOptions& options) {
+  session::Session& job = session.core()->session();
+  std::optional<SavedState> saved;
+  std::optional<Loader> loader;
+  checkpoint::together(job, kResume, [&] {
+    saved.emplace(folder_of(folder, options.tag));
+    loader.emplace(*model.core(), core_of(options.optimizer), *saved);
+    loader->check();
+  });
+  loader->load();
+  session.core()->reports().event(
+      "resumed",
+      fmt::format("from {}",
+                  (folder / (options.tag.empty() ? "the newest" : options.tag)).string()));
+  return saved->user_content();
+}
+
+}  // namespace smp

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/api/checkpoint_parts.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <ATen/ops/scalar_tensor.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "smp_runtime/api/optimizer_fields.h"
+#include "smp_runtime/api/parameter_names.h"
+#include "smp_runtime/api/saved_state.h"
+#include "smp_runtime/api/state_files.h"
+#include "smp_runtime/core/error.h"
+
+namespace smp::api {
+namespace {
+
+using topology::Group;
+
+c10::IValue list_of(const std::vector<std::string>& texts) {
+  auto list = new_list();
+  for (const std::string& text : texts) list.push_back(text);
+  return list;
+}
+
+c10::IValue list_of(at::IntArrayRef numbers) {
+  auto list = new_list();
+  for (const std::int64_t number : numbers) list.push_back(number);
+  return list;
+}
+
+/// A copy of its own memory: a file holds all the memory that a tensor shares.
+at::Tensor alone(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+/// As PyTorch's optimizers hold it.
+c10::IValue step_tensor(double step) { return at::scalar_tensor(step, at::kFloat); }
+
+ObjectBuilder settings_of(const OptimizerFields& fields, torch::optim::OptimizerParamGroup& group) {
+  const GroupSettings settings = fields.settings_of(group);
+  ObjectBuilder object;
+  for (const auto& [key, value] : settings.numbers) object.set(key, value);
+  for (const auto& [key, value] : settings.flags) object.set(key, value);
+  if (settings.betas) {
+    object.set("betas", c10::ivalue::Tuple::create(settings.betas->first, settings.betas->second));
+  }
+  return object;
+}
+
+class Parts {
+ public:
+  Parts(DistributedModel::Core& model, DistributedOptimizer::Core* optimizer)
+      : model_(model),
+        optimizer_(optimizer),
+        session_(model.session().session()),
+        names_(model.units()) {
+    const topology::Mesh& mesh = session_.mesh();
+    const int rank = session_.ranks().rank;
+    replica_ = mesh.rank_in(Group::kRdp, rank);
+    part_ = fmt::format("{}_{}", mesh.rank_in(Group::kPp, rank), mesh.rank_in(Group::kTp, rank));
+  }
+
+  std::vector<CheckpointPart> made() {
+    std::vector<std::vector<std::string>> groups;
+    if (optimizer_ != nullptr) groups = names_of_groups();
+    if (model_.state() != nullptr) {
+      make_flat(groups);
+    } else if (replica_ == 0) {
+      parts_.push_back({fmt::format("model_{}.pt", part_), entries(/*whole=*/true)});
+      if (optimizer_ != nullptr) {
+        parts_.push_back({fmt::format("optimizer_{}.pt", part_), plain_optimizer(groups)});
+      }
+    }
+    return std::move(parts_);
+  }
+
+ private:
+  /// Of all pipeline stages, by group of the optimizer, in the order of the model.
+  std::vector<std::vector<std::string>> names_of_groups() {
+    auto own = nlohmann::json::array();
+    for (const auto& group : optimizer_->groups()) {
+      auto names = nlohmann::json::array();
+      for (const at::Tensor& parameter : group) names.push_back(names_.of(parameter));
+      own.push_back(std::move(names));
+    }
+    const auto told = session_.objects().all_gather("smp::save_checkpoint", Group::kPp, own.dump());
+    std::map<std::string, std::size_t> group_of;
+    for (const std::string& text : told) {
+      const auto groups = nlohmann::json::parse(text);
+      if (groups.size() != optimizer_->groups().size()) {
+        throw ConfigError(
+            "smp::save_checkpoint: the optimizers of pipeline stages have {} and {} groups of "
+            "parameters; give all of them the same, some without parameters",
+            optimizer_->groups().size(), groups.size());
+      }
+      for (std::size_t group = 0; group < groups.size(); ++group) {
+        for (const auto& name : groups[group]) group_of.emplace(name.get<std::string>(), group);
+      }
+    }
+    std::vector<std::vector<std::string>> groups(optimizer_->groups().size());
+    for (const std::string& name : names_.all()) {
+      if (const auto found = group_of.find(name); found != group_of.end()) {
+        groups[found->second].push_back(name);
+      }
+    }
+    return groups;
+  }
+
+  /// Parameters and buffers of this stage, or without `whole` buffers and frozen parameters alone.
+  c10::IValue entries(bool whole, const std::vector<at::Tensor>& frozen = {}) const {
+    ObjectBuilder object;
+    for (std::size_t number = 0; number < model_.units().size(); ++number) {
+      if (!model_.is_here(number)) continue;
+      const Unit& unit = model_.units()[number];
+      for (const auto& [name, parameter] : unit.parameters) {
+        if (whole) object.set(fmt::format("{}.{}", unit.name, name), alone(parameter));
+        if (whole || parameter.requires_grad()) continue;
+        const int own = model_.state()->number_of(parameter);
+        object.set(fmt::format("{}.{}", unit.name, name),
+                   own < 0 ? alone(parameter) : frozen.at(static_cast<std::size_t>(own)));
+      }
+      for (const auto& [name, buffer] : unit.buffers) {
+        object.set(fmt::format("{}.{}", unit.name, name), alone(buffer));
+      }
+    }
+    if (whole) object.set(std::string(kPartialKey), true);
+    return object.built();
+  }
+
+  c10::IValue plain_optimizer(const std::vector<std::vector<std::string>>& groups) const {
+    torch::optim::Optimizer& wrapped = optimizer_->wrapped();
+    const OptimizerFields& fields = fields_of(wrapped);
+    std::map<std::string, std::int64_t> number_of;
+    std::vector<std::string> names;
+    auto saved_groups = new_list();
+    for (std::size_t number = 0; number < groups.size(); ++number) {
+      std::vector<std::int64_t> numbers;
+      for (const std::string& name : groups[number]) {
+        numbers.push_back(static_cast<std::int64_t>(names.size()));
+        number_of.emplace(name, numbers.back());
+        names.push_back(name);
+      }
+      ObjectBuilder group = settings_of(fields, wrapped.param_groups().at(number));
+      saved_groups.push_back(group.set(std::string("params"), list_of(numbers)).built());
+    }
+    ObjectBuilder states;
+    for (const auto& group : optimizer_->groups()) {
+      for (const at::Tensor& parameter : group) {
+        const ParameterState state = fields.state_of(wrapped, parameter);
+        if (state.empty()) continue;
+        ObjectBuilder saved;
+        for (const auto& [key, tensor] : state.tensors) saved.set(key, alone(tensor));
+        if (state.step) saved.set(std::string("step"), step_tensor(*state.step));
+        states.set(number_of.at(names_.of(parameter)), saved.built());
+      }
+    }
+    return ObjectBuilder()
+        .set(std::string("state"), states.built())
+        .set(std::string("param_groups"), saved_groups)
+        .set(std::string(kPartialKey), true)
+        .set(std::string(kNamesKey), list_of(names))
+        .set(std::string(kKindKey), fields.kind())
+        .built();
+  }
+
+  // --- Sharded or 16-bit ---
+
+  void make_flat(const std::vector<std::vector<std::string>>& groups) {
+    const ModelState& state = *model_.state();
+    const bool on_demand = state.plan().on_demand;
+    std::vector<at::Tensor> frozen;
+    if (on_demand) frozen = state.whole_values(/*frozen_only=*/true);
+    if (replica_ == 0 && on_demand) {
+      ObjectBuilder tied;
+      for (const auto& [name, first] : names_.tied()) tied.set(name, first);
+      ObjectBuilder shapes;  // by this key readers tell that shards have the rest
+      for (const at::Tensor& parameter : model_.parameters()) {
+        shapes.set(names_.of(parameter), list_of(parameter.sizes()));
+      }
+      parts_.push_back(
+          {"model_0.pt", ObjectBuilder()
+                             .set(std::string("module"), entries(/*whole=*/false, frozen))
+                             .set(std::string("param_shapes"), shapes.built())
+                             .set(std::string("tied"), tied.built())
+                             .built()});
+    } else if (replica_ == 0) {
+      parts_.push_back({fmt::format("model_{}.pt", part_), entries(/*whole=*/true)});
+    }
+    if (replica_ >= state.plan().degree) return;
+    const int index = state.groups().index;
+    parts_.push_back({on_demand ? fmt::format("optimizer_{}.pt", index)
+                                : fmt::format("optimizer_{}_{}.pt", part_, index),
+                      flat_part(groups)});
+  }
+
+  c10::IValue flat_part(const std::vector<std::vector<std::string>>& groups) {
+    ModelState& state = *model_.state();
+    const auto masters = state.store().masters();
+    std::map<int, ObjectBuilder> states;  // by parameter
+    std::map<int, ObjectBuilder> scalars;
+    if (optimizer_ != nullptr) add_states(states, scalars);
+    ObjectBuilder parameters;
+    for (const sharding::OwnedPiece& piece : state.store().pieces()) {
+      const at::Tensor& parameter =
+          state.parameters()[static_cast<std::size_t>(piece.parameter)].tensor;
+      parameters.set(
+          names_.of(parameter),
+          ObjectBuilder()
+              .set(std::string("shape"), list_of(parameter.sizes()))
+              .set(std::string("start"), piece.start)
+              .set(std::string(kMaster), alone(masters.at(static_cast<std::size_t>(piece.arena))
+                                                   .narrow(0, piece.offset, piece.elements)))
+              .set(std::string("state"), states[piece.parameter].built())
+              .set(std::string("scalars"), scalars[piece.parameter].built())
+              .built());
+    }
+    ObjectBuilder part;
+    part.set(std::string("format"), std::int64_t{2})
+        .set(std::string("partition_count"), std::int64_t{state.plan().degree})
+        .set(std::string("shared"), state.plan().degree > 1)
+        .set(std::string("rank"), std::int64_t{state.groups().index})
+        .set(std::string("parameters"), parameters.built());
+    auto saved_groups = new_list();
+    if (optimizer_ != nullptr) {
+      torch::optim::Optimizer& wrapped = optimizer_->wrapped();
+      const OptimizerFields& fields = fields_of(wrapped);
+      for (std::size_t number = 0; number < groups.size(); ++number) {
+        ObjectBuilder group = settings_of(fields, wrapped.param_groups().at(number));
+        saved_groups.push_back(group.set(std::string("names"), list_of(groups[number])).built());
+      }
+      const sharding::LossScaler::State scale = optimizer_->scaler().state();
+      auto saved_scale = new_list();
+      saved_scale.push_back(scale.scale);
+      saved_scale.push_back(scale.good_steps);
+      saved_scale.push_back(scale.patience);
+      part.set(std::string("loss_scaler"), saved_scale)
+          .set(std::string("optimizer"), fields.kind());
+    }
+    return part.set(std::string("param_groups"), saved_groups).built();
+  }
+
+  void add_states(std::map<int, ObjectBuilder>& states, std::map<int, ObjectBuilder>& scalars) {
+    torch::optim::Optimizer& wrapped = optimizer_->wrapped();
+    const OptimizerFields& fields = fields_of(wrapped);
+    for (const sharding::MasterRun& run : optimizer_->masters()->runs()) {
+      const ParameterState held = fields.state_of(wrapped, run.parameter);
+      for (const sharding::OwnedPiece& piece : run.pieces) {
+        for (const auto& [key, tensor] : held.tensors) {
+          states[piece.parameter].set(key, alone(run.slice_of(piece, tensor)));
+        }
+        if (held.step) scalars[piece.parameter].set(std::string("step"), step_tensor(*held.step));
+      }
+    }
+  }
+
+  DistributedModel::Core& model_;
+  DistributedOptimizer::Core* const optimizer_;
+  session::Session& session_;
+  const ParameterNames names_;
+  int replica_ = 0;
+  std::string part_;  ///< "pp_tp"
+  std::vector<CheckpointPart> parts_;
+};
+
+}  // namespace
+
+std::vector<CheckpointPart> parts_of(DistributedModel::Core& model,
+                                     DistributedOptimizer::Core* optimizer) {
+  return Parts(model, optimizer).made();
+}
+
+}  // namespace smp::api

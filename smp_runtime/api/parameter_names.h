@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of a model by name, as PyTorch's named_parameters() gives them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "smp/unit.h"
+
+namespace smp::api {
+
+/// Each parameter has one name: the first of those under which units have it.
+class ParameterNames {
+ public:
+  explicit ParameterNames(const std::vector<Unit>& units);
+
+  /// All names, in the order of the units.
+  [[nodiscard]] const std::vector<std::string>& all() const { return names_; }
+  /// Throws InternalError for a tensor that is no parameter.
+  [[nodiscard]] const std::string& of(const at::Tensor& parameter) const;
+  /// Other names of parameters, and their first ones.
+  [[nodiscard]] const std::map<std::string, std::string>& tied() const { return tied_; }
+
+ private:
+  std::vector<std::string> names_;
+  std::map<const void*, std::size_t> number_of_;
+  std::map<std::string, std::string> tied_;
+};
+
+}  // namespace smp::api

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that keep their inputs alone for the backward, and run once more then: activation
+// checkpointing ("Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "smp/unit.h"
+
+#include "smp_runtime/pipeline/engine/activation_store.h"
+
+namespace smp::api {
+
+/// What `call` returns of `inputs`; to be called with gradients. In the backward it is called once
+/// more, under the modes of now (autocast) and with the random numbers of now, of the CPU and of
+/// `device`; what it does to `buffers`, such as running statistics, is undone then. Inputs wait in
+/// `store`, unless it is null; they must not be changed in place. Results that are floating point
+/// have gradients.
+Tensors recomputed(std::function<Tensors(const Tensors&)> call, const Tensors& inputs,
+                   std::vector<at::Tensor> buffers, at::Device device,
+                   pipeline::ActivationStore* store, std::int64_t microbatch);
+
+}  // namespace smp::api

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp/session.h"
+
+#include <array>
+#include <exception>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "smp/version.h"
+#include <ATen/Context.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/version.h>
+
+#include "smp_runtime/api/c10d_groups.h"
+#include "smp_runtime/api/session_core.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/topology/setting.h"
+#include "smp_runtime/transport/fabric/fabric_library.h"
+
+namespace smp {
+namespace {
+
+using topology::Group;
+using topology::ParallelConfig;
+
+int sessions = 0;  // of this process so far: it sets their keys in the store apart
+
+/// What only Python's side has today. Silently leaving it out would train something else.
+void refuse_missing(const ParallelConfig& config) {
+  const std::array<std::pair<const char*, bool>, 5> missing{{
+      {"tensor_parallel_degree", config.tensor_parallel_degree > 1},
+      {"fp16_params", config.fp16_params},
+      {"load_partition", config.load_partition},
+      {"partition_file", config.partition_file.has_value()},
+      {"delayed_parameter_initialization", config.delayed_parameter_initialization},
+  }};
+  for (const auto& [name, is_set] : missing) {
+    if (!is_set) continue;
+    throw ConfigError(
+        "mp_parameters: {} is not available to C++ programs; leave it out, or train with the "
+        "Python package",
+        name);
+  }
+}
+
+session::SessionRequest request_for(std::string_view mp_parameters) {
+  check_torch();
+  transport::set_fabric_defaults();
+  const Variables variables = read_variables();
+  cluster::RuntimeOptions options = cluster::make_runtime_options(variables);
+  ParallelConfig config = topology::make_parallel_config(
+      topology::parse_settings(options.parameters, "SM_HP_MP_PARAMETERS"),
+      topology::parse_settings(mp_parameters, "smp::Session::from_settings"));
+  refuse_missing(config);
+  if (options.self_checked_steps > 0) {
+    throw ConfigError(
+        "SMP_SELF_CHECK is not available to C++ programs; unset it, or check the model in Python");
+  }
+  return {.config = std::move(config),
+          .options = std::move(options),
+          .variables = variables,
+          .number = sessions++};
+}
+
+}  // namespace
+
+Session::Core::Core(std::string_view mp_parameters) : session_(request_for(mp_parameters)) {
+  session_.open_groups({.tensors = "smddp", .cpu = "smddp", .by_host = "smddp"},
+                       api::group_maker(session_.world_store(), session_.ranks().rank));
+  reports_.emplace(session_, metrics::JobFacts{.device = at::hasCUDA() ? "CUDA" : "CPU",
+                                               .library = version(),
+                                               .torch = TORCH_VERSION});
+}
+
+Session::Core::~Core() {
+  if (std::uncaught_exceptions() == 0) reports_->await_last_loss();
+  reports_.reset();  // tells what is left
+  try {
+    session_.leave(std::uncaught_exceptions() > 0, /*serves=*/true);
+  } catch (const std::exception& error) {
+    SMP_LOG(warning, "{}", error.what());
+  }
+  c10d::unregister_all_process_groups();  // which would outlive the session's store
+}
+
+Session Session::from_environment() { return from_settings({}); }
+
+Session Session::from_settings(std::string_view mp_parameters) {
+  return Session(std::make_shared<Core>(mp_parameters));
+}
+
+Session::Session(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+int Session::rank() const { return core_->session().ranks().rank; }
+int Session::size() const { return core_->session().ranks().size; }
+int Session::local_rank() const { return core_->session().ranks().local_rank.value_or(0); }
+int Session::pp_rank() const { return core_->index(Group::kPp); }
+int Session::pp_size() const { return core_->count(Group::kPp); }
+int Session::dp_rank() const { return core_->index(Group::kDp); }
+int Session::dp_size() const { return core_->count(Group::kDp); }
+int Session::microbatches() const { return static_cast<int>(core_->config().microbatches); }
+
+void Session::progress(std::int64_t steps) {
+  if (steps < 1) {
+    throw ConfigError(
+        "smp::Session::progress got {}; expected how many steps the program makes, at least 1",
+        steps);
+  }
+  core_->reports().set_total(steps);
+}
+
+void Session::barrier() {
+  std::vector<int> all(static_cast<std::size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  core_->session().barriers().all("smp::Session::barrier", "barrier", all);
+}
+
+}  // namespace smp

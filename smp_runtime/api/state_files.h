@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects of checkpoints as files that torch.save and torch.load know.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/ivalue.h>
+
+#include "smp_runtime/checkpoint/atomic_file.h"
+
+namespace smp::api {
+
+/// Numbers, texts, tensors, and lists and dictionaries of them. The file is there whole or not at
+/// all; throws HostError.
+checkpoint::FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object);
+
+/// What torch.save wrote, on the CPU; tensors that shared memory do so again. Of a torch.Size
+/// nothing is left. Throws ConfigError, which names the file, for one that is absent, cut
+/// short, or holds objects of classes.
+c10::IValue read_object(const std::filesystem::path& path);
+
+/// A dictionary to be written.
+class ObjectBuilder {
+ public:
+  ObjectBuilder();
+  ObjectBuilder& set(const c10::IValue& key, const c10::IValue& value) {
+    dictionary_.insert_or_assign(key, value);
+    return *this;
+  }
+  [[nodiscard]] c10::IValue built() const { return dictionary_; }
+
+ private:
+  c10::impl::GenericDict dictionary_;
+};
+
+[[nodiscard]] c10::impl::GenericList new_list();
+
+/// An object that was read, asked for what it is to be; `where` begins the ConfigErrors if it is
+/// something else.
+class ObjectReader {
+ public:
+  ObjectReader(c10::IValue object, std::string where)
+      : object_(std::move(object)), where_(std::move(where)) {}
+
+  [[nodiscard]] bool has(std::string_view key) const;
+  /// The value of a key, which has to be there.
+  [[nodiscard]] ObjectReader at(std::string_view key) const;
+  /// Of a dictionary whose keys are texts, or whole numbers, which become texts.
+  [[nodiscard]] std::map<std::string, ObjectReader> items() const;
+  /// Of a list or tuple.
+  [[nodiscard]] std::vector<ObjectReader> elements() const;
+  [[nodiscard]] at::Tensor tensor() const;
+  [[nodiscard]] bool is_tensor() const { return object_.isTensor(); }
+  /// A number, or a tensor of one element.
+  [[nodiscard]] double number() const;
+  [[nodiscard]] bool is_number() const;
+  [[nodiscard]] std::int64_t integer() const { return static_cast<std::int64_t>(number()); }
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::vector<std::int64_t> integers() const;
+  [[nodiscard]] const c10::IValue& object() const { return object_; }
+
+ private:
+  [[noreturn]] void refuse(std::string_view expected) const;
+
+  c10::IValue object_;
+  std::string where_;
+};
+
+}  // namespace smp::api

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/checkpoint/session/agreement.h"
+
+#include <exception>
+
+#include <nlohmann/json.hpp>
+
+#include "smp_runtime/core/json_line.h"
+#include "smp_runtime/transport/error_text.h"
+
+namespace smp::checkpoint {
+
+using nlohmann::json;
+
+std::vector<std::string> end_together(session::Session& session, const std::string& what,
+                                      const std::string& error, const std::string& payload) {
+  const std::string mine = json_line(json{error, payload});
+  std::vector<std::string> payloads;
+  for (const std::string& told :
+       session.objects().all_gather(what, topology::Group::kWorld, mine)) {
+    const json outcome = json::parse(told);
+    if (const auto text = outcome[0].get<std::string>(); !text.empty()) {
+      throw CheckpointError("{} failed on rank {}: {}", what, payloads.size(), text);
+    }
+    payloads.push_back(outcome[1].get<std::string>());
+  }
+  return payloads;
+}
+
+void together(session::Session& session, const std::string& what,
+              const std::function<void()>& act) {
+  act_and_tell(act, [&](const std::string& error) { end_together(session, what, error); });
+}
+
+void act_and_tell(const std::function<void()>& act,
+                  const std::function<void(const std::string&)>& tell) {
+  std::exception_ptr own;
+  try {
+    act();
+  } catch (...) {
+    own = std::current_exception();
+  }
+  if (!own) return tell({});
+  try {
+    tell(transport::error_text(own));
+  } catch (const HostError&) {  // what failed elsewhere, or because of this
+  }
+  std::rethrow_exception(own);
+}
+
+}  // namespace smp::checkpoint

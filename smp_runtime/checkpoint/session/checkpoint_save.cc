@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/checkpoint/session/checkpoint_save.h"
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "smp_runtime/checkpoint/session/agreement.h"
+#include "smp_runtime/checkpoint/staging.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/json_line.h"
+
+namespace smp::checkpoint {
+namespace {
+
+using nlohmann::json;
+using topology::Group;
+
+std::string new_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:04x}", random(), random() & 0xffffU);
+}
+
+std::string as_text(const std::vector<FileDigest>& written) {
+  json files = json::array();
+  for (const FileDigest& file : written) files.push_back({file.name, file.bytes, file.crc32c});
+  return files.dump();
+}
+
+}  // namespace
+
+CheckpointSave::CheckpointSave(session::Session& session, Options options)
+    : session_(session), options_(std::move(options)) {
+  const auto asked = session_.objects().all_gather(
+      options_.what, Group::kWorld,
+      json_line(json{options_.root.string(), options_.name, new_token()}));
+  const json first = json::parse(asked.front());
+  for (std::size_t rank = 1; rank < asked.size(); ++rank) {
+    const json other = json::parse(asked[rank]);
+    if (other[0] == first[0] && other[1] == first[1]) continue;
+    throw ConfigError(
+        "{}: rank 0 saves {} in {}, rank {} {} in {}; all ranks save the same checkpoint",
+        options_.what, first[1].dump(), first[0].dump(), rank, other[1].dump(), other[0].dump());
+  }
+  token_ = first[2].get<std::string>();
+  folder_ = staging_path(options_.root, options_.name, token_);
+  // Rank 0 first, so that it is the one where all hosts see the same folder.
+  const cluster::LaunchRanks& ranks = session_.ranks();
+  try {
+    for (const bool turn : {ranks.rank == 0, ranks.local_rank.value_or(0) == 0}) {
+      together([&] {
+        if (!turn || publishes_) return;
+        with_files([&] { publishes_ = open_staging(options_.root, options_.name, token_); });
+      });
+    }
+  } catch (...) {
+    discard();  // whoever has made a folder, whose destructor is not called
+    throw;
+  }
+}
+
+CheckpointSave::~CheckpointSave() { discard(); }
+
+void CheckpointSave::discard() {
+  if (std::exchange(publishes_, false) && !is_published_) {
+    discard_staging(options_.root, options_.name, token_);
+  }
+}
+
+void CheckpointSave::together(const std::function<void()>& act) {
+  act_and_tell(act, [this](const std::string& error) { tell(error); });
+}
+
+void CheckpointSave::tell(const std::string& error) {
+  std::vector<std::string> outcomes;
+  try {
+    outcomes = end_together(session_, options_.what, error, as_text(written_));
+  } catch (...) {
+    discard();
+    throw;
+  }
+  std::map<std::string, FileDigest> files;  // once, where several ranks wrote the same
+  for (const std::string& told : outcomes) {
+    for (const json& file : json::parse(told)) {
+      FileDigest digest{.name = file[0].get<std::string>(),
+                        .bytes = file[1].get<std::int64_t>(),
+                        .crc32c = file[2].get<std::uint32_t>()};
+      files.insert_or_assign(digest.name, digest);
+    }
+  }
+  all_written_.clear();
+  for (auto& [name, file] : files) all_written_.push_back(std::move(file));
+}
+
+void CheckpointSave::publish_folder() { publish("manifest.json", &checkpoint::publish_folder); }
+
+void CheckpointSave::publish_files(const std::string& manifest) {
+  publish(manifest, &checkpoint::publish_files);
+}
+
+void CheckpointSave::publish(const std::string& manifest, Publish move) {
+  together([&] {
+    if (!publishes_) return;
+    std::string tag = options_.name;
+    if (tag.ends_with(kPartial)) tag.resize(tag.size() - std::string(kPartial).size());
+    const topology::Mesh& mesh = session_.mesh();
+    const Manifest content{.tag = tag,
+                           .library = options_.library,
+                           .degrees = {.pipeline = mesh.size(Group::kPp),
+                                       .tensor = mesh.size(Group::kTp),
+                                       .reduced_data = mesh.size(Group::kRdp)},
+                           .files = all_written_};
+    with_files([&] {
+      write_file(folder_ / manifest, content.to_json());
+      move(options_.root, options_.name, token_);
+      is_published_ = true;
+      write_file(options_.root / kNewest, options_.name);
+    });
+  });
+}
+
+}  // namespace smp::checkpoint

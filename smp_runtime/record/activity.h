@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank's time goes to.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace smp::record {
+
+enum class Activity : std::uint8_t {
+  kForward,    ///< running modules, or the step's body
+  kBackward,   ///< their backwards
+  kWait,       ///< for messages of other ranks of the pipeline
+  kGather,     ///< waiting for parameters that other ranks hold
+  kReduce,     ///< waiting for sums of gradients
+  kExchange,   ///< waiting for other ranks of tensor parallelism
+  kOptimizer,  ///< the optimizer's step
+  kData,       ///< neither in a step nor in an optimizer: the script, which makes the next batch
+};
+inline constexpr std::size_t kActivities = 8;
+
+/// As in the timeline and in records: "forward", "wait", "gather", ….
+[[nodiscard]] std::string_view name_of(Activity activity);
+
+/// Rows of a rank in pictures of a step. What waits is drawn beside what computes, for it may be a
+/// part of it: a forward waits for gathers.
+enum class Lane : std::uint8_t { kModules, kGathers, kReductions, kExchanges, kOptimizer, kData };
+inline constexpr std::size_t kLanes = 6;
+
+[[nodiscard]] Lane lane_of(Activity activity);
+[[nodiscard]] std::string_view name_of(Lane lane);
+
+}  // namespace smp::record

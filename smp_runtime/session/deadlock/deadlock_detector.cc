@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "smp_runtime/session/deadlock/deadlock_detector.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "smp_runtime/core/deadline.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/core/named_thread.h"
+
+namespace smp::session {
+namespace {
+
+constexpr std::size_t kMostLookedAt = 64;  // ranks at one look
+constexpr int kManyLooks = 8;              // after these most looks are left out
+constexpr std::chrono::seconds kStoreTime{10};
+
+std::string key_of(int rank) { return fmt::format("waits/{}", rank); }
+
+/// A wait for a rank that saves a large model is long and rightful: 1,000 ranks need not look each
+/// second.
+bool is_due(int looks) { return looks < kManyLooks || looks % kManyLooks == 0; }
+
+}  // namespace
+
+DeadlockDetector::DeadlockDetector(std::shared_ptr<transport::KeyValueStore> store, int rank,
+                                   std::function<std::string()> line, Timing timing,
+                                   std::shared_ptr<record::Recorder> recorder)
+    : rank_(rank),
+      line_(std::move(line)),
+      timing_(timing),
+      recorder_(std::move(recorder)),
+      store_(std::move(store)) {
+  thread_ = named_thread("smp-waits", [this] { watch(); });
+}
+
+DeadlockDetector::~DeadlockDetector() { stop(); }
+
+void DeadlockDetector::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void DeadlockDetector::add_group(const std::string& name, std::vector<int> ranks) {
+  const std::lock_guard lock(mutex_);
+  groups_[name] = std::move(ranks);
+}
+
+std::vector<int> DeadlockDetector::members(const std::string& group) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = groups_.find(group);
+  return found == groups_.end() ? std::vector<int>() : found->second;
+}
+
+void DeadlockDetector::sent(const std::string& group, std::int64_t bytes) const {
+  if (recorder_) recorder_->sent(members(group), bytes);
+}
+
+std::int64_t DeadlockDetector::start(const std::string& label) {
+  const std::lock_guard lock(mutex_);
+  std::int64_t& begun = begun_[label];
+  // The others must not take a call for begun that never comes.
+  return mismatch_.empty() ? ++begun : begun + 1;
+}
+
+std::int64_t DeadlockDetector::begin(std::string call, const std::string& label,
+                                     std::vector<int> needs, std::optional<std::int64_t> turn) {
+  if (!turn) turn = start(label);
+  std::erase(needs, rank_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!mismatch_.empty()) throw CallMismatch("{} after {}", call, mismatch_);
+  }
+  if (take_back_last()) clear();
+  const std::lock_guard lock(mutex_);
+  calls_.push_back({.number = ++waits_,
+                    .text = std::move(call),
+                    .label = label,
+                    .turn = *turn,
+                    .needs = std::move(needs),
+                    .since = Clock::now()});
+  return waits_;
+}
+
+void DeadlockDetector::end(std::int64_t number) noexcept {
+  bool told = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (calls_.back().number == number) diagnosis_.clear();
+    const auto ended = std::ranges::find(calls_, number, &Call::number);
+    told = ended->told;
+    calls_.erase(ended);
+  }
+  if (told) clear();
+}
+
+/// Whether the store has the last call, which does not count from now on.
+bool DeadlockDetector::take_back_last() noexcept {
+  const std::lock_guard lock(mutex_);
+  return !calls_.empty() && std::exchange(calls_.back().told, false);
+}
+
+/// At once, and not by the thread: the others trust that what is written still holds.
+void DeadlockDetector::clear() noexcept {
+  try {
+    const std::lock_guard lock(store_mutex_);
+    store_->set(key_of(rank_), {});
+  } catch (const std::exception&) {  // the store is lost, which others notice
+  }
+}
+
+std::string DeadlockDetector::diagnosis() const {
+  const std::lock_guard lock(mutex_);
+  return diagnosis_;
+}
+
+void DeadlockDetector::leave() noexcept {
+  stop();
+  write_final(true);
+}
+
+void DeadlockDetector::write_final(bool ended) noexcept {
+  try {
+    const std::lock_guard store_lock(store_mutex_);
+    const std::lock_guard lock(mutex_);
+    store_->set(key_of(rank_), encode({.ended = ended, .mismatch = mismatch_, .begun = begun_}));
+  } catch (const std::exception&) {
+  }
+}
+
+void DeadlockDetector::watch() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, timing_.look, [this] { return stopping_; })) {
+    if (calls_.empty()) continue;
+    Call& call = calls_.back();
+    if (call.needs.empty() || Clock::now() - call.since < timing_.tell) continue;
+    ++call.looks;
+    const Call copy = call;
+    lock.unlock();
+    try {
+      poll(copy);
+    } catch (const std::exception&) {
+    }
+    lock.lock();
+  }
+}
+
+void DeadlockDetector::poll(const Call& call) {
+  // Without our locks: it may wait for Python's.
+  std::string line = !call.told && line_ ? line_() : std::string();
+  const std::lock_guard store_lock(store_mutex_);
+  if (!call.told) {
+    Wait wait;
+    {
+      const std::lock_guard lock(mutex_);
+      if (calls_.empty() || calls_.back().number != call.number || !mismatch_.empty()) return;
+      line_of_call_ = std::move(line);
+      wait = described(call);
+      calls_.back().told = true;
+    }
+    store_->set(key_of(rank_), encode(wait));
+  }
+  if (Clock::now() - call.since < timing_.judge || !is_due(call.looks)) return;
+  judge(call, waits_around(call));
+}
+
+Wait DeadlockDetector::described(const Call& call) const {
+  std::string text = call.text;
+  if (!line_of_call_.empty()) text += fmt::format(" ({})", line_of_call_);
+  return {.number = call.number,
+          .label = call.label,
+          .turn = call.turn,
+          .text = std::move(text),
+          .needs = call.needs,
+          .begun = begun_};
+}
+
+void DeadlockDetector::check() {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (mismatch_.empty()) {
+      if (diagnosis_.empty()) return;
+      mismatch_ = diagnosis_;
+      if (!calls_.empty()) calls_.back().told = false;  // end() takes back nothing written now
+      first = true;
+    }
+  }
+  if (first) write_final(false);
+  throw CallMismatch("{}", mismatch_);
+}
+
+void DeadlockDetector::check_failed() {
+  {
+    const std::lock_guard store_lock(store_mutex_);
+    std::unique_lock lock(mutex_);
+    if (calls_.empty()) return;
+    const Call call = calls_.back();
+    lock.unlock();
+    const bool is_confirmed = found_.size() > 1 && found_[1] == call.number;
+    std::string found =
+        is_confirmed && confirmations_ + 1 >= timing_.confirmations ? suspicion_ : std::string();
+    try {
+      const std::map<int, Wait> waits = waits_around(call);
+      const std::vector<int> path = deadlock_of(waits, rank_);
+      if (!path.empty() && !waits.at(path.back()).mismatch.empty()) {
+        found = deadlock_text(waits, path);
+      }
+    } catch (const std::exception&) {  // the store is lost, with rank 0
+    }
+    lock.lock();
+    if (!found.empty() && !calls_.empty()) diagnosis_ = std::move(found);
+  }
+  check();
+}
+
+/// This rank, those that it needs, those that these need, and so on.
+std::map<int, Wait> DeadlockDetector::waits_around(const Call& call) {
+  std::map<int, Wait> waits;
+  {
+    const std::lock_guard lock(mutex_);
+    waits[rank_] = described(call);
+  }
+  std::vector<int> next = call.needs;
+  std::size_t looked_at = 0;
+  while (!next.empty() && looked_at < kMostLookedAt) {
+    const int rank = next.back();
+    next.pop_back();
+    if (waits.contains(rank)) continue;
+    ++looked_at;
+    if (!store_->has(key_of(rank))) continue;
+    const auto limit = transport::WaitLimit::after(kStoreTime, "looking at a wait");
+    if (const auto wait = decode(store_->get(key_of(rank), limit))) {
+      next.insert(next.end(), wait->needs.begin(), wait->needs.end());
+      waits[rank] = *wait;
+    }
+  }
+  return waits;
+}
+
+void DeadlockDetector::judge(const Call& call, const std::map<int, Wait>& waits) {
+  const std::vector<int> path = deadlock_of(waits, rank_);
+  std::vector<std::int64_t> found;
+  for (const int rank : path) {
+    found.push_back(rank);
+    found.push_back(waits.at(rank).number);
+  }
+  confirmations_ = found == found_ ? confirmations_ + 1 : 1;
+  found_ = std::move(found);
+  suspicion_ = path.empty() ? std::string() : deadlock_text(waits, path);
+  if (path.empty()) return;
+  // A rank that goes on could be seen between two calls; one that is final could not.
+  if (!is_final(waits.at(path.back())) && confirmations_ < timing_.confirmations) return;
+  const std::lock_guard lock(mutex_);
+  if (calls_.empty() || calls_.back().number != call.number) return;
+  diagnosis_ = suspicion_;
+  SMP_LOG(error, "{}", diagnosis_);  // not every wait can be ended
+}
+
+}  // namespace smp::session

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of arrays, in a fixed order.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "smp_runtime/core/element_type.h"
+#include "smp_runtime/smddp/collectives/reduce_arrays.h"
+
+namespace smp::collectives {
+
+/// destination[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) … / divisor
+///
+/// Elements of 16 bits are added in 32 bits and rounded once. Integers wrap, but their average does
+/// not: it rounds towards zero. A NaN wins over every number, in min and max as well. Truths: sum
+/// and max are "or", product and min are "and". The order of the sources and nothing else decides
+/// the bits of the result, with every instruction set.
+///
+/// Pointers are aligned to an element. `destination` may be one of the sources, but must not
+/// overlap one otherwise. At least one source. The pair passes check_reducible. Of kPart the
+/// destination, and of kParts the sources, have elements of part_size_bytes(); a part is not
+/// divided.
+void reduce(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
+            std::byte* destination, size_t count, int divisor = 1, Stage stage = Stage::kWhole);
+
+/// An element of what kPart makes. Larger than one of the type for averages of float16 and of
+/// integers, whose sums may be beyond the type's largest where the average is not.
+[[nodiscard]] size_t part_size_bytes(ElementType type, ReduceOp op);
+
+/// The same in plain C++, whatever the CPU can do: the oracle of tests.
+void reduce_portably(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
+                     std::byte* destination, size_t count, int divisor = 1,
+                     Stage stage = Stage::kWhole);
+
+}  // namespace smp::collectives
