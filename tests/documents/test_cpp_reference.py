@@ -26,7 +26,7 @@ DECLARED = re.compile(
 def public_headers() -> dict[str, str]:
     """Text by name; that of the version, which CMake makes, as it is before."""
     found = {path.name: path.read_text() for path in sorted(HEADERS.glob("*.h"))}
-    return found | {"version.h": (HEADERS.parents[1] / "library" / "version.h.in").read_text()}
+    return found | {"version.h": (HEADERS.parents[1] / "packaging" / "version.h.in").read_text()}
 
 
 def sections() -> dict[str, str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.documents.named_tests import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "environment.md").read_text()
-SESSION = ROOT / "smp_runtime" / "session" / "launch"
-OPTIONS = ROOT / "smp_runtime" / "dataparallel" / "smddp_options.h"
+SESSION = ROOT / "smp_runtime" / "cluster"
+OPTIONS = ROOT / "smp_runtime" / "smddp" / "backend" / "smddp_options.h"
 # How scripts, tests and compose files read or set a variable, unlike CMake and the preprocessor.
 IN_USE = re.compile(
     r"""environ(?:\.get)?[(\[]["'](SMP_\w+)|getenv\("(SMP_\w+)|(?<!\$)\$\{(SMP_\w+):"""
