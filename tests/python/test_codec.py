@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._pipeline import codec
+from smdistributed.modelparallel.torch._objects import codec
 from torch import nn
 
 from tests.mpi.jobs.trees import (

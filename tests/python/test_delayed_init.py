@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._partition.delayed_parameters import delayed, materialize
+from smdistributed.modelparallel.torch._delayed.delayed_parameters import delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from torch import nn
 

@@ -14,7 +14,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._pipeline.splitting import InputSplit
 from smdistributed.modelparallel.torch._replicas import replicas
 from smdistributed.modelparallel.torch._session.devices import (
@@ -23,7 +22,8 @@ from smdistributed.modelparallel.torch._session.devices import (
     tell_of_missing_gpu_code,
 )
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterNorms
-from smdistributed.modelparallel.torch._sharding.whole_norms import WholeNorms
+from smdistributed.modelparallel.torch._slices.whole_norms import WholeNorms
+from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 from torch import nn
 from torch._subclasses import FakeTensorMode, fake_tensor

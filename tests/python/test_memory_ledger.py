@@ -4,7 +4,7 @@
 import pytest
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._report import memory_ledger
+from smdistributed.modelparallel.torch._metrics import memory_ledger
 from torch import nn
 
 ROWS, WIDTH, LAYERS = 1024, 1000, 4

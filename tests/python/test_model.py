@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._partition.partition_annotations import partition_of
+from smdistributed.modelparallel.torch._annotations.partition_annotations import partition_of
 from smdistributed.modelparallel.torch.exceptions import (
     SMPNotInitializedError,
     SMPStepError,

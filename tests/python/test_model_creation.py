@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import smdistributed.modelparallel.torch as library
 import torch
-from smdistributed.modelparallel.torch._partition.delayed_parameters import delayed, materialize
+from smdistributed.modelparallel.torch._delayed.delayed_parameters import delayed, materialize
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from torch import nn
 

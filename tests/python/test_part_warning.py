@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
+from smdistributed.modelparallel.torch._checks.part_warning import PartWarning
 from torch import nn
 
 

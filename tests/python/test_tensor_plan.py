@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 import smdistributed.modelparallel.torch as smp
-from smdistributed.modelparallel.torch._tensor.tensor_plan import lines, plan_tensor_parallelism
-from smdistributed.modelparallel.torch._tensor.tensor_registry import (
+from smdistributed.modelparallel.torch._annotations.tensor_registry import (
     Registration,
     registration_of,
 )
+from smdistributed.modelparallel.torch._tensor.tensor_plan import lines, plan_tensor_parallelism
 from smdistributed.modelparallel.torch.exceptions import (
     SMPTensorParallelError,
     SMPValidationError,

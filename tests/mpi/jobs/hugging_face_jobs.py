@@ -10,8 +10,8 @@ import smdistributed.modelparallel.torch as smp
 import torch
 import transformers
 from jobs.tensor_jobs import own_batch
-from smdistributed.modelparallel.torch._checkpoint.tensor_states import to_plain
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis, whole_of
+from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis, whole_of
+from smdistributed.modelparallel.torch._state.tensor_states import to_plain
 from torch import nn
 
 VOCABULARY, LENGTH, WIDTH, LAYERS, HEADS = 31, 7, 16, 2, 4

@@ -9,7 +9,7 @@ import sys
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch._report.reports import Reports
+from smdistributed.modelparallel.torch._metrics.reports import Reports
 
 
 @smp.step

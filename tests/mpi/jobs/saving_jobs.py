@@ -15,7 +15,7 @@ from jobs.sharding_jobs import (
     split_over_partitions,
     train_step,
 )
-from smdistributed.modelparallel.torch._checkpoint import optimizer_states, shard_states
+from smdistributed.modelparallel.torch._state import optimizer_states, shard_states
 from smdistributed.modelparallel.torch.sharded_data_parallel_checkpoint import (
     get_buffer_names,
     get_param_shapes,

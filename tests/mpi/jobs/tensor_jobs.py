@@ -8,7 +8,12 @@ from typing import Any
 
 import smdistributed.modelparallel.torch as smp
 import torch
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis, whole_of
+from smdistributed.modelparallel.torch._slices import random_streams
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
+    distribution_axis,
+    slice_of,
+    whole_of,
+)
 from torch import nn
 
 SAMPLES, SEQUENCE, WIDTH = 8, 4, 8
@@ -42,7 +47,7 @@ def fill_with_integers(model: nn.Module) -> None:
             if axis is not None:
                 shape[axis] *= smp.tp_size()
             whole = integers(*shape, seed=number)
-            parameter.copy_(smp.nn.parameter_slices.slice_of(whole, axis))
+            parameter.copy_(slice_of(whole, axis))
 
 
 def own_share() -> tuple[int, int]:
@@ -128,7 +133,7 @@ def slices_of_an_embedding() -> dict[str, torch.Tensor]:
     layer = smp.nn.DistributedEmbedding(
         10, WIDTH, _weight=table, _skip_allgather=True, _skip_scatter_and_merge=True
     )
-    mine = smp.nn.parameter_slices.slice_of(nn.functional.embedding(ids, table), -1)
+    mine = slice_of(nn.functional.embedding(ids, table), -1)
     return {"ours": layer(ids).detach(), "plain": mine}
 
 
@@ -260,7 +265,7 @@ def _count_scores() -> Callable[[], tuple[int, int]]:
 
 def dropped(probability: float) -> dict[str, torch.Tensor]:
     """What dropout leaves of ones where ranks hold the same, and where each has its own."""
-    drop = smp.nn.random_streams.dropout
+    drop = random_streams.dropout
     ones = torch.ones(4096)
     return {
         "common": drop(ones, probability, True, own=False),

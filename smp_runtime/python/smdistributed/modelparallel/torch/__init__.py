@@ -1,24 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model parallelism for PyTorch: ``import smdistributed.modelparallel.torch as smp``.
 
-Rooms, in the order in which a job meets them; what begins with an underscore is private:
+Rooms by floor, from the top. A room imports only from floors below its own, which ``ci/check``
+verifies; what begins with an underscore is private:
 
-    _session      variables of launchers, ranks, the store, groups, barriers and objects, the log
-    state_mod     smp.state: settings, model, optimizer, engine of this process
-    _tensor       which modules become distributed ones, and which those are
-    nn            distributed modules, and names of Transformers' models
-    model         DistributedModel, on model_views and model_states
-    _partition    annotations, the trace, and where each module goes; delayed initialization
-    _replicas     copies of the model: averaging, Join, and whether ranks are fed and built alike
-    _sharding     flat shards, 16-bit computing, master parameters, clipping
-    step          smp.step, on _pipeline
-    _pipeline     inputs and outputs of a step, calls between partitions, activation checkpointing
-    optimizer     DistributedOptimizer
-    _checkpoint   smp.save, smp.load, smp.save_checkpoint and smp.resume_from_checkpoint
-    _self_check   steps computed once more in plain PyTorch, and compared
-    _report       the live line, metrics, memory, and mistakes of a training loop
-    optimizers, amp, patches, utils, sharded_data_parallel_checkpoint
+    huggingface   training loops of Hugging Face
+    utils, patches, sharded_data_parallel_checkpoint
                   names that scripts import; what is not there yet raises when it is used
+    _checkpoint   smp.save, smp.load, smp.save_checkpoint and smp.resume_from_checkpoint: files
+    model         DistributedModel, on model_views and model_states
+    optimizer     DistributedOptimizer
+    _self_check   steps computed once more in plain PyTorch, and compared
+    model_states  state dicts of the model
+    step, job     smp.step; smp.init and smp.shutdown
+    _state        what state of a model and its optimizers there is, and whether saved state fits
+    _tensor       which modules become distributed ones, and their first values
+    _checks       guards of the training loop
+    _replicas     copies of the model: averaging, Join
+    model_views   modules and tensors of the wrapped model, by partition
+    nn            distributed modules, and names of Transformers' models
+    _sharding     flat shards, 16-bit computing, master parameters, clipping
+    _pipeline     inputs and outputs of a step, calls between partitions
+    _partition    the trace, and where each module goes
+    optimizers    fused optimizers
+    _recompute    activation checkpointing
+    _metrics      numbers of steps, and the live line
+    _annotations  what scripts say of modules: partition, tensor parallelism, delayed creation
+    _slices       the tensor-parallel group, and how tensors lie over it
+    amp           mixed precision
+    _session      ranks, groups, barriers and objects, devices, the log
+    _objects      containers and objects as calls between partitions carry them
+    _delayed      parameters without storage
+    state_mod     smp.state: settings, model, optimizers, engine of this process
+    ports         what lower rooms use of a model
+    exceptions
 
 Work is done in C++ (smdistributed._runtime); these modules check arguments and carry tensors.
 """
@@ -33,26 +48,34 @@ from smdistributed.modelparallel.torch import optimizers as optimizers
 from smdistributed.modelparallel.torch import patches as patches
 from smdistributed.modelparallel.torch import state_mod as state_mod
 from smdistributed.modelparallel.torch import utils as utils
+from smdistributed.modelparallel.torch._annotations.model_creation import (
+    delay_param_initialization,
+    model_creation,
+)
+from smdistributed.modelparallel.torch._annotations.partition_annotations import (
+    partition,
+    set_partition,
+)
+from smdistributed.modelparallel.torch._annotations.tensor_annotations import (
+    set_tensor_parallelism,
+    tensor_parallelism,
+)
+from smdistributed.modelparallel.torch._annotations.tensor_registry import (
+    tp_register,
+    tp_register_with_module,
+)
 from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
 )
 from smdistributed.modelparallel.torch._checkpoint.save_load import load, save
-from smdistributed.modelparallel.torch._partition.model_creation import (
-    delay_param_initialization,
-    model_creation,
-)
-from smdistributed.modelparallel.torch._partition.partition_annotations import (
-    partition,
-    set_partition,
-)
-from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
+from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_summary
+from smdistributed.modelparallel.torch._metrics.progress import progress
+from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
     checkpoint,
     checkpoint_sequential,
     set_activation_checkpointing,
 )
-from smdistributed.modelparallel.torch._report.memory_ledger import memory_summary
-from smdistributed.modelparallel.torch._report.progress import progress
 from smdistributed.modelparallel.torch._session.comm import (
     CommGroup,
     RankType,
@@ -94,21 +117,13 @@ from smdistributed.modelparallel.torch._session.ranks import (
     tp_rank,
     tp_size,
 )
-from smdistributed.modelparallel.torch._session.session import (
+from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
+from smdistributed.modelparallel.torch._sharding.gathered_parameters import gathered_parameters
+from smdistributed.modelparallel.torch.job import (
     init,
     is_initialized,
     is_tracing,
     shutdown,
-)
-from smdistributed.modelparallel.torch._sharding.clipping import clip_grad_norm_
-from smdistributed.modelparallel.torch._sharding.gathered_parameters import gathered_parameters
-from smdistributed.modelparallel.torch._tensor.tensor_annotations import (
-    set_tensor_parallelism,
-    tensor_parallelism,
-)
-from smdistributed.modelparallel.torch._tensor.tensor_registry import (
-    tp_register,
-    tp_register_with_module,
 )
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer

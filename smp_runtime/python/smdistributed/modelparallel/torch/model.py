@@ -14,10 +14,13 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
+from smdistributed.modelparallel.torch._checks.built_alike import check_built_alike
+from smdistributed.modelparallel.torch._checks.part_warning import PartWarning
+from smdistributed.modelparallel.torch._checks.training_checks import TrainingChecks
+from smdistributed.modelparallel.torch._delayed.delayed_parameters import has_delayed, materialize
+from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_in_use
 from smdistributed.modelparallel.torch._partition import partitioning
 from smdistributed.modelparallel.torch._partition.compiled_modules import without_compilation
-from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch._partition.model_arguments import (
     check_arguments,
     check_graph_is_used_once,
@@ -25,15 +28,13 @@ from smdistributed.modelparallel.torch._partition.model_arguments import (
 )
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._partition.tracing import EndOfTrace, TraceOptions
-from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import install_marked
+from smdistributed.modelparallel.torch._pipeline.engine import start_engine
 from smdistributed.modelparallel.torch._pipeline.remote_modules import RemoteModules
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
-from smdistributed.modelparallel.torch._replicas.built_alike import check_built_alike
+from smdistributed.modelparallel.torch._recompute.activation_checkpointing import install_marked
 from smdistributed.modelparallel.torch._replicas.join import joined
 from smdistributed.modelparallel.torch._replicas.model_steps import ModelSteps
 from smdistributed.modelparallel.torch._replicas.replicas import Averaging, Replicas
-from smdistributed.modelparallel.torch._report.memory_ledger import memory_in_use
-from smdistributed.modelparallel.torch._report.training_checks import TrainingChecks
 from smdistributed.modelparallel.torch._self_check.self_check import open_self_check
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
@@ -188,7 +189,7 @@ class DistributedModel(ModelStates):
             narrow_distributed(module)
             ownership = Ownership(module, self._assignment, ranks.pp_rank())  # of the new tensors
         routes = SequentialRoutes(ownership)
-        engine = state.start_engine(
+        engine = start_engine(
             self.remote_modules.run,
             routes.names,
             lambda: self.steps.after_backward(True),

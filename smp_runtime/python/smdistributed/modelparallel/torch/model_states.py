@@ -12,20 +12,11 @@ import torch.distributed as dist
 from torch import nn
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.part_warning import PartWarning
-from smdistributed.modelparallel.torch._checkpoint.saved_parts import PARTIAL_KEY, merged_entries
-from smdistributed.modelparallel.torch._checkpoint.state_fit import Shapes, check_model, shapes_of
-from smdistributed.modelparallel.torch._checkpoint.tensor_states import (
-    axes_of,
-    from_plain,
-    sliced_entries,
-    to_plain,
-    whole_entries,
-    whole_shapes,
-)
-from smdistributed.modelparallel.torch._partition.delayed_parameters import has_delayed
+from smdistributed.modelparallel.torch._annotations.tensor_registry import Registration, Translation
+from smdistributed.modelparallel.torch._checks.mastered_parameters import check_published
+from smdistributed.modelparallel.torch._checks.part_warning import PartWarning
+from smdistributed.modelparallel.torch._delayed.delayed_parameters import has_delayed
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
-from smdistributed.modelparallel.torch._report.mastered_parameters import check_published
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 from smdistributed.modelparallel.torch._sharding.substitutes import (
@@ -34,7 +25,21 @@ from smdistributed.modelparallel.torch._sharding.substitutes import (
     substituted,
     with_values,
 )
-from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration, Translation
+from smdistributed.modelparallel.torch._state.state_fit import (
+    PARTIAL_KEY,
+    Shapes,
+    check_model,
+    merged_entries,
+    shapes_of,
+)
+from smdistributed.modelparallel.torch._state.tensor_states import (
+    axes_of,
+    from_plain,
+    sliced_entries,
+    to_plain,
+    whole_entries,
+    whole_shapes,
+)
 from smdistributed.modelparallel.torch._tensor.tensor_replacement import registrations_with
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
 from smdistributed.modelparallel.torch.model_views import ModelViews

@@ -11,16 +11,16 @@ from torch import nn
 
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
 from smdistributed.modelparallel.torch._sharding.precision import FP16_Module
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
+    distribution_axis,
+    is_scaled_batch,
+)
 from smdistributed.modelparallel.torch.exceptions import (
     SMPPartitionError,
     SMPUnsupportedError,
     SMPValidationError,
 )
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.parameter_slices import (
-    distribution_axis,
-    is_scaled_batch,
-)
 
 
 class ReplicaModule(nn.Module):

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._session import log, ranks
 from smdistributed.modelparallel.torch._sharding.loss_scale import make_scaler
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
 from smdistributed.modelparallel.torch._sharding.old_names import OldNames
 from smdistributed.modelparallel.torch._sharding.update_scope import UpdateScope, check_scope
+from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch.amp import check_scaler
 from smdistributed.modelparallel.torch.exceptions import (
     SMPStepError,
@@ -328,8 +328,12 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
     @property
     def states(self) -> OptimizerStates:
         """The state of this rank and of all, for checkpoints."""
-        masters = [] if self._masters is None else [self._masters]
-        return OptimizerStates([self.optimizer], masters, self._scaler)
+        return self.states_of([self])
+
+    def states_of(self, optimizers: Sequence[DistributedOptimizer]) -> OptimizerStates:
+        """That of ``optimizers``, of which this is one; for the library's own modules."""
+        masters = [one.masters for one in optimizers if one.masters is not None]
+        return OptimizerStates([one.optimizer for one in optimizers], masters, self._scaler)
 
     def orig_state_dict(self) -> dict[str, Any]:
         """What the wrapped optimizer says of this rank."""

@@ -14,7 +14,7 @@ import torch
 from torch.optim import Optimizer
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._sharding.whole_norms import (
+from smdistributed.modelparallel.torch._slices.whole_norms import (
     Tensors,
     WholeNorms,
     grad_of,

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import FlatParts, with_tied
-from smdistributed.modelparallel.torch._checkpoint.model_names import (
+from smdistributed.modelparallel.torch._checkpoint.resliced_parts import joined_entries
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import open_parts
+from smdistributed.modelparallel.torch._state.model_names import (
     get_buffer_names,
     get_param_shapes,
 )
-from smdistributed.modelparallel.torch._checkpoint.resliced_parts import joined_entries
-from smdistributed.modelparallel.torch._checkpoint.saved_parts import open_parts
-from smdistributed.modelparallel.torch._checkpoint.shard_states import plain_of_parts
+from smdistributed.modelparallel.torch._state.shard_states import plain_of_parts
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 __all__ = [

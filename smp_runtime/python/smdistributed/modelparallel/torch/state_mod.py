@@ -5,25 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._pipeline.remote_tensors import RemoteTensor
-from smdistributed.modelparallel.torch._session.devices import (
-    check_own_gpu,
-    tell_of_missing_gpu_code,
-)
-from smdistributed.modelparallel.torch._sharding.job_optimizers import JobOptimizers
+from smdistributed.modelparallel.torch._job_optimizers import JobOptimizers
 from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPNotInitializedError
+from smdistributed.modelparallel.torch.ports import Model
 
 if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch._report.reports import Reports
-    from smdistributed.modelparallel.torch.model import DistributedModel
+    from smdistributed.modelparallel.torch._metrics.reports import Reports
 
 
 class State:
@@ -41,7 +35,7 @@ class State:
         self._engine: _runtime.Engine | None = None
         self.activation_store: _runtime.ActivationStore | None = None
         self._cfg: _runtime.ParallelConfig | None = None
-        self.model: DistributedModel | None = None
+        self.model: Model | None = None
         self.optimizers = JobOptimizers()
         self._reports: Reports | None = None
         self.in_step = self.is_scaling = False
@@ -145,42 +139,10 @@ class State:
 
     # --- What the pipeline runs on ---
 
-    def start_engine(
-        self,
-        run_module: Callable[..., tuple[bytes, list[Any]]],
-        module_names: list[str],
-        after_backward_outside: Callable[[], None],
-        memory_in_use: Callable[[], int],
-    ) -> _runtime.Engine:
-        """Makes the engine of this rank. Collective over the pipeline group.
-
-        ``after_backward_outside`` runs at the end of a backward that is part of no step;
-        ``memory_in_use`` is asked twice a step.
-        """
-        session = self.require_initialized("the pipeline engine")
-        cfg = self.cfg
-        tell_of_missing_gpu_code(session.ranks.rank)
-        check_own_gpu(
-            session.store,
-            session.ranks.rank,
-            session.ranks.local_rank or 0,
-            by_nccl=cfg.ddp and cfg.ddp_dist_backend in ("auto", "nccl"),
-        )
-        self._engine = _runtime.Engine(
-            session,
-            cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,
-            run_module=run_module,
-            module_names=module_names,
-            after_backward_outside=after_backward_outside,
-            remote_tensor=functools.partial(RemoteTensor, self._data_of),
-            memory_in_use=memory_in_use,
-        )
-        if cfg.offload_activations:
-            self.activation_store = _runtime.ActivationStore(cfg.activation_loading_horizon)
-        return self._engine
-
-    def _data_of(self, remote_tensor: torch.Tensor) -> torch.Tensor:
-        return self.require_engine().data_of(remote_tensor)
+    def run_on(
+        self, engine: _runtime.Engine, activation_store: _runtime.ActivationStore | None
+    ) -> None:
+        self._engine, self.activation_store = engine, activation_store
 
     def require_engine(self) -> _runtime.Engine:
         if self._engine is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
+from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.state_mod import state
 
 

@@ -45,24 +45,23 @@ from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import (
     read_flat_parts,
     write_flat_parts,
 )
-from smdistributed.modelparallel.torch._checkpoint.optimizer_states import (
-    HasStates,
-    merged_states,
-)
 from smdistributed.modelparallel.torch._checkpoint.resliced_checkpoints import read_resliced_parts
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_to_json
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     absent,
-    merged_entries,
     newest,
     open_parts,
 )
-from smdistributed.modelparallel.torch._checkpoint.state_fit import shapes_of
-from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of
 from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch._state.optimizer_states import (
+    HasStates,
+    merged_states,
+)
+from smdistributed.modelparallel.torch._state.state_fit import merged_entries, shapes_of
+from smdistributed.modelparallel.torch._state.tensor_states import axes_of
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer

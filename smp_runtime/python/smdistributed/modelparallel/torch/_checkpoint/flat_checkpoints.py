@@ -6,21 +6,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from smdistributed.modelparallel.torch._checkpoint.model_names import (
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
+    PartialCheckpoint,
+)
+from smdistributed.modelparallel.torch._session import ranks
+from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch._state.model_names import (
     first_names,
     get_buffer_names,
     get_param_shapes,
     tied_names,
 )
-from smdistributed.modelparallel.torch._checkpoint.optimizer_states import (
+from smdistributed.modelparallel.torch._state.optimizer_states import (
     HasStates,
     merged_states,
 )
-from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
-    PartialCheckpoint,
-    merged_entries,
-)
-from smdistributed.modelparallel.torch._checkpoint.shard_states import (
+from smdistributed.modelparallel.torch._state.shard_states import (
     Part,
     check_format,
     check_same_model,
@@ -29,16 +30,15 @@ from smdistributed.modelparallel.torch._checkpoint.shard_states import (
     plain_of_parts,
     restore,
 )
-from smdistributed.modelparallel.torch._checkpoint.state_fit import (
+from smdistributed.modelparallel.torch._state.state_fit import (
     KIND_KEY,
     NAMES_KEY,
     Shapes,
     check_optimizer,
+    merged_entries,
     shapes_of,
     state_of_parts,
 )
-from smdistributed.modelparallel.torch._session import ranks
-from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
 

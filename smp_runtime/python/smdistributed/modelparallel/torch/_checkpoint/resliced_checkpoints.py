@@ -6,21 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import FlatParts, put_values
-from smdistributed.modelparallel.torch._checkpoint.optimizer_states import HasStates
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
     Slices,
     joined_entries,
     joined_optimizer,
 )
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
-from smdistributed.modelparallel.torch._checkpoint.state_fit import (
+from smdistributed.modelparallel.torch._slices.parameter_slices import slice_of
+from smdistributed.modelparallel.torch._state.optimizer_states import HasStates
+from smdistributed.modelparallel.torch._state.state_fit import (
     check_kind,
     shapes_of,
     state_of_plain,
 )
-from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of, sliced_entries
+from smdistributed.modelparallel.torch._state.tensor_states import axes_of, sliced_entries
 from smdistributed.modelparallel.torch.model import DistributedModel
-from smdistributed.modelparallel.torch.nn.parameter_slices import slice_of
 
 
 def read_resliced_parts(

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._checkpoint.state_fit import KIND_KEY, NAMES_KEY
+from smdistributed.modelparallel.torch._state.state_fit import KIND_KEY, NAMES_KEY
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 Axes = Mapping[str, int]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,6 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
 from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_from_json
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
-
-#: Marks a state dict that holds one partition's entries.
-PARTIAL_KEY = "_smp_is_partial"
 
 
 class PartialCheckpoint:
@@ -153,15 +149,3 @@ def absent(root: Path, name: str) -> str:
         f"there is no checkpoint {name} in {root}; there are "
         f"{', '.join(there[:8]) or 'no files'}{' and more' if len(there) > 8 else ''}"
     )
-
-
-def merged_entries(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """One whole state dict from those of all partitions.
-
-    >>> merged_entries([{"a": 1, "_smp_is_partial": True}, {"b": 2, "_smp_is_partial": True}])
-    {'a': 1, 'b': 2}
-    """
-    merged: dict[str, Any] = {}
-    for part in parts:
-        merged.update((key, value) for key, value in part.items() if key != PARTIAL_KEY)
-    return merged

@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from smdistributed.modelparallel.torch._report.model_flops import operation_flops
+from smdistributed.modelparallel.torch._metrics.model_flops import operation_flops
 
 
 @dataclass

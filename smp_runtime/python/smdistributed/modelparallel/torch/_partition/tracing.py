@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from smdistributed.modelparallel.torch._objects.object_states import become, is_same, state_of
+from smdistributed.modelparallel.torch._objects.reachable_objects import reachable_objects
 from smdistributed.modelparallel.torch._partition.parameter_readers import Reads
 from smdistributed.modelparallel.torch._partition.trace_placement import on_gpu
 from smdistributed.modelparallel.torch._partition.trace_recorder import (
@@ -24,8 +26,6 @@ from smdistributed.modelparallel.torch._partition.trace_recorder import (
     Seen,
     Stopwatch,
 )
-from smdistributed.modelparallel.torch._pipeline.object_states import become, is_same, state_of
-from smdistributed.modelparallel.torch._pipeline.reachable_objects import reachable_objects
 from smdistributed.modelparallel.torch._session.log import warning
 
 _TIMED_RUNS = 3

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from smdistributed.modelparallel.torch._objects.object_states import IMMUTABLE
 from smdistributed.modelparallel.torch._pipeline.context_values import keep_out
-from smdistributed.modelparallel.torch._pipeline.object_states import IMMUTABLE
 
 _SET = nn.Module.__setattr__
 _DELETE = nn.Module.__delattr__

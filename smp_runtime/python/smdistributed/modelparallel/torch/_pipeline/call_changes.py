@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from smdistributed.modelparallel.torch._objects.object_states import ObjectState
 from smdistributed.modelparallel.torch._pipeline import context_values
 from smdistributed.modelparallel.torch._pipeline.attribute_writes import Attribute, Writes
-from smdistributed.modelparallel.torch._pipeline.object_states import ObjectState
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._pipeline.containers import (
+from smdistributed.modelparallel.torch._objects.containers import (
     is_sequence,
     like_mapping,
     like_sequence,

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._pipeline.object_states import is_same, state_of
+from smdistributed.modelparallel.torch._objects.object_states import is_same, state_of
 
 _CONTAINERS = (list, dict, set, collections.deque)
 _OF_TORCH = frozenset(vars(nn.Module()))

@@ -18,24 +18,25 @@ from typing import Any
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch._pipeline import codec, context_values
+from smdistributed.modelparallel.torch._objects import codec
+from smdistributed.modelparallel.torch._objects.object_states import (
+    ObjectState,
+    become,
+    is_same,
+    state_of,
+)
+from smdistributed.modelparallel.torch._objects.remote_tensors import (
+    Description,
+    RemoteTensor,
+    remote_tensor,
+)
+from smdistributed.modelparallel.torch._pipeline import context_values
 from smdistributed.modelparallel.torch._pipeline.attribute_writes import (
     Gone,
     begin_account,
     current_account,
 )
 from smdistributed.modelparallel.torch._pipeline.call_changes import Changes, Modules
-from smdistributed.modelparallel.torch._pipeline.object_states import (
-    ObjectState,
-    become,
-    is_same,
-    state_of,
-)
-from smdistributed.modelparallel.torch._pipeline.remote_tensors import (
-    Description,
-    RemoteTensor,
-    remote_tensor,
-)
 from smdistributed.modelparallel.torch._session.log import warning_here
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
 

@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._objects import codec
 from smdistributed.modelparallel.torch._partition.ownership import Ownership
-from smdistributed.modelparallel.torch._pipeline import codec
-from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import Region, run_modules
 from smdistributed.modelparallel.torch._pipeline.call_changes import Modules
 from smdistributed.modelparallel.torch._pipeline.kept_containers import KeptContainers
 from smdistributed.modelparallel.torch._pipeline.output_recorders import install_recorders
@@ -25,6 +24,10 @@ from smdistributed.modelparallel.torch._pipeline.remote_effects import (
     warn_once,
 )
 from smdistributed.modelparallel.torch._pipeline.sequential_routes import SequentialRoutes
+from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
+    Region,
+    run_modules,
+)
 from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPValidationError
 from smdistributed.modelparallel.torch.state_mod import state
 

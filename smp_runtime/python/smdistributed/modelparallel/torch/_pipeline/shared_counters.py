@@ -6,21 +6,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from smdistributed.modelparallel.torch._pipeline.attribute_writes import Writes
 from smdistributed.modelparallel.torch._session import log
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.ports import Model
 
 _NUMBERS = (bool, int, float, complex)
 _told: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
-def warn_of_counters(model: DistributedModel, accounts: Iterable[Writes]) -> None:
+def warn_of_counters(model: Model, accounts: Iterable[Writes]) -> None:
     """``accounts`` are those of the microbatches of a step, on the first rank of a pipeline. Tells
     of each module once."""
     for module, attribute in _found(model, accounts):
@@ -33,7 +30,7 @@ def warn_of_counters(model: DistributedModel, accounts: Iterable[Writes]) -> Non
         )
 
 
-def _found(model: DistributedModel, accounts: Iterable[Writes]) -> Iterator[tuple[nn.Module, str]]:
+def _found(model: Model, accounts: Iterable[Writes]) -> Iterator[tuple[nn.Module, str]]:
     for account in accounts:
         for (module, name), attribute in account.attributes.items():
             if module in _told or type(attribute.value) not in _NUMBERS:

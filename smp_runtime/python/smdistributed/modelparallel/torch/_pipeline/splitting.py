@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
-from smdistributed.modelparallel.torch._pipeline.containers import (
+from smdistributed.modelparallel.torch._objects.containers import (
     is_sequence,
     like_mapping,
     like_sequence,

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
+from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
 
 
 class Join:
@@ -26,7 +23,7 @@ class Join:
     no gradients of its own.
     """
 
-    def __init__(self, model: DistributedModel, divide_by_all: bool, throw: bool) -> None:
+    def __init__(self, model: Model, divide_by_all: bool, throw: bool) -> None:
         session = state.require_initialized("DistributedModel.join")
         self._model = model
         self._divide_by_all, self._throw = divide_by_all, throw
@@ -86,7 +83,7 @@ class Join:
 
 
 @contextmanager
-def joined(model: DistributedModel, divide_by_all: bool, throw: bool) -> Iterator[None]:
+def joined(model: Model, divide_by_all: bool, throw: bool) -> Iterator[None]:
     """Steps inside may be of different numbers on different replicas."""
     join = model.replicas.join = Join(model, divide_by_all, throw)
     try:

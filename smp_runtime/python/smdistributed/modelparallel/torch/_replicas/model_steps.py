@@ -5,23 +5,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from smdistributed.modelparallel.torch._session.devices import computing_device
+from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
 
 
 class ModelSteps:
     """Of ``model``; the step and its engine call it, on the script's thread."""
 
-    def __init__(self, model: DistributedModel) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
-        self.hooks: OrderedDict[int, Callable[[DistributedModel, Any], None]] = OrderedDict()
+        self.hooks: OrderedDict[int, Callable[[Any, Any], None]] = OrderedDict()
         """``hook(model, optimizer)`` runs at the end of the next step, once."""
 
     def needed_ranks(self) -> list[int]:

@@ -14,8 +14,8 @@ from smdistributed import _runtime
 from smdistributed.modelparallel.torch._replicas.join import Join
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch._slices.parameter_slices import is_scaled_batch
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
-from smdistributed.modelparallel.torch.nn.parameter_slices import is_scaled_batch
 from smdistributed.modelparallel.torch.state_mod import state
 
 CommHook = Callable[[Any, Any], Any]
@@ -36,7 +36,7 @@ class Replicas:
     collective over them. Without ``ddp`` there is one copy, and nothing to do.
 
     What sees the batches of a whole tensor-parallel group has copies among the ranks of the
-    reduced data-parallel group only; see nn.parameter_slices.
+    reduced data-parallel group only; see _slices.parameter_slices.
     """
 
     def __init__(self, how: Averaging) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -42,10 +42,8 @@ from smdistributed.modelparallel.torch._self_check.whole_values import (
     whole_values,
 )
 from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
 
 
 class CheckedStep:
@@ -53,7 +51,7 @@ class CheckedStep:
 
     def __init__(
         self,
-        model: DistributedModel,
+        model: Model,
         reference: ReferenceModel | None,
         outcome: Outcome,
         function: Callable[[Any], Any],

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torch import nn
 
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.ports import Model
 
 
-def kept_modules(model: DistributedModel) -> Iterator[tuple[str, nn.Module]]:
+def kept_modules(model: Model) -> Iterator[tuple[str, nn.Module]]:
     """Modules of this rank's partition that tensor parallelism has not replaced, with names."""
     replaced = tuple(model.replaced())
     return (
@@ -22,7 +20,7 @@ def kept_modules(model: DistributedModel) -> Iterator[tuple[str, nn.Module]]:
     )
 
 
-def modules_in_one_place(model: DistributedModel) -> list[str]:
+def modules_in_one_place(model: Model) -> list[str]:
     """Names of those of all partitions that have everything inside them on the same one."""
     ownership, replaced = model.ownership, tuple(model.replaced())
     return [

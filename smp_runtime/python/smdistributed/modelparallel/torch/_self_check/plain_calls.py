@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.ports import Model
 
 Backward = Callable[[Any, Any], None]
 
 
 @contextlib.contextmanager
 def calling_plain(
-    model: DistributedModel,
+    model: Model,
     plain: nn.Module,
     backward: Backward,
     types: list[torch.dtype],

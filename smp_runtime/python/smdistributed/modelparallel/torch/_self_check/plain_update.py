@@ -16,7 +16,7 @@ from torch import nn
 
 from smdistributed.modelparallel.torch._self_check.random_numbers import undisturbed
 from smdistributed.modelparallel.torch._self_check.whole_states import WholeState
-from smdistributed.modelparallel.torch._sharding.whole_norms import (
+from smdistributed.modelparallel.torch._slices.whole_norms import (
     Tensors,
     WholeNorms,
     grad_of,

@@ -6,13 +6,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
+from smdistributed.modelparallel.torch._objects.containers import detached
 from smdistributed.modelparallel.torch._partition.model_arguments import roots_and_seeds
-from smdistributed.modelparallel.torch._pipeline.containers import detached
 from smdistributed.modelparallel.torch._self_check.module_watch import ModuleWatch
 from smdistributed.modelparallel.torch._self_check.plain_attributes import (
     attributes_of,
@@ -26,10 +26,8 @@ from smdistributed.modelparallel.torch._self_check.random_numbers import (
 )
 from smdistributed.modelparallel.torch._sharding.precision import FP16_Module, computing_type
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
+from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
 
 Gradients = dict[str, torch.Tensor]
 
@@ -80,7 +78,7 @@ class ReferenceModel:
             gradients.clear()
             gradients.update((name, value.clone()) for name, value in own.items())
 
-    def take(self, values: Mapping[str, torch.Tensor], model: DistributedModel) -> list[str]:
+    def take(self, values: Mapping[str, torch.Tensor], model: Model) -> list[str]:
         """Takes the values of the job's parameters and buffers, and its modes. Returns names of
         which there are none."""
         if self._wrapped is None:
@@ -125,7 +123,7 @@ class ReferenceModel:
 
     def run(
         self,
-        model: DistributedModel,
+        model: Model,
         function: Callable[[Any], Any],
         replicas: list[tuple[list[Any], RandomState]],
         scale: float,
@@ -138,7 +136,7 @@ class ReferenceModel:
 
     def run_in_32_bits(
         self,
-        model: DistributedModel,
+        model: Model,
         function: Callable[[Any], Any],
         replicas: list[tuple[list[Any], RandomState]],
         scale: float,
@@ -160,7 +158,7 @@ class ReferenceModel:
     def _run(
         self,
         wrapped: nn.Module,
-        model: DistributedModel,
+        model: Model,
         function: Callable[[Any], Any],
         replicas: list[tuple[list[Any], RandomState]],
         scale: float,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,10 +36,8 @@ from smdistributed.modelparallel.torch._self_check.whole_values import takes_par
 from smdistributed.modelparallel.torch._session import comm, log, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPSelfCheckError, SMPUnsupportedError
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
+from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
 
 
 def open_self_check(module: nn.Module) -> SelfCheck | None:
@@ -65,7 +63,7 @@ class SelfCheck:
         self._whole_layers = _whole_layers(module)
         self._step: CheckedStep | None = None
         self._told = False
-        self._model: weakref.ref[DistributedModel] | None = None
+        self._model: weakref.ref[Model] | None = None
         self._update_is_due = False
         # A step of a class calls that of its base, and each has the hooks: the outermost counts.
         self._updating: torch.optim.Optimizer | None = None
@@ -95,7 +93,7 @@ class SelfCheck:
         )
         return None
 
-    def watch(self, model: DistributedModel) -> None:
+    def watch(self, model: Model) -> None:
         """The model is made."""
         self._model = weakref.ref(model)
         self._hooks = [
@@ -115,7 +113,7 @@ class SelfCheck:
 
     def begin_step(
         self,
-        model: DistributedModel,
+        model: Model,
         function: Callable[[Any], Any],
         split: Callable[[], list[Any]],
     ) -> None:
@@ -213,7 +211,7 @@ class SelfCheck:
         self._agree(finding)
 
 
-def _steps_of(optimizer: torch.optim.Optimizer, model: DistributedModel) -> bool:
+def _steps_of(optimizer: torch.optim.Optimizer, model: Model) -> bool:
     """Whether the optimizer steps parameters of the model, or their masters."""
     if state.optimizers.wrapper_of(optimizer) is not None:
         return True

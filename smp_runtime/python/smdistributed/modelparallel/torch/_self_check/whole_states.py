@@ -10,19 +10,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checkpoint.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch._sharding.master_parameters import MasterParameters
+from smdistributed.modelparallel.torch._state.optimizer_states import OptimizerStates
 from smdistributed.modelparallel.torch.optimizers import FusedAdam
+from smdistributed.modelparallel.torch.ports import Model
 from smdistributed.modelparallel.torch.state_mod import state
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
 
 _GRADIENT, _VALUE, _MASTERS = "_smp_gradient", "_smp_value", "_smp_masters"
 _NO_SCALE = _runtime.LossScaler(dynamic=False, scale=1.0)
@@ -54,7 +52,7 @@ def whole_state(optimizer: torch.optim.Optimizer) -> WholeState:
     return _whole(optimizer, states_of(optimizer))
 
 
-def gradients_of_shards(model: DistributedModel) -> dict[str, torch.Tensor]:
+def gradients_of_shards(model: Model) -> dict[str, torch.Tensor]:
     """By parameter's name, where state is sharded or 16-bit: also of parameters that no optimizer
     has, as one would get them that the job had besides its own."""
     sharded = model.sharded

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 
-from smdistributed.modelparallel.torch._checkpoint.model_names import first_names
-from smdistributed.modelparallel.torch._checkpoint.tensor_states import axes_of, whole_entries
 from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
+from smdistributed.modelparallel.torch._state.model_names import first_names
+from smdistributed.modelparallel.torch._state.tensor_states import axes_of, whole_entries
 from smdistributed.modelparallel.torch.model_states import to_cpu
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
-
-if TYPE_CHECKING:
-    from smdistributed.modelparallel.torch.model import DistributedModel
+from smdistributed.modelparallel.torch.ports import Model
 
 Values = dict[str, torch.Tensor]
 
 
-def takes_part(model: DistributedModel) -> bool:
+def takes_part(model: Model) -> bool:
     """Whether this rank is needed: of the copies of a model whose state is whole, one is."""
     return model.sharded is not None or ranks.rdp_rank() == 0
 
 
-def whole_values(model: DistributedModel) -> Values:
+def whole_values(model: Model) -> Values:
     """Parameters, as their masters have them where there are such, and buffers, also those that no
     state dict has. Under the names of this model."""
     own = {key: value for key, value in model.local_state_dict().items()
@@ -45,7 +42,7 @@ def whole_values(model: DistributedModel) -> Values:
     return _of_all_partitions(model, own)
 
 
-def whole_gradients(model: DistributedModel, values: Values) -> Values:
+def whole_gradients(model: Model, values: Values) -> Values:
     """The gradients that parameters have, zeros where they have none; buffers as in ``values``.
     For a model whose state is whole on each rank."""
     parameters = dict(model.get_module().named_parameters(remove_duplicate=False))
@@ -61,7 +58,7 @@ def whole_gradients(model: DistributedModel, values: Values) -> Values:
     return values | _of_all_partitions(model, own)
 
 
-def _of_all_partitions(model: DistributedModel, own: Mapping[str, torch.Tensor]) -> Values:
+def _of_all_partitions(model: Model, own: Mapping[str, torch.Tensor]) -> Values:
     whole: Values = to_cpu(whole_entries(own, axes_of(model.get_module())))
     if ranks.pp_size() == 1:
         return whole
@@ -71,14 +68,14 @@ def _of_all_partitions(model: DistributedModel, own: Mapping[str, torch.Tensor])
     return merged
 
 
-def named_as_before(model: DistributedModel, values: Values) -> Values:
+def named_as_before(model: Model, values: Values) -> Values:
     """The same under the names of the module that was wrapped, before parts were replaced."""
     for to_plain, _ in model.translations():
         values = to_plain(values)
     return values
 
 
-def copies_that_differ(model: DistributedModel) -> str | None:
+def copies_that_differ(model: Model) -> str | None:
     """The first parameter of this rank of which another copy has other values, and whose; None
     where all are equal. Collective over the data-parallel group."""
     if model.sharded is not None or ranks.dp_size() == 1:

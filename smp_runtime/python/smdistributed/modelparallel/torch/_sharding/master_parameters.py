@@ -15,7 +15,7 @@ from torch import nn
 
 from smdistributed import _runtime
 from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
-from smdistributed.modelparallel.torch._sharding.whole_norms import Tensors, WholeNorms
+from smdistributed.modelparallel.torch._slices.whole_norms import Tensors, WholeNorms
 from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._partition.delayed_parameters import DeferredInitialization
+from smdistributed.modelparallel.torch._delayed.delayed_parameters import DeferredInitialization
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.devices import computing_device
 from smdistributed.modelparallel.torch._sharding.model_blocks import Blocks, find_blocks
@@ -28,11 +28,11 @@ from smdistributed.modelparallel.torch._sharding.precision import (
     begins_in_fp16,
     computing_type,
 )
-from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPUnsupportedError
-from smdistributed.modelparallel.torch.nn.parameter_slices import (
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
     distribution_axis,
     is_scaled_batch,
 )
+from smdistributed.modelparallel.torch.exceptions import SMPStepError, SMPUnsupportedError
 from smdistributed.modelparallel.torch.state_mod import state
 
 

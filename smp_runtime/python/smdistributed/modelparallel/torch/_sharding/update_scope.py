@@ -14,8 +14,8 @@ import torch
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._sharding.optimizer_trial import OptimizerTrial
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError, SMPValidationError
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
 from smdistributed.modelparallel.torch.optimizers import FusedWithNorms
 
 

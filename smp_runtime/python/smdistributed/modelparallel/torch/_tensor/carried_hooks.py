@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import nn
 
+from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis
+from smdistributed.modelparallel.torch._slices.tensor_group import tp_size
 from smdistributed.modelparallel.torch._tensor.tensor_plan import Replacement, hook_name
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis
-from smdistributed.modelparallel.torch.nn.tensor_group import tp_size
 
 #: Of modules, by the attributes in which torch keeps them.
 _OF_CALLS = {

@@ -15,9 +15,9 @@ from enum import IntEnum
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._partition.delayed_parameters import writes_to
-from smdistributed.modelparallel.torch._tensor.constructed_values import is_as_constructed
-from smdistributed.modelparallel.torch._tensor.unwritten_memory import unwritten_part
+from smdistributed.modelparallel.torch._annotations.constructed_values import is_as_constructed
+from smdistributed.modelparallel.torch._annotations.unwritten_memory import unwritten_part
+from smdistributed.modelparallel.torch._delayed.delayed_parameters import writes_to
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 
 

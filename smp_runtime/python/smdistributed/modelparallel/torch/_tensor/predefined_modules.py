@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._tensor.tensor_registry import Arguments, Registration
+from smdistributed.modelparallel.torch._annotations.tensor_registry import Arguments, Registration
 from smdistributed.modelparallel.torch.nn import DistributedEmbedding, DistributedLinear
 from smdistributed.modelparallel.torch.nn.huggingface.causal_models import CAUSAL_MODELS
 from smdistributed.modelparallel.torch.nn.huggingface.encoders import ENCODERS

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._partition.delayed_parameters import draw_from, draws
+from smdistributed.modelparallel.torch._annotations.constructed_values import is_as_constructed
+from smdistributed.modelparallel.torch._delayed.delayed_parameters import draw_from, draws
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info, warning
-from smdistributed.modelparallel.torch._tensor.constructed_values import is_as_constructed
+from smdistributed.modelparallel.torch._slices.parameter_slices import distribution_axis, slice_of
 from smdistributed.modelparallel.torch._tensor.first_values import DRAWN, Origin
 from smdistributed.modelparallel.torch._tensor.tensor_plan import Replacement
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
-from smdistributed.modelparallel.torch.nn.parameter_slices import distribution_axis, slice_of
 from smdistributed.modelparallel.torch.state_mod import state
 
 Draws = Mapping[nn.Parameter, Callable[[], None]]

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import nn
 
-from smdistributed.modelparallel.torch._tensor.tensor_annotations import (
+from smdistributed.modelparallel.torch._annotations.tensor_annotations import (
     TensorAnnotation,
     annotation_below,
     annotation_of,
 )
-from smdistributed.modelparallel.torch._tensor.tensor_registry import (
+from smdistributed.modelparallel.torch._annotations.tensor_registry import (
     Arguments,
     Registration,
     recorded_arguments,

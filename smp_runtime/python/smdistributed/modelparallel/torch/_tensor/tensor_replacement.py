@@ -11,13 +11,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch._partition.delayed_parameters import delayed, has_delayed
-from smdistributed.modelparallel.torch._partition.model_creation import default_type
+from smdistributed.modelparallel.torch._annotations.constructed_values import forget_constructed
+from smdistributed.modelparallel.torch._annotations.model_creation import default_type
+from smdistributed.modelparallel.torch._annotations.tensor_registry import (
+    Registration,
+    registration_of,
+)
+from smdistributed.modelparallel.torch._delayed.delayed_parameters import delayed, has_delayed
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch._session.log import info, warning
 from smdistributed.modelparallel.torch._sharding.precision import begins_in_fp16
 from smdistributed.modelparallel.torch._tensor.carried_hooks import carry_hooks
-from smdistributed.modelparallel.torch._tensor.constructed_values import forget_constructed
 from smdistributed.modelparallel.torch._tensor.first_values import origins, refuse_unknown
 from smdistributed.modelparallel.torch._tensor.predefined_modules import predefined_registration
 from smdistributed.modelparallel.torch._tensor.taken_values import agree_on_values, take_values
@@ -28,7 +32,6 @@ from smdistributed.modelparallel.torch._tensor.tensor_plan import (
     plan_tensor_parallelism,
     transformers_left,
 )
-from smdistributed.modelparallel.torch._tensor.tensor_registry import Registration, registration_of
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.initial_values import drawn_later

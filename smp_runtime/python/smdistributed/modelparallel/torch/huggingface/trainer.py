@@ -14,18 +14,18 @@ import transformers
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import agreement
-from smdistributed.modelparallel.torch._checkpoint.model_names import tied_names
-from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
-    set_activation_checkpointing,
-)
-from smdistributed.modelparallel.torch._report.progress import progress
-from smdistributed.modelparallel.torch._session import comm, ranks
-from smdistributed.modelparallel.torch._session.log import info
-from smdistributed.modelparallel.torch._tensor.tensor_annotations import (
+from smdistributed.modelparallel.torch._annotations.tensor_annotations import (
     annotation_of,
     set_tensor_parallelism,
 )
+from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import agreement
+from smdistributed.modelparallel.torch._metrics.progress import progress
+from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
+    set_activation_checkpointing,
+)
+from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch._session.log import info
+from smdistributed.modelparallel.torch._state.model_names import tied_names
 from smdistributed.modelparallel.torch.exceptions import (
     SMPUnsupportedError,
     SMPValidationError,

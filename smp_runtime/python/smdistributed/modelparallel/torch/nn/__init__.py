@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules of the library, most of them split over tensor-parallel ranks.
 
-In the order in which they build on each other: tensor_group, regions (where activations change
-hands), parameter_slices, initial_values, random_streams; linear, embedding, layer_norm; the blocks
-of a transformer from residual_block to lm_head.
+In the order in which they build on each other, on ``_slices``: regions (where activations change
+hands), initial_values; linear, embedding, layer_norm; the blocks of a transformer from
+residual_block to lm_head.
 """
 
 from __future__ import annotations

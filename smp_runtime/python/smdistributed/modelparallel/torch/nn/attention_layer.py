@@ -10,15 +10,15 @@ import torch
 from torch.nn import functional
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._pipeline import recomputation
+from smdistributed.modelparallel.torch._recompute import recomputation
+from smdistributed.modelparallel.torch._slices.parameter_slices import require_divisible
+from smdistributed.modelparallel.torch._slices.random_streams import dropout
+from smdistributed.modelparallel.torch._slices.tensor_group import tp_rank, tp_size
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_scores import alibi_bias, hidden_keys, rotated
 from smdistributed.modelparallel.torch.nn.linear import ColumnLinear, RowLinear
-from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
-from smdistributed.modelparallel.torch.nn.random_streams import dropout
 from smdistributed.modelparallel.torch.nn.residual_block import ResidualBlock
-from smdistributed.modelparallel.torch.nn.tensor_group import tp_rank, tp_size
 from smdistributed.modelparallel.torch.state_mod import state
 
 Tensors = tuple[torch.Tensor | None, ...]

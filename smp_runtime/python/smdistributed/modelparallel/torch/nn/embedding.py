@@ -7,16 +7,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
-from smdistributed.modelparallel.torch.nn import regions
-from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal_but_for
-from smdistributed.modelparallel.torch.nn.parameter_slices import (
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
     require_divisible,
     set_spread,
     slice_of,
 )
-from smdistributed.modelparallel.torch.nn.tensor_group import tp_size
+from smdistributed.modelparallel.torch._slices.tensor_group import tp_size
+from smdistributed.modelparallel.torch.exceptions import SMPUnsupportedError
+from smdistributed.modelparallel.torch.nn import regions
+from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
+from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal_but_for
 
 
 class DistributedEmbedding(DistributedModule):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from smdistributed.modelparallel.torch.nn.parameter_slices import (
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
     set_spread,
     shape_of_slice,
     slice_of,

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from smdistributed.modelparallel.torch._slices.parameter_slices import require_divisible
+from smdistributed.modelparallel.torch._slices.tensor_group import exchange, slices_activations
 from smdistributed.modelparallel.torch.nn.initial_values import constant
-from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
-from smdistributed.modelparallel.torch.nn.tensor_group import exchange, slices_activations
 
 
 class FusedLayerNorm(nn.LayerNorm):

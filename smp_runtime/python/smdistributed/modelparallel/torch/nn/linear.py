@@ -7,16 +7,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from smdistributed.modelparallel.torch.exceptions import SMPValidationError
-from smdistributed.modelparallel.torch.nn import regions
-from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
-from smdistributed.modelparallel.torch.nn.initial_values import drawn, linear_bias, linear_weight
-from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
-from smdistributed.modelparallel.torch.nn.tensor_group import (
+from smdistributed.modelparallel.torch._slices.parameter_slices import require_divisible
+from smdistributed.modelparallel.torch._slices.tensor_group import (
     same_batches,
     slices_activations,
     tp_size,
 )
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+from smdistributed.modelparallel.torch.nn import regions
+from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
+from smdistributed.modelparallel.torch.nn.initial_values import drawn, linear_bias, linear_weight
 
 
 class DistributedLinear(DistributedModule):

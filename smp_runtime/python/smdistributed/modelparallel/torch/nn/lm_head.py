@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from smdistributed.modelparallel.torch._slices.parameter_slices import require_divisible
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.attention_layer import Tensors
 from smdistributed.modelparallel.torch.nn.distributed_module import (
@@ -17,7 +18,6 @@ from smdistributed.modelparallel.torch.nn.distributed_module import (
 )
 from smdistributed.modelparallel.torch.nn.initial_values import drawn, linear_bias, normal
 from smdistributed.modelparallel.torch.nn.normalization import whole_norm
-from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
 from smdistributed.modelparallel.torch.nn.transformer import DistributedTransformer
 from smdistributed.modelparallel.torch.nn.vocabulary import (
     VocabularyEmbedding,

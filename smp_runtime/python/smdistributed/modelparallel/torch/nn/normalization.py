@@ -6,12 +6,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from smdistributed.modelparallel.torch._slices.parameter_slices import require_divisible
+from smdistributed.modelparallel.torch._slices.tensor_group import slices_activations
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.initial_values import constant
 from smdistributed.modelparallel.torch.nn.layer_norm import FusedLayerNorm, RegionLayerNorm
-from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
-from smdistributed.modelparallel.torch.nn.tensor_group import slices_activations
 
 #: Values of the argument ``normalization``; of the last, weights are differences from 1 (Gemma).
 NORMALIZATIONS = ("layernorm", "rmsnorm", "rmsnorm_from_one")

@@ -10,10 +10,10 @@ import torch
 from torch.nn import functional
 
 from smdistributed import _runtime
+from smdistributed.modelparallel.torch._slices.parameter_slices import require_divisible
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.linear import ColumnLinear, RowLinear
-from smdistributed.modelparallel.torch.nn.parameter_slices import require_divisible
 from smdistributed.modelparallel.torch.nn.residual_block import ResidualBlock
 
 _TANH = partial(functional.gelu, approximate="tanh")

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from smdistributed.modelparallel.torch._slices.tensor_group import exchange, tp_rank, tp_size
 from smdistributed.modelparallel.torch.nn import regions
 from smdistributed.modelparallel.torch.nn.distributed_module import DistributedModule
 from smdistributed.modelparallel.torch.nn.initial_values import drawn, normal
-from smdistributed.modelparallel.torch.nn.tensor_group import exchange, tp_rank, tp_size
 
 IGNORED = -100
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activation checkpointing, where scripts import it from."""
 
-from smdistributed.modelparallel.torch._pipeline.activation_checkpointing import (
+from smdistributed.modelparallel.torch._recompute.activation_checkpointing import (
     checkpoint,
     checkpoint_sequential,
 )

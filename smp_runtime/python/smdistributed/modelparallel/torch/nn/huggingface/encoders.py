@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._tensor.tensor_registry import Arguments, Registration
+from smdistributed.modelparallel.torch._annotations.tensor_registry import Arguments, Registration
 from smdistributed.modelparallel.torch.nn import DistributedTransformer
 from smdistributed.modelparallel.torch.nn.huggingface.encoder_names import (
     encoder_to_plain,

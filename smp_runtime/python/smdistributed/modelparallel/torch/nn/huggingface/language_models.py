@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._tensor.tensor_registry import (
+from smdistributed.modelparallel.torch._annotations.tensor_registry import (
     ArgumentHook,
     Arguments,
     Registration,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from smdistributed.modelparallel.torch._tensor.tensor_registry import Arguments, Registration
+from smdistributed.modelparallel.torch._annotations.tensor_registry import Arguments, Registration
 from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
     causal_registrations,
     model_arguments,

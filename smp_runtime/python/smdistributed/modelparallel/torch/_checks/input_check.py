@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the ranks of a tensor-parallel group were fed as the settings say.
+
+Distributed layers exchange batches: other shapes on one rank would hang or mix up samples, and
+other data with ``prescaled_batch`` would train on a blend of both, without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from smdistributed.modelparallel.torch._objects.containers import is_sequence
+from smdistributed.modelparallel.torch._session import comm, ranks
+from smdistributed.modelparallel.torch.exceptions import SMPValidationError
+
+Input = list[tuple[str, str, str]]  # of each tensor: where it is, its shape and type, its digest
+
+
+def check_inputs(arguments: Mapping[str, Any], prescaled: bool) -> None:
+    """Compares the tensors among a step's arguments over the tensor-parallel group. Collective.
+
+    Shapes have to be equal; with ``prescaled`` values, too. Raises SMPValidationError on all ranks,
+    naming argument and ranks.
+    """
+    own = input_tensors(arguments, with_digests=prescaled)
+    reports = comm.allgather(own, comm.CommGroup.TP_GROUP)
+    found = difference(reports, ranks.get_tp_group())
+    if found is None:
+        return
+    expected = (
+        "prescaled_batch is true, so all ranks of a tensor-parallel group feed the same batch; "
+        "shard data by rdp_rank of rdp_size, or set prescaled_batch to false"
+        if prescaled
+        else "all ranks of a tensor-parallel group feed batches of one shape; pad them alike and "
+        "drop the last batch"
+    )
+    raise SMPValidationError(f"{found}; {expected}")
+
+
+def input_tensors(arguments: Mapping[str, Any], with_digests: bool) -> Input:
+    """All tensors among a step's arguments. On a GPU digests wait for it."""
+    return [
+        (where, f"{tuple(tensor.shape)} {tensor.dtype}", _digest(tensor) if with_digests else "")
+        for where, tensor in _tensors(arguments)
+    ]
+
+
+def difference(reports: list[Input], names: list[int]) -> str | None:
+    """What the first rank that was fed otherwise than the first one was fed; None if all agree.
+
+    >>> difference([[("x", "(2,) torch.float32", "")], [("x", "(3,) torch.float32", "")]], [4, 5])
+    'argument x is (2,) torch.float32 on rank 4 and (3,) torch.float32 on rank 5'
+    """
+    first = reports[0]
+    for rank, report in zip(names[1:], reports[1:], strict=True):
+        for one, other in zip(first, report, strict=False):
+            if one[:2] != other[:2]:
+                here, there = (f"{item[1]} on rank" for item in (one, other))
+                return f"argument {one[0]} is {here} {names[0]} and {there} {rank}"
+            if one[2] != other[2]:
+                return f"argument {one[0]} has other values on rank {rank} than on rank {names[0]}"
+        if len(first) != len(report):
+            return (
+                f"rank {names[0]} was given {len(first)} tensors as arguments and rank {rank} "
+                f"{len(report)}"
+            )
+    return None
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    values = tensor.detach().cpu().contiguous()
+    raw = values.view(torch.uint8) if values.dim() > 0 else values.reshape(1).view(torch.uint8)
+    return hashlib.blake2b(raw.numpy().tobytes(), digest_size=16).hexdigest()
+
+
+def _tensors(value: Any, where: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _tensors(item, f"{where}[{key!r}]" if where else str(key))
+    elif is_sequence(value):
+        for index, item in enumerate(value):
+            yield from _tensors(item, f"{where}[{index}]")

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ground of tensor parallelism: its group, and how tensors lie over it."""

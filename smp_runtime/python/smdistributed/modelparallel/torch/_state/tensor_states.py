@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State dicts of models with distributed modules: slices, whole values, and the plain model's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from smdistributed.modelparallel.torch._annotations.tensor_registry import Registration, Translation
+from smdistributed.modelparallel.torch._session.ranks import tp_size
+from smdistributed.modelparallel.torch._slices.parameter_slices import (
+    distribution_axis,
+    slice_of,
+    whole_of,
+)
+
+
+def axes_of(module: nn.Module) -> dict[str, int]:
+    """The axis along which entries of ``module.state_dict()`` are split; without whole ones."""
+    entries = module.named_parameters(remove_duplicate=False)
+    axes = {key: distribution_axis(value) for key, value in entries}
+    return {key: axis for key, axis in axes.items() if axis is not None}
+
+
+def whole_entries(entries: Mapping[str, Any], axes: Mapping[str, int]) -> OrderedDict[str, Any]:
+    """The entries with whole values. Collective over the tensor-parallel group."""
+    return OrderedDict((key, whole_of(value, axes.get(key))) for key, value in entries.items())
+
+
+def whole_shapes(
+    shapes: Mapping[str, tuple[int, ...] | None], axes: Mapping[str, int]
+) -> dict[str, tuple[int, ...] | None]:
+    """Of the whole values whose slices have these."""
+
+    def whole(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        return tuple(size * tp_size() if dim == axis % len(shape) else size
+                     for dim, size in enumerate(shape))  # fmt: skip
+
+    return {
+        key: shape if shape is None or key not in axes else whole(shape, axes[key])
+        for key, shape in shapes.items()
+    }
+
+
+def sliced_entries(entries: Mapping[str, Any], axes: Mapping[str, int]) -> dict[str, Any]:
+    """This rank's slices of whole values."""
+    return {key: slice_of(value, axes.get(key)) for key, value in entries.items()}
+
+
+def from_plain(
+    entries: Mapping[str, Any], own: Iterable[str], replaced: Mapping[str, Registration]
+) -> dict[str, Any]:
+    """A whole state dict under the names of this model.
+
+    ``own`` are the names of this model. What is given may have them already, or those of the model
+    as it was before modules were replaced: each replaced module is looked at for itself.
+    """
+    names = set(own)
+    return _translated(entries, replaced, lambda name, inside: (
+        None if {name + key for key in inside} <= names else replaced[_bare(name)].from_plain
+    ))  # fmt: skip
+
+
+def to_plain(entries: Mapping[str, Any], replaced: Mapping[str, Registration]) -> dict[str, Any]:
+    """A whole state dict of this model under the names that it had before."""
+    return _translated(entries, replaced, lambda name, _: replaced[_bare(name)].to_plain)
+
+
+def _bare(prefix: str) -> str:
+    return prefix.removesuffix(".")
+
+
+def _translated(
+    entries: Mapping[str, Any],
+    replaced: Mapping[str, Registration],
+    choose: Callable[[str, Iterable[str]], Translation | None],
+) -> dict[str, Any]:
+    result = dict(entries)
+    for name in replaced:
+        prefix = f"{name}." if name else ""
+        inside = {key[len(prefix) :]: value for key, value in result.items()
+                  if key.startswith(prefix)}  # fmt: skip
+        translate = choose(prefix, inside)
+        if translate is None:
+            continue
+        for key in inside:
+            del result[prefix + key]
+        result.update((prefix + key, value) for key, value in translate(inside).items())
+    return result

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start and end of the library in a process: ``init``, ``is_initialized``, ``shutdown``."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._metrics.reports import Reports
+from smdistributed.modelparallel.torch._session import cuda_on_cpu, log, mpi_world
+from smdistributed.modelparallel.torch._session.groups import (
+    backend_by_host,
+    backend_for,
+    make_group,
+    register,
+)
+from smdistributed.modelparallel.torch._session.process_exit import failure_code, watch
+from smdistributed.modelparallel.torch._session.script_line import script_line
+from smdistributed.modelparallel.torch.exceptions import SMPConfigError, SMPValidationError
+from smdistributed.modelparallel.torch.state_mod import state
+
+_inits = 0  # sets the keys of one init apart from those of an earlier one in the same store
+
+
+@dataclass
+class _Owner:
+    """Of the session that ``init`` made."""
+
+    process: int
+    """The process that joined; its forked children are no ranks."""
+    owns_torch: bool
+    """Whether ``init`` initialised torch.distributed, and shutdown has to end it."""
+
+
+_owner = _Owner(0, False)
+
+
+def init(config: Mapping[str, Any] | None = None) -> None:
+    """Joins the job: settings, ranks, groups. Call once, on all ranks, before anything else.
+
+    Collective: blocks until all ranks have come, for at most ``SMP_TIMEOUT_SECONDS``. It also
+    initialises ``torch.distributed``, unless the script has done so. A second call with equal
+    settings has no effect but a warning.
+
+    Args:
+        config: settings, by the keys of ``mp_parameters``; those of the job
+            (``SM_HP_MP_PARAMETERS``) have precedence.
+
+    Raises:
+        SMPConfigError: settings that are unknown, contradict each other, differ between ranks or do
+            not fit the number of processes; or a second call with other settings.
+        SMPValidationError: ``config`` is no mapping.
+        SMPConnectionError: the other ranks are not reached.
+        SMPCommTimeoutError: ranks did not come in time; the text names them.
+        SMPDeviceError: ``ddp_dist_backend`` is nccl, and there is no GPU.
+
+    >>> import smdistributed.modelparallel.torch as smp
+    >>> smp.init({"microbatches": 4})
+    >>> smp.rank(), smp.size(), smp.state.cfg.microbatches
+    (0, 1, 4)
+    >>> smp.shutdown()
+    """
+    options = _runtime.runtime_options(dict(os.environ))
+    parallel = _settings(options, config)
+    if state.initialized:
+        _accept_second_init(parallel)
+        return
+    session = _start(parallel, options)
+    if options.cuda_on_cpu:
+        cuda_on_cpu.install()
+    state.begin(session, parallel, Reports(session))
+
+
+def is_initialized() -> bool:
+    """Whether ``init`` has been called; may be asked before.
+
+    >>> is_initialized()
+    False
+    """
+    return state.initialized
+
+
+def is_tracing() -> bool:
+    """Whether this is the run of a step that only watches the model.
+
+    >>> is_tracing()
+    False
+    """
+    return state.is_tracing
+
+
+def shutdown() -> None:
+    """Leaves the job. Called by itself when the process ends; without effect before ``init``.
+
+    Rank 0 serves the store of the job, so it blocks until the others have left, for at most
+    ``SMP_TIMEOUT_SECONDS``; the others do not block. Afterwards ``init`` may be called again.
+
+    >>> shutdown()
+    """
+    if not state.initialized:
+        return
+    session = state.require_initialized("smp.shutdown")
+    if _owner.process != os.getpid():
+        return  # connections belong to the parent, which goes on
+    atexit.unregister(shutdown)
+    state.close_engine()
+    if state.model is not None:
+        state.model.checks.close()
+        if state.model.self_check is not None:
+            state.model.self_check.close()
+    state.reports.close()
+    _leave(session)
+    state.clear()
+    if _owner.owns_torch and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _settings(
+    options: _runtime.RuntimeOptions, config: Mapping[str, Any] | None
+) -> _runtime.ParallelConfig:
+    if config is not None and not isinstance(config, Mapping):
+        raise SMPValidationError(
+            f"smp.init got {type(config).__name__}; expected a dict of settings or nothing"
+        )
+    try:
+        # NumPy's and torch's scalars have item().
+        text = json.dumps(dict(config or {}), default=lambda value: value.item())
+    except (TypeError, AttributeError, ValueError) as error:
+        raise SMPConfigError(
+            f"smp.init(config): {config!r} holds something other than numbers, texts and booleans"
+        ) from error
+    return _runtime.make_parallel_config(
+        options.parameters, "SM_HP_MP_PARAMETERS", text, "smp.init(config)"
+    )
+
+
+def _accept_second_init(parallel: _runtime.ParallelConfig) -> None:
+    current = state.require_initialized("smp.init").config
+    if parallel.as_json() != current.as_json():
+        raise SMPConfigError(
+            f"smp.init was called a second time with other settings: first {current.as_json()}, "
+            f"now {parallel.as_json()}"
+        )
+    log.warning("smp.init was called a second time with the same settings; nothing to do")
+
+
+def _start(parallel: _runtime.ParallelConfig, options: _runtime.RuntimeOptions) -> _runtime.Session:
+    global _inits, _owner  # noqa: PLW0603 - of this process
+    _owner = _Owner(os.getpid(), owns_torch=not dist.is_initialized())
+    _runtime.set_fabric_defaults()  # before threads begin
+    backend = backend_for(parallel.ddp_dist_backend)
+    session = _runtime.Session(
+        config=parallel,
+        options=options,
+        variables=dict(os.environ),
+        number=_inits,
+        store=None if _owner.owns_torch else dist.distributed_c10d._get_default_store(),
+        world=None if _owner.owns_torch else (dist.get_rank(), dist.get_world_size()),
+        find_mpi=mpi_world.teller,
+        script_line=script_line,
+    )
+    _inits += 1
+    ranks = session.ranks
+    log.configure(ranks.rank)
+    if _owner.owns_torch:
+        register(backend)
+        dist.init_process_group(
+            backend,
+            store=session.world_store,
+            rank=ranks.rank,
+            world_size=ranks.size,
+            timeout=options.timeout,
+        )
+    session.open_groups(backend, "gloo", backend_by_host(parallel.ddp_dist_backend), make_group)
+    atexit.register(shutdown)
+    # Not the session itself: its groups are to go with shutdown.
+    own = weakref.ref(session)
+    watch(lambda: (left := own()) is None or left.some_rank_ended_well())
+    return session
+
+
+def _leave(session: _runtime.Session) -> None:
+    """Rank 0 serves the store, so it goes last; unless it failed, and the job ends anyway."""
+    try:
+        session.leave(failed=failure_code() != 0, serves=_owner.owns_torch)
+    except RuntimeError as error:
+        log.warning(str(error))
