@@ -50,9 +50,7 @@ from smdistributed.modelparallel.torch._tensor.tensor_replacement import (
     narrow_distributed,
     replace_annotated,
 )
-from smdistributed.modelparallel.torch.exceptions import (
-    SMPStepError,
-)
+from smdistributed.modelparallel.torch.exceptions import SMPStepError
 from smdistributed.modelparallel.torch.model_states import ModelStates
 from smdistributed.modelparallel.torch.model_views import ReplicaModule
 from smdistributed.modelparallel.torch.state_mod import state
@@ -154,12 +152,14 @@ class DistributedModel(ModelStates):
         self._part_warning = PartWarning(
             self.get_module(), lambda: model._is_part_by() if (model := own()) else ""
         )
+        if ranks.pp_size() == 1:
+            self._place(None)
         state.model = self
         self.checks.open()
         if self.self_check is not None:
             self.self_check.watch(self)
-        if ranks.pp_size() == 1:
-            self.partition(None)
+        if self.partitioned:
+            self._settle()
 
     # --- Partition ---
 
@@ -173,8 +173,11 @@ class DistributedModel(ModelStates):
 
         ``run_step`` runs the step on one microbatch, for the trace. Called by the first step.
         """
-        if self.partitioned:
-            return
+        if not self.partitioned:
+            self._place(run_step)
+            self._settle()
+
+    def _place(self, run_step: Callable[[], Any] | None) -> None:
         module = self.get_module()
         delayed = has_delayed(module)
         if self._assignment is None:
@@ -206,7 +209,11 @@ class DistributedModel(ModelStates):
             [p for _, p in ownership.local_parameters() if p not in late],
             [buffer for _, buffer in ownership.local_buffers()],
         )
-        self._shard(ownership)
+        how = shard_plan()
+        if how is not None:
+            self.sharded = self._make_sharded(ownership, how)
+            if self._fp16_module is not None:
+                self._fp16_module.begin()
         if self.sharded is not None and deferred is not None:
             self.sharded.fill(deferred, self.replicas.send_value)
         for entries in self._early_loads:
@@ -214,6 +221,9 @@ class DistributedModel(ModelStates):
         self._early_loads.clear()
         self.checks.model_is_placed(self)
         engine.track_parameters([p for _, p in ownership.local_parameters()])
+
+    def _settle(self) -> None:
+        """What waited for the partition: optimizers, loads and hooks."""
         state.optimizers.settle()
         for restore in self._early_restores:
             restore()
@@ -249,14 +259,6 @@ class DistributedModel(ModelStates):
             return False
         self._assignment = saved
         return True
-
-    def _shard(self, ownership: Ownership) -> None:
-        how = shard_plan()
-        if how is None:
-            return
-        self.sharded = self._make_sharded(ownership, how)
-        if self._fp16_module is not None:
-            self._fp16_module.begin()
 
     def _make_sharded(self, ownership: Ownership, how: _runtime.ShardPlan) -> ShardedModel:
         return ShardedModel(self, self.get_module(), dict(ownership.local_parameters()), how)
