@@ -10,7 +10,6 @@ import importlib.util
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.documents.tutorials import (
     ROOT,
     TUTORIALS,
     build_folder,
+    by_interpreter,
     environment,
     missing_lines,
     pattern_of,
@@ -42,8 +42,8 @@ def page_of(name: str) -> str:
     return (TUTORIALS / f"{name}.md").read_text()
 
 
-def run(name: str, folder: Path) -> str:
-    output = run_tutorial(name, folder)
+def run(name: str, folder: Path, python: Path | None = None) -> str:
+    output = run_tutorial(name, folder, **(by_interpreter(python) if python else {}))
     assert missing_lines(page_of(name), output) == [], output
     return output
 
@@ -118,14 +118,16 @@ def test_first_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("built")
-def test_from_smp_v1(tmp_path: Path) -> None:
-    output = run("from_smp_v1", tmp_path)
+def test_from_smp_v1(tmp_path: Path, warm_interpreter: Path) -> None:
+    output = run("from_smp_v1", tmp_path, warm_interpreter)
 
     assert numbers(r"epoch 3: .* accuracy ([\d.]+)%", output)[0] > 85
 
 
 @pytest.mark.usefixtures("built")
-def test_the_script_of_v1_runs_unchanged_where_cuda_is(tmp_path: Path) -> None:
+def test_the_script_of_v1_runs_unchanged_where_cuda_is(
+    tmp_path: Path, warm_interpreter: Path
+) -> None:
     """Here on the CPU, whose devices a shim shows to the script as CUDA's."""
     digits = tmp_path / "digits"
     digits.mkdir()
@@ -141,7 +143,7 @@ def test_the_script_of_v1_runs_unchanged_where_cuda_is(tmp_path: Path) -> None:
         done = subprocess.run(
             [
                 *("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"),
-                *(sys.executable, shim, script, "--epochs", "2", "--resume", resume),
+                *(warm_interpreter, shim, script, "--epochs", "2", "--resume", resume),
             ],
             env=environment(
                 SM_CHANNEL_TRAIN=str(digits),
@@ -163,8 +165,8 @@ def test_the_script_of_v1_runs_unchanged_where_cuda_is(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("built")
-def test_sharded_training(tmp_path: Path) -> None:
-    output = run("sharded_training", tmp_path)
+def test_sharded_training(tmp_path: Path, warm_interpreter: Path) -> None:
+    output = run("sharded_training", tmp_path, warm_interpreter)
 
     whole, sharded, in_groups = numbers(r"model state of a rank: ([\d.]+) MB", output)
     assert sharded < 0.3 * whole
@@ -177,8 +179,8 @@ def test_sharded_training(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("built")
-def test_tensor_parallel(tmp_path: Path) -> None:
-    output = run("tensor_parallel", tmp_path)
+def test_tensor_parallel(tmp_path: Path, warm_interpreter: Path) -> None:
+    output = run("tensor_parallel", tmp_path, warm_interpreter)
 
     data, tensor, both = (
         numbers(r"mean loss ([\d.]+)", part) for part in output.split("a rank holds")[:3]
@@ -194,8 +196,8 @@ def test_tensor_parallel(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("built")
-def test_smddp(tmp_path: Path) -> None:
-    output = run("smddp", tmp_path)
+def test_smddp(tmp_path: Path, warm_interpreter: Path) -> None:
+    output = run("smddp", tmp_path, warm_interpreter)
 
     assert min(numbers(r"over smddp, 4 ranks: accuracy ([\d.]+)%", output)) > 88
     assert output.count("over smddp, 4 ranks") == 3
@@ -203,8 +205,8 @@ def test_smddp(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("built")
-def test_trainer(tmp_path: Path) -> None:
-    output = run("trainer", tmp_path)
+def test_trainer(tmp_path: Path, warm_interpreter: Path) -> None:
+    output = run("trainer", tmp_path, warm_interpreter)
 
     alone, pipeline, resumed = numbers(r"step 16: evaluation loss ([\d.]+)", output)
     assert pipeline == pytest.approx(alone, abs=2e-3)

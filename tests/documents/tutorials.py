@@ -63,8 +63,14 @@ def environment(**variables: str) -> dict[str, str]:
     }
 
 
+def by_interpreter(python: Path) -> dict[str, str]:
+    """Variables with which `python`, `mpirun … python` and `train` run that interpreter."""
+    path = environment()["PATH"]
+    return {"PATH": f"{python.parent}:{path}", "SM_LAUNCH_PYTHON": str(python)}
+
+
 def run_tutorial(name: str, folder: Path, **variables: str) -> str:
-    """What the commands of a tutorial print, which have to end well."""
+    """Returns what the commands of a tutorial print, which have to end well."""
     script = workplace(folder) / "docs" / "tutorials" / name / "run.sh"
     done = subprocess.run(
         ["bash", str(script)],

@@ -22,6 +22,7 @@ def warm_python(folder: Path) -> Iterator[Path]:
     """
     folder.mkdir(parents=True)
     shutil.copy(HERE / "python3", folder)
+    (folder / "python").symlink_to("python3")
     (folder / "interpreter").write_text(sys.executable)
     server = subprocess.Popen(
         [sys.executable, HERE / "server.py", folder],
