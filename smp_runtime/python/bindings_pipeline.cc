@@ -236,7 +236,7 @@ void bind_pipeline(py::module_& module) {
   });
 
   py::class_<PyEngine>(module, "Engine",
-                       "The pipeline engine of this rank; pipeline/job/session_engine.h.")
+                       "The pipeline engine of this rank; pipeline/session/session_engine.h.")
       .def(py::init<session::Session&, int, py::object, std::vector<std::string>, py::object,
                     py::object, py::object>(),
            py::arg("session"), py::kw_only(), py::arg("cuda_device"), py::arg("run_module"),

@@ -153,7 +153,7 @@ class LaunchRanks:
     def local_size(self) -> int | None: ...
 
 class RuntimeOptions:
-    """What a user may set by environment; session/launch/runtime_options.h."""
+    """What a user may set by environment; cluster/runtime_options.h."""
 
     @property
     def parameters(self) -> str: ...
@@ -567,7 +567,7 @@ class ActivationStore:
 
 class GradientReducer:
     """Averages gradients over the ranks of a group, in buckets, while backwards still run;
-    replicas/gradient_reducer.h."""
+    ddp/gradient_reducer.h."""
 
     def __init__(
         self,
@@ -641,7 +641,7 @@ def end_together(session: Session, what: str, error: str) -> None:
 
 class CheckpointSave:
     """One save of a checkpoint by all ranks, or none: what is not published leaves nothing behind;
-    checkpoint/job/checkpoint_save.h."""
+    checkpoint/session/checkpoint_save.h."""
 
     def __init__(
         self,
@@ -841,7 +841,7 @@ class ParameterStore:
 # --- bindings_masters.cc
 
 class LossScaler:
-    """The scale of fp16, by the overflows that it is told; sharding/plan/loss_scaler.h."""
+    """The scale of fp16, by the overflows that it is told; sharding/torch_free/loss_scaler.h."""
 
     scale: float
     def __init__(
@@ -957,7 +957,7 @@ def clip_gradients(
 # --- bindings_tensor_parallel.cc
 
 class Redistribution:
-    """How a tensor changes hands between tensor ranks; tensor_parallel/plan/redistribution.h."""
+    """How a tensor changes hands between tensor ranks; tensor_parallel/torch_free/redistribution.h."""
 
     @staticmethod
     def stay() -> Redistribution: ...

@@ -11,7 +11,7 @@ def create_backend(
     global_ranks: list[int],
     job: object = None,
 ) -> Any:
-    """A c10d backend; dataparallel/smddp_backend.h. Collective over the group. ``job``, if it is
+    """A c10d backend; smddp/backend/smddp_backend.h. Collective over the group. ``job``, if it is
     such a backend too, tells which ranks of the job have ended."""
 
 def leave(backend: object, failed: bool) -> None:
