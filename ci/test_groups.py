@@ -59,7 +59,7 @@ def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
 
 
 # Of what has many cases; all of them run in the groups grid and engines.
-THIN = ("--thin", "3")
+THIN = ("--thin", "5")
 VERSIONS_GB = 12
 PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
 
