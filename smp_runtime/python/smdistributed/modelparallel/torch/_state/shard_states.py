@@ -15,7 +15,7 @@ optimizer masters lie as state does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -139,19 +139,30 @@ def parts_of_tensor_rank(parts: Sequence[Sequence[Part]], rank: int) -> list[Par
     >>> [one["parameters"]["w"]["start"] for one in parts_of_tensor_rank([[part(0)], [part(2)]], 1)]
     [2, 0]
     """
-    there: dict[str, int] = {}
-    for part in parts[rank]:
-        for name, entry in part["parameters"].items():
-            there[name] = there.get(name, 0) + entry["master"].numel()
+    there: dict[tuple[str, str], int] = {}
+    for key, elements in (one for part in parts[rank] for one in _held(part)):
+        there[key] = there.get(key, 0) + elements
     short = {
         name
         for of_rank in parts
         for part in of_rank
-        for name, entry in part["parameters"].items()
-        if there.get(name, 0) < torch.Size(entry["shape"]).numel()
+        for (name, kind), _ in _held(part)
+        if there.get((name, kind), 0) < torch.Size(part["parameters"][name]["shape"]).numel()
     }
     others = [part for number, of_rank in enumerate(parts) if number != rank for part in of_rank]
     return [*parts[rank], *(only(part, short) for part in others if short)]
+
+
+def _held(part: Part) -> Iterator[tuple[tuple[str, str], int]]:
+    """How many elements of each tensor of each parameter a part has. What the optimizer keeps
+    beside them counts as all elements of a tensor."""
+    for name, entry in part["parameters"].items():
+        if "master" in entry:
+            yield (name, "master"), entry["master"].numel()
+        for key, run in entry.get("state", {}).items():
+            yield (name, f"state {key}"), run.numel()
+        if entry.get("scalars"):
+            yield (name, "scalars"), torch.Size(entry["shape"]).numel()
 
 
 def plain_of_parts(
