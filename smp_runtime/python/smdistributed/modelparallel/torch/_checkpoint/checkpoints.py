@@ -56,6 +56,7 @@ from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whol
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch._state.model_names import tied_names
 from smdistributed.modelparallel.torch._state.optimizer_states import (
     HasStates,
     merged_states,
@@ -240,7 +241,7 @@ def _resume_parts(
         )
     optimizer: HasStates | None = state.optimizers if load_optimizer else None
     with agreement("smp.resume_from_checkpoint"):
-        flat = FlatParts(saved)
+        flat = FlatParts(saved, tied_names(model.get_module()))
         masters_only = not load_sharded_optimizer_state and (
             flat.is_flat or shard_plan() is not None
         )

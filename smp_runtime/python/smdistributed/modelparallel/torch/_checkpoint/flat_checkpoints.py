@@ -77,13 +77,14 @@ def write_flat_parts(
 
 
 class FlatParts:
-    """What a checkpoint holds of flat state, and of the model beside it, by tensor rank.
+    """What a checkpoint holds of flat state, and of the model beside it, by tensor rank. The first
+    versions did not save other names of tied parameters: they are ``tied`` then, of this job's.
 
     Raises SMPCheckpointError for parts that are missing.
     """
 
-    def __init__(self, saved: PartialCheckpoint) -> None:
-        self._saved, self.folder = saved, saved.folder
+    def __init__(self, saved: PartialCheckpoint, tied: Mapping[str, str] | None = None) -> None:
+        self._saved, self.folder, self._tied = saved, saved.folder, dict(tied or {})
         self._shards: list[list[Part]] = [
             [saved.read(name, mmap=True) for name in saved.shards(rank)] for rank in range(saved.tp)
         ]
@@ -120,7 +121,7 @@ class FlatParts:
         parts = [self._saved.read(name, mmap=True) for name in self._saved.files("model", rank)]
         if "param_shapes" not in parts[0]:
             return merged_entries(parts), {}, False
-        return dict(parts[0]["module"]), dict(parts[0].get("tied", {})), True
+        return dict(parts[0]["module"]), dict(parts[0].get("tied", self._tied)), True
 
     def plain(self, rank: int, with_optimizer: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """All its entries, of masters where there are such, and the state of its optimizer as one
