@@ -124,8 +124,8 @@ SavedState::SavedState(const std::filesystem::path& folder) : where_(folder.stri
 }
 
 void SavedState::check_kind(const std::string& kind) const {
-  if (kind_ == kind) return;
-  if (kind_.empty() && !optimizer_file_.empty()) {
+  if (kind_ == kind || (kind_.empty() && has_settings_of(kind))) return;
+  if (kind_.empty() && groups_.empty() && !optimizer_file_.empty()) {
     throw ConfigError(
         "{} has no optimizer state: {}, which its manifest.json lists, is missing; bring it back, "
         "or give no optimizer to load",
@@ -135,6 +135,18 @@ void SavedState::check_kind(const std::string& kind) const {
       "{} has the state of {}, and this optimizer is {}; make the same, or give no optimizer to "
       "load",
       where_, kind_.empty() ? "no optimizer" : kind_, kind);
+}
+
+/// The first versions saved no class: then a setting that others do not have tells it. Adam and
+/// AdamW have the same ones.
+bool SavedState::has_settings_of(const std::string& kind) const {
+  static const std::map<std::string, std::string> settings{
+      {"SGD", "dampening"}, {"RMSprop", "alpha"}, {"Adagrad", "lr_decay"}};
+  if (groups_.empty()) return false;
+  const GroupSettings& saved = groups_.front().settings;
+  if (kind == "Adam" || kind == "AdamW") return saved.betas.has_value();
+  const auto setting = settings.find(kind);
+  return setting != settings.end() && saved.numbers.contains(setting->second);
 }
 
 /// What is in shards is in all of them.
@@ -166,7 +178,7 @@ void SavedState::read_plain(const std::filesystem::path& file) {
     if (number < names.size()) return names[number];
     throw ConfigError("{}: parameter {} of {} has no name", file.string(), number, names.size());
   };
-  kind_ = object.at(kKindKey).text();
+  if (object.has(kKindKey)) kind_ = object.at(kKindKey).text();
   for (const auto& [number, state] : object.at("state").items()) {
     SavedParameter& parameter = parameters_[name_of(std::stoul(number))];
     for (const auto& [key, value] : state.items()) {

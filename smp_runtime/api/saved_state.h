@@ -97,6 +97,7 @@ class SavedState {
   void read_model(const std::filesystem::path& file, const std::string& stage);
   void read_plain(const std::filesystem::path& file);
   void read_flat(const std::filesystem::path& file, SavedStage& stage);
+  [[nodiscard]] bool has_settings_of(const std::string& kind) const;
   void check_shards() const;
   void check_shape(const std::string& name, at::IntArrayRef saved, at::IntArrayRef own) const;
   void check_run(const std::string& name, const std::string& key, std::int64_t start,
