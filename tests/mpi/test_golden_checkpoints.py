@@ -133,6 +133,18 @@ def test_slices_of_which_no_file_tells_are_refused_by_another_degree(pool, tmp_p
     assert "tensor_parallel_degree 2 by a library that left no slices.json" in errors[0]
 
 
+@pytest.mark.parametrize("composition", ["pipeline", "tensor"])
+def test_objects_of_ranks_are_found_by_their_names(pool, tmp_path, composition):
+    unpack(DATA / "555f3269" / f"objects_{composition}", tmp_path)
+    ranks, settings, _ = COMPOSITIONS[composition]
+
+    results = pool(ranks).run("golden_jobs:load_objects", {**BASE, **settings}, str(tmp_path))
+
+    for found, wanted in (one for of_rank in results for one in of_rank):
+        assert torch.equal(found.pop("values"), wanted.pop("values"))
+        assert found == wanted
+
+
 # --- What these tests would see ---
 
 

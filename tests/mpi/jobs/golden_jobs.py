@@ -223,14 +223,7 @@ def resume(
     return found
 
 
-def objects(folder: str, names: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What smp.load reads by each name."""
-    return {name: smp.load(f"{folder}/{name}", **arguments) for name, arguments in names.items()}
-
-
-# --- The writer ---
-
-#: Of smp.save, by name of the file.
+#: Names given to smp.save and smp.load, and how the file of a rank is chosen.
 NAMES: dict[str, dict[str, Any]] = {
     "whole": {"partial": False},
     "part": {},
@@ -238,11 +231,34 @@ NAMES: dict[str, dict[str, Any]] = {
 }
 
 
-def save_objects(folder: Path) -> None:
+def own_object() -> dict[str, Any]:
     ranks = {"pp": smp.pp_rank(), "tp": smp.tp_rank(), "rdp": smp.rdp_rank()}
+    return {**ranks, "values": torch.arange(3)}
+
+
+def load_objects(folder: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """What smp.load reads by each name, and what it is to read."""
+    found = []
+    for name, arguments in NAMES.items():
+        partial = arguments.get("partial", True)
+        wanted = own_object() if partial else {**own_object(), "pp": 0, "tp": 0, "rdp": 0}
+        found.append((smp.load(f"{folder}/{name}", partial=partial), wanted))
+    return found
+
+
+# --- The writer ---
+
+
+def save_objects(folder: Path, composition: str) -> None:
+    smp.init({**BASE, **COMPOSITIONS[composition][1]})
+    folder.mkdir(exist_ok=True)
     for name, arguments in NAMES.items():
         if smp.rank() == 0 or name != "whole":
-            smp.save({**ranks, "values": torch.arange(3)}, str(folder / name), **arguments)
+            smp.save(own_object(), str(folder / name), **arguments)
+    smp.barrier()
+    if smp.rank() == 0:
+        pack(folder)
+    smp.shutdown()
 
 
 def text_of(expected: dict[str, Any]) -> str:
@@ -390,4 +406,7 @@ def crc32c(data: bytes) -> int:
 
 if __name__ == "__main__":
     for name in sys.argv[3:]:
-        write(name, Path(sys.argv[1]) / name, sys.argv[2])
+        if name.startswith("objects_"):
+            save_objects(Path(sys.argv[1]) / name, name.removeprefix("objects_"))
+        else:
+            write(name, Path(sys.argv[1]) / name, sys.argv[2])
