@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that published scripts import is there; what is not there yet says so when used."""
 
+import ast
 import doctest
 import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import smdistributed
@@ -204,3 +207,18 @@ def test_examples_in_docstrings_hold(name: str, monkeypatch: pytest.MonkeyPatch)
     outcome = doctest.testmod(importlib.import_module(name))
 
     assert outcome.failed == 0
+
+
+def test_texts_name_what_smp_has():
+    """Of errors, warnings and docstrings: whoever is told to call something finds it."""
+    folder = Path(smp.__file__).parent
+    named = {
+        (name, file.name)
+        for file in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for name in re.findall(r"(?<![\w.])smp\.([A-Za-z]\w*)", node.value)
+    }
+
+    assert len(named) > 100
+    assert sorted(one for one in named if not hasattr(smp, one[0])) == []

@@ -30,7 +30,7 @@ def step(model, x):
     model.backward(loss)
     return loss
 loss = step(model, torch.ones(4, 4)).reduce_mean().item()
-print(f"loss {loss}" + os.linesep, end="")  # in one write, so that mpirun does not mix two ranks'
+print(f"loss {loss}" + os.linesep, end="")  # in one write, so that mpirun does not mix two ranks
 optimizer.step()
 """
 

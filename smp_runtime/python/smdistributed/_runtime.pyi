@@ -220,7 +220,8 @@ def set_fabric_defaults() -> None:
     them; transport/fabric/fabric_library.h."""
 
 class DeadlockDetector:
-    """Tells ranks that wait for each other in different calls; see session/deadlock/deadlock_detector.h."""
+    """Tells ranks that wait for each other in different calls; see
+    session/deadlock/deadlock_detector.h."""
 
 class WaitingBlock:
     """What StoreBarriers.waiting returns."""
@@ -957,7 +958,8 @@ def clip_gradients(
 # --- bindings_tensor_parallel.cc
 
 class Redistribution:
-    """How a tensor changes hands between tensor ranks; tensor_parallel/torch_free/redistribution.h."""
+    """How a tensor changes hands between tensor ranks;
+    tensor_parallel/torch_free/redistribution.h."""
 
     @staticmethod
     def stay() -> Redistribution: ...

@@ -250,7 +250,7 @@ class TrainingChecks:
         changed = [name for name, p, before in self._trained if p.requires_grad != before]
         if changed:
             raise SMPStepError(
-                f"requires_grad of {listed(changed)} has changed since smp.Model, and "
+                f"requires_grad of {listed(changed)} has changed since smp.DistributedModel, and "
                 f"with {kind_of_state()} what is trained is decided there; freeze and unfreeze "
                 "before, or give the parameters a group of their own, with a learning rate of 0 "
                 "for as long as they are to stay"
@@ -263,7 +263,7 @@ class TrainingChecks:
         if self._placed and other:
             raise SMPStepError(
                 f"{listed(other)} of the model came, went or were replaced after "
-                "smp.Model: such parameters are on no other rank and in no average of "
+                "smp.DistributedModel: such parameters are on no other rank and in no average of "
                 "gradients. Change the module before it is wrapped"
             )
 
