@@ -25,6 +25,7 @@
 #include "smp_runtime/transport/loopback.h"
 #include "tests/unit/pipeline/scripted_transport.h"
 #include "tests/unit/pipeline/toy_program.h"
+#include "tests/unit/pipeline/wrapped_transport.h"
 
 namespace smp::pipeline::testing {
 namespace {
@@ -33,48 +34,38 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// Refuses one message, as without memory for it.
-class RefusingTransport : public transport::Transport {
+class RefusingTransport : public WrappedTransport {
  public:
-  explicit RefusingTransport(std::unique_ptr<transport::Transport> inner)
-      : inner_(std::move(inner)) {}
+  using WrappedTransport::WrappedTransport;
   /// That behind the next `count`.
   void refuse_after(int count) { left_ = count; }
 
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
   void send(int destination, transport::Message message) override {
     if (left_-- == 0) throw std::runtime_error("no memory, on purpose");
-    inner_->send(destination, std::move(message));
-  }
-  std::optional<transport::Message> receive(Clock::time_point deadline) override {
-    return inner_->receive(deadline);
+    WrappedTransport::send(destination, std::move(message));
   }
 
  private:
-  std::unique_ptr<transport::Transport> inner_;
   int left_ = -1;
 };
 
 /// Waits for what one rank says of itself for as long as that takes: no deadline decides a test.
-class PatientTransport : public transport::Transport {
+class PatientTransport : public WrappedTransport {
  public:
   PatientTransport(std::unique_ptr<transport::Transport> inner, int rank)
-      : inner_(std::move(inner)), rank_(rank) {}
+      : WrappedTransport(std::move(inner)), rank_(rank) {}
 
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
   void send(int destination, transport::Message message) override {
     if (destination == rank_ && decode(message).kind == Kind::kInquiry) answer_is_due_ = true;
-    inner_->send(destination, std::move(message));
+    WrappedTransport::send(destination, std::move(message));
   }
   std::optional<transport::Message> receive(Clock::time_point deadline) override {
-    auto message = inner_->receive(answer_is_due_ ? kNever : deadline);
+    auto message = WrappedTransport::receive(answer_is_due_ ? kNever : deadline);
     if (message && message->source == rank_) answer_is_due_ = false;
     return message;
   }
 
  private:
-  std::unique_ptr<transport::Transport> inner_;
   const int rank_;
   bool answer_is_due_ = false;
 };

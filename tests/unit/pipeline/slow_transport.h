@@ -12,26 +12,25 @@
 
 #include "smp_runtime/core/deadline.h"
 #include "smp_runtime/transport/transport.h"
+#include "tests/unit/pipeline/wrapped_transport.h"
 
 namespace smp::pipeline::testing {
 
 /// Hands messages over late: a random time in front of some sends and receives. One in many, by its
 /// seed, is late more often, and by milliseconds: as a rank looks for messages between any two of
 /// its runs, those are late, too.
-class SlowTransport : public transport::Transport {
+class SlowTransport : public WrappedTransport {
  public:
   SlowTransport(std::unique_ptr<transport::Transport> inner, uint32_t seed)
-      : inner_(std::move(inner)), late_(seed % 256 == 0), random_(seed) {}
+      : WrappedTransport(std::move(inner)), late_(seed % 256 == 0), random_(seed) {}
 
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
   void send(int destination, transport::Message message) override {
     pause();
-    inner_->send(destination, std::move(message));
+    WrappedTransport::send(destination, std::move(message));
   }
   std::optional<transport::Message> receive(Clock::time_point deadline) override {
     pause();
-    return inner_->receive(deadline);
+    return WrappedTransport::receive(deadline);
   }
 
  private:
@@ -42,7 +41,6 @@ class SlowTransport : public transport::Transport {
     std::this_thread::sleep_for(std::chrono::microseconds(random_() % longest_micros));
   }
 
-  std::unique_ptr<transport::Transport> inner_;
   bool late_;
   std::mt19937 random_;
 };

@@ -18,6 +18,7 @@
 #include "smp_runtime/transport/loopback.h"
 #include "tests/unit/pipeline/engine_ranks.h"
 #include "tests/unit/pipeline/fake_device.h"
+#include "tests/unit/pipeline/wrapped_transport.h"
 
 namespace smp::pipeline::testing {
 namespace {
@@ -47,23 +48,17 @@ class Seen {
 };
 
 /// Under whose stream a message is sent: where its tensors are said to be ready.
-class WatchedTransport : public transport::Transport {
+class WatchedTransport : public WrappedTransport {
  public:
   WatchedTransport(std::unique_ptr<transport::Transport> inner, Seen& sends)
-      : inner_(std::move(inner)), sends_(sends) {}
+      : WrappedTransport(std::move(inner)), sends_(sends) {}
 
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
   void send(int destination, transport::Message message) override {
     sends_.note();
-    inner_->send(destination, std::move(message));
-  }
-  std::optional<transport::Message> receive(Clock::time_point deadline) override {
-    return inner_->receive(deadline);
+    WrappedTransport::send(destination, std::move(message));
   }
 
  private:
-  std::unique_ptr<transport::Transport> inner_;
   Seen& sends_;
 };
 
