@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiled part of the package was built for; CMake writes it."""
+"""Versions that the compiled part of the package was built for. CMake writes the module."""
 
 PYTHON: str
 TORCH: str

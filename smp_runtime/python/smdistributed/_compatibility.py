@@ -38,7 +38,7 @@ def torch_versions(text: str) -> tuple[str, str]:
 
 
 def misfit(torch: str, cuda: str) -> str | None:
-    """What is wrong with a PyTorch, and the mend; None where it fits.
+    """Says what is wrong with a PyTorch, and the remedy; None where it fits.
 
     >>> misfit(f"{TORCH}.9", CUDA) is None
     True

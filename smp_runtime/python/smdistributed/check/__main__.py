@@ -27,7 +27,7 @@ _SECONDS_A_HOST = 5
 
 def _join() -> None:
     """Ranks of a launcher, or the plain processes of several hosts."""
-    os.environ.pop("SMP_RECORDS", None)  # what is sent here is none of the job's
+    os.environ.pop("SMP_RECORDS", None)  # the probe sends none of the job's records
     hosts = int(os.environ.get("SM_HOST_COUNT", "1"))
     if "RANK" not in os.environ and hosts > 1:
         own = {"RANK": os.environ["SM_CURRENT_HOST_RANK"], "WORLD_SIZE": str(hosts)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank knows about its host, and how fast it computes."""
+"""Facts about a rank's host, and its measured speed of computing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RankFacts:
     versions: dict[str, str]
     shared_memory_bytes: int  # size of /dev/shm
     free_bytes: dict[str, int]  # by folder
-    network_bits_per_second: float  # what the interface says; 0: it does not
+    network_bits_per_second: float  # as the interface says; 0: it does not
 
 
 def rank_facts(rank: int, device: torch.device) -> RankFacts:
@@ -55,7 +55,7 @@ def _flops(device: torch.device) -> float:
     size, kind = (4096, torch.bfloat16) if is_gpu else (384, torch.float32)
     a, b = (torch.ones(size, size, dtype=kind, device=device) for _ in range(2))
     times: list[float] = []
-    # Of one thread: several wait for each other where ranks have more of them than there are CPUs.
+    # One thread: several wait for each other where ranks have more threads than there are CPUs.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     end = time.perf_counter() + _COMPUTE_SECONDS
@@ -85,7 +85,7 @@ def _versions() -> dict[str, str]:
 
 
 def _free_bytes() -> dict[str, int]:
-    """Of where a job writes; folders of one file system count once."""
+    """Free bytes by folder that a job writes to; folders of one file system count once."""
     written = [os.environ.get(name, "") for name in ("SM_MODEL_DIR", "SM_OUTPUT_DATA_DIR")]
     folders = [one for one in (*written, _CHECKPOINTS, gettempdir()) if os.path.isdir(one)]
     by_system = {os.stat(folder).st_dev: folder for folder in reversed(folders)}

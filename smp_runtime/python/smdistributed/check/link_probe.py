@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast two ranks reach each other, over the links that the script will use."""
+"""Measures latency and bandwidth between two ranks, over the links that the script will use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch.distributed as dist
 _PINGS = 40  # at most, and as many as take _PING_SECONDS
 _PING_SECONDS = 0.03
 _MESSAGES = 6  # at most; fewer over slow links
-_MESSAGE_SECONDS = 0.02  # what one is to take
-_SECONDS = 0.3  # of one direction
+_MESSAGE_SECONDS = 0.02  # time that one message is to take
+_SECONDS = 0.3  # time for one direction
 _FIRST_BYTES = 2**17
 _MOST_BYTES = 2**26
 

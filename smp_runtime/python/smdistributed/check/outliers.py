@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is unlike the rest. Pure functions from the numbers of all ranks to sentences."""
+"""Finds outliers: pure functions from the numbers of all ranks to sentences."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Numbers:
         return result
 
     def first_ranks(self) -> list[RankFacts]:
-        """Of each host: what its ranks know alike."""
+        """One rank of each host, for the facts that all its ranks share."""
         return [ranks[0] for ranks in self.hosts().values()]
 
 
 def find_outliers(numbers: Numbers) -> list[str]:
-    """A sentence for each, with its number and that of the others."""
+    """Returns a sentence for each outlier, with its number and that of the others."""
     rules: tuple[Callable[[Numbers], Iterator[str]], ...] = (
         _slow_ranks,
         _slow_pairs,
@@ -150,7 +150,7 @@ def _wrong_clocks(numbers: Numbers) -> Iterator[str]:
 
 
 def _other_versions(numbers: Numbers) -> Iterator[str]:
-    """Of programs, and of what a host is."""
+    """Finds hosts with other versions of programs, or another device, than most have."""
     firsts = [
         replace(one, versions=one.versions | {"with": one.device}) for one in numbers.first_ranks()
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who measures with whom, and when: each rank with at most one other at a time."""
+"""Plans rounds of measurements between pairs: each rank with at most one other at a time."""
 
 from __future__ import annotations
 

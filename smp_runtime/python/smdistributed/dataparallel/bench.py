@@ -48,7 +48,7 @@ class Row:
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """What the algorithm bandwidth is multiplied with, as nccl-tests derives it.
+    """Factor from algorithm bandwidth to bus bandwidth, as nccl-tests derives it.
 
     >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
     (1.5, 0.75, 1.0)
@@ -110,7 +110,7 @@ def device_for(backends: list[str], here: dict[str, tuple[str, ...]]) -> str:
 
 
 def complaint(backends: list[str], device: str, here: dict[str, tuple[str, ...]]) -> str:
-    """What cannot be measured; empty if all can. ``device`` may be empty.
+    """Names what cannot be measured; empty if all can. ``device`` may be empty.
 
     >>> complaint(["smddp", "foo"], "", {"smddp": ("cpu",), "gloo": ("cpu",)})
     "--backends: there is no 'foo' here; there are: smddp, gloo"
@@ -285,7 +285,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     arguments = _arguments(argv)
     if arguments.plot:
-        _drawing()  # what is missing is told before an hour of measuring
+        _drawing()  # says what is missing before an hour of measuring
     backends, device = arguments.backends, arguments.device
     all_sizes = list(sizes(arguments.begin, arguments.end, arguments.factor))
     rows = []

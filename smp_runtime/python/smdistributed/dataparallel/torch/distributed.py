@@ -62,7 +62,7 @@ def init_process_group(*_args: Any, **_named: Any) -> None:
 
 
 def is_available() -> bool:
-    """Whether this is a rank of a job; False in a script that no launcher started."""
+    """True if this is a rank of a job; False in a script that no launcher started."""
     return dist.is_initialized() or {"RANK", "WORLD_SIZE"} <= os.environ.keys()
 
 
