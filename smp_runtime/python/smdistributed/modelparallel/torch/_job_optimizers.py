@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class JobOptimizers:
-    """Those that ``smp.DistributedOptimizer`` wrapped, in that order, over disjoint parameters: one
-    over parameters of an earlier one takes its place.
+    """Optimizers that ``smp.DistributedOptimizer`` wrapped, in that order, over disjoint
+    parameters: a wrapper over parameters of an earlier one takes its place.
 
     Where there are masters they step one store: gradients are measured, unscaled and clipped once
     for all of them, and one loss scale hears of one update.
@@ -49,16 +49,16 @@ class JobOptimizers:
         return self._all[0].states_of(self._all)
 
     def wrapper_of(self, optimizer: torch.optim.Optimizer) -> DistributedOptimizer | None:
-        """What wraps ``optimizer``, also if another took its place."""
+        """Wrapper of ``optimizer``, also if another took its place."""
         everyone = (*self._all, *self._replaced)
         return next((one for one in everyone if one.optimizer is optimizer), None)
 
     def beside(self, given: set[torch.Tensor]) -> list[DistributedOptimizer]:
-        """Those that stay if one over the parameters ``given`` comes."""
+        """Wrappers that stay if one over the parameters ``given`` comes."""
         return [one for one in self._all if given.isdisjoint(one.states.given_parameters())]
 
     def add(self, optimizer: DistributedOptimizer) -> None:
-        """It is one of the job's from now on."""
+        """Adds ``optimizer``, in place of the wrappers over any of its parameters."""
         kept = self.beside(set(optimizer.states.given_parameters()))
         replaced = [one for one in self._all if one not in kept]
         self._all = [*kept, optimizer]
@@ -101,7 +101,7 @@ class JobOptimizers:
 
     @property
     def steps(self) -> _runtime.MixedPrecisionSteps | None:
-        """What all of them step by; None without masters."""
+        """Steps of all masters together; None without masters."""
         return self._steps
 
     @property
@@ -109,7 +109,7 @@ class JobOptimizers:
         return [one.masters for one in self._all if one.masters is not None]
 
     def _renew_steps(self) -> None:
-        """Others are stepped than so far, or masters of another store."""
+        """Makes ``steps`` anew, for other optimizers than so far, or masters of another store."""
         masters = self._masters
         if not masters:
             self._steps = None
@@ -131,11 +131,11 @@ class JobOptimizers:
         return sharded
 
     def have_master(self, parameter: torch.Tensor) -> bool:
-        """Whether one of them steps ``parameter``, which is then no parameter of the model."""
+        """True if ``parameter`` is a master of one of the optimizers, not a model's parameter."""
         return any(parameter in one.leaves for one in self._masters)
 
     def has_gradient(self, store: _runtime.ParameterStore, parameter: int) -> bool:
-        """Whether the masters hold one of the parameter of this number."""
+        """True if the masters hold a gradient of the parameter of this number."""
         if not (store.has_gradients or store.is_accumulating):
             return False
         owners = (one for one in self._masters if parameter in one.group_of)
@@ -155,7 +155,8 @@ class JobOptimizers:
             self._steps.begin()
 
     def clear_gradients(self, of: MasterParameters | None = None) -> None:
-        """Those of one optimizer, or all. After an overflow, which leaves none of use, all."""
+        """Clears the gradients of one optimizer, or all. After an overflow, which leaves no
+        gradient of use, all."""
         masters = self._masters
         for one in masters:
             one.is_cleared = one.is_cleared or of is None or one is of

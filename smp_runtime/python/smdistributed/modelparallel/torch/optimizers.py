@@ -26,7 +26,7 @@ Lists = list[tuple[Tensors, Tensors]]
 
 
 class _Fused(Optimizer):
-    """What the three have in common."""
+    """Base of the three fused optimizers."""
 
     def __init__(
         self, params: Iterable[Any], set_grad_none: bool, amsgrad: bool, **defaults: Any
@@ -173,7 +173,7 @@ class FusedWithNorms(_Fused):
 
     update_scope = "parameter"
     norms: WholeNorms = WholeNorms()
-    """Where the norms come from."""
+    """Source of the norms."""
 
 
 class FusedLAMB(FusedWithNorms):

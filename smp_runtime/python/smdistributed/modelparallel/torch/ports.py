@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rooms ask of objects that are made above them."""
+"""Protocols of objects made in higher rooms, as lower rooms use them."""
 
 from __future__ import annotations
 

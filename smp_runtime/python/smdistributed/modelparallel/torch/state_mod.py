@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process knows about its job: one object, ``smp.state``."""
+"""State of this process in its job: one object, ``smp.state``."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class State:
         self.optimizers = JobOptimizers()
         self._reports: Reports | None = None
         self.in_step = self.is_scaling = False
-        # Of the thread that called the step: what modules that serve other ranks see.
+        # Context of the thread that called the step, for modules that serve other ranks.
         self.step_context = contextvars.copy_context()
         self.inputs_are_checked = False  # the batches of the tensor-parallel group were compared
         self.is_tracing = False
-        # Of distributed modules: their group, the number of their parameters, their dropout.
+        # State of distributed modules: their group, the number of their parameters, their dropout.
         self.tensor_exchange: _runtime.TensorExchange | None = None
         self.drawn_parameters = 0
         self.dropout_generators: dict[tuple[bool, str], torch.Generator] = {}
@@ -55,7 +55,7 @@ class State:
 
     @property
     def optimizer(self) -> Any:
-        """What ``smp.DistributedOptimizer`` made last; None before."""
+        """Optimizer that ``smp.DistributedOptimizer`` made last; None before."""
         return self.optimizers.last
 
     @property
@@ -80,15 +80,16 @@ class State:
 
     @property
     def reports(self) -> Reports:
-        """What the steps of this rank tell."""
+        """Reports of this rank's steps."""
         self.require_initialized("smp.state.reports")
         assert self._reports is not None
         return self._reports
 
     @property
     def module_manager(self) -> SimpleNamespace:
-        """What published callers ask for. Its ``translate_functions`` translate whole state dicts,
-        as pairs (to the names that the model had before modules were replaced, and back)."""
+        """Namespace that published callers ask for. Its ``translate_functions`` translate whole
+        state dicts, as pairs (to the names that the model had before modules were replaced, and
+        back)."""
         translations = [] if self.model is None else self.model.translations()
         return SimpleNamespace(translate_functions=translations)
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts say of modules before these are wrapped, and what is noted as they are made."""
+"""Annotations of modules before these are wrapped, and notes taken while modules are made."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What constructors leave in the parameters of modules, to tell it later from what was loaded.
+"""Notes the values that constructors leave in parameters, to tell them later from loaded ones.
 
 A module's constructor is through when its parent takes it in. Of each of its parameters some
 elements are kept then, or, where it has no storage, the number of its writes.
@@ -53,8 +53,8 @@ def note_constructed(module: nn.Module) -> None:
 
 
 def is_as_constructed(module: nn.Module, name: str) -> bool | None:
-    """Whether the parameter ``name`` of ``module`` has the values of its constructor; None: what
-    these were is not known."""
+    """True if the parameter ``name`` of ``module`` has the values of its constructor; None if these
+    are not known."""
     then = module.__dict__.get(_RECORD, {}).get(name)
     if then is None:
         return None

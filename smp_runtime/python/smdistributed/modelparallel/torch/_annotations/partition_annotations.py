@@ -14,7 +14,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPPartitionError, SMPV
 from smdistributed.modelparallel.torch.state_mod import state
 
 _ATTRIBUTE = "_smp_partition"
-_open: list[tuple[str, Any]] = []  # what the contexts around note on modules, innermost last
+_open: list[tuple[str, Any]] = []  # marks of the contexts around, innermost last
 _plain_init: Callable[..., None] = nn.Module.__init__
 
 

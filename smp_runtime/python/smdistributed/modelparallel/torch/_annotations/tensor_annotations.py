@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which modules a script wants split over its tensor-parallel ranks.
+"""Annotations of modules that a script wants split over its tensor-parallel ranks.
 
 Annotations are read when the model is wrapped, so that a script may change it after annotating it.
 """
@@ -23,13 +23,13 @@ from smdistributed.modelparallel.torch.exceptions import (
 )
 from smdistributed.modelparallel.torch.state_mod import state
 
-_OWN = "_smp_tensor_parallel"  # of a module made in a context: for it alone
+_OWN = "_smp_tensor_parallel"  # on a module made in a context: for it alone
 _BELOW = "_smp_tensor_parallel_below"  # for it and what is below it, now or later
 
 
 @dataclass(frozen=True)
 class TensorAnnotation:
-    """What a script said: whether to split, and keywords for the distributed modules."""
+    """A script's annotation: whether to split, and keywords for the distributed modules."""
 
     enabled: bool
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -119,6 +119,6 @@ def annotation_of(module: nn.Module, inherited: TensorAnnotation | None) -> Tens
 def annotation_below(
     module: nn.Module, inherited: TensorAnnotation | None
 ) -> TensorAnnotation | None:
-    """What children of ``module`` without annotations of their own inherit."""
+    """Annotation that children of ``module`` inherit if they have none of their own."""
     below: TensorAnnotation | None = module.__dict__.get(_BELOW)
     return below or inherited

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which distributed module stands for which plain one, and how arguments become the other's."""
+"""Registry of distributed modules by the plain ones they replace, and of translated arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RECORDS = "_smp_records_arguments"
 
 @dataclass(frozen=True)
 class Registration:
-    """How a module of one class becomes one of ``dist_module``.
+    """Recipe that makes a module of one class one of ``dist_module``.
 
     The hooks are the script's, see ``tp_register``. ``arguments_of`` reads the constructor's
     arguments off an instance; without it they were noted when the instance was made.
@@ -112,7 +112,7 @@ def registration_of(module: nn.Module) -> Registration | None:
 
 
 def recorded_arguments(module: nn.Module) -> Arguments | None:
-    """What ``module`` was made with, if its class was registered by then."""
+    """Arguments that ``module`` was made with, if its class was registered by then."""
     return module.__dict__.get(_RECORD)
 
 

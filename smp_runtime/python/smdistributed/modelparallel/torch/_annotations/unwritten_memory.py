@@ -71,7 +71,7 @@ def filled_with_nan() -> Iterator[None]:
 
 
 def unwritten_part(tensor: torch.Tensor) -> float:
-    """How much of a tensor was never written, from 0 to 1."""
+    """Share of a tensor that was never written, from 0 to 1."""
     if not tensor.is_floating_point() or not bool(tensor.detach().sum().isnan()):
         return 0.0
     return float(tensor.detach().isnan().sum()) / tensor.numel()

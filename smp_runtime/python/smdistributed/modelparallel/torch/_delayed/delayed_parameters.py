@@ -43,14 +43,14 @@ class _Tape:
         self.operations: list[Operation | torch.Tensor] = []  # a tensor: the generator's new state
         self.other_draws = False
         self._numbers: dict[int, int] = {}
-        """Of storages by address, in the order of their first use: equal on all ranks."""
+        """Numbers of storages by address, in the order of their first use: equal on all ranks."""
         self._kept: list[Any] = []  # so that no address is used twice
         self._state: torch.Tensor | None = None
-        """Of the generator, when we last looked: what is delayed leaves it as it is."""
+        """State of the generator when last seen; delayed operations do not change the generator."""
         self.seed = torch.initial_seed()
-        """Of numbers of our own, where others drew inside."""
+        """Seed of random numbers of our own, where others drew inside."""
         self.writes: Counter[int] = Counter()
-        """How often each storage was written since it was made."""
+        """Number of writes to each storage since it was made."""
 
     def leave(self) -> None:
         self._state = torch.get_rng_state()
@@ -63,7 +63,7 @@ class _Tape:
             self._state = now
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        """Of the storage of ``tensor``, if it was used here."""
+        """Number of the storage of ``tensor``, if it was used here."""
         return self._numbers.get(tensor.untyped_storage()._cdata)
 
     def place(self, tensor: torch.Tensor) -> Place:
@@ -212,13 +212,13 @@ def delayed() -> Iterator[None]:
 
 
 def has_delayed(module: nn.Module) -> bool:
-    """Whether parameters or buffers of ``module`` have no storage yet."""
+    """True if parameters or buffers of ``module`` have no storage yet."""
     return any(t.is_meta for t in (*module.parameters(), *module.buffers()))
 
 
 def writes_to(tensor: torch.Tensor) -> int | None:
-    """How many operations have written to a parameter without storage since it was allocated;
-    None: the contexts did not make it.
+    """Number of operations that have written to a parameter without storage since it was allocated;
+    None if the contexts did not make it.
 
     >>> with delayed():
     ...     layer = nn.Linear(2, 2)

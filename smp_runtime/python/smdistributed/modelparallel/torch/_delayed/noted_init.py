@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch does to tensors without storage otherwise than by operations on them."""
+"""Notes changes to tensors without storage that torch makes other than by operations on them."""
 
 from __future__ import annotations
 

@@ -59,10 +59,10 @@ def memory_summary() -> dict[str, int]:
 
 
 def state_by_formula() -> int:
-    """What the model's state takes here by arithmetic, with Adam: 16 bytes a parameter, for its
-    value, its gradient and two moments, over the ranks that share them (ZeRO, arXiv:1910.02054). In
-    16 bits values and gradients take half, and a master the other half. 0: no formula, as with
-    shard_optimizer_state alone, or no model yet."""
+    """Bytes that the model's state takes here by arithmetic, with Adam: 16 bytes a parameter, for
+    its value, its gradient and two moments, over the ranks that share them (ZeRO,
+    arXiv:1910.02054). In 16 bits values and gradients take half, and a master the other half. 0: no
+    formula, as with shard_optimizer_state alone, or no model yet."""
     model = state.model
     if model is None or not model.partitioned:
         return 0

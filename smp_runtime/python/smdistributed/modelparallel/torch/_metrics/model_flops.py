@@ -45,7 +45,7 @@ def _attention_flops(query: Any, key: Any, value: Any) -> int:
 
 
 def operation_flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
-    """Of one operation that was dispatched, by torch's formulas; 0 where it has none."""
+    """FLOPs of one dispatched operation, by torch's formulas; 0 where it has none."""
     packet = func._overloadpacket
     if packet is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
         return _attention_flops(*(tensor.shape for tensor in args[:3]))

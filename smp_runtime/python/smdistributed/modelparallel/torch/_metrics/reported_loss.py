@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which number of a step's results is its loss, for the live line and the metrics."""
+"""Finds the loss among the results of a step, for the live line and the metrics."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of this rank's steps is told, and to whom."""
+"""Reports of this rank's steps, and of the memory and operations that they take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from smdistributed.modelparallel.torch._metrics.model_flops import ForwardFlops,
 
 
 class Reports(_runtime.StepReports):
-    """Of this process, whose optimizers torch's hooks see. Collective over the job."""
+    """Reports of this process, whose optimizers torch's hooks see. Collective over the job."""
 
     def __init__(self, session: _runtime.Session) -> None:
         on_gpu = torch.cuda.is_available()
@@ -30,7 +30,7 @@ class Reports(_runtime.StepReports):
         super().__init__(session, device, __version__, torch.__version__)
         self.set_memory(memory_summary, state_by_formula)
         is_asked = self.count_flops(on_gpu, device_peak_flops(device))
-        # Of a pipeline's forward parts run elsewhere; a trace sees all of it.
+        # Some of a pipeline's forward runs on other ranks; a trace sees all of it.
         self._counts_forward = is_asked and len(session.groups.ranks("PP")) == 1
         self._hooks = (
             register_optimizer_step_pre_hook(lambda *_: self.begin_optimizer()),

@@ -24,14 +24,14 @@ from smdistributed.modelparallel.torch._objects.remote_tensors import (
     seen,
 )
 
-#: What :func:`pack` raises for an object that cannot be pickled.
+#: Exceptions that :func:`pack` raises for an object that cannot be pickled.
 REFUSALS = (pickle.PicklingError, TypeError, AttributeError)
 #: Finds a parameter by name; names the one that is meant by the other rank.
 ParameterFinder = Callable[[str], nn.Parameter]
 #: The name of a parameter that lives on another rank, or None for any other tensor.
 RemoteName = Callable[[nn.Parameter], "str | None"]
 
-_KNOWN, _GIVEN, _ABSENT = range(3)  # what stands in a message for an object or a tensor
+_KNOWN, _GIVEN, _ABSENT = range(3)  # marks of an object or a tensor in a message
 
 
 class Writer(pickle.Pickler):
@@ -54,7 +54,7 @@ class Writer(pickle.Pickler):
         self.given: Mapping[int, int] = {}
         """The places, by id, of tensors that the other end has given, and has still."""
         self.leaves_tensors = False
-        """Whether tensors from now on stay here: what describes them travels in their place."""
+        """Tensors stay here from now on: what describes them travels in their place."""
         self.objects = objects
         self._knows = knows
         self._numbers = {id(obj): number for number, obj in enumerate(objects or ())}

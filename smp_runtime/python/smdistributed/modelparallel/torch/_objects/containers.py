@@ -11,7 +11,7 @@ import torch
 
 
 def is_sequence(value: Any) -> bool:
-    """Whether ``value`` is a list or a tuple, or of a subclass."""
+    """True for a list, a tuple, or an instance of a subclass."""
     return isinstance(value, (list, tuple))
 
 

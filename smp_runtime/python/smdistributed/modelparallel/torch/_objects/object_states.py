@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an object holds, without what is in the things that it holds: to see that a call changed it,
+"""State of an object, without that of the things it holds: to see that a call changed the object,
 and to change its counterpart on another rank likewise."""
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class ObjectState:
     """Copies of the containers that an object is, and the very things in them."""
 
     items: list[Any] | None = None
-    """Of a list, a set or a deque."""
+    """Items of a list, a set or a deque."""
     entries: dict[Any, Any] | None = None
-    """Of a dict."""
+    """Entries of a dict."""
     attributes: Any = None
     """As pickle takes them: mostly a dict, or a pair of one and the values of slots."""
     made_with: tuple[Any, ...] = ()
-    """What cannot change once the object is made."""
+    """Values that cannot change once the object is made."""
 
 
 def state_of(obj: Any) -> ObjectState | None:
@@ -79,7 +79,7 @@ def _copied(attributes: Any) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two states, or what they hold, are the same things in the same places.
+    """True if two states, or what they hold, are the same things in the same places.
 
     >>> is_same(state_of([1, "a"]), state_of([1, "a"])), is_same(state_of([[]]), state_of([[]]))
     (True, True)

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from smdistributed.modelparallel.torch.exceptions import SMPStepError
 
-#: What a tensor's type and shape answer. Everything else looks at its data; hooks and
+#: Properties that a tensor's type and shape answer. Everything else looks at its data; hooks and
 #: ``retain_grad`` do so that its gradient comes here as well.
 _PROPERTIES = (
     "shape dtype device layout ndim is_cuda is_cpu is_meta is_sparse is_nested is_quantized "
@@ -97,7 +97,7 @@ class RemoteTensor(torch.Tensor):
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a tensor that is on another rank."""
+    """Properties of a tensor that is on another rank."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each module goes."""
+"""Placement of modules on partitions."""

@@ -13,9 +13,9 @@ from torch import nn
 
 from smdistributed.modelparallel.torch._session.log import warning
 
-_INSIDE = "_orig_mod"  # what a wrapper calls the module that it wraps
-_IN_PLACE = "_compiled_call_impl"  # where Module.compile() keeps its graph
-_PREFIX = "_smp_"  # of our annotations
+_INSIDE = "_orig_mod"  # the name of the wrapped module in its wrapper
+_IN_PLACE = "_compiled_call_impl"  # the graph of Module.compile()
+_PREFIX = "_smp_"  # attributes of our annotations
 
 
 def without_compilation(root: nn.Module) -> nn.Module:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``smp.DistributedModel`` can be made of, and its backward can take."""
+"""Checks the module that ``smp.DistributedModel`` is made of, and what its backward takes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class _Parents:
         return not callers or parent in callers
 
     def _may_call(self, holder: nn.Module, caller: nn.Module | None) -> bool:
-        """Whether ``holder`` is the caller, or a container below it that is never run."""
+        """True if ``holder`` is the caller, or a container below it that is never run."""
         if holder is caller:
             return True
         if holder in self._trace.seen:
@@ -120,12 +120,12 @@ def module_tree(
 
 
 def _passes_on(module: nn.Module) -> bool:
-    """Whether children hand their results to each other, as the pipeline routes them."""
+    """True if children hand their results to each other, as the pipeline routes them."""
     return type(module).forward is nn.Sequential.forward
 
 
 def recompute_bytes(trace: Trace, regions: Regions) -> int:
-    """What the largest of ``regions`` keeps while it is run again, beside what others keep."""
+    """Bytes that the largest of ``regions`` keeps during its recompute, beside what others keep."""
 
     def bytes_of(region: Sequence[nn.Module]) -> int:
         parts = (part for module in region for part in module.modules())
@@ -135,7 +135,7 @@ def recompute_bytes(trace: Trace, regions: Regions) -> int:
 
 
 def _activation_bytes(seen: Seen | None, measured: bool) -> int:
-    """Of one module, without its children's."""
+    """Activation bytes of one module, without its children's."""
     if seen is None:
         return 0
     return seen.saved_bytes if measured else max(0, seen.output_bytes - seen.child_output_bytes)

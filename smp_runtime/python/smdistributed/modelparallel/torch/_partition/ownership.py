@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partition owns each module, parameter and buffer of a partitioned model."""
+"""Owners of the modules, parameters and buffers of a partitioned model."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Ownership:
                     yield (f"{prefix}.{name}" if prefix else name), buffer
 
     def is_local_entry(self, model: nn.Module, key: str) -> bool:
-        """Whether a key of ``state_dict()`` belongs to a module of this partition."""
+        """True if a key of ``state_dict()`` belongs to a module of this partition."""
         module = model
         for part in key.split(".")[:-1]:
             child = module._modules.get(part)

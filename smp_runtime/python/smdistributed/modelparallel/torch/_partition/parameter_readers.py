@@ -16,7 +16,7 @@ from torch import nn
 
 Reads = Mapping[nn.Module, set[nn.Module]]
 
-#: What can be asked of a parameter whose values are elsewhere.
+#: Properties of a parameter that can be asked for while its values are elsewhere.
 _PROPERTIES = {
     *("shape", "dtype", "device", "ndim", "requires_grad", "grad", "is_cuda", "layout", "size"),
     *("dim", "numel", "is_floating_point", "element_size", "data_ptr"),
@@ -25,7 +25,7 @@ _SKIPPED = {"CACHE", "NOP", "EXTENDED_ARG", "PUSH_NULL", "RESUME"}
 
 
 def joined_modules(model: nn.Module, traced: Reads) -> set[nn.Module]:
-    """Those that must go where a module above them goes.
+    """Modules that must go where a module above them goes.
 
     A module that reads what most of the model has, such as a penalty on all weights, joins nothing:
     the model would be on one partition. Its step says what is wrong.

@@ -153,7 +153,7 @@ def _assign_automatically(
 
 
 def _device_bytes() -> int:
-    """Of this rank's GPU; 0 without one."""
+    """Memory of this rank's GPU; 0 without one. [bytes]"""
     if not torch.cuda.is_available():
         return 0
     return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
@@ -198,11 +198,12 @@ def read_saved(text: str, where: str) -> _runtime.Assignment | None:
 
 
 def fits(saved: _runtime.Assignment, module: nn.Module) -> bool:
-    """Whether it is one of these modules; then it is logged, for it will be taken."""
+    """True if ``saved`` is a partition of these modules; it is logged then, since it will be
+    taken."""
     tree = module_tree(module, Trace(), partition_of)
     try:
         saved.check_fits(tree, ranks.pp_size())
-    except SMPConfigError:  # what of it is another model's, its parameters tell
+    except SMPConfigError:  # its parameters tell, later, if it is another model's
         return False
     info(saved.log_line(tree))
     return True

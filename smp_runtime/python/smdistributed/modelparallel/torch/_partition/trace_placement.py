@@ -49,7 +49,7 @@ class _Swap:
         self._users[module] = self._users.get(module, 0) + 1
         if self._users[module] == 1:
             own = [*module._parameters.values(), *module._buffers.values()]
-            # What an outer module shares with this one is there already.
+            # An outer module has already moved the tensors that it shares with this one.
             self._home[module] = [(t, t.data) for t in own if t is not None and not t.is_cuda]
             for tensor, data in self._home[module]:
                 tensor.data = data.to(self._device)

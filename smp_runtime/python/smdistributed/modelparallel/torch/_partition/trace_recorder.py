@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model's operations cost and what flows between its modules, seen while it runs."""
+"""Records what a model's operations cost and what flows between its modules, while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from smdistributed.modelparallel.torch._metrics.model_flops import operation_flo
 
 @dataclass
 class Seen:
-    """What the trace saw of one module, over all its calls."""
+    """Record of one module in the trace, over all its calls."""
 
     order: int
     caller: nn.Module | None
@@ -30,11 +30,11 @@ class Seen:
     output_bytes: int = 0
     child_output_bytes: int = 0
     saved_bytes: int = 0
-    """What autograd keeps for the backward of its own operations."""
+    """Bytes that autograd keeps for the backward of the module's own operations."""
     time_ns: int = 0
     """Its own, without its children's."""
     shapes: tuple[tuple[int, ...], ...] = ()
-    """Of the tensors of its first call."""
+    """Shapes of the tensors of its first call."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device is assumed to do, so that times need no clock: the roofline of an operation.
+    """Assumed speeds of a device, so that times need no clock: the roofline of an operation.
 
     Only their ratio to each other and to the speed of the links decides anything.
     """
@@ -164,7 +164,7 @@ class Recorder(TorchDispatchMode):
                 self.reads.setdefault(here, set()).update(self._holders[storage])
 
     def _keep_out(self, tensor: torch.Tensor) -> None:
-        """What belongs to the model is neither made nor kept by the forward."""
+        """Leaves out a tensor of the model, which the forward neither makes nor keeps."""
         reference = _reference(tensor)
         self._own_storages.add(reference.cdata)
         self._kept.append(reference)
@@ -179,7 +179,7 @@ class Recorder(TorchDispatchMode):
             self._flow(tensor, here)
 
     def _flow(self, tensor: torch.Tensor, producer: nn.Module | None) -> Flow | None:
-        """What the tensor's storage belongs to; a new one was made by ``producer``."""
+        """Flow that the tensor's storage belongs to; a new one was made by ``producer``."""
         storage = _storage_key(tensor)
         if storage is None or storage in self._own_storages:
             return None

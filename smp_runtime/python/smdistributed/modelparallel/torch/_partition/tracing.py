@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the partitioner must know of a model, from a run of the step on one microbatch."""
+"""Runs the step on one microbatch, to see what the partitioner must know of a model."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class EndOfTrace(BaseException):
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """How to trace; the names are those of ``DistributedModel``."""
+    """Options of a trace; the names are those of ``DistributedModel``."""
 
     device: str = "cpu"
     """``cpu``: where the parameters are; ``gpu``: module by module on the current CUDA device, as
     ``cpu`` without one; ``meta``: shapes only, nothing is computed."""
     execution_times: bool = False
-    """By the clock. Otherwise from counted operations, alike in every run."""
+    """Times by the clock. Otherwise from counted operations, alike in every run."""
     memory_usage: bool = False
-    """What autograd keeps. Otherwise the sizes of what modules return."""
+    """Memory that autograd keeps. Otherwise the sizes of what modules return."""
 
 
 @dataclass
@@ -58,10 +58,10 @@ class Trace:
     seen: dict[nn.Module, Seen] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     reads: Reads = field(default_factory=dict)
-    """By module, whose parameters it computed with by itself."""
+    """For each module, those whose parameters it computed with by itself."""
     memory_usage: bool = False
     flops: int = 0
-    """Of the forward of one microbatch."""
+    """FLOPs of the forward of one microbatch."""
 
     @property
     def empty(self) -> bool:

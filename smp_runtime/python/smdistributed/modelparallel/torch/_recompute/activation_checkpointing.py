@@ -34,7 +34,7 @@ _CALLED = "_smp_checkpointed_in_trace"
 
 
 class Checkpointing(NamedTuple):
-    """How a module is checkpointed."""
+    """Options of a module's checkpointing."""
 
     preserve_rng_state: bool = True
     strategy: str = "each"
@@ -165,8 +165,8 @@ def checkpoint_sequential(
 
 
 def regions_of(root: nn.Module) -> list[list[nn.Module]]:
-    """What one recompute each will run, as far as it is known before modules are on partitions:
-    what is annotated below ``root``, and what the trace saw a forward call so."""
+    """Modules that one recompute each will run, as far as known before modules are on partitions:
+    those annotated below ``root``, and those that the trace saw a forward call so."""
     regions = []
     for module in root.modules():
         if module.__dict__.pop(_CALLED, False):
@@ -283,9 +283,9 @@ def _together(model: Model, one: nn.Module, other: nn.Module) -> bool:
 
 
 def _whole(model: Model, module: nn.Module) -> bool:
-    """Whether the module and all below it are on one partition.
+    """True if the module and all below it are on one partition.
 
-    Where they are not: raises SMPPartitionError, or warns if the partition was made by itself.
+    Otherwise raises SMPPartitionError, or warns if the partition was made by itself.
     """
     if not model.partitioned:
         return True
@@ -311,7 +311,7 @@ def _name(ownership: Ownership, module: nn.Module) -> str:
 
 
 def _group_size(strategy: str) -> int | None:
-    """How many children a group has at most; None for no limit.
+    """Most children that a group has; None for no limit.
 
     >>> _group_size("each"), _group_size("contiguous"), _group_size("group_3")
     (1, None, 3)

@@ -28,7 +28,7 @@ _inside: ContextVar[bool] = ContextVar("inside a recomputed region", default=Fal
 
 
 def in_region() -> bool:
-    """Whether what runs now is recomputed in backward, or is being recomputed.
+    """True if what runs now is to be recomputed in backward, or is being recomputed.
 
     >>> in_region()
     False

@@ -132,7 +132,7 @@ def allgather(obj: Any, group: CommGroup) -> list[Any]:
 
 
 def broadcast_from_rank0(obj: Any) -> Any:
-    """What global rank 0 gave, on all ranks. All ranks call it."""
+    """Object that global rank 0 gave, on all ranks. All ranks call it."""
     ranks = state.require_initialized("smp.broadcast").ranks
     if ranks.size == 1:
         return obj

@@ -12,7 +12,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 
 
 def computing_device() -> torch.device:
-    """Where this rank's part of a model lies: the current CUDA device, the CPU without one."""
+    """Device of this rank's part of a model: the current CUDA device, the CPU without one."""
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

@@ -15,7 +15,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPDeviceError
 
 
 class CommGroup(Enum):
-    """Which ranks a communication reaches: of each kind the group that this rank is in.
+    """Groups over which ranks communicate: of each kind the one that this rank is in.
 
     ``WORLD``: all ranks. ``MP_GROUP``: one copy of the model. ``PP_GROUP``: its pipeline stages.
     ``TP_GROUP``: the ranks that split a layer. ``DP_GROUP``: the same stage of all copies.
@@ -31,7 +31,7 @@ class CommGroup(Enum):
 
 
 class RankType(Enum):
-    """How a rank number is meant: within which of the caller's groups, as in ``CommGroup``."""
+    """Group within which a rank number counts, one of the caller's, as in ``CommGroup``."""
 
     WORLD_RANK = "WORLD"
     MP_RANK = "MP"

@@ -16,8 +16,8 @@ Address = tuple[str, int]
 
 
 def teller(ranks: _runtime.LaunchRanks) -> Callable[[Address | None], Address] | None:
-    """What gives rank 0's address to all ranks, which call it together, if this process is in a
-    world of MPI that fits ``ranks``; importing it starts MPI."""
+    """Function that gives rank 0's address to all ranks, which call it together, if this process is
+    in a world of MPI that fits ``ranks``; importing it starts MPI."""
     world = _world(ranks)
     return None if world is None else lambda address: tuple(world.bcast(address, root=0))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this process ends because it failed, and whether because another rank did.
+"""Tells whether this process ends because it failed, and whether because another rank did.
 
 A process that failed waits for nobody. One that lost another rank ends last: a launcher reports the
 exit code of the first rank that it sees end, and ends the others. Where the other rank has ended
@@ -25,7 +25,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPCommTimeoutError, SM
 #: [s] For the rank that failed first to end. Where a launcher sees that it has, it ends this one.
 _GIVEN_WAY, _LOOK = 10.0, 0.2
 
-_codes: list[int] = []  # of the calls of sys.exit
+_codes: list[int] = []  # exit codes given to sys.exit
 _ended_well: list[Callable[[], bool]] = []  # by job, the last one at the end
 
 
@@ -68,7 +68,7 @@ def _give_way() -> None:
 
 
 def blames_another_rank(error: BaseException) -> bool:
-    """Whether an error says only that another rank failed or is lost.
+    """True if an error says only that another rank failed or is lost.
 
     >>> blames_another_rank(SMPStepError("rank 1 failed in step 3: ..."))
     True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where in the user's script a call of the library was made."""
+"""Finds the line of the user's script that made a call of the library."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a parameter lies over the ranks of its tensor-parallel group.
+"""Layout of a parameter over the ranks of its tensor-parallel group.
 
 The one place that knows: state dicts, checkpoints, clipping and both reducers ask here.
 """
@@ -34,7 +34,7 @@ def set_spread(parameter: torch.Tensor, axis: int | None, scaled_batch: bool = T
 
 
 def spread_of(parameter: torch.Tensor) -> Spread:
-    """How a parameter or buffer lies.
+    """Layout of a parameter or buffer.
 
     >>> spread_of(torch.nn.Parameter(torch.zeros(2)))
     Spread(axis=None, scaled_batch=False)
@@ -51,7 +51,7 @@ def distribution_axis(parameter: torch.Tensor) -> int | None:
 
 
 def is_scaled_batch(parameter: torch.Tensor) -> bool:
-    """Whether the gradient sees the batches of other ranks, too: of the whole tensor-parallel
+    """True if the gradient sees the batches of other ranks, too: of the whole tensor-parallel
     group, if it has several."""
     return spread_of(parameter).scaled_batch and tp_size() > 1
 

@@ -47,7 +47,7 @@ def dropout(tensor: torch.Tensor, probability: float, training: bool, *, own: bo
 
 
 class Snapshot:
-    """Where the streams are, to draw the same numbers once more when activations are recomputed."""
+    """State of the streams, to draw the same numbers once more when activations are recomputed."""
 
     def __init__(self) -> None:
         self._states = {key: g.get_state() for key, g in state.dropout_generators.items()}

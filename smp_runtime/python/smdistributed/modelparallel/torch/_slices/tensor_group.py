@@ -48,10 +48,10 @@ def _exchanges_under_way() -> int:
 
 
 def same_batches() -> bool:
-    """Whether all ranks of the group are fed the same batch (``prescaled_batch``)."""
+    """True if all ranks of the group are fed the same batch (``prescaled_batch``)."""
     return bool(state.cfg.prescaled_batch)
 
 
 def slices_activations() -> bool:
-    """Whether activations between layers are sliced, too (``optimize: memory``)."""
+    """True if activations between layers are sliced, too (``optimize: memory``)."""
     return bool(state.cfg.optimize == "memory")
