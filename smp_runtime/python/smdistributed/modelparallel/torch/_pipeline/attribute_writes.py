@@ -47,7 +47,7 @@ class Attribute:
 
 
 class Writes:
-    """What one microbatch or one call has set, in order."""
+    """Attributes that one microbatch or one call has set, in order."""
 
     def __init__(self) -> None:
         self.attributes: dict[tuple[nn.Module, str], Attribute] = {}
@@ -57,12 +57,12 @@ class Writes:
             self.attributes.setdefault((module, name), Attribute(module, name))
 
     def below(self, modules: set[nn.Module]) -> list[Attribute]:
-        """Those of ``modules``."""
+        """Attributes of ``modules``, among those that were set."""
         return [one for (module, _), one in self.attributes.items() if module in modules]
 
     def values(self) -> list[tuple[Attribute, Any]]:
-        """What is there now, to be put back behind a wait. Counters and the like go on counting,
-        whoever counts."""
+        """Present values of the attributes, to be put back after a wait. Counters and the like go
+        on counting, whoever counts."""
         present = [(one, one.value) for one in self.attributes.values()]
         return [(one, value) for one, value in present if type(value) not in IMMUTABLE]
 
@@ -72,14 +72,14 @@ keep_out(_writes)
 
 
 def begin_account() -> Writes:
-    """Of the microbatch or call to which the current context belongs."""
+    """Begins the account of the microbatch or call to which the current context belongs."""
     account = Writes()
     _writes.set(account)
     return account
 
 
 def current_account() -> Writes:
-    """Empty where none was begun."""
+    """Account of the current context; empty where none was begun."""
     return _writes.get() or Writes()
 
 

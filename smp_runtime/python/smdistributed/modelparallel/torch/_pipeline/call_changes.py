@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call has changed besides returning, in a form that travels."""
+"""Changes that a call makes besides returning, in a form that travels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from smdistributed.modelparallel.torch._pipeline.attribute_writes import Attribu
 
 @dataclass
 class Changes:
-    """What is other than before, and how it is now."""
+    """Values that differ from before, as they are now."""
 
     contexts: dict[context_values.Place, Any] = field(default_factory=dict)
     attributes: dict[tuple[int, str], Any] = field(default_factory=dict)
-    """By the number of the module, and the name."""
+    """Values by the number of the module, and the name."""
     objects: dict[int, ObjectState] = field(default_factory=dict)
     tensors: dict[int, torch.Tensor] = field(default_factory=dict)
     """Arguments that were changed in place."""
@@ -70,7 +70,7 @@ class Modules:
         return None
 
     def values(self, written: Iterable[Attribute]) -> dict[tuple[int, str], Any]:
-        """What is there now, of the model's own modules."""
+        """Present values of ``written``, of the model's own modules."""
         return {
             (self._numbers[one.module], one.name): one.value
             for one in written

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step returns, from what its microbatches returned."""
+"""Makes what a step returns from what its microbatches returned."""
 
 from __future__ import annotations
 

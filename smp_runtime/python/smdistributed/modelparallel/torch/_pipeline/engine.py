@@ -38,7 +38,7 @@ def start_engine(
         session.ranks.local_rank or 0,
         by_nccl=cfg.ddp and cfg.ddp_dist_backend in ("auto", "nccl"),
     )
-    state.close_engine()  # of a model whose construction failed
+    state.close_engine()  # left by a model whose construction failed
     engine = _runtime.Engine(
         session,
         cuda_device=torch.cuda.current_device() if torch.cuda.is_available() else -1,

@@ -21,12 +21,12 @@ _CONTAINERS = (list, dict, set, collections.deque)
 _OF_TORCH = frozenset(vars(nn.Module()))
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
-#: What may be a container, and what it is called.
+#: Possible container, and its name.
 Named = tuple[Any, str]
 
 
 class KeptContainers:
-    """Those that calls of ``modules`` may fill, by the modules' names, as they are now."""
+    """Containers that calls of ``modules`` may fill, by the modules' names, as they are now."""
 
     def __init__(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
         found = {
@@ -38,7 +38,7 @@ class KeptContainers:
         self._states = [(held, what, state_of(held)) for held, what in found.values()]
 
     def changed(self) -> list[str]:
-        """What those are called that are other than they were.
+        """Names of the containers that are not as they were.
 
         >>> module = nn.Identity()
         >>> module.seen = []

@@ -25,7 +25,7 @@ def install_recorders(modules: Iterable[nn.Module]) -> None:
 
 
 def _records(forward: Any, file: str | None) -> bool:
-    """Whether ``forward`` is decorated with ``capture_outputs``, which ``file`` defines."""
+    """True if ``forward`` is decorated with ``capture_outputs``, which ``file`` defines."""
     while forward is not None:
         if getattr(getattr(forward, "__code__", None), "co_filename", "") == file:
             return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call to another partition does besides returning, and how its caller gets it.
+"""Effects of a call to another partition besides returning, and their way to its caller.
 
 A call's message has the call, and, where there are any: the context variables and attributes that
 its module is to see, and the objects in all of these that can change, numbered. The owner compares
@@ -69,7 +69,8 @@ class SentCall:
         self._numbered = len(self._objects)
 
     def result(self, exchange: Callable[[bytes, list[torch.Tensor]], Message]) -> Any:
-        """Of the call, which ``exchange`` makes; what it has changed is changed here."""
+        """Result of the call that ``exchange`` makes; what the call has changed is changed here,
+        too."""
         given = self._writer.tensors
         own = self._account.values()
         definition, tensors = exchange(*self._writer.message())
@@ -230,8 +231,8 @@ def _add(
     earlier: Changes | None,
     numbered: int | None,
 ) -> None:
-    """What goes with a call. Tensors that a recorder has collected stay: they are many, and of no
-    use to who adds to them. Objects are numbered up to ``numbered``, or all."""
+    """Writes what goes with a call. Tensors that a recorder has collected stay: they are many, and
+    of no use to the code that adds to them. Objects are numbered up to ``numbered``, or all."""
     writer.leaves_tensors = True
     writer.dump(tuple(contexts.items()))
     writer.leaves_tensors = False

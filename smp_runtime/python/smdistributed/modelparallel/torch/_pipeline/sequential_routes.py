@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How calls pass through an ``nn.Sequential``: from partition to partition, not over the caller."""
+"""Routes of calls through an ``nn.Sequential``: from partition to partition, not over the
+caller."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class SequentialRoutes:
     def __init__(self, ownership: Ownership) -> None:
         self._first_id = len(ownership.modules)
         self._segments: list[list[nn.Module]] = []
-        #: Of all that can be called, by id.
+        #: Names of all that can be called, by id.
         self.names = list(ownership.module_names)
         self.parts: dict[nn.Sequential, list[Part]] = {}
         for name, module in zip(ownership.module_names, ownership.modules, strict=True):

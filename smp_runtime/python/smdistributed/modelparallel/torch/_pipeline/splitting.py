@@ -25,7 +25,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class InputSplit:
-    """How the arguments of ``function`` are cut into microbatches.
+    """Cuts the arguments of ``function`` into microbatches.
 
     Tensors, also those in lists, tuples, dicts and sets, are cut into equal parts along axis 0 or
     that of their parameter in ``input_split_axes``; an object with ``smp_slice(num_mb, mb, axis)``
@@ -95,8 +95,8 @@ class InputSplit:
         return 0
 
     def lengths(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, int]:
-        """Of the tensors that are arguments themselves and are split: along the axis where they
-        are.
+        """Sizes, along the axis of the split, of arguments that are tensors themselves and are
+        split.
 
         >>> def step(batch, table): ...
         >>> InputSplit(step).lengths((torch.zeros(8, 3), torch.zeros(4, 3)), {})
@@ -202,7 +202,7 @@ class _Cut:
 
 
 def _warn_of_whole_tensors(where: str, value: Any) -> None:
-    """Of an object of a class that has tensors, which are not cut."""
+    """Warns of an object of a class that has tensors, which are not cut."""
     held = {} if isinstance(value, nn.Module) else getattr(value, "__dict__", {})
     names = [n for n, item in held.items() if isinstance(item, torch.Tensor) and item.dim() > 0]
     if names:

@@ -39,9 +39,9 @@ class MasterParameters:
             if parameter in sharded.number_of
         }
         self.is_cleared = False
-        """Whether ``zero_grad`` was called since the last gradients came."""
+        """``zero_grad`` was called since the last gradients came."""
         self.is_updating = False
-        """Whether the optimizer steps for this."""
+        """The optimizer steps for this."""
         early = dict(optimizer.state)
         optimizer.state.clear()
         self.core = _runtime.MasterParameters(
@@ -68,10 +68,10 @@ class MasterParameters:
     def _take_runs(self) -> None:
         self.runs = self.core.runs
         self.leaves = {run.parameter for run in self.runs}
-        """What the optimizer has in its groups."""
+        """Parameters that the optimizer has in its groups."""
 
     def make_steps(self, scaler: _runtime.LossScaler) -> _runtime.MixedPrecisionSteps:
-        """For all masters over the store, with one loss scale; of none yet."""
+        """Steps of all masters over the store, with one loss scale; of none yet."""
         on_demand = self.sharded.plan.on_demand
         return _runtime.MixedPrecisionSteps(
             session=state.require_initialized("the optimizer's masters"),
@@ -148,7 +148,7 @@ class MasterParameters:
         self.optimizer.state.clear()
 
     def _keep_early_state(self, run: _runtime.MasterRun, early: dict[Any, dict[str, Any]]) -> None:
-        """What the optimizer had made for whole parameters, cut to the run."""
+        """Cuts state that the optimizer had made for whole parameters to the run."""
         for piece in run.pieces:
             whole = early.get(self.sharded.parameters[piece.parameter])
             for key, value in (whole or {}).items():
@@ -185,7 +185,7 @@ class MasterParameters:
         steps.end_update()
 
     def numbers(self) -> list[list[int]]:
-        """Of the parameters of each group, in the script's order."""
+        """Numbers of the parameters of each group, in the script's order."""
         known = self.sharded.number_of
         return [[known[p] for p in group if p in known] for group in self.original_groups]
 
@@ -210,7 +210,7 @@ class MasterParameters:
     # --- Saved state; see shard_states ---
 
     def settings_of_groups(self) -> list[dict[str, Any]]:
-        """What the optimizer's groups say, and the names of their parameters."""
+        """Settings of the optimizer's groups, and the names of their parameters."""
         assert state.model is not None
         name_of = {parameter: name for name, parameter in state.model.named_parameters()}
         return [
@@ -224,7 +224,7 @@ class MasterParameters:
         ]
 
     def take_settings(self, saved: list[dict[str, Any]]) -> None:
-        """Of groups of the same parameters; drops the optimizer's state."""
+        """Takes the settings of groups of the same parameters; drops the optimizer's state."""
         for group, settings in zip(self.optimizer.param_groups, saved, strict=True):
             group.update({key: value for key, value in settings.items() if key != "names"})
         self.optimizer.state.clear()
@@ -232,7 +232,7 @@ class MasterParameters:
     def put_piece(
         self, piece: _runtime.OwnedPiece, values: dict[str, Any], scalars: dict[str, Any]
     ) -> None:
-        """What the optimizer knows of one piece."""
+        """Puts one piece of the optimizer's state into place."""
         place = (piece.arena, piece.offset)
         run = next((run for run in self.runs if (run.arena, run.offset) <= place
                     < (run.arena, run.offset + run.elements)), None)  # fmt: skip
@@ -268,7 +268,7 @@ class MasterNorms(WholeNorms):
         return self._masters.core.norm(2)
 
     def _number_of(self, leaf: torch.Tensor) -> int:
-        """Of the one parameter to which a run belongs."""
+        """Number of the one parameter to which a run belongs."""
         if len(self._numbers) < len(self._masters.runs):
             self._numbers = {run.parameter: run.pieces[0].parameter for run in self._masters.runs}
         return self._numbers[leaf]

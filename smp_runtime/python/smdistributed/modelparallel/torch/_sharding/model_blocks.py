@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameters of a model are gathered together: those of one repeated block.
+"""Groups parameters of a model that are gathered together: those of one repeated block.
 
 A block is an element of a ``ModuleList`` or ``Sequential``, as the layers of a transformer are; one
 that holds more than half of the model is looked into. Outside of blocks each module stands for

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts of the published library ask an optimizer over masters for, by its names there."""
+"""Attributes of an optimizer over masters by the names of the published library."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 
 class OldNames:
-    """Of a distributed optimizer."""
+    """Attributes of a distributed optimizer under their old names."""
 
     @property
     def masters(self) -> MasterParameters | None:
-        """Of the optimizer; None where the model's parameters are stepped."""
+        """Masters of the optimizer; None where the model's parameters are stepped."""
         raise NotImplementedError
 
     def backward(self, loss: torch.Tensor, update_master_grads: bool = True) -> None:

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 _STEPS = 30  # past those at which preconditioning begins
-_GROUPS = 6  # that are tried, and shapes of each
+_GROUPS = 6  # groups that are tried, and shapes of each
 _RATE = 0.01  # in place of one of 0, with which a warm-up begins
 
-#: Where it begins among the elements of its group, and its shape.
+#: Place of a parameter among the elements of its group, and its shape.
 _Place = tuple[int, tuple[int, ...]]
-#: Of the parameters that one rank has, by group.
+#: Parameters that one rank has, by group.
 _Rank = list[list[_Place]]
 
 
@@ -29,7 +29,7 @@ class OptimizerTrial:
 
     def __init__(self, optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
         self._optimizer = optimizer
-        self._close = 1e-8 if dtype is torch.float64 else 1e-4  # of the largest value
+        self._close = 1e-8 if dtype is torch.float64 else 1e-4  # share of the largest value
         self._groups = [group for group in optimizer.param_groups if group["params"]][:_GROUPS]
         self._whole: _Rank = [_places(_small_shapes(group["params"])) for group in self._groups]
         sizes = [sum(math.prod(shape) for _, shape in places) for places in self._whole]
@@ -42,13 +42,13 @@ class OptimizerTrial:
             return value.to(device, dtype)
 
         self._values = [draw(size) for size in sizes]
-        # Of different sizes, for what depends on norms only above or below some limit.
+        # Gradients of different sizes, for what depends on norms only above or below some limit.
         self._gradients = [[draw(size, 10.0 ** (step % 5 - 2)) for size in sizes]
                            for step in range(_STEPS)]  # fmt: skip
         self._expected: list[torch.Tensor] | None = None
 
     def steps(self) -> bool:
-        """Whether a copy can step, and changes parameters, to numbers."""
+        """True if a copy can step, and changes parameters, to numbers."""
         self._expected = self._outcome([self._whole])
         if self._expected is None:
             return False
@@ -78,7 +78,7 @@ class OptimizerTrial:
         return [first, second]
 
     def agrees(self, ranks: Iterable[_Rank]) -> bool:
-        """Whether the updates are the same where ``ranks`` have the parameters."""
+        """True if the updates are the same where ``ranks`` have the parameters."""
         got = self._outcome(ranks)
         if got is None or self._expected is None:
             return False
@@ -104,7 +104,7 @@ class OptimizerTrial:
             for value, places in zip(self._values, rank, strict=True)
         ]
         optimizer = _copy_of(self._optimizer, self._groups, held)
-        if callable(getattr(optimizer, "train", None)):  # of schedule-free ones
+        if callable(getattr(optimizer, "train", None)):  # a schedule-free optimizer
             optimizer.train()
         for gradients in self._gradients:
             for gradient, places, own in zip(gradients, rank, held, strict=True):
@@ -122,8 +122,8 @@ def _at(flat: torch.Tensor, place: _Place) -> torch.Tensor:
 
 
 def _small_shapes(parameters: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
-    """Of two parameters of each number of dimensions, if there are as many: what looks at others
-    needs others.
+    """Shapes of two parameters of each number of dimensions, if there are as many: an update that
+    looks at other parameters needs others.
 
     >>> _small_shapes([torch.ones(64, 3), torch.ones(9), torch.ones(2), torch.ones(1)])
     [(6, 3), (6,), (2,)]
@@ -183,7 +183,7 @@ def _copy_of(
 def _early_state(
     optimizer: torch.optim.Optimizer, model: torch.Tensor, parameter: torch.Tensor
 ) -> dict[str, Any]:
-    """What the class makes for a parameter before any step: numbers, and tensors of one value."""
+    """State that the class makes for a parameter before any step: numbers, and uniform tensors."""
     return {
         key: torch.full_like(parameter, float(value.flatten()[0]))
         if isinstance(value, torch.Tensor) and value.shape == model.shape

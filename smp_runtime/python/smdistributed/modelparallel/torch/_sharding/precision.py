@@ -27,7 +27,7 @@ def computing_type() -> torch.dtype | None:
 
 
 def begins_in_fp16() -> bool:
-    """Whether distributed modules are float16 from the start (``fp16_params``). Not with ``bf16``:
+    """True if distributed modules are float16 from the start (``fp16_params``). Not with ``bf16``:
     its masters would begin with values rounded to a type that nothing of the job computes in.
 
     >>> import smdistributed.modelparallel.torch as smp

@@ -37,14 +37,14 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 
 def plan() -> _runtime.ShardPlan | None:
-    """How the job's settings shard a model; None where it stays as it is."""
+    """Plan by which the job's settings shard a model; None where it stays as it is."""
     return _runtime.plan_shards(state.require_initialized("sharding"))
 
 
 def deferred_parameters(module: nn.Module) -> DeferredInitialization | None:
     """The delayed parameters of ``module`` if this rank will keep shards of them only."""
     how = plan()
-    if how is None or not how.on_demand or begins_in_fp16():  # which narrows them in place
+    if how is None or not how.on_demand or begins_in_fp16():  # fp16 narrows parameters in place
         return None
     return DeferredInitialization(module, computing_device())
 
@@ -68,7 +68,7 @@ class ShardedModel:
         session = state.require_initialized("sharding")
         groups = _runtime.make_shard_groups(session, how)
         self.groups: _runtime.ShardGroups = groups[-1]
-        """Of the parameters that tensor ranks split; without tensor parallelism of all."""
+        """Groups of the parameters that tensor ranks split; without tensor parallelism of all."""
         kept = {
             name: p for name, p in parameters.items() if p.is_floating_point() or p.is_complex()
         }
@@ -78,7 +78,7 @@ class ShardedModel:
         self.number_of = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._axes = [distribution_axis(p) for p in self.parameters]
         of_parameter = [int(is_scaled_batch(p)) for p in self.parameters]
-        # How many ranks share the state of each.
+        # Number of ranks that share the state of each parameter.
         self._degrees = [groups[number].degree for number in of_parameter]
         blocks = find_blocks(module)
         self.store = _runtime.ParameterStore(
@@ -102,7 +102,7 @@ class ShardedModel:
         return sum(16 * size // of for size, of in zip(sizes, self._degrees, strict=True))
 
     def is_whole(self, parameter: int) -> bool:
-        """Whether the state of a parameter is on one rank, all of it."""
+        """True if the state of a parameter is on one rank, all of it."""
         return not self.plan.cut or self._degrees[parameter] == 1
 
     @property
@@ -114,8 +114,8 @@ class ShardedModel:
                 if degree != self.plan.degree]  # fmt: skip
 
     def counts_here(self, parameter: int) -> bool:
-        """Whether what this rank owns of a parameter counts in sums over a copy of the model: of
-        what tensor ranks hold alike the first one's does."""
+        """True if this rank's part of a parameter counts in sums over a copy of the model: of parts
+        that tensor ranks hold alike the first rank's does."""
         if ranks.tp_rank() == 0 or self._axes[parameter] is not None:
             return True
         return self._degrees[parameter] != self.plan.degree
@@ -267,7 +267,8 @@ class ShardedModel:
 
 
 def _refuse_forwards_that_write(module: nn.Module) -> None:
-    """What a forward writes into parameters would be lost: their values come from the masters."""
+    """Refuses forwards that write into parameters: the change would be lost, for values come from
+    the masters."""
     for name, part in module.named_modules():
         if isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and part.max_norm is not None:
             raise SMPUnsupportedError(
@@ -317,7 +318,7 @@ class _Calls:
 
 
 def _tensors(output: Any) -> list[torch.Tensor]:
-    """What of a module's result has a gradient, also in objects that hold tensors."""
+    """Tensors of a module's result that have a gradient, also in objects that hold tensors."""
     found: list[torch.Tensor] = []
     for leaf in tree_leaves(output):
         if isinstance(leaf, torch.Tensor):

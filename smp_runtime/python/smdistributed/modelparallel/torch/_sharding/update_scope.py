@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much an optimizer looks at to update one element, and what a job has for it to look at.
+"""Scope of an optimizer's update of one element, and what a job has for it to look at.
 
-It is known by construction, said by the optimizer or the script, or measured by trying; where it is
-none of these, the optimizer is refused wherever it would matter.
+The scope is known by construction, said by the optimizer or the script, or measured by trying;
+where it is none of these, the optimizer is refused wherever it would matter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from smdistributed.modelparallel.torch.optimizers import FusedWithNorms
 
 
 class UpdateScope(enum.IntEnum):
-    """What the update of an element depends on, beside numbers of its group."""
+    """Values on which the update of an element depends, beside numbers of its group."""
 
     ELEMENT = 1  # its own gradients and state: any piece can be stepped anywhere
     PARAMETER = 2  # its whole parameter
@@ -116,7 +116,7 @@ def _refusal(
 
 
 def measured_scope(optimizer: torch.optim.Optimizer) -> UpdateScope | None:
-    """What copies of ``optimizer`` show that step a few small parameters as they are, each by
+    """Scope that copies of ``optimizer`` show that step a few small parameters as they are, each by
     itself, and in pieces; None where they cannot step, or nothing changes.
 
     >>> weight = torch.nn.Parameter(torch.ones(3, 2))
@@ -125,7 +125,7 @@ def measured_scope(optimizer: torch.optim.Optimizer) -> UpdateScope | None:
     >>> measured_scope(torch.optim.Adafactor([weight])).name
     'PARAMETER'
     """
-    for dtype in (torch.float64, torch.float32):  # which some kernels are for alone
+    for dtype in (torch.float64, torch.float32):  # some kernels are for one of them alone
         trial = OptimizerTrial(optimizer, dtype)
         if trial.steps():
             if not trial.agrees(trial.each_alone()):

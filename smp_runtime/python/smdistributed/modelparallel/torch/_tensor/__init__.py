@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which modules are split over tensor-parallel ranks."""
+"""Replacement of modules by ones that are split over tensor-parallel ranks."""

@@ -18,7 +18,7 @@ from smdistributed.modelparallel.torch._slices.tensor_group import tp_size
 from smdistributed.modelparallel.torch._tensor.tensor_plan import Replacement, hook_name
 from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 
-#: Of modules, by the attributes in which torch keeps them.
+#: Hooks of modules, by the attributes in which torch keeps them.
 _OF_CALLS = {
     "_forward_pre_hooks": "forward pre-hook",
     "_forward_hooks": "forward hook",
@@ -41,7 +41,7 @@ _OF_PARAMETERS = {
     "_backward_hooks": "gradient hook",
     "_post_accumulate_grad_hooks": "accumulated-gradient hook",
 }
-#: Where Transformers' own come from, which collect outputs that split models refuse to give.
+#: Origin of Transformers' own hooks, which collect outputs that split models refuse to give.
 _TRANSFORMERS = "transformers.utils."
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose values a split model begins with: those that a script gave its modules, wherever it did.
+"""First values of a split model: those that a script gave its modules, wherever it did.
 
 A parameter without values is drawn, if its module is replaced, and else an error. It has none if
 nobody wrote its memory, or if it stands in a model of Transformers that did not get its own
@@ -22,7 +22,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPTensorParallelError
 
 
 class Origin(IntEnum):
-    """Where the values of a parameter come from; for one that modules share, the largest."""
+    """Origin of the values of a parameter; for one that modules share, the largest."""
 
     GIVEN = 0
     CONSTRUCTOR = 1
@@ -34,12 +34,12 @@ class Origin(IntEnum):
     """Some elements were never written, or are NaN."""
 
 
-#: Whose parameters have no values of their own.
+#: Origins of parameters that have no values of their own.
 DRAWN = (Origin.CONSTRUCTOR, Origin.NOBODY)
 
 
 def origins(root: nn.Module) -> dict[nn.Parameter, Origin]:
-    """Where the values of the parameters of ``root`` come from."""
+    """Origins of the values of the parameters of ``root``."""
     initializing = _of_transformers(root)
     found: dict[nn.Parameter, Origin] = {}
     for module in root.modules():
@@ -122,7 +122,7 @@ def _left(root: nn.Module, taken: set[nn.Parameter]) -> Iterator[tuple[str, nn.P
 
 
 def _varies(parameter: nn.Parameter) -> bool:
-    """Whether a parameter is more than the one value that norms begin with in any case."""
+    """True if a parameter is more than the one value that norms begin with in any case."""
     if parameter.is_meta or parameter.numel() < 2:
         return False
     flat = parameter.detach().reshape(-1)

@@ -174,7 +174,7 @@ def _given_since_construction(root: nn.Module) -> str | None:
 def _refuse_two_values_of_one(
     one: Replacement, entries: Mapping[str, torch.Tensor], whole: _Whole
 ) -> None:
-    """Of a parameter that has two names here and two values there, one would be lost."""
+    """Refuses a parameter that has two names here and two values there: one would be lost."""
     first: dict[torch.Tensor, str] = {}
     for name, entry in entries.items():
         if not whole.given.get(name, False):

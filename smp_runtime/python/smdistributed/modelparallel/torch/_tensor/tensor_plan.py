@@ -45,7 +45,7 @@ class Left:
 
     name: str
     reason: str
-    misfit: type[nn.Module] | None = None  # what it cannot become, for sizes that do not divide
+    misfit: type[nn.Module] | None = None  # the class that sizes which do not divide rule out
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _NotDivided(Exception):
 
 
 def plan_tensor_parallelism(root: nn.Module, lookup: Lookup, degree: int) -> TensorPlan:
-    """What ``degree`` tensor ranks make of the annotations in ``root``. Changes nothing.
+    """Plan of what ``degree`` tensor ranks make of the annotations in ``root``. Changes nothing.
 
     The outermost module that can be replaced wins; below one that cannot, the search goes on.
     Deterministic: equal models give equal plans on all ranks.
@@ -206,7 +206,7 @@ def _partner_in_weights(
 
 
 def _maker_of_weight(layer: nn.Module) -> str | None:
-    """What computes the weight of a plain layer from parameters of other names, as
+    """Names what computes the weight of a plain layer from parameters of other names, as
     ``torch.nn.utils.weight_norm``, ``spectral_norm`` and pruning do."""
     others = sorted(layer._parameters.keys() - {"weight", "bias"})
     if not others:
@@ -216,7 +216,7 @@ def _maker_of_weight(layer: nn.Module) -> str | None:
 
 
 def hook_name(hook: Any) -> str:
-    """What errors call a hook of a module or a parameter."""
+    """Name by which errors call a hook of a module or a parameter."""
     hook = getattr(hook, "hook", hook)  # as torch wraps those of state dicts
     name = str(getattr(hook, "__qualname__", None) or type(hook).__name__)
     return _FUNCTIONS_OF_HOOKS.get(name, name)
@@ -239,7 +239,7 @@ def transformers_left(plan: TensorPlan) -> list[Left]:
 
 
 def lines(plan: TensorPlan) -> Iterator[str]:
-    """What is said of the plan, once per job."""
+    """Lines that describe the plan, once per job."""
     became: dict[str, list[str]] = {}
     for one in plan.replacements:
         became.setdefault(one.registration.dist_module.__name__, []).append(one.name)

@@ -44,9 +44,9 @@ class Replaced:
 
     root: nn.Module
     made: dict[str, Registration]
-    """What became of each module that was replaced."""
+    """Registration by which each module was replaced."""
     known: dict[str, Registration]
-    """What each module of a known class could have become, annotated or not."""
+    """Registration of each module of a known class, annotated or not."""
 
 
 def replace_annotated(root: nn.Module) -> Replaced:
@@ -91,7 +91,7 @@ def narrow_distributed(root: nn.Module) -> None:
 
 
 def registrations_with(root: nn.Module, degree: int) -> dict[str, Registration]:
-    """What ``degree`` tensor ranks would replace in a model that is annotated, by name."""
+    """Registrations by which ``degree`` tensor ranks would replace annotated modules, by name."""
     return _by_name(plan_tensor_parallelism(root, _lookup, degree))
 
 

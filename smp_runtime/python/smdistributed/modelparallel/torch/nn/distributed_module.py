@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What distributed modules have in common."""
+"""Base of distributed modules."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which normalization a transformer has: by mean and variance, or by the root mean square."""
+"""Normalizations of a transformer: by mean and variance, or by the root mean square."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def region_norm(kind: str, hidden_size: int, eps: float) -> RegionLayerNorm | Re
 
 
 def whole_norm(kind: str, hidden_size: int, eps: float) -> FusedLayerNorm | RMSNorm:
-    """Of each rank's own batch."""
+    """Norm over each rank's own batch."""
     _check(kind)
     if kind == "layernorm":
         return FusedLayerNorm(hidden_size, eps=eps)

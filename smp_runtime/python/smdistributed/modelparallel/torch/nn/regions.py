@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where activations change hands in distributed modules.
+"""Redistribution of activations in distributed modules.
 
 Inside a *region*, between ``enter`` and ``leave``, the batches of all tensor ranks are one, and
 hidden states lie in one of two ways: whole on every rank, each of which does the same to them
@@ -101,7 +101,8 @@ def leave(hidden: torch.Tensor) -> torch.Tensor:
 
 
 def enter_constant(tensor: torch.Tensor | None, batch: int) -> torch.Tensor | None:
-    """What has no gradient, such as a mask or token numbers: all batches one behind the other.
+    """Gathers a tensor without gradient, such as a mask or token numbers: all batches one behind
+    the other.
 
     A tensor whose dim 0 is 1 and not the batch of the hidden states is for all samples alike.
     """
@@ -127,8 +128,8 @@ def from_rows(partial: torch.Tensor) -> torch.Tensor:
 
 
 def sum_of_slices(partial: torch.Tensor) -> torch.Tensor:
-    """What each rank has computed of its slice of hidden states -> the sum over the slices, which
-    each uses for its own slice again."""
+    """Each rank's result of its slice of hidden states -> the sum over the slices, which each uses
+    for its own slice again."""
     return _cross(partial, _SUM, _SUM)
 
 

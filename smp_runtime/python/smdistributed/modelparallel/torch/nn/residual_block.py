@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the blocks of a transformer layer have around what they compute."""
+"""Frame of the blocks of a transformer layer: norms, dropout, the residual."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ResidualBlock(DistributedModule):
         self.layernorm = region_norm(normalization, size, epsilon) if after else None
 
     def _begun(self, hidden: torch.Tensor) -> torch.Tensor:
-        """What the block is to compute on."""
+        """Input of the block's own computation."""
         return hidden if self.pre_layernorm is None else self.pre_layernorm(hidden)
 
     def _ended(self, output: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:

@@ -12,9 +12,9 @@ import torch
 
 @dataclass(frozen=True)
 class CausalMasks:
-    """Of each layer, in its module ``attention``: ``bias``, a [1, 1, length, length] mask, 1 where
-    a token sees another, and the value ``masked_bias``. With ``window_of_odd_layers`` a token of
-    layers 1, 3, ... sees that many tokens, itself included.
+    """Masks of each layer, in its module ``attention``: ``bias``, a [1, 1, length, length] mask, 1
+    where a token sees another, and the value ``masked_bias``. With ``window_of_odd_layers`` a token
+    of layers 1, 3, ... sees that many tokens, itself included.
 
     >>> masks = CausalMasks("attn", -1e4)
     >>> made = masks.added({"h.0.ln_1.weight": torch.ones(2)}, "h.", 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Hugging Face's causal models become ``DistributedTransformerLMHead``."""
+"""Registers Hugging Face's causal models as ``DistributedTransformerLMHead``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
 
 
 def _gpt(config: Any, inner: int | None, dropout: tuple[float, float, float]) -> dict[str, Any]:
-    """What the three models have in common, by the names that their configs share.
+    """Keywords of all three models, by the names that their configs share.
 
     ``inner``: intermediate size, if the config has one. ``dropout``: of attention probabilities,
     of hidden states, of embeddings.

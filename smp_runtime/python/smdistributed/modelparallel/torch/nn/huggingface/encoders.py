@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the encoder of BERT and its kin becomes a ``DistributedTransformer``."""
+"""Registers the encoder of BERT and its kin as a ``DistributedTransformer``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _encoder_arguments(
 
 
 def _additive(states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """What is added to the scores, [batch, 1, 1, keys].
+    """Mask that is added to the scores, [batch, 1, 1, keys].
 
     Hugging Face leaves a mask out when nothing is masked. Whether something is may differ between
     the ranks that exchange batches, so there is always one here.

@@ -17,7 +17,7 @@ _LAYER = (
     linear("mlp.c_fc", "output.dense1"),
     linear("mlp.c_proj", "output.dense2"),
 )
-_PUBLISHED_WINDOW = 256  # of local attention in each second layer
+_PUBLISHED_WINDOW = 256  # window of local attention in each second layer
 
 NAMES = CausalNames(
     _LAYER,

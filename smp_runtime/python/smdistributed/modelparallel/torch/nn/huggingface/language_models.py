@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Hugging Face's causal models, their arguments and results are
+"""Translates Hugging Face's causal models, their arguments and results to and from
 ``DistributedTransformerLMHead``'s."""
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def causal_registrations(
     arguments_of: Callable[[Any], Arguments] = arguments_from_config,
     forward_hook: Callable[..., ArgumentHook] = model_arguments,
 ) -> dict[str, Registration]:
-    """Of the classes with a language-model head and without.
+    """Registrations of the classes with a language-model head and without.
 
     Args:
         sizes: the keywords of ``DistributedTransformerLMHead``, of the config and what else

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Llama and its kin become ``DistributedTransformerLMHead``: root mean square norms, rotary
+"""Registers Llama and its kin as ``DistributedTransformerLMHead``: root mean square norms, rotary
 positions, grouped-query attention, gated output layers."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from smdistributed.modelparallel.torch.nn.huggingface.language_models import (
 )
 from smdistributed.modelparallel.torch.nn.huggingface.llama import NAMES
 
-# Of rotary positions whose frequencies depend on the length of what is read.
+# Rotary positions whose frequencies depend on the length of what is read.
 _CHANGING = ("dynamic", "longrope")
 _POSITIONAL = (
     "input_ids",
@@ -99,7 +99,7 @@ Special = Callable[[Any], dict[str, Any]]
 
 def _sizes_with(special: Special) -> Callable[[Any, Any], dict[str, Any] | None]:
     def sizes(config: Any, rotary: Any) -> dict[str, Any] | None:
-        # What is not known here stays as it is, and its linear layers are split.
+        # A model that is not known here stays as it is, and its linear layers are split.
         if rotary.rope_type in _CHANGING or rotary.attention_scaling != 1.0:
             return None
         if rotary.inv_freq.is_meta:

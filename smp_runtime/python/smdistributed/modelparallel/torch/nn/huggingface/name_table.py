@@ -71,7 +71,7 @@ class NameTable:
                 )
             turned = pair.transposed and kind == "weight"
             for name, part in zip(split, value.chunk(len(split), dim=-1), strict=True):
-                # Of their own, so that none keeps the memory of its neighbours.
+                # Copies, so that none keeps the memory of its neighbours.
                 made[name] = part.t().contiguous() if turned else _own(part, value)
         return {**left, **made}
 
