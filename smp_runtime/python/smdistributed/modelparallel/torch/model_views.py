@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be seen of the wrapped model: its module, and what of it lives on this rank."""
+"""View of the wrapped model: its module, and the part of it that lives on this rank."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ModelViews(nn.Module):
 
     @property
     def partitioned(self) -> bool:
-        """Whether it is decided where modules are; from the first step on it is."""
+        """True once it is decided where modules are; from the first step on it is."""
         return self._ownership is not None
 
     # Names are the user's: optimizers build groups by them, and checkpoints are plain PyTorch's.
@@ -133,11 +133,11 @@ class ModelViews(nn.Module):
     # --- What tensor parallelism makes of it ---
 
     def is_distributed_parameter(self, parameter: nn.Parameter) -> bool:
-        """Whether this rank holds a slice of the parameter only."""
+        """True if this rank holds a slice of the parameter only."""
         return distribution_axis(parameter) is not None
 
     def is_distributed_buffer(self, buffer: torch.Tensor) -> bool:
-        """Whether this rank holds a slice of the buffer only: no module has such."""
+        """True if this rank holds a slice of the buffer only: no module has such."""
         return False
 
     def distributed_modules(self) -> Iterator[nn.Module]:
@@ -147,11 +147,11 @@ class ModelViews(nn.Module):
                 yield module
 
     def is_scaled_batch_parameter(self, parameter: nn.Parameter) -> bool:
-        """Whether the parameter sees the batches of its whole tensor-parallel group."""
+        """True if the parameter sees the batches of its whole tensor-parallel group."""
         return is_scaled_batch(parameter)
 
     def is_scaled_batch_buffer(self, buffer: torch.Tensor) -> bool:
-        """Whether the buffer sees the batches of its whole tensor-parallel group."""
+        """True if the buffer sees the batches of its whole tensor-parallel group."""
         return self.is_distributed_buffer(buffer)
 
     def default_reducer_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:

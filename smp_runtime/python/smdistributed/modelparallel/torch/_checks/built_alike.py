@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether all ranks wrap the same model; with others, values would go to the wrong places."""
+"""Checks that all ranks wrap the same model; with others, values would go to the wrong places."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the ranks of a tensor-parallel group were fed as the settings say.
+"""Checks that the ranks of a tensor-parallel group were fed as the settings say.
 
 Distributed layers exchange batches: other shapes on one rank would hang or mix up samples, and
 other data with ``prescaled_batch`` would train on a blend of both, without a word.
@@ -17,7 +17,7 @@ from smdistributed.modelparallel.torch._objects.containers import is_sequence
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPValidationError
 
-Input = list[tuple[str, str, str]]  # of each tensor: where it is, its shape and type, its digest
+Input = list[tuple[str, str, str]]  # for each tensor: place, shape and type, digest
 
 
 def check_inputs(arguments: Mapping[str, Any], prescaled: bool) -> None:
@@ -50,7 +50,7 @@ def input_tensors(arguments: Mapping[str, Any], with_digests: bool) -> Input:
 
 
 def difference(reports: list[Input], names: list[int]) -> str | None:
-    """What the first rank that was fed otherwise than the first one was fed; None if all agree.
+    """First difference between what the ranks were fed; None if all agree.
 
     >>> difference([[("x", "(2,) torch.float32", "")], [("x", "(3,) torch.float32", "")]], [4, 5])
     'argument x is (2,) torch.float32 on rank 4 and (3,) torch.float32 on rank 5'

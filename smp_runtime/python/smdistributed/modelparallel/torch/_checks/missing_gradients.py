@@ -14,15 +14,15 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 
 class MissingGradients:
-    """What the updates of a job have seen so far."""
+    """Finds parameters that had gradients in an earlier update of the job and have none now."""
 
     def __init__(self) -> None:
         self._had: set[int] = set()
-        # Those of which every parameter had a gradient once.
+        # Optimizers of which every parameter had a gradient once.
         self._complete: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def said_of(self, optimizer: torch.optim.Optimizer) -> str | None:
-        """It is to step masters: what there is to say of parameters that had gradients in an
+        """Warning, before ``optimizer`` steps masters, of parameters that had gradients in an
         earlier update and have none now."""
         wrapper = state.optimizers.wrapper_of(optimizer)
         masters = None if wrapper is None else wrapper.masters

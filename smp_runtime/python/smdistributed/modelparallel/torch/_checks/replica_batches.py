@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether replicas train on samples of their own.
+"""Checks that replicas train on samples of their own.
 
 Where all are fed the same batches, each computes the same gradients, and the job learns as one of
 them would alone: nothing else shows it.
@@ -32,7 +32,7 @@ class ReplicaBatches:
 
     @property
     def done(self) -> bool:
-        """Whether no further batch is of interest."""
+        """No further batch is of interest."""
         return self._steps >= (_STEPS if ranks.rank() == 0 else 1)
 
     def before_step(self, arguments: Mapping[str, Any]) -> None:

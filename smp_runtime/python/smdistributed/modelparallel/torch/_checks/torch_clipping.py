@@ -34,7 +34,7 @@ class ClippingWatch:
     def __init__(self, check: Check) -> None:
         self._check = check
         self._changed: list[tuple[types.CellType, Any]] = []
-        self._is_inside = False  # of one, which calls others
+        self._is_inside = False  # inside one function, which calls others
 
     def open(self) -> None:
         for name in _INSTEAD:
@@ -66,8 +66,8 @@ class ClippingWatch:
 
 
 def may_clip(name: str, given: list[torch.Tensor]) -> bool:
-    """Whether this rank's masters, if some of them are given, are all that counts, and their
-    gradients are those of the loss itself."""
+    """True if none of ``given`` is a master, or else this rank's masters are all that count, and
+    their gradients are those of the loss itself."""
     masters = [one.masters for one in state.optimizers if one.masters is not None]
     leaves = {leaf for one in masters for leaf in one.leaves}
     leaves.update({leaf.grad for leaf in leaves if leaf.grad is not None})
@@ -76,7 +76,7 @@ def may_clip(name: str, given: list[torch.Tensor]) -> bool:
 
 
 def refusal(name: str, kind_of_state: str) -> SMPUnsupportedError:
-    """Of the function ``name``, where masters are stepped."""
+    """Error for the function ``name``, where masters are stepped."""
     instead = _INSTEAD.get(name) or _INSTEAD[f"_{name}"]
     return SMPUnsupportedError(
         f"torch.nn.utils.{name} has nothing to clip: with {kind_of_state} the gradients are those "

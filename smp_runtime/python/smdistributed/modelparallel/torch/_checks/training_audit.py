@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether gradients reach parameters by way of an optimizer, in the first updates of each.
+"""Checks that gradients reach parameters by way of an optimizer, in the first updates of each.
 
 Of every parameter two elements are looked at before and after an update, those with the largest and
 the smallest gradient: where there is a gradient they change, if anything does.
@@ -30,7 +30,7 @@ _ROUNDING = 8.0  # units in the last place that an update has to be worth
 
 @dataclass
 class _Account:
-    """Of one parameter, over the updates of its optimizer so far."""
+    """One parameter's gradients and changes over the updates of its optimizer so far."""
 
     had_gradient: bool = False
     averaged: bool = True
@@ -53,7 +53,7 @@ class _Sample:
 
 
 class TrainingAudit:
-    """Of one model. Calls around each update of an optimizer over its parameters."""
+    """Audit of one model, called around each update of an optimizer over its parameters."""
 
     def __init__(self) -> None:
         self._updates: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
@@ -164,7 +164,7 @@ class TrainingAudit:
         )
 
     def _share(self, masters: MasterParameters) -> None:
-        """What ranks know of their pieces of parameters. Collective over the shard group."""
+        """Shares what ranks know of their pieces of parameters. Collective over the shard group."""
         names = masters.sharded.names
         for field in ("had_gradient", "rate", "is_rounded", "changed"):
             own = [float(getattr(self._account(name), field)) for name in names]
@@ -185,7 +185,7 @@ class TrainingAudit:
 
 
 def _found_overflow(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether torch's GradScaler lets a fused optimizer skip this update."""
+    """True if torch's GradScaler lets a fused optimizer skip this update."""
     found = getattr(optimizer, "found_inf", None)
     return isinstance(found, torch.Tensor) and bool(found)
 
@@ -242,7 +242,7 @@ def _sample(
     """None where there is nothing to look at."""
     value, gradient = value.detach(), gradient.detach()
     rows: torch.Tensor | None = None
-    if gradient.is_sparse:  # of an embedding: the rows that were used
+    if gradient.is_sparse:  # gradient of an embedding: the rows that were used
         gradient = gradient.coalesce()
         rows, gradient = gradient.indices(), gradient.values()
     if gradient.numel() == 0 or (rows is not None and len(rows) != 1):

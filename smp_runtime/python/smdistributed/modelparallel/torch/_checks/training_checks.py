@@ -57,7 +57,7 @@ class TrainingChecks:
         self._updates_at_rate_0 = 0
         self._backwards_since_update = self._steps_since_update = 0
         self._coverage_is_known = self._updated = False
-        # Whose step() runs, outermost first: that of a subclass may call its base's.
+        # Optimizers whose step() runs, outermost first: that of a subclass may call its base's.
         self._updating: list[torch.optim.Optimizer] = []
         self._backward_ran = self._backward_ran_in_training = False
         self._updated_with: list[_Gradient] = []
@@ -111,7 +111,7 @@ class TrainingChecks:
         check_published(model.sharded)
         if not torch.is_grad_enabled():
             return
-        self._updating.clear()  # of a step() that failed
+        self._updating.clear()  # left by a step() that failed
         if (self._stepped or self._foreign) and not self._coverage_is_known:
             self._coverage_is_known = True
             self._check_coverage(model)
@@ -130,7 +130,7 @@ class TrainingChecks:
 
     @property
     def wants_batches(self) -> bool:
-        """Whether ``before_batch`` is to be called."""
+        """``before_batch`` is to be called."""
         return self._batches is not None and not self._batches.done
 
     def before_batch(self, arguments: Mapping[str, Any]) -> None:
@@ -195,7 +195,7 @@ class TrainingChecks:
             self._audit.before_update(model, optimizer)
 
     def _check_complete(self, optimizer: torch.optim.Optimizer) -> None:
-        """Whether all steps of an accumulation were made."""
+        """Raises unless all steps of an accumulation were made."""
         model = self._model()
         if model is None or not model.replicas.is_accumulating:
             return
@@ -230,8 +230,8 @@ class TrainingChecks:
             self._updated_with.append((weakref.ref(gradient), gradient._version))
 
     def _check_cleared(self, model: Model) -> None:
-        """Whether a step begins with the gradients that an update has used. With several optimizers
-        that is ordinary: each clears its own."""
+        """Warns if a step begins with the gradients that an update has used. With several
+        optimizers that is ordinary: each clears its own."""
         if len(state.optimizers) > 1:
             return
         if model.sharded is not None:
@@ -290,7 +290,7 @@ class TrainingChecks:
             )
 
     def _check_averaged(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
-        """Whether the gradients of an update come from a step, which averages them."""
+        """Raises unless the gradients of an update come from a step, which averages them."""
         if (
             self._backward_ran
             or ranks.dp_size() == 1
@@ -338,10 +338,10 @@ class TrainingChecks:
             )
 
     def _check_coverage(self, model: Model) -> None:
-        """Whether each parameter that could be trained is in an optimizer that steps."""
+        """Warns of parameters that could be trained and are in no optimizer that steps."""
         covered: set[torch.Tensor] = set()
         others = set(self._stepped)
-        for wrapper in state.optimizers:  # which may step masters in their place
+        for wrapper in state.optimizers:  # wrappers may step masters in their place
             covered.update(wrapper.states.given_parameters())
             others.discard(wrapper.optimizer)
         covered.update(*map(_parameters, others))
@@ -385,7 +385,7 @@ def _refuse_in_step(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _is_kept(remembered: weakref.ref[torch.Tensor], version: int) -> bool:
-    """Whether a gradient that an update used is as it was then."""
+    """True if a gradient that an update used is as it was then."""
     gradient = remembered()
     return gradient is not None and gradient._version == version and bool(gradient.any())
 

@@ -49,7 +49,7 @@ class Join:
         return int(flags.argmax()) if self.active else -1
 
     def backward_ran(self, ran: bool) -> bool:
-        """Whether a backward ran on the replicas that still have batches."""
+        """True if a backward ran on the replicas that still have batches."""
         if self._size == 1:
             return ran
         flag = torch.tensor([int(ran)])

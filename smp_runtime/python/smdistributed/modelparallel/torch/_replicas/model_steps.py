@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model does around each step: buffers and shards before it, gradients and hooks after."""
+"""Tasks of a model around each step: buffers and shards before it, gradients and hooks after."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 
 class ModelSteps:
-    """Of ``model``; the step and its engine call it, on the script's thread."""
+    """Tasks around steps of ``model``; step and engine call them, on the script's thread."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -23,7 +23,7 @@ class ModelSteps:
         """``hook(model, optimizer)`` runs at the end of the next step, once."""
 
     def needed_ranks(self) -> list[int]:
-        """Those without which no step of this rank ends: they have other partitions, slices or
+        """Ranks without which no step of this rank ends: they have other partitions, slices or
         shards of this copy of the model."""
         groups = state.require_initialized("a step").groups
         needed = {*groups.ranks("PP"), *groups.ranks("TP")}
@@ -32,7 +32,7 @@ class ModelSteps:
         return sorted(needed)
 
     def before(self) -> None:
-        """What each step begins with; the step calls it."""
+        """Begins each step; the step calls it."""
         self._model.checks.before_step()
         join = self._model.replicas.join
         self._send_buffers(0 if join is None else join.begin_step(active=True))
@@ -52,7 +52,7 @@ class ModelSteps:
         self.after_backward(False)
 
     def after(self, backward_ran: bool, loss: torch.Tensor | None) -> None:
-        """What each step ends with; the step calls it. ``loss`` is for the live line."""
+        """Ends each step; the step calls it. ``loss`` is for the live line."""
         self._model.checks.after_step(backward_ran)
         self.after_backward(backward_ran, loss)
         hooks, self.hooks = self.hooks, OrderedDict()

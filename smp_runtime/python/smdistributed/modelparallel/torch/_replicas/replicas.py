@@ -23,7 +23,7 @@ CommHook = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Averaging:
-    """How a script wants its gradients averaged; see DistributedModel."""
+    """A script's choices for the averaging of gradients; see DistributedModel."""
 
     backward_passes_per_step: int
     bucket_bytes: int
@@ -32,25 +32,25 @@ class Averaging:
 
 
 class Replicas:
-    """What the copies of this rank's partition do together; what sends or averages tensors is
+    """Copies of this rank's partition and their common work; calls that send or average tensors are
     collective over them. Without ``ddp`` there is one copy, and nothing to do.
 
-    What sees the batches of a whole tensor-parallel group has copies among the ranks of the
-    reduced data-parallel group only; see _slices.parameter_slices.
+    Parameters that see the batches of a whole tensor-parallel group have copies among the ranks of
+    the reduced data-parallel group only; see _slices.parameter_slices.
     """
 
     def __init__(self, how: Averaging) -> None:
         self.join: Join | None = None
         """Set inside ``DistributedModel.join``."""
         self.reducers: list[_runtime.GradientReducer] = []
-        """Of the gradients that no shards hold; none before ``align``."""
+        """Reducers of the gradients that no shards hold; none before ``align``."""
         self.due: bool | None = None
-        """Whether gradients are due at the end of the next step, where a training loop knows it; by
-        default every ``backward_passes_per_step`` backwards."""
+        """Gradients are due at the end of the next step, where a training loop knows it; by default
+        every ``backward_passes_per_step`` backwards."""
         self.is_accumulating = False
-        """Whether gradients of steps wait for others, with which they are to be averaged."""
+        """Gradients of steps wait for others, with which they are to be averaged."""
         self.averaged: set[nn.Parameter] | None = None
-        """Those whose gradients were averaged last; None where there is nothing to average."""
+        """Parameters whose gradients were averaged last; None where there is nothing to average."""
         self._how = how
         self._hook: tuple[Any, CommHook] | None = None
         self._backwards = 0
@@ -101,7 +101,7 @@ class Replicas:
             _send("DP", list(buffers), root)
 
     def begin_step(self) -> bool:
-        """Whether gradients are due at the end of a step with a backward."""
+        """Begins a step; returns True if gradients are due at its end, after a backward."""
         due = self._is_due(self._backwards + 1)
         for reducer in self.reducers:
             reducer.begin_step(due and self.join is None)
@@ -109,11 +109,11 @@ class Replicas:
 
     @property
     def gradients_are_due(self) -> bool:
-        """Whether the last backward that counted was one after which gradients are averaged."""
+        """True if gradients are averaged after the last backward that counted."""
         return self._is_due(self._backwards)
 
     def count_backward(self) -> bool:
-        """After the backward of a step: whether gradients are due now."""
+        """Counts the backward of a step; returns True if gradients are due now."""
         self._backwards += 1
         due = self._is_due(self._backwards)
         self.is_accumulating = not due
@@ -204,5 +204,5 @@ def _flags_group_name(group: str, parameters: Sequence[nn.Parameter]) -> str:
 
 
 def _may_join() -> bool:
-    """Whether ``DistributedModel.join`` is a way out of different numbers of batches."""
+    """True if ``DistributedModel.join`` is a way out of different numbers of batches."""
     return ranks.tp_size() == 1 and shard_plan() is None

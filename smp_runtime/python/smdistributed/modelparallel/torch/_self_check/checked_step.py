@@ -57,7 +57,7 @@ class CheckedStep:
         function: Callable[[Any], Any],
     ) -> None:
         self.gradients_are_due = False
-        """Whether the step has left averaged gradients."""
+        """The step has left averaged gradients."""
         self._model, self._reference, self._outcome = model, reference, outcome
         self._function = function
         self._number = outcome.steps + 1
@@ -150,7 +150,7 @@ class CheckedStep:
         self._watch.close()
 
     def end(self, outputs: list[Any], backward_ran: bool) -> Finding | str | None:
-        """What differs, as far as this rank knows."""
+        """Compares the step, and returns a difference, as far as this rank knows."""
         self.close()
         model = self._model
         sizes = _merged(comm.allgather(self._watch.sizes, comm.CommGroup.WORLD))
@@ -233,7 +233,7 @@ class CheckedStep:
 
 
 def _replica() -> int:
-    """Which of the batches this rank computes with."""
+    """Number of the batch that this rank computes with."""
     return ranks.rdp_rank() if state.cfg.prescaled_batch else ranks.dp_rank()
 
 

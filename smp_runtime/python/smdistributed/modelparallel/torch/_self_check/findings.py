@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between a job and plain PyTorch, and what kind of fault leaves such a difference."""
+"""Differences between a job and plain PyTorch, and kinds of faults that leave such."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from smdistributed.modelparallel.torch._self_check.tolerances import difference
 
 _SHOWN = 3
-_NARROW = 2.0**-7  # of what was rounded to 16 bits once or twice on the way
-_UNRELATED = 2.0  # of a difference: as that of two gradients of one size
-_STRAIGHT = 1e-2  # of a residual beside a factor: nothing but that factor
+_NARROW = 2.0**-7  # for values rounded to 16 bits once or twice on the way
+_UNRELATED = 2.0  # a difference as large as that of two gradients of one size
+_STRAIGHT = 1e-2  # a residual beside a factor: nothing but that factor
 _SHARES = 8  # at most, of a parameter that ranks step with learning rates of their own
 
 
@@ -50,15 +50,15 @@ def names_of(names: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Divisors:
-    """By how many a mean is taken in the job, which a wrong factor would tell of."""
+    """Divisors of the job's means, which a wrong factor would tell of."""
 
     replicas: int
     microbatches: int
     loss_scale: float = 1.0
 
     def named(self, factor: float) -> str:
-        """What a gradient that is ``factor`` times too large has been through; empty if that is not
-        known."""
+        """Names the division that a gradient ``factor`` times too large lacks, or has had twice;
+        empty if none is known."""
         known = {
             "the mean over the replicas": self.replicas,
             "the mean over the microbatches": self.microbatches,
@@ -83,8 +83,8 @@ def cause_of_gradient(
     divisors: Divisors,
     allowed: float,
 ) -> str:
-    """Of a gradient that differs from ``plain[name]``; ``own`` is what the first replica alone
-    has."""
+    """Likely cause of a gradient that differs from ``plain[name]``; ``own`` is the gradient that
+    the first replica alone has."""
     if not bool(found.any()):
         return "a lost gradient: nothing of it came to the parameter, such as by a dropped hook"
     if own is not None and difference(found, own, 0.0) <= allowed:
@@ -119,7 +119,7 @@ def _cause_of_numbers(
 
 
 def cause_of_update(before: torch.Tensor, found: torch.Tensor, plain: torch.Tensor) -> str:
-    """Of a weight that an update took from ``before`` to ``found`` in place of ``plain``."""
+    """Likely cause of an update of a weight from ``before`` to ``found``, not to ``plain``."""
     way, expected = found.double() - before.double(), plain.double() - before.double()
     if not bool(way.any()):
         return "a parameter that the optimizer does not change: it is as before the update"

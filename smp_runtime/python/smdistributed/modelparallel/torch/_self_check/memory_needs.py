@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory this host has left, and what a check of a model takes. [bytes]"""
+"""Memory that this host has left, and that the check of a model takes. [bytes]"""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from torch import nn
 
 _ROOT = Path("/")
-#: Of each parameter at the worst moment, the update: the copy; values, gradients and two moments
-#: before it, as they came and as they are stepped; values and moments after it.
+#: Copies of each parameter at the worst moment, the update: the copy; values, gradients and two
+#: moments before it, as they came and as they are stepped; values and moments after it.
 _COPIES = 12
 
 
 def needed_bytes(module: nn.Module) -> int:
-    """What the first rank needs to check steps of ``module``, apart from activations.
+    """Memory that the first rank needs to check steps of ``module``, apart from activations.
 
     >>> needed_bytes(nn.Linear(2, 3))
     432
@@ -26,8 +26,8 @@ def needed_bytes(module: nn.Module) -> int:
 
 
 def available_bytes(root: Path = _ROOT) -> int | None:
-    """What processes of this host or container may still take; None where the system does not
-    say."""
+    """Memory that processes of this host or container may still take; None where the system does
+    not say."""
     limits = [_host(root), _container(root)]
     known = [limit for limit in limits if limit is not None]
     return min(known) if known else None
@@ -41,7 +41,7 @@ def _host(root: Path) -> int | None:
 
 
 def _container(root: Path) -> int | None:
-    """Of the control group, version 2 or 1; what files occupy in it can be taken back."""
+    """Memory left in the control group, version 2 or 1; that of cached files can be taken back."""
     for limit, used, held, key in (
         ("memory.max", "memory.current", "memory.stat", "inactive_file"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat",

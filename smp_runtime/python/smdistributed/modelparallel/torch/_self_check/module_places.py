@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which modules of a job are those of the module that was wrapped, and on one rank."""
+"""Modules of a job that the wrapped module had, too, and that are on one rank."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def modules_in_one_place(model: Model) -> list[str]:
 
 
 def _is_inside(name: str, replaced: tuple[str, ...]) -> bool:
-    """Whether a module is, or is in, one of those that were replaced."""
+    """True if a module is, or is in, one of those that were replaced."""
     return any(one in ("", name) or name.startswith(f"{one}.") for one in replaced)

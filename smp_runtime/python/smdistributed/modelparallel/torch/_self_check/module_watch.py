@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modules return in a step, by name, and the random numbers that they draw meanwhile."""
+"""Watches results of modules in a step, by name, and the random numbers drawn meanwhile."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ModuleWatch:
                 _, before, _ = self._inside.pop()
                 if name in self._seeded:
                     torch.set_rng_state(before)
-                elif self._inside:  # what a module inside drew is not its caller's
+                elif self._inside:  # numbers that a module inside drew are not its caller's
                     self._inside[-1] = (*self._inside[-1][:2], torch.get_rng_state())
             size = _size(output)
             if size is not None:

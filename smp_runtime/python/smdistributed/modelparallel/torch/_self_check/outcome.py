@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check has found so far, in one line."""
+"""Outcome of a check so far, in one line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """Of one kind of numbers: how often they were compared, and the difference closest to what is
-    allowed."""
+    """Comparisons of one kind of numbers, and the difference closest to what is allowed."""
 
     times: int = 0
     apart: float = 0.0
@@ -26,7 +25,7 @@ class Tally:
 
 @dataclass
 class Outcome:
-    """Of all checked steps."""
+    """Outcome of all checked steps."""
 
     steps: int = 0
     results: Tally = field(default_factory=Tally)
@@ -34,7 +33,7 @@ class Outcome:
     updates: Tally = field(default_factory=Tally)
     parameters: int = 0
     left_out: dict[str, None] = field(default_factory=dict)
-    """What was not compared and why, each once."""
+    """Comparisons that were left out and why, each once."""
     notes: dict[str, None] = field(default_factory=dict)
 
     def leave_out(self, what: str) -> None:

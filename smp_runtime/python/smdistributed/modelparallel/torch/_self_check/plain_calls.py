@@ -77,7 +77,7 @@ def refuse_others(roots: Sequence[torch.Tensor], names: Mapping[int, str]) -> No
         node = waiting.pop()
         if node is None:
             continue
-        name = names.get(id(getattr(node, "variable", None)))  # of a leaf
+        name = names.get(id(getattr(node, "variable", None)))  # if the node is that of a leaf
         if name is not None:
             raise NotPlainError(
                 f"its function uses parameter {name} of the module that was wrapped, and not of "

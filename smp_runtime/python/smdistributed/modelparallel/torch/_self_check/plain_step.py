@@ -25,7 +25,7 @@ class NotComparableError(RuntimeError):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How the job computes: in which type, and whether by the kernels of the plain run on the same
+    """Arithmetic of the job: its type, and whether it has the kernels of the plain run on the same
     pieces."""
 
     dtype: torch.dtype
@@ -37,7 +37,7 @@ class Arithmetic:
 
     @property
     def rounds(self) -> bool:
-        """Whether results depend on how 16 bits round."""
+        """Results depend on how 16 bits round."""
         return self.dtype.itemsize < 4 and not self.same_kernels
 
 
@@ -83,7 +83,7 @@ class PlainStep:
 
 
 def has_streams() -> bool:
-    """Whether ranks that share a copy of the model draw random numbers of their own."""
+    """True if ranks that share a copy of the model draw random numbers of their own."""
     return ranks.pp_size() > 1 or ranks.tp_size() > 1
 
 

@@ -24,7 +24,7 @@ from smdistributed.modelparallel.torch._slices.whole_norms import (
 )
 from smdistributed.modelparallel.torch.optimizers import FusedAdam, FusedWithNorms
 
-#: What of an optimizer the copy has its own of, or none: patches of schedulers and hooks.
+#: Attributes of an optimizer that the copy has of its own, or not: patches of schedulers and hooks.
 _NOT_COPIED = ("state", "param_groups", "step", "norms", "zero_grad")
 
 
@@ -92,7 +92,7 @@ def _twin(
 
 
 def _reaches(value: Any, own: set[int]) -> bool:
-    """Whether an attribute is, or a container in it has, another optimizer or parameters."""
+    """True if an attribute is, or a container in it has, another optimizer or parameters."""
     if isinstance(value, torch.optim.Optimizer) or id(value) in own:
         return True
     if isinstance(value, dict):

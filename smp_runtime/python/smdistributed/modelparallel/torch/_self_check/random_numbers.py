@@ -15,13 +15,13 @@ RandomState = tuple[torch.Tensor, Any, Any]
 
 
 def random_state() -> RandomState:
-    """Where the generators of torch on the CPU, of Python and of NumPy are."""
+    """State of the random generators of torch on the CPU, of Python and of NumPy."""
     numpy = sys.modules.get("numpy.random")
     return torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.get_state()
 
 
 def set_random_state(values: RandomState) -> None:
-    """Puts them there."""
+    """Sets the generators to such a state."""
     torch.set_rng_state(values[0])
     random.setstate(values[1])
     if values[2] is not None:

@@ -34,14 +34,14 @@ Gradients = dict[str, torch.Tensor]
 
 @dataclass
 class PlainRun:
-    """What the microbatches of one step returned, replica by replica, and who drew random
+    """Results of the microbatches of one step, replica by replica, and the modules that drew random
     numbers."""
 
     watch: ModuleWatch
     outputs: list[list[Any]] = field(default_factory=list)
     backward_ran: bool = False
     types: list[torch.dtype] = field(default_factory=list)
-    """Those of autocast, where the step's function uses it."""
+    """Types of autocast, where the step's function uses it."""
 
 
 class ReferenceModel:
@@ -66,11 +66,11 @@ class ReferenceModel:
         self._microbatch = self._replica = 0
 
     def place(self) -> tuple[int, int]:
-        """Which replica and microbatch is computing."""
+        """Numbers of the replica and the microbatch that compute now."""
         return self._replica, self._microbatch
 
     def begin_gradients(self, sums: Gradients) -> None:
-        """What the job has averaged so far, to which the next step adds."""
+        """Takes the gradients that the job has averaged so far, to which the next step adds."""
         names = set(self.names())
         own = {name: sums[name].to(torch.promote_types(sums[name].dtype, torch.float32))
                for name in names & sums.keys() if bool(sums[name].any())}  # fmt: skip
@@ -103,7 +103,7 @@ class ReferenceModel:
 
     def _in_wrappers(self) -> nn.Module:
         """As the job computes: with 16 bits inside, if it is so, and a level of its own."""
-        for owner in self.module.modules():  # of delayed initialization
+        for owner in self.module.modules():  # delayed parameters have no storage
             for name, parameter in owner._parameters.items():
                 if parameter is not None and parameter.is_meta:
                     owner._parameters[name] = nn.Parameter(
@@ -244,7 +244,7 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def _mode_above(name: str, modes: Mapping[str, bool]) -> bool:
-    """Of the nearest module around one that the job does not have, since that was replaced."""
+    """Mode of the nearest module around one that the job does not have, since that was replaced."""
     while name and name not in modes:
         name = name.rpartition(".")[0]
     return modes.get(name, True)

@@ -49,8 +49,8 @@ def open_self_check(module: nn.Module) -> SelfCheck | None:
 
 
 class SelfCheck:
-    """Of one model, for the library's own modules; ``begin_step`` and ``end_step`` are collective
-    over the job in a step that is checked, and so are the updates behind it."""
+    """Check of one model, for the library's own modules; ``begin_step`` and ``end_step`` are
+    collective over the job in a step that is checked, and so are the updates behind it."""
 
     def __init__(self, module: nn.Module, steps: int) -> None:
         self.outcome = Outcome()
@@ -212,7 +212,7 @@ class SelfCheck:
 
 
 def _steps_of(optimizer: torch.optim.Optimizer, model: Model) -> bool:
-    """Whether the optimizer steps parameters of the model, or their masters."""
+    """True if the optimizer steps parameters of the model, or their masters."""
     if state.optimizers.wrapper_of(optimizer) is not None:
         return True
     own = {p for group in optimizer.param_groups for p in group["params"]}
@@ -220,7 +220,7 @@ def _steps_of(optimizer: torch.optim.Optimizer, model: Model) -> bool:
 
 
 def _whole_layers(module: nn.Module) -> str | None:
-    """Why there is no plain model; None where there is."""
+    """Says why there is no plain model; None where there is."""
     if ranks.tp_size() == 1:
         return None
     for name, part in module.named_modules():

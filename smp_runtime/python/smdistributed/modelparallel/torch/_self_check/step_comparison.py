@@ -43,8 +43,8 @@ def compare_results(
     how: Arithmetic,
     outcome: Outcome,
 ) -> Finding | None:
-    """What the microbatches of each replica returned, and the first module that makes the
-    difference. ``wide``: the run in 32 bits, beside which rounding in 16 shows how large it is."""
+    """Compares the results of each replica's microbatches, and finds the first module that makes
+    the difference. ``wide``: the run in 32 bits, which shows how large rounding in 16 bits is."""
     for replica, (theirs, outputs) in enumerate(zip(found, run.outputs, strict=True)):
         plain = leaves_of(outputs)
         of_wide = plain if wide is None else leaves_of(wide.outputs[replica])
@@ -115,7 +115,7 @@ def compare_gradients(
 
 
 def _rounding(whole: Gradients, wide: Gradients, floor: float) -> dict[str, float]:
-    """How far 16 bits are from 32, by parameter."""
+    """Distance of 16 bits from 32, by parameter."""
     return {name: difference(wide.get(name, torch.zeros_like(gradient)), gradient, floor)
             for name, gradient in whole.items()}  # fmt: skip
 

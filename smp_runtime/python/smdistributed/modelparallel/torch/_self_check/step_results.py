@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step's function returned for each microbatch, as values with their places."""
+"""Results of a step's function for each microbatch, as values with their places."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _portable(value: Any) -> Any:
 
 
 def results_apart(found: Leaves, plain: Leaves, *, exact: bool) -> list[tuple[str, float]]:
-    """How far the results of one microbatch are apart, place by place. Numbers without fractions,
+    """Distances between the results of one microbatch, place by place. Numbers without fractions,
     such as predicted classes, are compared if ``exact``: rounding may decide them.
 
     >>> results_apart([("['loss']", 0.5)], [("['loss']", 0.25)], exact=True)

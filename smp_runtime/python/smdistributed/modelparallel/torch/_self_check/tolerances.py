@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far apart two computations of the same numbers may be.
+"""Allowed differences between two computations of the same numbers.
 
 Differences are measured over a whole tensor, by the 2-norm, relative to the plain one. In 32 and 64
 bits they come from sums in another order: of ``n`` terms, a random walk of ``sqrt(n)`` roundings of
@@ -87,9 +87,9 @@ def output_floor() -> float:
 def allowed_after_update(
     before: torch.Tensor, plain: torch.Tensor, *, relative: float = 2**-10
 ) -> float:
-    """How far from ``plain`` a weight may be that an update took from ``before`` there, by the norm
-    of the difference: a few roundings of the weight, and a thousandth of the way. The update reads
-    the gradients that the job has, so that nothing else adds up."""
+    """Largest distance from ``plain`` that is allowed to a weight that an update took from
+    ``before`` there, by the norm of the difference: a few roundings of the weight, and a thousandth
+    of the way. The update reads the gradients that the job has, so that nothing else adds up."""
     eps = torch.finfo(plain.dtype).eps if plain.is_floating_point() else 0.0
     size = float(torch.linalg.vector_norm(plain.double()))
     way = float(torch.linalg.vector_norm(plain.double() - before.double()))

@@ -28,18 +28,18 @@ _NO_SCALE = _runtime.LossScaler(dynamic=False, scale=1.0)
 
 @dataclass
 class WholeState:
-    """Of all parameters that an optimizer was given, by their numbers in it."""
+    """State of all parameters that an optimizer was given, by their numbers in it."""
 
     names: list[str]
     values: dict[int, torch.Tensor]
     gradients: dict[int, torch.Tensor]
     states: dict[int, dict[str, Any]]
     groups: list[dict[str, Any]]
-    """With the numbers of their parameters as ``params``."""
+    """Settings of the groups, with the numbers of their parameters as ``params``."""
 
 
 def states_of(optimizer: torch.optim.Optimizer) -> OptimizerStates:
-    """By which the state of an optimizer, which a DistributedOptimizer may wrap, becomes whole."""
+    """States from which the whole state of ``optimizer``, maybe a wrapped one, is made."""
     wrapper = state.optimizers.wrapper_of(optimizer)
     if wrapper is not None:
         states: OptimizerStates = wrapper.states

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a job hold of its model, whole, under the names of the module that was wrapped.
+"""Values that the ranks of a job hold of its model, whole, under the wrapped module's names.
 
 All of it is on the CPU. Collective over a copy of the model, and where its state is sharded over
 all copies.
@@ -23,7 +23,7 @@ Values = dict[str, torch.Tensor]
 
 
 def takes_part(model: Model) -> bool:
-    """Whether this rank is needed: of the copies of a model whose state is whole, one is."""
+    """True if this rank is needed: of the copies of a model whose state is whole, one is."""
     return model.sharded is not None or ranks.rdp_rank() == 0
 
 
