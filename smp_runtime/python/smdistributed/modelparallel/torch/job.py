@@ -32,12 +32,12 @@ _inits = 0  # sets the keys of one init apart from those of an earlier one in th
 
 @dataclass
 class _Owner:
-    """Of the session that ``init`` made."""
+    """Owner of the session that ``init`` made."""
 
     process: int
     """The process that joined; its forked children are no ranks."""
     owns_torch: bool
-    """Whether ``init`` initialised torch.distributed, and shutdown has to end it."""
+    """``init`` initialised torch.distributed, and shutdown has to end it."""
 
 
 _owner = _Owner(0, False)
@@ -80,7 +80,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
 
 
 def is_initialized() -> bool:
-    """Whether ``init`` has been called; may be asked before.
+    """True if ``init`` has been called; may be asked before.
 
     >>> is_initialized()
     False
@@ -89,7 +89,7 @@ def is_initialized() -> bool:
 
 
 def is_tracing() -> bool:
-    """Whether this is the run of a step that only watches the model.
+    """True in the run of a step that only watches the model.
 
     >>> is_tracing()
     False

@@ -137,7 +137,7 @@ class DistributedModel(ModelStates):
         self.steps = ModelSteps(self)  # for the library's own modules
         self._fp16_module: FP16_Module | None = None
         self.checks = TrainingChecks(self)
-        """Of the script's training loop, for the library's own modules."""
+        """Checks of the script's training loop, for the library's own modules."""
         check_built_alike(module)
         module = without_compilation(module)
         self.self_check = open_self_check(module)
@@ -165,7 +165,7 @@ class DistributedModel(ModelStates):
 
     @property
     def ownership(self) -> Ownership:
-        """What is where; for the library's own modules."""
+        """Owners of modules and parameters; for the library's own modules."""
         return self._owned("the partition")
 
     def partition(self, run_step: Callable[[], Any] | None) -> None:
@@ -190,7 +190,7 @@ class DistributedModel(ModelStates):
             if deferred is None:
                 materialize(module, [local for _, local in ownership.local_modules()])
             narrow_distributed(module)
-            ownership = Ownership(module, self._assignment, ranks.pp_rank())  # of the new tensors
+            ownership = Ownership(module, self._assignment, ranks.pp_rank())  # has the new tensors
         routes = SequentialRoutes(ownership)
         engine = start_engine(
             self.remote_modules.run,
@@ -223,7 +223,7 @@ class DistributedModel(ModelStates):
         engine.track_parameters([p for _, p in ownership.local_parameters()])
 
     def _settle(self) -> None:
-        """What waited for the partition: optimizers, loads and hooks."""
+        """Does what waited for the partition: optimizers, loads and hooks."""
         state.optimizers.settle()
         for restore in self._early_restores:
             restore()
@@ -245,7 +245,7 @@ class DistributedModel(ModelStates):
             self._early_restores.append(act)
 
     def takes_partition(self, text: str, where: str) -> bool:
-        """Whether the modules are, or from the first step on will be, where ``text`` says.
+        """Returns True if the modules are, or from the first step on will be, where ``text`` says.
 
         ``text`` is a saved decision; empty, of another number of partitions or of other modules, it
         is not taken. Raises SMPCheckpointError, naming the file ``where``, if it is none.
@@ -299,7 +299,7 @@ class DistributedModel(ModelStates):
 
     @property
     def averages_over_microbatches(self) -> bool:
-        """Whether a backward divides by their number; for the library's own modules."""
+        """True if backwards divide by the number of microbatches; for the library's own modules."""
         return self._average_over_microbatches and not self.replicas.has_hook
 
     def backward(

@@ -27,7 +27,7 @@ from smdistributed.modelparallel.torch.state_mod import state
 if TYPE_CHECKING:
     from smdistributed.modelparallel.torch._sharding.sharded_model import ShardedModel
 
-_SWAP_WEIGHTS = ("train", "eval")  # of schedule-free optimizers
+_SWAP_WEIGHTS = ("train", "eval")  # methods of schedule-free optimizers
 
 
 class DistributedOptimizer(OldNames, torch.optim.Optimizer):
@@ -136,7 +136,8 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
         return value
 
     def _swap_weights(self, swap: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What changes the masters without a gradient; modules see it. All ranks call it."""
+        """Runs ``swap``, which changes the masters without a gradient, and shows modules the
+        change. All ranks call it."""
         result = swap(*args, **kwargs)
         self.publish_masters()
         return result
@@ -196,7 +197,7 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
 
     @property
     def overflow(self) -> bool:
-        """Whether the last step was skipped for an overflow; never without ``fp16``."""
+        """True if the last step was skipped for an overflow; never without ``fp16``."""
         steps = state.optimizers.steps
         return self._masters is not None and steps is not None and steps.overflow
 
@@ -216,7 +217,7 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
 
     @property
     def dynamic_loss_scale(self) -> bool:
-        """Whether the loss scale adapts to overflows."""
+        """True if the loss scale adapts to overflows."""
         return self._scaler.dynamic
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -230,7 +231,7 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
         self._require_place("step")
         if self._masters is None:
             return self.optimizer.step() if closure is None else self.optimizer.step(closure)
-        if state.model is not None:  # whatever comes of it
+        if state.model is not None:  # also for a step that fails
             state.model.checks.before_distributed_update(self.optimizer)
         loss = None
         if closure is not None:
@@ -256,7 +257,7 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
             raise
 
     def _steps(self, what: str) -> _runtime.MixedPrecisionSteps:
-        """What all optimizers of the job step by, where there are masters. Raises
+        """Steps of all optimizers of the job together, where there are masters. Raises
         SMPNotInitializedError when the session has ended."""
         state.require_initialized(f"smp.DistributedOptimizer.{what}")
         self._require_place(what)
@@ -270,13 +271,13 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
 
     @property
     def _global_grad_norm(self) -> float | None:
-        """Of the gradients of the last step, before clipping."""
+        """Norm of the gradients of the last step, before clipping."""
         steps = state.optimizers.steps
         return None if self._masters is None or steps is None else steps.last_norm
 
     @property
     def masters(self) -> MasterParameters | None:
-        """For the library's own modules; None where the model's parameters are stepped."""
+        """Masters, for the library's own modules; None where the model's parameters are stepped."""
         return self._masters
 
     def zero_grad(self, set_to_none: bool = True, **old_names: bool) -> None:
@@ -331,12 +332,12 @@ class DistributedOptimizer(OldNames, torch.optim.Optimizer):
         return self.states_of([self])
 
     def states_of(self, optimizers: Sequence[DistributedOptimizer]) -> OptimizerStates:
-        """That of ``optimizers``, of which this is one; for the library's own modules."""
+        """State of ``optimizers``, of which this is one; for the library's own modules."""
         masters = [one.masters for one in optimizers if one.masters is not None]
         return OptimizerStates([one.optimizer for one in optimizers], masters, self._scaler)
 
     def orig_state_dict(self) -> dict[str, Any]:
-        """What the wrapped optimizer says of this rank."""
+        """State dict of the wrapped optimizer on this rank."""
         return self.optimizer.state_dict()
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:

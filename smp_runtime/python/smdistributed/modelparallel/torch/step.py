@@ -207,7 +207,7 @@ class StepFunction(Generic[P, R_co]):
         with _in_step():
             engine.drive(kind, count, body, collect)
         for attribute, value in (one for values in written for one in values):
-            attribute.put(value)  # those of the last microbatch remain, as in one process
+            attribute.put(value)  # values of the last microbatch remain, as in one process
         if state.model is not None and state.model.partitioned and count > 1:
             warn_of_counters(state.model, accounts)
         return outputs, backward_ran
@@ -233,7 +233,7 @@ class StepFunction(Generic[P, R_co]):
 
 
 def _device() -> torch.device | None:
-    """Where this rank computes; scripts may leave batches on the CPU."""
+    """Device on which this rank computes; scripts may leave batches on the CPU."""
     model = state.model
     if model is None:
         return None

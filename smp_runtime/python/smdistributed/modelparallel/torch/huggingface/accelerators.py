@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Trainer's accelerator does between processes, done between replicas of the model."""
+"""Communication of the Trainer's accelerator, between replicas of the model."""
 
 from __future__ import annotations
 

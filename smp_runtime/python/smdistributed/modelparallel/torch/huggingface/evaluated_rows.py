@@ -17,10 +17,10 @@ from smdistributed.modelparallel.torch.huggingface.training_arguments import (
 
 
 class EvaluatedRows:
-    """Which rows of this replica's batch count, of the ``size`` that it has.
+    """Rows of this replica's batch that count, of the ``size`` that it has.
 
-    ``remainder`` is how many rows the last batch of all replicas has that were not read before; 0
-    or less where none were.
+    ``remainder`` is the number of rows in the last batch of all replicas that were not read before;
+    0 or less where none were.
     """
 
     def __init__(self, inputs: Any, *, is_last: bool, remainder: int) -> None:
@@ -40,7 +40,7 @@ class EvaluatedRows:
         )
 
     def counted(self, inputs: Any) -> Any:
-        """What items are counted in: no labels where no row counts."""
+        """Inputs by which items are counted: no labels where no row counts."""
         if self.count or "labels" not in inputs:
             return inputs
         return {**inputs, "labels": torch.full_like(inputs["labels"], -100)}

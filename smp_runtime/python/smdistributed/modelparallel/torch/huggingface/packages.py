@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what this needs is installed."""
+"""Checks that the packages needed here are installed."""
 
 from __future__ import annotations
 

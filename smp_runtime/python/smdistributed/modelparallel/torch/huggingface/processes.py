@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState, PartialState
 _GATE = "is_sagemaker_mp_enabled"
 # Set when modules are imported with the gate open: save_pretrained then translates names once more.
 _FLAG = "IS_SAGEMAKER_MP_POST_1_10"
-# Where Accelerate looks whether it is one of several processes.
+# Variables by which Accelerate tells that it is one of several processes.
 _LAUNCHERS = (
     "LOCAL_RANK",
     "WORLD_SIZE",

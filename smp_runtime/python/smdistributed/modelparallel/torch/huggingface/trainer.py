@@ -52,7 +52,7 @@ from smdistributed.modelparallel.torch.state_mod import state
 
 switch_off_own_calls()
 
-# What a script's own class may extend, but not replace: they hold the step.
+# Methods that a script's own class may extend, but not replace: they hold the step.
 _STEPS = ("training_step", "prediction_step")
 
 
@@ -67,7 +67,7 @@ class TrainerOverrides:
     model_wrapped: Any
 
     full_checkpoints = True
-    """Whether checkpoints while training hold the whole model beside its parts."""
+    """Checkpoints while training hold the whole model beside its parts."""
     _steps: TrainerSteps | None = None
     _checkpoints: TrainerCheckpoints | None = None
 
@@ -96,7 +96,7 @@ class TrainerOverrides:
     def _made(self) -> DistributedModel:
         plain = self.model
         if hasattr(plain, "config"):
-            plain.config.use_cache = False  # of keys and values, which nothing reads in training
+            plain.config.use_cache = False  # keys and values, which nothing reads in training
         recomputes, tied = takes_checkpointing(self.args), tied_names(plain)
         annotated = any(annotation_of(one, None) is not None for one in plain.modules())
         if ranks.tp_size() > 1 and not annotated:
@@ -107,7 +107,7 @@ class TrainerOverrides:
             )
         module = model.get_module()
         if type(module) is not type(plain) and not isinstance(module, DistributedTransformerLMHead):
-            self.model_accepts_loss_kwargs = False  # of a class of the script's
+            self.model_accepts_loss_kwargs = False  # a class of the script's
         if recomputes:
             _recompute_layers(module)
         if state.cfg.sharded_data_parallel_degree > 1 and self.args.max_grad_norm:
@@ -122,7 +122,7 @@ class TrainerOverrides:
         return self.distributed_model()
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the parameters that the wrapped model has; the accelerator wraps it."""
+        """Makes the optimizer of the wrapped model's parameters; the accelerator wraps it."""
         module = self.distributed_model().get_module()
         given = self.optimizer
         if given is None:
@@ -144,7 +144,7 @@ class TrainerOverrides:
         model.replicas.due = bool(self.accelerator.gradient_state.sync_gradients)
         assert self._steps is not None
         items = num_items_in_batch
-        if items is not None:  # of all replicas, whose mean the losses' sums are to have
+        if items is not None:  # the number in all replicas, whose mean the losses' sums are to have
             items = mean_over_replicas(torch.as_tensor(items, device=self.args.device).double())
         loss = self._steps.train(model, inputs, items)
         return mean_over_replicas(loss.to(self.args.device))
@@ -327,7 +327,7 @@ def _refuse_steps(kind: type) -> None:
 
 
 def _replaces(kind: type, name: str) -> bool:
-    """Whether a script's class has a method of its own that does not call the Trainer's."""
+    """True if a script's class has a method of its own that does not call the Trainer's."""
     for one in kind.__mro__:
         if one.__module__.startswith(("transformers.", str(__package__))):
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Trainer saves of a model that lies on several ranks, and goes on from.
+"""State that the Trainer saves of a model on several ranks, and goes on from.
 
 A checkpoint folder has the whole model (model.safetensors, config.json), as ``from_pretrained``
 reads it; in smp_partial model and optimizer in parts, see ``smp.save_checkpoint``; scheduler.pt,
@@ -26,7 +26,7 @@ from smdistributed.modelparallel.torch._session import log
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.torch.model import DistributedModel
 
-#: Of the checkpoint in parts that lies in a checkpoint folder of the Trainer.
+#: Tag of the checkpoint in parts within a checkpoint folder of the Trainer.
 TAG = "smp"
 _WHOLE = "pytorch_model.bin"  # or what lies there in its place
 _WHOLES = (_WHOLE, *INSTEAD)
@@ -34,7 +34,7 @@ _OLD_OPTIMIZER = "optimizer.pt"
 
 
 class TrainerCheckpoints:
-    """Of a model that was wrapped; ``tied`` are its tied_names() from before."""
+    """Checkpoints of a model that was wrapped; ``tied`` are its tied_names() from before."""
 
     def __init__(self, model: DistributedModel, tied: dict[str, str]) -> None:
         self._model, self._tied = model, tied
@@ -71,7 +71,7 @@ class TrainerCheckpoints:
         old = sorted(Path(folder).glob(f"{_OLD_OPTIMIZER}_*"))
         if _parts(folder).is_dir():
             resume_from_checkpoint(folder, TAG, partial=True)
-        elif old:  # of the Trainer's own calls, in versions that had them
+        elif old:  # saved by the Trainer's own calls, in versions that had them
             self._model.register_post_partition_hook(_loads_old(Path(folder) / _OLD_OPTIMIZER))
         else:
             log.warning(f"{folder} has no state of an optimizer, which begins anew")

@@ -72,7 +72,7 @@ class TrainerSteps:
             yield
 
     def _is_sum(self, items: Any) -> bool:
-        """Whether losses are sums divided by the items of the whole batch, of all microbatches and
+        """True if losses are sums divided by the items of the whole batch, of all microbatches and
         all batches until the update, not means."""
         trainer = self._trainer
         said: bool | None = getattr(trainer, "loss_is_scaled_for_ga", None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``TrainingArguments`` say of processes and devices, by the ranks of the job."""
+"""Answers of ``TrainingArguments`` on processes and devices, by the ranks of the job."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
 
 
 def replicas() -> int:
-    """How many different batches a step of the job takes."""
+    """Number of different batches that a step of the job takes."""
     return ranks.rdp_size() if state.cfg.prescaled_batch else ranks.dp_size()
 
 
 def replica_index() -> int:
-    """Which of them is this rank's."""
+    """Number of this rank's batch among those of ``replicas``."""
     return ranks.rdp_rank() if state.cfg.prescaled_batch else ranks.dp_rank()
 
 
@@ -145,13 +145,13 @@ def adapt_arguments(args: Any) -> None:
     # It multiplies losses by the number of processes, also those that no items divide.
     args.average_tokens_across_devices = False
     if "local_rank" in args.__dict__:
-        args.local_rank = -1  # of Transformers 4: else losses are gathered over all ranks
+        args.local_rank = -1  # for Transformers 4: else losses are gathered over all ranks
     kind = type(args)
     args.__class__ = type(kind.__name__, (RankArguments, kind), {})
 
 
 def takes_checkpointing(args: Any) -> bool:
-    """Whether layers are to be recomputed in backward; from now on that is the library's work."""
+    """True if layers are to be recomputed in backward; from now on that is the library's work."""
     asked = any(bool(getattr(args, name, False)) for name in _CHECKPOINTING)
     for name in _CHECKPOINTING:
         if name in args.__dict__:
