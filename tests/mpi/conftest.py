@@ -18,8 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # btl/ofi, which no test needs, sleeps for a second when a rank ends.
 os.environ.setdefault("OMPI_MCA_btl", "^openib,ofi")
 
-# What takes longest, most of it jobs and models of their own: ci/test --all runs it, ci/test does
-# not. Each part of the library is in what is left, too.
+# Tests that take longest, most of them jobs and models of their own: ci/test --all runs them,
+# ci/test does not. Each part of the library is in what is left, too.
 THOROUGH = {
     "test_assignments",
     "test_determinism",

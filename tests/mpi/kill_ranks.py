@@ -34,14 +34,14 @@ SETTINGS = {
     "auto_partition": False,
     "default_partition": 0,
 }
-#: How many partitions, and whether ranks do nothing but add up the norm of their gradients.
+#: Number of partitions, and whether ranks do nothing but add up the norm of their gradients.
 JOBS = ((2, False), (4, False), (1, False), (4, True))
 END_SECONDS = 30
 START_SECONDS = 120
 
 
 class Place(NamedTuple):
-    """Who a rank talks to: the ranks of its pipeline, and of its data-parallel group."""
+    """Ranks to which one talks: those of its pipeline, and of its data-parallel group."""
 
     pipeline: list[int]
     data: list[int]
@@ -148,8 +148,8 @@ def listen_to_the_end(hear: Connection, deadline: float) -> str:
 
 
 def blamed(text: str) -> str:
-    """Who is to blame for an error of the library; nobody in one of another kind, nor in one that
-    has two answers."""
+    """Rank to blame for an error of the library; nobody in one of another kind, nor in one that has
+    two answers."""
     if "SMPConnectionError: " not in text and "SMPStepError: " not in text:
         return ""
     pattern = r"rank \d+ of the pipeline group is lost|lost the connection to rank \d+:"
@@ -158,8 +158,8 @@ def blamed(text: str) -> str:
 
 
 def names_of_the_lost(rank: int, victim: int, places: list[Place]) -> set[str]:
-    """How `rank` may say who was lost. One that does not talk to the victim loses a rank that does,
-    which ends for that reason."""
+    """Names by which `rank` may say who was lost. One that does not talk to the victim loses a rank
+    that does, which ends for that reason."""
 
     def names(lost: int) -> set[str]:
         mine, found = places[rank], set()

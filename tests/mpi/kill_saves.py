@@ -36,7 +36,7 @@ LAYOUTS = {
     },
     "pipeline": {"partitions": RANKS},
 }
-#: Of rounds, by turns: no parameter is persistent, biases are, and, by default, all are.
+#: Thresholds of rounds, by turns: no parameter is persistent, biases are, and, by default, all are.
 THRESHOLDS = (0, WIDTH + 1, 10**6)
 START_SECONDS = 120
 
@@ -51,7 +51,7 @@ class CountSteps(torch.optim.Optimizer):
     def step(self, closure=None):
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is None:  # of another partition
+                if parameter.grad is None:  # a parameter of another partition
                     continue
                 held = self.state[parameter]
                 held.setdefault("count", torch.zeros_like(parameter)).add_(1)
@@ -94,7 +94,7 @@ def train(
     if told:
         step = smp.resume_from_checkpoint(str(folder / "saved"))["step"]
         assert told <= step <= told + 1, f"found step {step}, but {told} was complete"
-    model.partition(None)  # where the checkpoint says, without a step that changes what it holds
+    model.partition(None)  # as the checkpoint says, without a step that changes what it holds
     if told:
         values = model.state_dict()
         assert len(values) == 2 * LAYERS, values.keys()

@@ -37,7 +37,7 @@ def run_mpi(processes: int, job: str, *args: str, **variables: str) -> Outcome:
 
 
 def agrees_with_plain_torch(outcome: Outcome) -> bool:
-    """Whether a job with `SMP_SELF_CHECK` computed all that it compares as one process does."""
+    """True if a job with `SMP_SELF_CHECK` computed all that it compares as one process does."""
     lines = [line for line in outcome.output.splitlines() if "agree with plain PyTorch" in line]
     return len(lines) == 1 and "gradients of" in lines[0] and "not compared" not in lines[0]
 
@@ -75,7 +75,7 @@ def together(*jobs: Callable[[], Result]) -> list[Result]:
 
 
 def _run(command: list[str], variables: dict[str, str]) -> Outcome:
-    # What another launcher set must not decide who the ranks are.
+    # Variables that another launcher set must not decide who the ranks are.
     foreign = ("MASTER_", "OMPI_", "PMIX_", "RANK", "WORLD_SIZE", "LOCAL_", "SM_", "SMP_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}

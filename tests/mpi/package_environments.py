@@ -27,7 +27,7 @@ def environment_with(*packages: str) -> Path:
         (Path(purelib) / "ours.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
         _run("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages,
              python=str(python))  # fmt: skip
-        stamp.touch()  # where pip was stopped it is not there
+        stamp.touch()  # missing if pip was stopped
     return python
 
 

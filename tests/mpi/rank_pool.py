@@ -26,7 +26,7 @@ JOB_SECONDS = 180
 
 @dataclass
 class Outcome:
-    """What one rank made of a job: its result, or the traceback of its error."""
+    """Outcome of a job on one rank: its result, or the traceback of its error."""
 
     result: Any = None
     error: str = ""

@@ -53,7 +53,7 @@ def alone(case: str, rows: int) -> tuple[list[float], dict[str, torch.Tensor | N
 
 @pytest.fixture(scope="module", params=GRID if LONG else CHOSEN, ids=lambda way: f"{way}")
 def found(request, pool):
-    """What ranks found in all cases: one job for each way to run them."""
+    """Counts of ranks in all cases: one job for each way to run them."""
     *way, direct = request.param
     config = settings(*way)
     return pool(way[0]).run("counting_jobs:count", config, NAMES, SIZES, config, direct)

@@ -15,7 +15,7 @@ RANKS, STEPS, ROWS, RUNS = 4, 4, 24, 3
 
 
 def orders_in(file: Path) -> dict[int, list[tuple[int, int, str, str]]]:
-    """What each rank ran, in order: step, microbatch, phase and module."""
+    """Work of each rank, in order: step, microbatch, phase and module."""
     found: dict[int, list[tuple[int, int, str, str]]] = {rank: [] for rank in range(RANKS)}
     for rank, span in spans_in(file):
         if span["cat"] in ("forward", "backward"):

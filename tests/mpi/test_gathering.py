@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever needs values of sharded parameters has them, or is told by name that it cannot."""
+"""Code that needs values of sharded parameters has them, or is told by name that it cannot."""
 
 import pytest
 from jobs import gathering_jobs as jobs
@@ -49,7 +49,7 @@ def test_reading_between_steps_is_an_error_that_says_how(pool, how):
             in text
         )
         assert "smp.gathered_parameters(model)" in text
-        # What comes by no operator is told in the same words by PyTorch.
+        # PyTorch says the same words of accesses that are no operator.
         assert kind == "SMPStepError" or how in ("list", "numpy", "print")
 
 

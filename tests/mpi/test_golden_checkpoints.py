@@ -16,7 +16,7 @@ from jobs.golden_jobs import BASE, COMPOSITIONS, sign
 
 DATA = Path(__file__).resolve().parents[1] / "golden_checkpoints"
 FORMS = sorted(DATA.glob("*/*.json"))
-#: Where a job of another composition than the one that saved goes on, beside one process.
+#: Composition, other than the one that saved, in which a job goes on, beside one process.
 ANOTHER = {
     "one": "sharded",
     "replaced": "tensor",
@@ -64,7 +64,7 @@ def resumed(
 
 
 def rounded(value: Any, like: Any) -> Any:
-    """What ``value`` is in the precision of ``like``, if that has fewer bits."""
+    """Value in the precision of ``like``, if that has fewer bits."""
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         cast = torch.tensor(value).to(dtype).float()
         if torch.equal(cast, torch.tensor(like)):

@@ -22,7 +22,7 @@ def test_second_hop_runs_beside_the_last_backward_alone(pool):
     results = pool(4).run("hop_jobs:watch_second_hop", BASE, steps, passes)
 
     for seen, whole in results:
-        last = [2 * passes - 1, 4 * passes - 1]  # of the backwards, two a step
+        last = [2 * passes - 1, 4 * passes - 1]  # numbers of backwards, two a step
         early = [number for number, sent in enumerate(seen) if sent > 0]
         assert early == last
         assert [step for step, sent in enumerate(whole) if sent > 0] == [1, 3]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts do to 32-bit masters, their gradients, and the parameters that have them."""
+"""Scripts that change 32-bit masters, their gradients, and the parameters that have them."""
 
 import pytest
 import torch

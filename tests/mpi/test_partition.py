@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks come to one partition: traced, by shapes only, from a file."""
+"""Ways of ranks to one partition: traced, by shapes only, from a file."""
 
 import json
 import re
@@ -78,7 +78,7 @@ def test_model_that_needs_values_is_partitioned_by_parameters(pool, losses_alone
 def test_recomputed_layers_count_by_what_they_keep(pool, marked, called, expected):
     settings = config(microbatches=1, memory_weight=1.0)
 
-    # Of the two tensors that a layer keeps, its input and what tanh gives, the first is left.
+    # A layer keeps two tensors, its input and what tanh gives; of these the first is left.
     assert pool(2).run("partition_jobs:layers_here", settings, marked, called) == expected
 
 

@@ -108,7 +108,7 @@ def test_one_tensor_under_two_names_gets_both_gradients(pool):
     (x_grad, nothing), (_, (weight_grad,)) = pool(2).run("pipeline_jobs:pass_aliases", manual(), 4)
 
     x = torch.arange(32.0).view(4, 8)
-    # Of 3 x x + row + 2 row, averaged over two microbatches of two rows.
+    # Gradient of 3 x x + row + 2 row, averaged over two microbatches of two rows.
     assert torch.equal(x_grad, 3 * x + torch.tensor([3.0, 0, 3.0, 0])[:, None])
     assert torch.equal(weight_grad, x.square().sum(0) / 2)
     assert nothing == []

@@ -100,7 +100,7 @@ def test_masters_take_what_a_script_wrote_and_keep_the_rest(pool, others):
 def test_sharded_adam_is_adam_bit_by_bit_and_balanced(pool):
     plain = pool(2).run("precision_jobs:train_in", config(), "short", "adamw", 5)
 
-    # Of two ranks: a sum of more has more than one order.
+    # Two ranks: a sum of more has more than one order.
     results = pool(2).run(
         "precision_jobs:train_in", config(shard_optimizer_state=True), "short", "adamw", 5
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a module of another partition does besides returning reaches its caller."""
+"""Effects of a module of another partition, besides returning, reach its caller."""
 
 import pytest
 import torch
@@ -93,7 +93,7 @@ def test_torchs_encoder_evaluates_over_partitions_as_in_one_process(pool):
     x, padding = padded_batch()
     with torch.no_grad():
         expected = encoder_alone()(x, src_key_padding_mask=padding)
-    for output in results:  # what is computed at padding does not count
+    for output in results:  # values at padding do not count
         torch.testing.assert_close(output[:, :2], expected[:, :2])
 
 

@@ -159,7 +159,7 @@ def test_adam_goes_on_bit_by_bit_under_the_same_degree(pool, tmp_path, ranks, co
     [
         # Four good steps double the scale: three before the checkpoint, the fourth after it.
         ([], [128, 128, 128, 128, 256, 256]),
-        # Of two overflows the second halves it: one before the checkpoint, one after it.
+        # The second of two overflows halves the scale: one before the checkpoint, one after it.
         ([1, 4], [64, 32, 32, 32, 32, 64]),
     ],
     ids=str,

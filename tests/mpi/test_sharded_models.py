@@ -160,7 +160,8 @@ def test_a_thousand_steps_take_no_more_memory_than_a_hundred(pool, degree):
     for found in results:
         resident, ledgers = zip(*found, strict=True)
         assert len(resident) == 10
-        # Those are a difference of what the allocator has out, in whatever blocks it had at hand.
+        # Activations are a difference of what the allocator has out, in whatever blocks it had at
+        # hand.
         activations = [ledger.pop("activations") for ledger in ledgers]
         assert max(activations) < 1.05 * min(activations)
         assert all(ledger == ledgers[0] for ledger in ledgers)

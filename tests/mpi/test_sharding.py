@@ -208,7 +208,7 @@ def test_gathered_parameters_and_spare_memory_are_no_activations(pool):
     width, rows, layers = 700, 512, 4
     settings = config(2, microbatches=1)
 
-    kept = 2 * layers * rows * width * 4  # what goes into each GELU and what comes out
+    kept = 2 * layers * rows * width * 4  # inputs and outputs of each GELU
     for found in pool(2).run("sharding_jobs:keep_activations", settings, width, rows, layers, 3):
         # The first step makes buffers that stay. The heap is all threads': one of them may free a
         # buffer of an exchange while it is read, so a step may be said to keep a little less.
@@ -255,7 +255,7 @@ def test_what_needs_whole_parameters_or_gradients_is_refused(pool, job, text):
     assert all(text in error for error in errors)
 
 
-#: What they are in when one of them is through.
+#: Calls that ranks are in when one of them is through.
 UNEVEN = {
     "sharded": (2, config(2), "gathering module"),
     "persistent": (2, config(2, sdp_param_persistence_threshold=10**9), "reducing the gradients"),

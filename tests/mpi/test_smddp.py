@@ -59,7 +59,7 @@ def test_a_killed_rank_is_named_by_all_others_at_once() -> None:
     assert sorted(seen) == [0, 1, 3]
     for took, text in seen.values():
         assert "the process of rank 2" in text
-        assert took < 30  # of 60
+        assert took < 30  # limit: 60
 
 
 def test_a_rank_that_does_not_come_is_named_when_the_time_is_up() -> None:

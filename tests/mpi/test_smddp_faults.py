@@ -63,7 +63,7 @@ def test_a_first_message_after_the_end_of_the_store_names_it_at_once():
     for _, seconds, text in told:
         assert re.search("the job's store does not answer (at|for) ", text)
         assert "rank 0 of the job unless a launcher did" in text
-        assert float(seconds) < 30  # of 60: a server that ends just now is dialed for a while
+        assert float(seconds) < 30  # limit: 60. A server that ends just now is dialed for a while
 
 
 def test_rows_that_do_not_fit_are_an_error_that_names_the_pair(pool):
@@ -156,7 +156,7 @@ def test_a_peer_that_has_left_is_told_of_at_once_and_its_last_messages_arrive(po
     }
     for rank, texts in expected.items():
         found = results[rank]
-        assert float(found["seconds"]) < 30  # of 60
+        assert float(found["seconds"]) < 30  # limit: 60
         assert set(found) == {*texts, "seconds"}
         for name, text in texts.items():
             assert text in found[name]

@@ -8,7 +8,7 @@ import pytest
 from tests.mpi.launching import run_mpi
 
 CHECKS = ("signals", "futures", "ordered_callbacks", "hooks", "sparse", "unequal", "refusals")
-OF_ONE_RANK = ("handlers", "threadless")  # which the number of the others does not change
+OF_ONE_RANK = ("handlers", "threadless")  # checks that the number of ranks does not change
 
 
 @pytest.mark.parametrize(("size", "checks"), [(2, CHECKS + OF_ONE_RANK), (4, CHECKS)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How groups of smddp are made over the keys of earlier ones, and what is said where one cannot be.
-In which order ranks come: tests/unit/transport/meeting_test.cc."""
+"""Groups of smddp made over the keys of earlier ones, and errors where one cannot be made. Orders
+in which ranks come: tests/unit/transport/meeting_test.cc."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_ranks_that_torchrun_starts_again_make_their_groups_anew():
     assert sorted(rank for rank, _, _ in told) == ["0", "1"], outcome.output
     for _, seconds, text in told:
         assert "making a group: the process of rank 2 " in text
-        assert float(seconds) < 15  # of 60
+        assert float(seconds) < 15  # limit: 60
     for rank in range(3):
         assert f"rank {rank} is through" in outcome.output, outcome.output
 
@@ -43,7 +43,7 @@ def test_a_rank_that_cannot_make_a_group_says_why_on_all(pool, name, kind, text)
         assert found[name].startswith(kind if rank == 2 else "DistBackendError")
         if rank != 2:
             assert "smddp: rank 2 cannot make the group: " in found[name]
-        assert float(found["seconds"]) < 30  # of 60 each
+        assert float(found["seconds"]) < 30  # limit: 60 each
 
 
 _found: list[dict[str, str]] = []

@@ -99,7 +99,7 @@ def test_pipelines_of_tensor_parallel_stages_learn_the_same(pool, prescaled, opt
     assert_close(results, alone)
 
 
-# How activations are recomputed: blocks by set_activation_checkpointing, attention by the setting.
+# Recomputed activations: blocks by set_activation_checkpointing, attention by the setting.
 RECOMPUTED = [(True, False), (False, True), (True, True)]
 
 

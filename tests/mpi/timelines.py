@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-TRACKS = 16  # that each rank has for itself
+TRACKS = 16  # tracks of each rank
 
 
 def spans_in(file: Path) -> Iterator[tuple[int, dict]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_checkpoints.py."""
+"""Jobs of test_checkpoints.py."""
 
 from __future__ import annotations
 

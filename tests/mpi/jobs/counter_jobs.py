@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_remote_effects.py: a module counts its calls."""
+"""Jobs of test_remote_effects.py: a module counts its calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Counting(nn.Module):
 
 
 def count(whose: str) -> list[str]:
-    """What is said of a module that counts over partitions, or in one, in two steps."""
+    """Warnings of a module that counts over partitions, or in one, in two steps."""
     first, second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
     smp.set_partition(second, 1)
     over_partitions = Counting(nn.Sequential(first, second))

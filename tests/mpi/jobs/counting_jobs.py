@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_backward_counting.py."""
+"""Jobs of test_backward_counting.py."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def step_of(case: str) -> Any:
 
 
 class Census:
-    """What modules of this rank returned and somebody still holds: the engine keeps outputs of
-    calls until their backward or the microbatch's end, some for other ranks to fetch, and a graph
-    keeps outputs that a later module has used."""
+    """Tensors that modules of this rank returned and somebody still holds: the engine keeps outputs
+    of calls until their backward or the microbatch's end, some for other ranks to fetch, and a
+    graph keeps outputs that a later module has used."""
 
     def __init__(self, module: nn.Module) -> None:
         self._seen: dict[int, list[StorageWeakRef]] = defaultdict(list)
@@ -67,7 +67,7 @@ class Census:
         return sum(map(len, self._seen.values()))
 
     def held(self, but: int = -1) -> int:
-        """How many, of all microbatches but one."""
+        """Number of held tensors of all microbatches but one."""
         if self._count(but):
             # Neither a cycle of Python's is a leak of ours, nor what a thread that has sent it is
             # about to let go. Takes long, so not at once.

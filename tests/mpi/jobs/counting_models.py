@@ -26,7 +26,7 @@ class AllCases(nn.Module):
 
 
 def belongs(name: str, case: str) -> bool:
-    """Whether the parameter of that name is the case's."""
+    """True if the parameter of that name is the case's."""
     return name.startswith(f"cases.{case}.")
 
 

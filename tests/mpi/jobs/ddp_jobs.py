@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 backend_registration.register()  # torch_smddp would set variables that the next smp.init reads
 
-#: Of one turn, by name of the parameter; None where no rank had any.
+#: Gradients of one turn, by name of the parameter; None where no rank had any.
 Gradients = dict[str, "torch.Tensor | None"]
 WIDTH = 6
 TINY_MB = 100 / 2**20  # less than a parameter: a bucket for each
@@ -135,7 +135,7 @@ def take_gradients(model: nn.Module) -> Gradients:
 
 
 def alone(name: str, size: int) -> list[Gradients]:
-    """What one process makes of the batches of all."""
+    """Gradients that one process makes of the batches of all."""
     case, model = CASES[name], whole_numbers(CASES[name].make())
     turns = []
     for turn in range(TURNS):
@@ -197,7 +197,7 @@ def unequal_inputs_alone(batches: list[int]) -> dict[str, torch.Tensor]:
 
 
 def early_end() -> str:
-    """What a rank is told when another one has run out of batches."""
+    """Error on a rank when another one has run out of batches."""
     group = dist.new_group(backend="smddp")
     model = DistributedDataParallel(whole_numbers(Branches()), process_group=group)
     try:
@@ -273,7 +273,7 @@ def sharded_optimizer_alone(kind: str, size: int) -> dict[str, torch.Tensor]:
 
 
 def other_models() -> str:
-    """What a rank is told when its model is not that of the others."""
+    """Error on a rank when its model is not that of the others."""
     group = dist.new_group(backend="smddp")
     layers = [nn.Linear(WIDTH, 3) for _ in range(2 if group.rank() == 1 else 1)]
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_delayed_parameters.py."""
+"""Jobs of test_delayed_parameters.py."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def memory_of_construction(delay: bool):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
 
-    ctypes.CDLL(None).malloc_trim(0)  # what earlier jobs left would hide what this one takes
+    ctypes.CDLL(None).malloc_trim(0)  # memory that earlier jobs left would hide what this one takes
     Path("/proc/self/clear_refs").write_text("5")
     before = status("VmRSS")
     with smp.delay_param_initialization(enabled=delay):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_determinism.py."""
+"""Jobs of test_determinism.py."""
 
 from __future__ import annotations
 

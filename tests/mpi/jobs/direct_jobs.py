@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_direct_exchange.py: loops over layers of other partitions, whose code does
-this and that with what the layers return."""
+"""Jobs of test_direct_exchange.py: loops over layers of other partitions, whose code does this and
+that with what the layers return."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Loop(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        call = self.calls  # those of other microbatches come in between
+        call = self.calls  # calls of other microbatches come in between
         seen = []
         for number, layer in enumerate(self.layers):
             y = layer(x)
@@ -80,7 +80,7 @@ def batches() -> list[torch.Tensor]:
 
 
 def train_alone(habit: str):
-    """What one process makes of it."""
+    """Losses and gradients of one process, and what the module kept."""
     module, losses = Loop(habit).double(), []
     for batch in batches():
         for part in batch.chunk(MICROBATCHES):

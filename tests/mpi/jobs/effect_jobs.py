@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_remote_effects.py: a module of another partition tells its caller things by
-other ways than its result."""
+"""Jobs of test_remote_effects.py: a module of another partition tells its caller things by other
+ways than its result."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ class Keeping(nn.Linear):
 
 
 def keep(way: str) -> list[str]:
-    """What this rank warns of."""
+    """Warnings of this rank."""
     net = made(Refused, "")
     net.far = far = Keeping(way).double()
     seen: collections.deque[torch.Tensor] = collections.deque()
@@ -333,7 +333,7 @@ def padded_batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def record_and_generate() -> tuple[list[torch.Tensor], torch.Tensor]:
-    """What a Llama over two partitions records in a step, and what it generates in another."""
+    """States that a Llama over two partitions records in a step, and tokens that it generates."""
     model = smp.DistributedModel(llama_alone())
     layers = model.get_module().model.layers
     assert len(layers) == 2

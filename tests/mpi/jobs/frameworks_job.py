@@ -35,7 +35,7 @@ def optimizer_of(parameters: Any) -> torch.optim.Optimizer:
 
 
 def alone() -> dict[str, torch.Tensor]:
-    """What one process learns from the same global batches."""
+    """Weights that one process learns from the same global batches."""
     net = model()
     optimizer = optimizer_of(net.parameters())
     for _ in range(EPOCHS):

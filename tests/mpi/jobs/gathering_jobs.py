@@ -94,7 +94,7 @@ CHANGED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 class Changes(nn.Module):
-    """What a layer returns for [batch, time, width] is a view, and is changed in place."""
+    """Layer that returns, for [batch, time, width], a view, which is changed in place."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -296,7 +296,7 @@ def gathered():
 
 
 def frozen(layers: int = 12, width: int = 32):
-    """What is live at most, where weights are frozen and adapters trained, and what is allowed."""
+    """Most bytes that are live, where weights are frozen and adapters trained, and the limit."""
     torch.manual_seed(0)
 
     class Layer(nn.Module):

@@ -41,7 +41,7 @@ class Group:
 
 @dataclass
 class Round:
-    """What all ranks draw alike, and this rank's place in the group."""
+    """Values that all ranks draw alike, and this rank's place in the group."""
 
     dice: random.Random
     turn: int
@@ -56,7 +56,7 @@ class Round:
         return len(self.ranks)
 
     def values(self, place: int, number: int = 0, shape: tuple[int, ...] | None = None):
-        """What the rank at a place of the group contributes; whole numbers from 0 to 3, or both
+        """Contribution of the rank at a place of the group: whole numbers from 0 to 3, or both
         truths."""
         generator = torch.Generator().manual_seed(10_000 * self.turn + 100 * place + number)
         whole = torch.randint(
@@ -79,7 +79,7 @@ Call = Callable[[Round, dist.ProcessGroup, str], Tensors]
 
 
 def on(backend: str, call: Call, draw: Round, group: dist.ProcessGroup) -> Tensors:
-    """What the call gives; with gloo in terms that it knows."""
+    """Result of the call; with gloo in terms that it knows."""
     if backend != "gloo":
         return call(draw, group, backend)
     kind = torch.int32 if draw.kind == torch.int16 else draw.kind
@@ -110,7 +110,7 @@ def all_reduce(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
 def reduce(draw: Round, group: dist.ProcessGroup, _backend: str) -> Tensors:
     root, data = draw.dice.randrange(draw.size), draw.mine()
     dist.reduce(data, draw.ranks[root], draw.operation, group)
-    return [data] if draw.me == root else []  # of the others nothing is promised
+    return [data] if draw.me == root else []  # nothing is promised on the other ranks
 
 
 def broadcast(draw: Round, group: dist.ProcessGroup, backend: str) -> Tensors:
@@ -263,7 +263,7 @@ def compare(seed: int, rounds: int) -> set[tuple[str, str]]:
     for turn in range(rounds):
         group = dice.choice(groups)
         call, draw = drawn(dice, turn, group)
-        start = dice.getrandbits(64)  # what a call draws is the same for both and for all ranks
+        start = dice.getrandbits(64)  # a call draws the same for both backends and on all ranks
         if dist.get_rank() not in group.ranks:
             continue
         draw.me = group.ranks.index(dist.get_rank())

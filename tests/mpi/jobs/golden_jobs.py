@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_golden_checkpoints.py: they resume from checkpoints of all versions.
+"""Jobs of test_golden_checkpoints.py: they resume from checkpoints of all versions.
 
 It also wrote those of Python scripts, with nothing but public names, so that any version can:
 
@@ -43,7 +43,7 @@ COMPOSITIONS: dict[str, tuple[int, dict[str, Any], bool]] = {
     "tensor_sharded": (4, {**TENSOR, **SHARDED}, True),
     "tensor_optimizer": (4, {**TENSOR, **OPTIMIZER}, True),
 }
-#: Of a form: the composition, and how it differs from a plain one.
+#: Composition of a form, and how it differs from a plain one.
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "one": ("one", {}),
     "replaced": ("replaced", {}),
@@ -200,8 +200,7 @@ def resume(
     scaled: bool = False,
     **arguments: Any,
 ) -> dict[str, Any]:
-    """What is there after the checkpoint was loaded, into a model that had its first steps or
-    none."""
+    """State after the checkpoint was loaded into a model that had its first steps, or none."""
     model, wrapped = made(marked, lr=7.0, **(SCALES if scaled else {}), **arguments)
     train(model, wrapped, list(range(50, 50 + first)))
 
@@ -237,7 +236,7 @@ def own_object() -> dict[str, Any]:
 
 
 def load_objects(folder: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """What smp.load reads by each name, and what it is to read."""
+    """Objects that smp.load reads by each name, and those that it is to read."""
     found = []
     for name, arguments in NAMES.items():
         partial = arguments.get("partial", True)
@@ -311,7 +310,7 @@ def write(form: str, folder: Path, commit: str) -> None:
 
 
 def check_alike(one: Any, other: Any, tolerance: float) -> None:
-    """Whether C++ computed what this script did, but for the last bits, of as many as it has."""
+    """Asserts that C++ computed what this script did, but for the last bits of its precision."""
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         one, other = list(one.values()), list(other.values())
@@ -339,9 +338,9 @@ def pack(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-#: What files of older commits, each the first or the last of its form, do not have, by its source:
-#: the class of the optimizer; ``slices.json``, or what of it says format 2; masters laid out evenly
-#: (format 2); and keys of shards and of the rest of a sharded model.
+#: Parts that files of older commits, each the first or the last of its form, do not have: the class
+#: of the optimizer; ``slices.json``, or its format 2; masters laid out evenly (format 2); and keys
+#: of shards and of the rest of a sharded model.
 OLDER: dict[str, set[str]] = {
     "c98c7bcb": {"kind"},
     "8b3a4a12": {"kind", "slices"},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_hops.py: the two hops of gradients, in order and out of it."""
+"""Jobs of test_hops.py: the two hops of gradients, in order and out of it."""
 
 from __future__ import annotations
 

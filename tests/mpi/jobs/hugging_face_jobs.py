@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_hugging_face.py, and one process for comparison. Doubles, no dropout."""
+"""Jobs of test_hugging_face.py, and one process for comparison. Doubles, no dropout."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ def loaded_state(kind: str, folder: str) -> Any:
 
 
 def pretrained() -> bool:
-    """Whether a state dict of the plain model is what the split one has after loading it, and
-    whether the split one's own is taken as it is."""
+    """True if the split model gives back the state dict of the plain one that it has loaded, and
+    takes its own as it is."""
     entries = made("gpt2").state_dict()
     model, _ = wrapped("gpt2")
     model.load_state_dict(entries)
@@ -314,7 +314,7 @@ def fed_otherwise(more: int) -> None:
 
 
 def plain_gradients(model: Any) -> dict[str, torch.Tensor]:
-    """Of this partition, whole, under the names of the plain model."""
+    """Gradients of this partition, whole, under the names of the plain model."""
     entries = model.get_module().state_dict(keep_vars=True)
     local = set(model.local_parameters())
     mine = {

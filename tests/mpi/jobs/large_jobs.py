@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 COUNT = 2**31 + 101
-#: Where tensors of zeros hold something else: at the ends, and on both sides of 2^31.
+#: Places at which tensors of zeros hold something else: the ends, and both sides of 2^31.
 PLACES = [0, 1, 2**30, 2**31 - 1, 2**31, COUNT - 1]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_masters.py: what scripts do to masters and to parameters that have them."""
+"""Jobs of test_masters.py: what scripts do to masters and to parameters that have them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def edited(how, loss_scale=1.0):
 
 
 class TwoBranches(Net):
-    """Of which the second one is not always used."""
+    """Two branches, of which the second one is not always used."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ class TwoBranches(Net):
 
 
 def branches():
-    """What is said where a branch is left out of a step, and where it is used again."""
+    """Warnings where a branch is left out of a step, and where it is used again."""
     module = TwoBranches()
     model = smp.DistributedModel(module)
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=0.1))

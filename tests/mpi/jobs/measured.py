@@ -11,7 +11,7 @@ STEPS, BATCH = 3, 16
 
 
 def forward_flops() -> int:
-    """Of the whole model and batch, as torch counts them."""
+    """FLOPs of the whole model and batch, as torch counts them."""
     with FlopCounterMode(display=False) as counter:
         make_model()(make_batches(1, BATCH)[0][0])
     return counter.get_total_flops()

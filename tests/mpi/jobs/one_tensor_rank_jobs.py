@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_one_tensor_rank.py: annotated models with tensor_parallel_degree 1."""
+"""Jobs of test_one_tensor_rank.py: annotated models with tensor_parallel_degree 1."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Odd(nn.Module):
 
 
 def of_other_names() -> tuple[str, list[str]]:
-    """What becomes of it, and what is said."""
+    """Class of the module's replacement, and warnings."""
     smp.tp_register_with_module(
         Odd, smp.nn.DistributedEmbedding, init_hook=lambda: ((WORDS, WIDTH), {})
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_optimizers.py: the same training by plain PyTorch and by the library."""
+"""Jobs of test_optimizers.py: the same training by plain PyTorch and by the library."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def resume(folder, make, add):
 
 
 def reload_one():
-    """Whether the state dict of one of two optimizers leaves the other's parameters alone."""
+    """True, by parameter, if the state dict of one of two optimizers leaves the other's alone."""
     model, optimizers = wrap(Net().double(), by_shape)
     smp_steps(model, optimizers, range(2))
     saved = optimizers[0].state_dict()
@@ -222,8 +222,8 @@ def clip_by_hand(max_norm):
 
 
 def early(passes, steps):
-    """Whether replicas are equal behind an update after so many steps, of which the first window
-    was dropped."""
+    """Largest differences between replicas after an update after so many steps, of which the first
+    window was dropped."""
     model = smp.DistributedModel(Net(), backward_passes_per_step=passes)
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     step_function(model, batch(50 + smp.dp_rank()).float())
@@ -236,7 +236,7 @@ def early(passes, steps):
 
 
 class Normalised(torch.optim.Optimizer):
-    """Of a class that nobody knows; looks at whole parameters."""
+    """Optimizer of an unknown class, which looks at whole parameters."""
 
     def __init__(self, parameters):
         super().__init__(parameters, {"lr": 0.05})
@@ -312,7 +312,7 @@ def outputs(model, x):
 
 
 def evaluate(dtype=torch.float64):
-    """How far outputs are from plain PyTorch's: trained, with exchanged weights, and back."""
+    """Differences from plain PyTorch's outputs: trained, with exchanged weights, and back."""
     plain = Net().to(dtype)
     theirs = Averages(plain.parameters())
     model, (ours,) = wrap(Net().to(dtype), lambda module: [Averages(module.parameters())])
@@ -364,7 +364,7 @@ class Kept(torch.optim.SGD):
 
 
 def audit(kept):
-    """What the audit says on this rank, as warnings and as information."""
+    """Texts of the audit on this rank, as warnings and as information."""
     kind = Kept if kept else torch.optim.SGD
     warned, told = [], []
     with (

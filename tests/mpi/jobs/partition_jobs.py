@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_partition.py."""
+"""Jobs of test_partition.py."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def square_step(model: Any, x: torch.Tensor) -> None:
 
 
 def layers_here(marked: int, called: int) -> int:
-    """How many layers are on this rank: some recomputed by mark, or by call, on many rows."""
+    """Number of layers on this rank: some recomputed by mark, or by call, on many rows."""
     model = smp.DistributedModel(Recomputing(called), trace_memory_usage=True)
     for layer in model.get_module().layers[:marked]:
         smp.set_activation_checkpointing(layer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_precision.py: 16-bit training, and optimizer state that is sharded."""
+"""Jobs of test_precision.py: 16-bit training, and optimizer state that is sharded."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def not_by_element(kind: str, steps: int):
 
 
 def owned_parameters(kind: str):
-    """How much of each parameter this rank steps, and how large each is."""
+    """Elements of each parameter that this rank steps, and the size of each."""
     model = smp.DistributedModel(Short())
     smp.DistributedOptimizer(NOT_BY_ELEMENT[kind](groups_of(model)))
     owned = {model.sharded.names[p.parameter]: p.elements for p in model.sharded.store.pieces()}

@@ -27,7 +27,7 @@ class Tagged(OrderedDict):  # type: ignore[type-arg]
 
 
 def sum_after_a_group_of_one_stage() -> int:
-    """Of the ranks of this pipeline, of which one stage alone has made another group."""
+    """Sum over the ranks of this pipeline, of which one stage alone has made another group."""
     if smp.pp_rank() == 0:
         dist.new_group(smp.get_dp_group(), use_local_synchronization=True)
     group = state.require_initialized("a test").groups.cpu_group("PP")

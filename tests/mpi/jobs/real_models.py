@@ -17,7 +17,7 @@ Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Kind:
-    """How to make a model and its batches, and what its loss is."""
+    """Recipe of a model, its batches and its loss."""
 
     make: Callable[[], nn.Module]
     batch: Callable[[int, torch.Generator], Batch]
@@ -25,7 +25,7 @@ class Kind:
     layers: str  #: regular expression of the modules that may be checkpointed
 
 
-# --- Of the library transformers: all dropout is off, for its noise depends on the rank ---
+# --- Models of Transformers: all dropout is off, for its noise depends on the rank ---
 
 
 def _gpt2(**options: Any) -> nn.Module:
@@ -148,8 +148,8 @@ class _Expert(nn.Module):
 
 
 class Choosing(nn.Module):
-    """Which modules it calls, how often and in what order depends on the data; some microbatches
-    leave an expert out, and no two need the same calls."""
+    """Calls modules in a number and order that depend on the data; some microbatches leave an
+    expert out, and no two need the same calls."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_reducer.py. Data are small integers, so that every sum is exact."""
+"""Jobs of test_reducer.py. Data are small integers, so that every sum is exact."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def train_step(model, x, times, use_rare):
     return loss
 
 
-#: How often `often` runs and which replicas use `rare`, step by step: what one step teaches is
-#: wrong in the next.
+#: Number of runs of `often` and the replicas that use `rare`, step by step: what one step teaches
+#: is wrong in the next.
 PLAN = [(1, (0,)), (1, (0,)), (1, ()), (2, (1,)), (2, (0, 1)), (0, (0,)), (1, (0, 1)), (1, (0, 1))]
 
 

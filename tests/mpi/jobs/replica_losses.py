@@ -49,7 +49,7 @@ def main() -> None:
     own = torch.full((4, 1), float(4 ** smp.dp_rank()))  # losses 2 and 8, which nobody changes
     for _ in range(4):
         train_step(model, own)
-    if smp.dp_rank() == 0:  # which is nobody else's business
+    if smp.dp_rank() == 0:  # an evaluation of one rank alone
         with torch.no_grad():
             evaluate(model, own)
     with model.join():  # the first replica has more batches

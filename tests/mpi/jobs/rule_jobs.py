@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_rules.py."""
+"""Jobs of test_rules.py."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class CountsProducts(TorchFunctionMode):
 
 
 def contexts():
-    """Which context variables the remote module saw, which leaves one behind, and whether a mode of
-    its rank's main thread saw calls in it."""
+    """Context variables that the remote module saw, which leaves one behind, and the products that
+    a mode of its rank's main thread counted."""
     seen = []
 
     def look(x):
@@ -104,7 +104,7 @@ def give_a_lock_back():
 
 
 def gradient_of_a_step(average: bool):
-    """Of the sum of a whole batch over microbatches, with the reducer averaging over replicas."""
+    """Gradient of a batch's sum over microbatches, with the reducer averaging over replicas."""
     torch.manual_seed(0)
     model = smp.DistributedModel(
         nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, 1, bias=False)),
@@ -123,7 +123,7 @@ def gradient_of_a_step(average: bool):
 
 
 def answers_of_the_model():
-    """What a model of two partitions says of itself before and after its first step."""
+    """Answers of a model of two partitions about itself, before and after its first step."""
     module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
     smp.set_partition(module[1], 1)
     model = smp.DistributedModel(module)

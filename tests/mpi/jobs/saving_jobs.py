@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_sharded_checkpoints.py: they save shards, and resume from them."""
+"""Jobs of test_sharded_checkpoints.py: they save shards, and resume from them."""
 
 from __future__ import annotations
 

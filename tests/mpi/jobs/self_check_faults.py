@@ -26,7 +26,7 @@ def after_gradients(model: Any, act: Callable[[dict[str, torch.Tensor]], None]) 
 
 
 def gradients_of(model: Any) -> dict[str, torch.Tensor]:
-    """Of this rank's parameters, or its pieces of masters."""
+    """Gradients of this rank's parameters, or of its pieces of masters."""
     masters = smp.state.optimizer._masters if smp.state.optimizer is not None else None
     if masters is None:
         return {name: p.grad for name, p in model.local_named_parameters() if p.grad is not None}
@@ -96,7 +96,7 @@ def stale_weight(model: Any, _: Any) -> None:
 
 
 def missing_microbatch(model: Any, _: Any) -> None:
-    """Of every second microbatch nothing comes to the gradients."""
+    """Takes every second microbatch out of the gradients."""
     plain = type(model).backward
     calls = itertools.count()
 

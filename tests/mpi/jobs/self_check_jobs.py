@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_self_check.py: a small model of many kinds of layers, checked, with a fault
-planted in it where the test says so."""
+"""Jobs of test_self_check.py: a small model of many kinds of layers, checked, with a fault planted
+in it where the test says so."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def weighed_step(model: nn.Module, x: torch.Tensor, weight: nn.Parameter) -> Non
 def make_optimizers(
     model: nn.Module, optimizer: str, wrapped: bool, several: str
 ) -> tuple[Any, list[Any]]:
-    """That of ``optimizer``'s name, and another one if there are several."""
+    """Optimizer of ``optimizer``'s name, and another one if there are several."""
     biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
     weights = [p for name, p in model.named_parameters() if not name.endswith("bias")]
     groups: list[dict[str, Any]] = [{"params": weights}, {"params": biases, "lr": 1e-2}]

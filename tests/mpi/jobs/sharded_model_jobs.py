@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_sharded_models.py: real models, sharded by us and by FSDP2."""
+"""Jobs of test_sharded_models.py: real models, sharded by us and by FSDP2."""
 
 from __future__ import annotations
 

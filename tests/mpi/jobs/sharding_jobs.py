@@ -44,8 +44,8 @@ class Layer(nn.Module):
 
 
 class Strange(nn.Module):
-    """What published models do: tied weights, a block used twice, a weight used from outside its
-    module, a frozen layer, a list and a dict as results, an unused layer."""
+    """Oddities of published models: tied weights, a block used twice, a weight used from outside
+    its module, a frozen layer, a list and a dict as results, an unused layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ def _error_of(call: Callable[[], object]) -> Exception | None:
 
 
 def look_at_parameters():
-    """What a script sees of parameters between steps, and during a call."""
+    """Parameters as a script sees them between steps, and during a call."""
     model, optimizer = wrapped("chain", "sgd")
     weight = model.get_module().blocks[1].inner.weight
     before = (tuple(weight.shape), weight.numel(), str(_error_of(weight.isnan)))
@@ -281,7 +281,7 @@ def meddle(how: str):
 
 
 def not_finite(replica: int):
-    """What two tries to step say where one replica's batch is bad, and whether anything moved."""
+    """Errors of two tries to step where one replica's batch is bad, and whether anything moved."""
     module = Chain()
     if smp.pp_size() > 1:
         split_over_partitions(module)
@@ -368,7 +368,7 @@ def large_step(model, x):
 
 
 def measure():
-    """What the ledger says after two steps, and the elements of the model."""
+    """Memory by the ledger after two steps, and the elements of the model."""
     module = Large()
     elements = sum(parameter.numel() for parameter in module.parameters())
     model = smp.DistributedModel(module)
@@ -442,8 +442,8 @@ def refuse_join():
 
 
 def keep_activations(width: int, rows: int, layers: int, steps: int):
-    """What forwards are said to keep, after each step, of a model whose units and activations are
-    of one order of size."""
+    """Bytes that forwards keep by the ledger, after each step, of a model whose units and
+    activations are of one order of size."""
     body = nn.Sequential(
         *(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers))
     )

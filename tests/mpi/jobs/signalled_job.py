@@ -19,7 +19,7 @@ def ended(number: int, frame: FrameType | None) -> None:
     sys.exit(7)
 
 
-# Whoever runs the tests in the background ignores interrupts, and so would this process.
+# A shell that runs the tests in the background ignores interrupts, and so would this process.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if HANDLER == "own":
     signal.signal(signal.SIGTERM, ended)

@@ -37,7 +37,7 @@ def group_of_all(timeout: timedelta = LONG) -> dist.ProcessGroup:
 def told(call: Callable[[], object]) -> str:
     try:
         call()
-    except Exception as error:  # what kind it is, the tests look at
+    except Exception as error:  # the tests look at its kind
         return f"{type(error).__name__}: {error}"
     return "no error"
 
@@ -58,7 +58,7 @@ def swaps(group: dist.ProcessGroup, rank: int) -> None:
     dist.all_to_all_single(target, torch.ones(len(rows), 3), rows, group=group)
 
 
-#: What the ranks call; rank 2, where nothing else is said, does not do as the others.
+#: Calls of the ranks; rank 2, where nothing else is said, does not do as the others.
 MISMATCHES: dict[str, Callable[[dist.ProcessGroup, int], object]] = {
     "types": lambda group, rank: dist.all_reduce(
         ones(5, torch.float64 if rank == 2 else torch.float32), group=group
@@ -323,7 +323,7 @@ def left() -> dict[str, str]:
     dist.barrier()  # rank 3 has left
     if rank == 0:
         data = ones(5000)
-        dist.recv(data, 3, group)  # what it sent before
+        dist.recv(data, 3, group)  # sent before it left
         assert torch.equal(data, torch.full((5000,), 7.0))
         found["a receive afterwards"] = told(lambda: dist.recv(ones(3), 3, group))
         found["a send to a rank that was heard of"] = told(lambda: dist.send(ones(3), 3, group))

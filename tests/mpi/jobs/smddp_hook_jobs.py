@@ -76,7 +76,7 @@ def ordered_callbacks() -> None:
 
 
 class Layers(nn.Module):
-    """Of one size, so that a wrong pairing of their gradients is no error of sizes."""
+    """Layers of one size, so that a wrong pairing of their gradients is no error of sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Layers(nn.Module):
 
 
 def gradients(hook: Any, state: Any) -> list[torch.Tensor]:
-    """Of five steps of DDP with a bucket for each layer."""
+    """Gradients after five steps of DDP with a bucket for each layer."""
     model = DistributedDataParallel(Layers(), bucket_cap_mb=0.005)
     model.register_comm_hook(state, hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -264,8 +264,8 @@ def handlers() -> None:
 
 
 def threadless() -> None:
-    """Where rank 0 can make no more threads DDP goes on, and what cannot is told why. Its default
-    stack is larger than all addresses, as good as a limit of processes."""
+    """Takes threads from rank 0: DDP goes on, and calls that cannot are told why. Its default stack
+    is larger than all addresses, as good as a limit of processes."""
     rank, size = dist.get_rank(), dist.get_world_size()
     group = dist.new_group(backend="smddp")
     threads, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(128)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of tests/mpi/test_smddp.py do: `smddp_jobs.py NAME`. Prints one line a check."""
+"""Jobs of tests/mpi/test_smddp.py: `smddp_jobs.py NAME`. Prints one line a check."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def splits() -> None:
             )
         finally:
             world.bound_device_id = None
-        if ours is dist.GroupMember.NON_GROUP_MEMBER:  # of torch 2.15; None before
+        if ours is dist.GroupMember.NON_GROUP_MEMBER:  # since torch 2.15; None before
             ours = None
         mine = next((ranks for ranks in groups if rank in ranks), None)
         if mine is None or ours is None:
@@ -391,14 +391,14 @@ def collectives() -> None:
 
 
 def no_efa() -> None:
-    """What is asked for and not there is an error, on every rank, and nothing else is taken."""
+    """Asks for a provider that is not there: an error on every rank, and no other is taken."""
     os.environ["SMDDP_FABRIC_PROVIDER"] = "efa"
     with pytest.raises(ValueError, match=r'offers no provider "efa".* finds: .*tcp'):
         dist.new_group(backend="smddp")
 
 
 def hosts() -> None:
-    """All of it between hosts."""
+    """Runs all checks between hosts."""
     collectives()
     report(as_gloo, no_efa, training)
 

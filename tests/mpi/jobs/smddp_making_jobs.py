@@ -50,7 +50,7 @@ def made_again() -> None:
         dist.destroy_process_group(part)
         if turn == 0:
             group.monitored_barrier(LONG, True)
-        elif turn == size - 1 and rank > 0:  # of the first group there are keys of all
+        elif turn == size - 1 and rank > 0:  # the first group has left keys of all ranks
             with pytest.raises(dist.DistBackendError, match=r"for rank\(s\) 0, "):
                 group.monitored_barrier(timedelta(seconds=2), True)
         dist.barrier()
@@ -60,14 +60,14 @@ def made_again() -> None:
 def told() -> str:
     try:
         dist.new_group(backend="smddp", timeout=LONG)
-    except Exception as error:  # what kind it is, the test looks at
+    except Exception as error:  # the test looks at its kind
         return f"{type(error).__name__}: {error}"
     return "no error"
 
 
 @contextlib.contextmanager
 def few_open_files() -> Iterator[None]:
-    """Those that there are."""
+    """Leaves no more open files than there are."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(int(number) for number in os.listdir("/proc/self/fd")) + 1
     with contextlib.ExitStack() as files:
@@ -80,7 +80,7 @@ def few_open_files() -> Iterator[None]:
 
 
 def declined() -> dict[str, str]:
-    """What each rank is told where one of them cannot make a group."""
+    """Errors on each rank where one of them cannot make a group."""
     fails, start, found = dist.get_rank() == FAILS, time.monotonic(), {}
     with pytest.MonkeyPatch.context() as patch:
         if fails:

@@ -13,7 +13,7 @@ from torch.distributed import ReduceOp
 
 backend_registration.register()  # torch_smddp would set variables that the next smp.init reads
 
-#: What goes with the mailboxes, and what takes several rounds; neither divides by vectors.
+#: Elements that go with the mailboxes, and that take several rounds; neither divides by vectors.
 COUNTS = (13, 40_003)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: A type, and what all ranks give on average.
@@ -123,7 +123,7 @@ def extremes() -> None:
 
 
 def averages() -> None:
-    """What all ranks have alike is its own average."""
+    """Checks that the average of one value on all ranks is that value."""
 
     def check(call: Callable[[torch.Tensor, ReduceOp], torch.Tensor]) -> None:
         for kind, value in LARGE.items():
@@ -139,7 +139,7 @@ def averages() -> None:
 def sparse_averages() -> None:
     for kind, value in LARGE.items():
         if kind == torch.int64:
-            continue  # whose largest have no wider type to be added in
+            continue  # the largest have no wider type to be added in
         mine = torch.zeros(50, dtype=kind)
         mine[::7] = value
         ours = mine.to_sparse()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_state_fit.py: they save, and resume into what does not fit."""
+"""Jobs of test_state_fit.py: they save, and resume into what does not fit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_tensor_parallel.py, and one process for comparison."""
+"""Jobs of test_tensor_parallel.py, and one process for comparison."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fill_with_integers(model: nn.Module) -> None:
 
 
 def own_share() -> tuple[int, int]:
-    """Which part of the global batch this rank is fed, and of how many parts."""
+    """Number of this rank's part of the global batch, and of parts."""
     if smp.state.cfg.prescaled_batch:
         return smp.rdp_rank(), smp.rdp_size()
     return smp.dp_rank(), smp.dp_size()
@@ -80,7 +80,7 @@ def whole_gradients(model: Any) -> dict[str, torch.Tensor | None]:
 
 
 def alone(job: Any, config: dict[str, Any], *args: Any) -> Any:
-    """What ``job`` makes of the whole batch in this one process."""
+    """Result of ``job`` for the whole batch in this one process."""
     smp.init({**config, "tensor_parallel_degree": 1})
     try:
         return job(*args)
@@ -106,7 +106,7 @@ def layers() -> dict[str, Any]:
 
 
 def outputs_of_layers() -> dict[str, torch.Tensor]:
-    """What distributed layers return for this rank's samples, beside what plain ones do."""
+    """Results of distributed layers for this rank's samples, beside those of plain ones."""
     found = {}
     for shape in ((SAMPLES, WIDTH), (SAMPLES, 3, WIDTH), (SAMPLES, 2, 3, WIDTH)):
         for bias in (True, False):
@@ -264,7 +264,7 @@ def _count_scores() -> Callable[[], tuple[int, int]]:
 
 
 def dropped(probability: float) -> dict[str, torch.Tensor]:
-    """What dropout leaves of ones where ranks hold the same, and where each has its own."""
+    """Ones after dropout where ranks hold the same, and where each has its own."""
     drop = random_streams.dropout
     ones = torch.ones(4096)
     return {

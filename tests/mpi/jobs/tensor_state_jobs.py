@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_tensor_states.py: tensor parallelism with sharded and 16-bit state, and one
-process for comparison. Data are small integers, so that every sum is exact."""
+"""Jobs of test_tensor_states.py: tensor parallelism with sharded and 16-bit state, and one process
+for comparison. Data are small integers, so that every sum is exact."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def refuse_cpu():
 
 
 def batch(step: int) -> torch.Tensor:
-    """Of all replicas."""
+    """Batch of all replicas."""
     return integers(SAMPLES, SEQUENCE, seed=1000 + step, least=0, most=WORDS - 1).long()
 
 
@@ -187,7 +187,7 @@ def resume_after(folder: str, more: int, partial: bool = True) -> dict[str, Any]
 
 
 def state_dicts(how: str, more: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How training went on, and how it does from the optimizer's state dict of that moment."""
+    """State after training went on, and after it did from the optimizer's saved state dict."""
     model, optimizer = made()
     train(model, optimizer, 2)
     saved = copy.deepcopy(  # as PyTorch's, it is no copy

@@ -185,7 +185,7 @@ def train(kind: str) -> dict[str, Any]:
 
 
 def translated(kind: str) -> bool:
-    """Whether whole state dicts are read by either names, and given back by the plain ones."""
+    """True if whole state dicts are read by either names, and given back by the plain ones."""
     entries = made(kind).state_dict()
     model = smp.DistributedModel(_annotated(kind))
     model.load_state_dict(entries)

@@ -19,7 +19,7 @@ class TorchScaler:
             backoff_factor=1 / factor,
             growth_interval=window,
         )
-        self._scaler.scale(torch.zeros(1))  # where it makes its state
+        self._scaler.scale(torch.zeros(1))  # makes the scaler's state
 
     def update(self, overflow: bool) -> float:
         """The scale from now on."""
@@ -29,5 +29,5 @@ class TorchScaler:
         return self._scaler.get_scale()
 
     def good_steps(self) -> int:
-        """Those that count towards its growth."""
+        """Good steps that count towards the scale's growth."""
         return int(self._scaler.state_dict()["_growth_tracker"])

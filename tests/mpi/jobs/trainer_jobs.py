@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks do in test_smp_trainer.py, and one process: the same script with two Trainers."""
+"""Jobs of test_smp_trainer.py, and one process: the same script with two Trainers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def arguments(folder: str, replicas: int, **others: Any) -> Any:
 
 
 def run(kind: Any, folder: str, replicas: int, resume: str | None = None, **others: Any) -> Any:
-    """What a Trainer of class ``kind`` logs, predicts and saves."""
+    """Logs, predictions and saved weights of a Trainer of class ``kind``."""
     data = examples(ROWS + EVALUATED)
     trainer = kind(
         model=model(),
@@ -88,7 +88,7 @@ def results(trainer: Any, data: Any, folder: str, resume: str | None = None) -> 
 
 
 def saved(folder: str) -> dict[str, torch.Tensor]:
-    """What ``from_pretrained`` makes of a folder."""
+    """Weights that ``from_pretrained`` reads from a folder."""
     import transformers  # noqa: PLC0415
 
     read = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
@@ -175,7 +175,7 @@ def own_loss(folder: str, adapt: str, replicas: int) -> dict[str, Any]:
 
 
 def refusals(folder: str) -> list[str]:
-    """What is said of what does not go."""
+    """Errors for what does not work."""
     import transformers  # noqa: PLC0415
     from smdistributed.modelparallel.torch.exceptions import SMPError  # noqa: PLC0415
     from smdistributed.modelparallel.torch.huggingface import (  # noqa: PLC0415

@@ -46,7 +46,7 @@ SCALARS = (None, True, False, 0, -1, 2**70, 0.5, 1j, "", "text", b"bytes", (), t
 
 
 def random_tensor(generator: random.Random) -> torch.Tensor:
-    """Of any type, empty, of no dimension, and laid out in any way."""
+    """Tensor of any type, empty, of no dimension, or laid out in any way."""
     dtype, shape = generator.choice(DTYPES), generator.choice(SHAPES)
     numbers = [generator.randrange(4) for _ in range(math.prod(shape))]
     tensor = torch.tensor(numbers).view(shape).to(dtype)
@@ -128,9 +128,9 @@ def tensors_of(tree: Any) -> list[torch.Tensor]:
 
 
 def difference(one: Any, other: Any) -> str:
-    """Where and how the trees differ, in types, values, order, or in which objects are one; empty
-    where they do not."""
-    partners: dict[int, Any] = {}  # of objects of `one`, and of `other`
+    """Place and kind of a difference between the trees, in types, values, order, or in which
+    objects are one; empty where there is none."""
+    partners: dict[int, Any] = {}  # by id, objects of `one` and of `other`
 
     def look(left: Any, right: Any, path: str) -> str:
         tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)

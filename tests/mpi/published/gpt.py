@@ -102,7 +102,7 @@ def test_step(model, input_ids, attention_mask):
 
 
 class Placeholders(torch.utils.data.Dataset):
-    """What other partitions iterate over: as many batches, of nothing."""
+    """Dataset of other partitions: as many batches, of nothing."""
 
     def __init__(self, length):
         self.length = length

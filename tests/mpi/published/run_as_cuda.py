@@ -16,7 +16,7 @@ from torch import nn
 
 
 def only_for(callers, plain, answer):
-    """What ``answer`` gives to calls from modules of these names, ``plain`` for everybody else."""
+    """Function that answers modules of these names by ``answer``, all others by ``plain``."""
 
     def function(*args, **kwargs):
         if sys._getframe(1).f_globals.get("__name__") in callers:
