@@ -34,7 +34,7 @@ TEST(Rendezvous, TakesTheStoreOfTorchrunsAgentAsItIs) {
 
   EXPECT_EQ(plan_rendezvous(kOneHost, {.variables = variables, .port = 5000}),
             (Rendezvous{"algo-1", 7777, true, "smp/start/0"}));
-  // Of the ranks that it starts again: nothing that those before have left is theirs.
+  // A second start of the ranks: nothing that those before have left is theirs.
   const Variables again = with(variables, "TORCHELASTIC_RESTART_COUNT", "2");
   EXPECT_EQ(plan_rendezvous(kOneHost, {.variables = again}),
             (Rendezvous{"algo-1", 7777, true, "smp/start/2"}));

@@ -34,7 +34,7 @@ StepReport a_step_of_a_pipeline() {
           .memory_bytes = {{"gradients", 100'000'000}, {"parameters", 200'000'000}, {"live", 0}}};
 }
 
-/// Of a line of ours, whose only longer character is the "…".
+/// Columns of a line of ours, whose only longer character is the "…".
 std::size_t width_of(std::string line) {
   for (std::size_t at = 0; (at = line.find("…", at)) != line.npos; ++at) {
     line.replace(at, std::string("…").size(), "+");

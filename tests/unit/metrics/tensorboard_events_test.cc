@@ -56,7 +56,7 @@ TEST(EventReader, SeesAnyChangedByte) {
   }
 }
 
-// What tensorboard 2.21 writes by RecordWriter(file).write(Event(...).SerializeToString()).
+// Bytes that tensorboard 2.21 writes by RecordWriter(file).write(Event(...).SerializeToString()).
 TEST(EventFile, HasTheBytesOfTensorBoardsOwnWriter) {
   const TemporaryFolder folder;
   const EventFile file(folder.path(), 1.75e9);

@@ -97,7 +97,7 @@ TEST_P(AnyPartitions, TheDecisionDependsOnTheArgumentsOnly) {
 INSTANTIATE_TEST_SUITE_P(Partitions, AnyPartitions, testing::Values(1, 2, 3, 4, 8));
 
 TEST(AssignAuto, TheRealOptimumIsNotBeaten) {
-  // Of all assignments of up to eight units, by predicted step.
+  // Compares with all assignments of the units, by predicted step.
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     const ModuleTree tree = random_tree(seed, 9, false);
     const AutoOptions options = auto_options(2, 0.2);

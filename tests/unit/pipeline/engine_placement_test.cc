@@ -129,14 +129,14 @@ StepResult run_alone(const Model& original, const at::Tensor& batch, int64_t mic
   return result;
 }
 
-/// How modules of other ranks that follow each other are called.
+/// Ways in which modules of other ranks that follow each other are called.
 enum class Exchange {
   kOverCaller,     ///< one by one
   kDirect,         ///< each gets the result from the one before it
   kRemoteTensors,  ///< one by one, with remote tensors for results
 };
 
-/// Full of what no sum survives, so that nobody reads it unnoticed.
+/// Tensor full of what no sum survives, so that nobody reads it unnoticed.
 at::Tensor remote_tensor(const transport::TensorMeta& meta) {
   return at::full(meta.sizes, std::numeric_limits<double>::quiet_NaN(),
                   at::TensorOptions().dtype(meta.type));
@@ -292,7 +292,7 @@ TEST(Engine, FreeOrderEqualsOneProcessUpToTheOrderOfAdditions) {
   }
 }
 
-/// Whether all numbers are far from where whole ones stop being exact.
+/// True if all numbers are far from where whole ones stop being exact.
 bool exact(const StepResult& result) {
   const auto small = [](const at::Tensor& tensor) {
     return !tensor.defined() || tensor.abs().max().item<double>() < 1e12;

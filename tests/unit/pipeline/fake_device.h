@@ -19,7 +19,7 @@ class FakeDevice : public c10::impl::DeviceGuardImplInterface {
   /// No other part of Torch uses it.
   static constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
   static c10::Device device() { return {kType, 1}; }
-  /// Whether the first device, which nobody is to use, has a context.
+  /// True if the first device, which nobody is to use, has a context.
   static bool has_context_elsewhere() { return used_[0]; }
   static c10::Stream stream(c10::StreamId id) {
     return c10::Stream(c10::Stream::UNSAFE, device(), id);
@@ -30,7 +30,7 @@ class FakeDevice : public c10::impl::DeviceGuardImplInterface {
   static void compute(int64_t milliseconds) {
     given_[static_cast<size_t>(current_)] += milliseconds;
   }
-  /// What was given is done, and what will be; or the device stops at what it was given so far.
+  /// Finishes the work given so far, and all later work; or stops at what was given so far.
   static void go_on(bool goes) { goes_ = goes; }
 
   [[nodiscard]] c10::DeviceType type() const override { return kType; }
@@ -74,7 +74,7 @@ class FakeDevice : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
-  /// How Torch's calls of CUDA's events set the device and go back.
+  /// Visits the device as Torch's calls of CUDA's events do: they set the device and go back.
   class Visit {
    public:
     explicit Visit(const FakeDevice& fake) : fake_(fake), from_(fake.exchangeDevice(device())) {}

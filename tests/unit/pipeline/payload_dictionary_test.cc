@@ -18,7 +18,7 @@ constexpr int kReceiver = 1;
 
 class PayloadDictionaryTest : public ::testing::Test {
  protected:
-  /// What lies on the wire of a message with this body.
+  /// Message on the wire for this body.
   transport::Message sent(std::string body, Kind kind = Kind::kForward) {
     Envelope envelope{.kind = kind, .body = std::move(body)};
     ours_.shorten(kReceiver, envelope);
@@ -71,7 +71,7 @@ TEST_F(PayloadDictionaryTest, ShortBodiesAndThoseOfOtherMessagesTravelAsTheyAre)
 
 TEST_F(PayloadDictionaryTest, AMessageThatNobodyHandlesIsSeen) {
   const std::string body(100, 'b');
-  (void)carried(body);  // of a step that fails
+  (void)carried(body);  // a step that fails
 
   EXPECT_EQ(carried(body, Kind::kForwardReply), body);
 }

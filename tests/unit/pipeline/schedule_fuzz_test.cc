@@ -121,13 +121,13 @@ bool leaves_its_plan(uint32_t seed) {
   auto program = whole;
   ServerOptions options = random_options(random);
   options.deterministic = true;
-  options.active_microbatches = static_cast<int64_t>(2 + random() % 4);  // of one there is no plan
+  options.active_microbatches = static_cast<int64_t>(2 + random() % 4);  // 1 has no plan
   const bool direct = random() % 2 == 0;
   std::vector<Result> results(2 + random() % 4);
   transport::LoopbackNetwork network(ranks);
   Members members = make_members(program, ranks, network, options, direct, random);
-  std::vector<int64_t>
-      runs;  // of the driver's modules, by microbatch; the holder of the run token's
+  // Microbatches of which the driver's modules ran; guarded by the run token.
+  std::vector<int64_t> runs;
   members[0]->executor.before_run = [&runs](int64_t microbatch, size_t, Phase) {
     runs.push_back(microbatch);
   };

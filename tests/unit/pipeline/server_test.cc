@@ -37,7 +37,7 @@ using ::testing::HasSubstr;
 class RefusingTransport : public WrappedTransport {
  public:
   using WrappedTransport::WrappedTransport;
-  /// That behind the next `count`.
+  /// Refuses the send behind the next `count`.
   void refuse_after(int count) { left_ = count; }
 
   void send(int destination, transport::Message message) override {

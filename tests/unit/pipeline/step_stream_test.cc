@@ -136,7 +136,7 @@ TEST_F(StepStream, ItsDeviceSaysWhatItComputed) {
 TEST_F(StepStream, NothingMakesAContextOnAnotherDevice) {
   step(3, 4);
   const cuda::StreamEvent made(FakeDevice::stream(1));
-  std::thread([&] {  // which has set no device
+  std::thread([&] {  // this thread has set no device
     made.block(FakeDevice::stream(2));
     EXPECT_TRUE(cuda::StreamEvent(FakeDevice::stream(2)).query());
   })

@@ -67,7 +67,7 @@ inline std::vector<Module> random_program(std::mt19937& random, int ranks, size_
   return program;
 }
 
-/// What one process computes: forward value, and the derivative of it, in wrapping arithmetic.
+/// Result of one process: forward value, and the derivative of it, in wrapping arithmetic.
 struct Result {
   int64_t value;
   int64_t derivative;
@@ -127,7 +127,7 @@ class ToyExecutor : public Executor {
     }
   }
 
-  /// What was called in a run, in order: a local module's begin and end, and remote calls.
+  /// Call in a run, in order: a local module's begin and end, and remote calls.
   struct Entry {
     enum class Kind { kBegin, kEnd, kRemote } kind;
     size_t module;

@@ -40,7 +40,7 @@ class RecorderTest : public ::testing::Test {
     recorder_->describe_step(8, /*trained=*/true);
   }
 
-  /// Of what is in the file.
+  /// Lines of the file.
   [[nodiscard]] std::vector<json> lines() const {
     std::ifstream stream(folder_ + "/rank-3.jsonl");
     std::vector<json> all;

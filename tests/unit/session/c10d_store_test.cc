@@ -85,7 +85,7 @@ TEST(C10dStore, AServerThatEndsWhileItIsDialedIsNamedWithinTheLimitOfADial) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("the job's store does not answer at 127.0.0.1"));
   }
   end.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);  // of 60
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);  // limit: 60
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ TEST_F(Job, ARankThatWasToldOfAMismatchHoldsUpNobody) {
   ASSERT_THAT(told, HasSubstr("model.state_dict()"));
   EXPECT_THROW(first->check(), CallMismatch);
   first->end(call);
-  // What a script does that caught it: the others must not take the call for begun.
+  // The script caught the error and goes on: the others must not take the call for begun.
   EXPECT_THROW(first->begin("smp.barrier", "barrier", {0, 2}), CallMismatch);
   EXPECT_THROW(first->check(), CallMismatch);
 

@@ -29,7 +29,7 @@ void on_ranks(int size, std::chrono::milliseconds timeout,
   for (std::thread& thread : threads) thread.join();
 }
 
-/// What the WaitTimeout of `action` says; "done" without one.
+/// Text of the WaitTimeout of `action`; "done" without one.
 std::string timeout_of(const std::function<void()>& action) {
   try {
     action();

@@ -7,7 +7,7 @@
 namespace smp::sharding {
 namespace {
 
-/// Of 100 floats, which came and went.
+/// Spare bytes after 100 floats came and went.
 std::int64_t spare_bytes_on(at::DeviceType device) {
   GatheredMemory memory;
   const at::Tensor unit = at::empty({100}, at::TensorOptions(device).dtype(at::kFloat));

@@ -90,7 +90,7 @@ TEST(SoftmaxKernel, PassesOverWhatCountsNothing) {
   constexpr double kNever = -std::numeric_limits<double>::infinity();
   const SoftmaxShape shape{.rows = 2, .heads = 1, .queries = 2, .keys = 8};
   std::vector<double> scores(16, kNever);
-  scores[5] = scores[6] = 700;  // whose exponentials alone are nearly too large
+  scores[5] = scores[6] = 700;  // their exponentials alone are nearly too large
   std::vector<double> result(16);
 
   cuda::ThreadBlock(2).run([&](const auto& lanes) {
@@ -157,7 +157,7 @@ TEST(GeluKernel, FollowsTheFormulaAndItsDerivative) {
 }
 
 TEST(GeluKernel, IsExactEnoughForNumbersOf16Bits) {
-  using Narrow = std::uint16_t;  // of the size that decides
+  using Narrow = std::uint16_t;  // the size decides
   for (float x = -30; x <= 30; x += 0.01F) {
     const double wide = x;
     const double inner = std::sqrt(2 / M_PI) * (wide + 0.044715 * wide * wide * wide);

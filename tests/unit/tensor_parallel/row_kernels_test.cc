@@ -113,7 +113,7 @@ using Packs = testing::Types<PackOf<1>, PackOf<4>>;
 TYPED_TEST_SUITE(LayerNormKernel, Packs);
 
 TYPED_TEST(LayerNormKernel, NormalisesEachRow) {
-  Layer<TypeParam::value> layer = a_layer<TypeParam::value>(1000);  // whose squares would cancel
+  Layer<TypeParam::value> layer = a_layer<TypeParam::value>(1000);  // shifted: squares would cancel
 
   const Numbers result = layer.forward();
 

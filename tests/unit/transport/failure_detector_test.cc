@@ -95,7 +95,7 @@ Ranks connected(int count) {
   return ranks;
 }
 
-/// What a rank says first: a kind, the size of the nonce and the rank.
+/// First words of a rank: a kind, the size of the nonce and the rank.
 std::string hello_of(uint32_t rank, const std::string& nonce) {
   const uint32_t words[] = {1, static_cast<uint32_t>(nonce.size()), rank, 0};
   return std::string(reinterpret_cast<const char*>(words), sizeof(words)) + nonce;

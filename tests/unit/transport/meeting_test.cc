@@ -36,7 +36,7 @@ Attendee rank(int number) {
           .patience = milliseconds(10)};
 }
 
-/// What became of one that came: its prefix, or an error.
+/// Outcome of one attendee: its prefix, or an error.
 using Coming = std::future<std::string>;
 
 Coming come(StoreOfThreads& store, Attendee who, milliseconds timeout = milliseconds(60'000)) {
@@ -180,7 +180,7 @@ TEST_P(TwoOfOneRank, OneIsToldSoAndNobodyWaits) {
   const std::string name = std::to_string(10 + GetParam());
   const std::vector<std::string> met = results(coming);
 
-  // Who is not told so has met with one of the two.
+  // An attendee that is not told so has met with one of the two.
   const auto told = AllOf(HasSubstr("two processes are rank " + name), HasSubstr("--node_rank"));
   EXPECT_THAT(met, testing::Contains(told));
   EXPECT_THAT(met, Each(testing::AnyOf(told, met.back())));

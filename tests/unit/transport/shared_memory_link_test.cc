@@ -103,7 +103,7 @@ TEST_P(MessagesOfSize, AreToldApartByTheirTagsAndKeepTheirOrder) {
     messages.push_back(ranks.send(0, 1, number % 3, sent[number]));
   }
   ranks.move();
-  for (const uint32_t number : {2U, 1U, 0U, 3U, 5U, 4U}) {  // of one tag, the first first
+  for (const uint32_t number : {2U, 1U, 0U, 3U, 5U, 4U}) {  // within one tag, the first first
     messages.push_back(ranks.receive(1, 0, number % 3, got[number]));
   }
   ranks.move();

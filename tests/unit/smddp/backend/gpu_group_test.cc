@@ -206,7 +206,7 @@ TEST(GpuGroup, RanksThatShareAGpuDoWithoutNccl) {
               Each(HasSubstr("ranks 0 and 1: they share the GPU the one")));
 }
 
-/// What ranks on these GPUs print.
+/// Output of ranks on these GPUs.
 std::string said_on(bool one_gpu, std::optional<GpuRoute> only) {
   World world;
   testing::internal::CaptureStderr();

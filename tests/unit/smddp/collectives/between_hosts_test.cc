@@ -155,8 +155,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{{"a", "a", "b", "b"}, 100'003, "shm"},
                     Case{{"a", "b", "c", "a", "b", "c"}, 5003, "shm"}));
 
-/// Who has what size of part: two by two, in small and in many rounds; hosts of unequal size; and
-/// one rank a host, whose numbers travel as they are.
+/// Hosts of the ranks, and sizes: two by two, in small and in many rounds; hosts of unequal size;
+/// and one rank a host, whose numbers travel as they are.
 class AveragesBetweenHosts
     : public testing::TestWithParam<std::tuple<std::vector<std::string>, size_t>> {};
 
@@ -246,8 +246,8 @@ TEST(BetweenTwoHosts, ARankThatLeavesIsNamed) {
   EXPECT_THAT(errors[1], IsEmpty());
 }
 
-/// Whoever waits for no collective asks what became of a rank: of the host's first, of one that has
-/// another place on its host, and of one without a rail.
+/// A rank that waits for no collective asks what became of another: of the host's first, of one
+/// that has another place on its host, and of one without a rail.
 TEST(BetweenTwoHosts, EveryRankKnowsOfEachThatHasLeft) {
   using transport::Presence;
   for (const int leaver : {0, 1, 2, 3, 4}) {
@@ -260,7 +260,7 @@ TEST(BetweenTwoHosts, EveryRankKnowsOfEachThatHasLeft) {
         std::this_thread::yield();
       }
       EXPECT_EQ(group.presence(leaver), Presence::kLeft) << group.rank() << " of " << leaver;
-      known.arrive_and_wait();  // who leaves itself is not to disturb the others
+      known.arrive_and_wait();  // a rank that leaves is not to disturb the others
     });
     EXPECT_THAT(errors, Each(IsEmpty()));
   }
@@ -310,7 +310,7 @@ TEST(BetweenTwoHosts, AProviderThatIsNotThereIsNamed) {
   }
 }
 
-/// Of this process alone and shared.
+/// Memory of this process alone and shared.
 double resident_mib() {
   std::ifstream status("/proc/self/status");
   double kib = 0;
@@ -331,7 +331,7 @@ TEST(BetweenHosts, AGroupTakesAFewMebibytesOfEachRank) {
     group.all_reduce(call_of(data.size()), bytes_of(data), bytes_of(data), a_limit());
     if (data.back() != 2) throw InternalError("{}", data.back());
   };
-  ASSERT_THAT(run_hosts({"a", "b"}, {}, add_up), Each(IsEmpty()));  // what is paid once
+  ASSERT_THAT(run_hosts({"a", "b"}, {}, add_up), Each(IsEmpty()));  // costs that are paid once
   constexpr int kGroups = 3;
   constexpr int kRanks = 2 * kGroups;
   std::barrier all_are_used(kRanks);

@@ -187,7 +187,7 @@ TEST(Reduce, AnAverageIsThereWhereItsSumIsBeyondTheType) {
 }
 
 TEST(Reduce, AnAverageInTwoStagesKeepsTheSmallestAndWholeNumbers) {
-  constexpr uint16_t smallest = 1;  // of float16: 2^-24, of which half is none
+  constexpr uint16_t smallest = 1;  // the smallest float16: 2^-24, of which half is none
   expect_average<uint16_t>(ElementType::kFloat16, {smallest, smallest, smallest, smallest},
                            smallest);
   constexpr uint16_t one = 0x3c00;
