@@ -30,7 +30,7 @@ def gpus_of_the_machine() -> int:
 
 
 def why_no_gpu() -> str:
-    """What keeps this process from using one; empty if nothing does."""
+    """Reason for which this process cannot use a GPU; empty if it can."""
     if not torch.cuda.is_available():
         return "no CUDA device here: torch.cuda.is_available() is false"
     if not _runtime.HAS_CUDA:

@@ -19,7 +19,7 @@ class Size:
     positions: int
 
     def flops(self, tokens: int) -> float:
-        """Of forward and backward over so many tokens in rows of ``positions``."""
+        """FLOPs of forward and backward over so many tokens in rows of ``positions``."""
         matrices = 12 * self.layers * self.width**2 + self.words * self.width
         return tokens * 6 * (matrices + 2 * self.layers * self.width * self.positions)
 
@@ -75,5 +75,6 @@ class GPT2(nn.Module):
 
 
 def loss_of(scores: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Of each next token, in 32 bits: [rows, positions, words], [rows, positions] -> scalar."""
+    """Loss of the next tokens, in 32 bits: [rows, positions, words], [rows, positions] ->
+    scalar."""
     return F.cross_entropy(scores[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())

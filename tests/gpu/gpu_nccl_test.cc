@@ -160,7 +160,7 @@ TEST(GpuNccl, FiftyCommunicatorsCloseInTime) {
   EXPECT_TRUE(numbers.eq(3).all().item<bool>());
 }
 
-/// What a message waits for is its own tensors, not what the GPU was given behind them.
+/// A message waits for its own tensors, not for work that the GPU was given behind them.
 TEST(GpuNccl, CopiesOfAMessageGoBesideWhatIsComputed) {
   SMP_NEEDS_GPUS(1);
   const at::Tensor tensor = at::arange(1 << 20, at::TensorOptions(gpu(0)).dtype(at::kFloat));

@@ -157,7 +157,7 @@ Outcome run(const Case& of, bool on_gpu) {
   return outcome;
 }
 
-/// Where there is no GPU, a rehearsal on the CPU shows that all can run.
+/// True for a rehearsal on the CPU, which shows without a GPU that all can run.
 bool is_rehearsed() { return std::getenv("SMP_GPU_REHEARSAL") != nullptr; }
 
 class Programs : public ::testing::TestWithParam<Case> {};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler made of the kernels: their machine code, read from the built libraries.
+"""Machine code of the kernels, read from the built libraries.
 
 The disassembler comes with torch's Triton, so this works where no toolkit and no GPU is.
 """
@@ -22,7 +22,7 @@ class Kernel:
 
     shown: str
     library: str
-    pattern: str  # of its name with types, without spaces
+    pattern: str  # pattern of its name with types, without spaces
     elements: int
     moved: int
 
@@ -52,7 +52,7 @@ KERNELS = (
 
 @dataclass(frozen=True)
 class Code:
-    """Of one kernel. ``instructions`` are those for its ``elements``."""
+    """Machine code of one kernel. ``instructions`` are those for its ``elements``."""
 
     instructions: int
     registers: int
@@ -72,8 +72,8 @@ def disassembler() -> Path:
 
 
 def read_codes(libraries: Path) -> dict[str, Code]:
-    """Of all kernels by what the table calls them. ``libraries`` holds the folders of the build's
-    smp_runtime. Raises LookupError for a kernel that is not there, or there twice."""
+    """Codes of all kernels by their names in the table. ``libraries`` holds the folders of the
+    build's smp_runtime. Raises LookupError for a kernel that is not there, or there twice."""
     found: dict[str, Code] = {}
     for library in sorted({kernel.library for kernel in KERNELS}):
         archive = libraries / library / f"libsmp_{library}.a"

@@ -24,7 +24,7 @@ STEPS, ROWS, RATE = 4, 16, 1e-2
 
 @dataclass(frozen=True)
 class Case:
-    """What a job is, and how far its losses may be from those of one process, relatively."""
+    """Settings of a job, and how far its losses may be from those of one process, relatively."""
 
     ranks: int
     settings: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +119,7 @@ def make_lm_head() -> nn.Module:
     )
 
 
-#: How our layers call what GPT2 has, as regular expressions.
+#: Names in our layers of what GPT2 has, as regular expressions.
 NAMES = {
     "^words": "word_embedding",
     "^places": "position_embedding",
@@ -192,7 +192,7 @@ def train(
     optimizer: smp.DistributedOptimizer,
     given: list[torch.Tensor],
 ) -> list[float]:
-    """Where gradients overflowed the step is made again."""
+    """Losses of the steps; one whose gradients overflowed is made again."""
     losses, again = [], 0
     step = lm_head_step if case.lm_head else train_step
     for ids in given:

@@ -21,8 +21,9 @@ from torch.utils.checkpoint import checkpoint
 
 WIDTH, ROWS, MICROBATCHES = 128, 32, 4
 BUSY = 50_000_000  #: clock cycles
-PAUSE_CYCLES, PAUSE_SECONDS = 25_000_000, 0.015  #: of a module, on a GPU and on the CPU
-#: By which the activations of steps may differ. One of cuBLAS's workspaces has four times as many.
+PAUSE_CYCLES, PAUSE_SECONDS = 25_000_000, 0.015  #: a module's pause, on a GPU and on the CPU
+#: Bytes by which the activations of steps may differ. One of cuBLAS's workspaces has four times as
+#: many.
 NOISE = 8 << 20
 
 
@@ -139,7 +140,7 @@ def main(kind: str, schedule: str, case: str) -> None:
         if other is not None:
             torch.cuda.current_stream().wait_stream(other)
         kept.append(smp.memory_summary()["activations"])
-    # Of the CPU's heap the first step also takes what Python loads.
+    # The first step also takes what Python loads from the CPU's heap.
     same = kind == "cpu" or max(kept) - min(kept) < NOISE
     assert same, f"the steps' activations have {kept} bytes"
     if kind == "cuda":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nvcc the build takes: of the release that torch has, wherever another one stands first."""
+"""The build takes the nvcc of the release that torch has, wherever another one stands first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_nvcc(folder: Path, release: str) -> Path:
 
 
 def found(folder: Path, releases: list[str]) -> str:
-    """What CMake finds in folders whose nvcc are of these releases; "" for a folder without."""
+    """Output of CMake for folders whose nvcc are of these releases; "" for a folder without."""
     folders = []
     for number, release in enumerate(releases):
         own = folder / str(number)

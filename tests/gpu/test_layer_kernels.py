@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from smdistributed import _runtime
 
-#: Of a result of size 1 or so: some units in the last place, for sums of a thousand numbers.
+#: Tolerances of a result of size 1 or so: some units in the last place, for sums of a thousand
+#: numbers.
 TOLERANCES = {
     torch.float64: 1e-12,
     torch.float32: 2e-5,
@@ -84,7 +85,7 @@ def test_layer_norm(device: torch.device, dtype: torch.dtype, width: int, ranks:
     exchange = _runtime.TensorExchange("", ranks, 0)
 
     def plain(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Of all slices; each gets the gradient of its own, so their mean has that of one."""
+        """Norm of all slices; each gets the gradient of its own, so their mean has that of one."""
         whole = [one.repeat(*[1] * (one.dim() - 1), ranks) for one in (states, weight, bias)]
         result = F.layer_norm(whole[0], (ranks * width,), whole[1], whole[2], 1e-3)
         return result.unflatten(-1, (ranks, width)).mean(-2)

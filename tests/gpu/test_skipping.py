@@ -12,7 +12,7 @@ from tests.gpu import conftest
 
 
 def reported(outcome: str) -> pytest.TestReport:
-    """What the hook makes of a report of that outcome."""
+    """Outcome that the hook makes of a report of that outcome."""
     report: Any = pytest.TestReport("test_it", ("file", 1, "test_it"), {}, outcome, "why", "setup")
     hook = conftest.pytest_runtest_makereport(SimpleNamespace(nodeid="test_it"), None)  # type: ignore[arg-type]
     next(hook)

@@ -42,7 +42,7 @@ def test_collectives_of_one_rank_leave_tensors_as_they_were(alone: torch.device)
 
 
 def test_work_is_in_the_order_of_streams(alone: torch.device) -> None:
-    """What is reduced is made late, and what reads it comes after the wait, without the host."""
+    """The sum's input is made late, and its reader comes after the wait, without the host."""
     data = torch.zeros(1 << 22, device=alone)
     torch.cuda._sleep(BUSY)
     data.add_(3)

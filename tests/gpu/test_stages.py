@@ -18,7 +18,7 @@ import smdistributed
 
 
 def outcome(tmp_path: Path, code: str, seconds: int = 20) -> Any:
-    """Of a stage that is this Python code; sys.argv[1] is the file that it is to write."""
+    """Outcome of a stage that is this Python code; sys.argv[1] is the file that it is to write."""
     stage = run.Stage("trial", seconds, ("trial.py",), "nothing")
     with (tmp_path / "log.txt").open("ab") as log:
         return run.run_stage(stage, [sys.executable, "-c", code, run.FOUND], dict(os.environ), log)
@@ -47,7 +47,7 @@ def test_a_stage_that_fails_or_finds_nothing_has_failed(
 
 
 def test_a_stage_ends_at_its_limit_with_all_that_it_started(tmp_path: Path) -> None:
-    """What it found until then stays, even where a process does not listen."""
+    """The findings until then stay, even where a process does not listen."""
     code = (
         "import os, signal, sys, time\n"
         "open(sys.argv[1], 'w').write('{\"so far\": 1}')\n"
@@ -114,7 +114,7 @@ def test_what_no_longer_fits_is_left_out_and_said(
 def test_without_a_gpu_nothing_is_taken_for_a_result(
     tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # where no nvidia-smi is
+    monkeypatch.setenv("PATH", str(tmp_path))  # a folder without nvidia-smi
 
     with pytest.raises(SystemExit, match="shows no GPU"):
         run.remote([str(bundle), str(tmp_path / "out"), "100"])
@@ -124,7 +124,7 @@ def test_without_a_gpu_nothing_is_taken_for_a_result(
 def test_only_a_rehearsal_may_do_without_a_gpu(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, rehearse: bool
 ) -> None:
-    """Whatever the variable says where ``ci/gpu remote`` is started."""
+    """The variable of the shell that starts ``ci/gpu remote`` makes no difference."""
     monkeypatch.setenv("SMP_GPU_REHEARSAL", "1")
 
     environment = run.environment_for(bundle, rehearse=rehearse)
@@ -136,7 +136,7 @@ def test_only_a_rehearsal_may_do_without_a_gpu(
 def test_a_stage_whose_torch_sees_no_gpu_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Where the driver shows one and torch does not, it would run on the CPU, and pass."""
+    """A stage would run on the CPU, and pass, where the driver shows a GPU and torch does not."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("SMP_GPU_REHEARSAL", raising=False)
     stage = next(one for one in run.TABLE if one.name == name)
@@ -211,7 +211,7 @@ def test_only_results_of_a_commit_on_a_gpu_are_kept(
     ]
 
     report.record(results)
-    report.record(results)  # of a folder that another run added to
+    report.record(results)  # a folder that another run added to
 
     assert [json.loads(line)["stage"] for line in record.read_text().splitlines()] == ["a"]
     assert "in a.py" in record.read_text(), "no folder of a machine is kept"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reading the source made doubtful and only a GPU shows; for jobs of two ranks see
+"""Suspects from reading the source that only a GPU can clear; for jobs of two ranks see
 test_engine.py."""
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ PROGRAMS = ("gpu_nccl_test", "gpu_program_test")
 TARGETS = ("smp_runtime_module", "smp_smddp_module", *PROGRAMS)
 # As the preset `release`, whose objects the compiler's cache then has.
 FLAGS = "-O2 -g1 -DNDEBUG"
-#: Of the C library and the compiler: every Linux that runs torch has them, and newer ones.
+#: Libraries of C and the compiler: every Linux that runs torch has them, and newer ones.
 EVERYWHERE = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|util|resolv))\.so[.\d]*")
 
 

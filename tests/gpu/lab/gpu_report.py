@@ -16,7 +16,7 @@ RECORD = ROOT / "docs" / "_data" / "gpu_results.jsonl"
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- tables: made by ci/gpu report --record -->\n", "<!-- end of tables -->\n"
 FOLDERS = re.compile(r"(?<![\w/:])/(?:[\w.+-]+/)+")
-#: What the tables of the stages that measure are called, and have.
+#: Titles and columns of the tables of the stages that measure.
 MEASURED: dict[str, tuple[str, tuple[str, ...]]] = {
     "ceilings": ("Ceilings", ("what", "rate")),
     "kernels": (
@@ -113,8 +113,8 @@ def as_markdown(results: list[dict[str, Any]]) -> str:
 
 
 def figures(result: dict[str, Any], results: list[dict[str, Any]]) -> str:
-    """What a stage measured. Utilisation is by the product of matrices of the same machine, which
-    is among the results of its ceilings."""
+    """Figures of a stage. Utilisation is by the product of matrices of the same machine, which is
+    among the results of its ceilings."""
     found = result["found"]
     if result["stage"] == "ceilings":
         return ceilings(found)

@@ -24,7 +24,8 @@ FOUND = "{found}"
 REHEARSAL_FACTOR = 4
 
 
-#: Of tests/gpu; the kernels' code is of a build, too, which is not there.
+#: Tests of tests/gpu that need none; that of the kernels' code needs a build, too, which is not
+#: there.
 NEEDS_NO_GPU = tuple(
     f"--ignore=tests/gpu/test_{name}.py"
     for name in ("bundle", "find_nvcc", "kernel_code", "skipping", "stages")
@@ -161,7 +162,7 @@ def name_of_gpu() -> str:
 
 
 def environment_for(bundle: Path, *, rehearse: bool) -> dict[str, str]:
-    """What the stages' programs find: the bundle's package first, torch's libraries, ours."""
+    """Environment of the stages' programs: the bundle's package first, torch's libraries, ours."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit(

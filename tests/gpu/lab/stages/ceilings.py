@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this GPU does at best: the measure of everything after it."""
+"""Ceilings of this GPU: the measure of everything after it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pinned_rates() -> dict[str, float]:
 
 
 def launch_seconds() -> float:
-    """Of one small kernel among many: what the host needs for each."""
+    """Seconds that the host needs for each of many small kernels."""
     small = torch.zeros(1, device=DEVICE)
 
     def many() -> None:

@@ -138,8 +138,8 @@ def layer_rows() -> list[Callable[[], list[Row]]]:
                     lambda x: F.cross_entropy(x, labels, reduction="none"))  # fmt: skip
 
     def attention() -> list[Row]:
-        """What a mask costs that torch's fused attention does not take: it takes causal ones, and
-        then is what layers use."""
+        """Cost of a mask that torch's fused attention does not take: it takes causal ones, and
+        layers use it then."""
         shape = (8, 16, 1024, 64) if GPU else (1, 2, 64, 16)
         parts = [leaf(*shape) for _ in range(3)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine is, and whether what was built elsewhere loads here."""
+"""Facts about the machine, and whether what was built elsewhere loads here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stages' programs share: their device, clocks, and how they report.
+"""Shared by the stages' programs: their device, clocks, and how they report.
 
 Their arguments: the file to write, the bundle, the seconds they may take.
 """
@@ -18,7 +18,7 @@ import torch
 
 
 def sees_gpu() -> bool:
-    """Whether torch does. Without a GPU these programs are only rehearsed: small, on the CPU.
+    """True if torch sees a GPU. Without one these programs are only rehearsed: small, on the CPU.
     Raises SystemExit with torch's reason if this is no rehearsal, for nothing would be shown."""
     if torch.cuda.is_available():
         return True
@@ -55,7 +55,7 @@ def median(times: list[float]) -> float:
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """How long the device is busy with it, by events; on the CPU by a clock."""
+    """Seconds that the device is busy with the work, by events; on the CPU by a clock."""
     if not GPU:
         begin = time.perf_counter()
         work()
@@ -89,7 +89,7 @@ def by_turns(
 
 
 def cache_bytes() -> int:
-    """Of the L2: what is to show the memory's speed is larger than four of these."""
+    """Size of the L2: tensors that show the memory's speed are larger than four of these."""
     return torch.cuda.get_device_properties(0).L2_cache_size if GPU else 1 << 18
 
 

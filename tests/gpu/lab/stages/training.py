@@ -123,7 +123,7 @@ def autograd_threads() -> dict[str, Step]:
 
 
 def waits_of(step: Step) -> int:
-    """How often the host waits for the device in a step."""
+    """Number of times that the host waits for the device in a step."""
     if not GPU:
         return 0
     torch.cuda.synchronize()

@@ -27,8 +27,8 @@ JOB = Path(__file__).with_name("two_hosts_job.py")
 
 @dataclass(frozen=True)
 class Case:
-    """What two ranks do, whether as two hosts, and what their log says of the way on a GPU: one
-    that takes another way shows nothing of this one."""
+    """Job of two ranks, whether it runs as two hosts, and what its log says of the way on a GPU: a
+    job that takes another way shows nothing of this one."""
 
     job: str
     apart: bool
@@ -68,7 +68,7 @@ def start(case: Case, rank: int, port: int, output: Path) -> subprocess.Popen[by
             **place,
             "NCCL_IB_DISABLE": "1",
             "SMDDP_GPU_ROUTE": "nccl" if GPU else "auto",
-            "SM_LOG_LEVEL": "10",  # which way tensors take
+            "SM_LOG_LEVEL": "10",  # shows the way that tensors take
             "SMP_TIMEOUT_SECONDS": "20",
         },
         stdin=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ def start(case: Case, rank: int, port: int, output: Path) -> subprocess.Popen[by
 
 
 def run(name: str, seconds: float) -> dict[str, Any]:
-    """What rank 0 found, or why it did not."""
+    """Findings of rank 0, or the reason why there are none."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder) / f"rank{rank}" for rank in range(2)]
