@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What registering smddp leaves for libfabric, which no launcher may have told anything."""
+"""Variables that registering smddp leaves for libfabric, where no launcher may have set any."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SEEDS = range(200)
 
 
 def as_they_arrive(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """What a wire makes of them: the numbers, in memory of their own."""
+    """Tensors as a wire delivers them: the numbers, in memory of their own."""
     return [
         one.detach().resolve_conj().contiguous().clone().requires_grad_(one.requires_grad)
         for one in tensors

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `torch.nn.init` does to parameters without storage is what it does to any."""
+"""Functions of `torch.nn.init` do to parameters without storage what they do to any."""
 
 from collections.abc import Callable
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tensors go on a machine with GPUs, shown without one: fake tensors have CUDA devices that
+"""Places of tensors on a machine with GPUs, shown without one: fake tensors have CUDA devices that
 compute nothing, and the operations on them are watched."""
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def test_ranks_agree_on_the_cpu_who_has_gradients_of_a_gpu(
 
 @pytest.fixture
 def uuids(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of the devices, by number."""
+    """UUIDs of the devices, by number."""
     found = ["GPU-a", "GPU-b"]
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=found[number])
@@ -316,7 +316,7 @@ def test_state_that_was_loaded_before_the_partition_follows_its_parameters(
     monkeypatch: pytest.MonkeyPatch, fused: bool
 ) -> None:
     with fake_gpus(monkeypatch):
-        there = nn.Parameter(torch.zeros(3, device="cuda"))  # where the partition put it
+        there = nn.Parameter(torch.zeros(3, device="cuda"))  # placed by the partition
         optimizer = torch.optim.Adam([there], fused=fused)
         optimizer.state[there] = {"step": torch.ones(()), "exp_avg": torch.ones(3)}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which values a split model begins with, and what becomes of hooks, on one tensor rank."""
+"""First values of a split model, and its hooks, on one tensor rank."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_scales_of_random_overflows_are_those_of_torch(first: int) -> None:
 
             assert ours.scale == theirs.update(overflow), (seed, step, settings)
             assert ours.state()[1] % settings["window"] == theirs.good_steps(), (seed, step)
-            if generator.random() < 0.05:  # what a checkpoint keeps is all there is
+            if generator.random() < 0.05:  # a checkpoint keeps the whole state
                 state = ours.state()
                 ours = _runtime.LossScaler(dynamic=True, least=2.0**-100, **settings)
                 ours.restore(state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step takes of memory, as smp.memory_summary says."""
+"""Memory that a step takes, as smp.memory_summary says."""
 
 import pytest
 import smdistributed.modelparallel.torch as smp
@@ -50,8 +50,8 @@ def activations_of(steps, microbatches: int, *, checkpointed: bool = False) -> i
 def test_activations_are_what_forwards_keep(microbatches: int) -> None:
     found = activations_of([train, train], microbatches)
 
-    # Of each layer what goes into its gelu and what comes out, which the next layer or the loss
-    # needs. On one rank one microbatch is open at a time.
+    # Each layer keeps the input of its gelu and its output, which the next layer or the loss needs.
+    # On one rank one microbatch is open at a time.
     kept = 2 * LAYERS * LAYER_BYTES / microbatches
     assert kept <= found < 1.1 * kept
 

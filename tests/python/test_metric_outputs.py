@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other programs read of a job's metrics: each format by a reader of its own."""
+"""Metrics of a job as other programs read them: each format by a reader of its own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DistributedModel takes and refuses, in one process."""
+"""Arguments that DistributedModel takes and refuses, in one process."""
 
 from types import ModuleType
 

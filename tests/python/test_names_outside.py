@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks and GPU stages name of the library is there: no other test runs most of them."""
+"""Names of the library in benchmarks and GPU stages are there: no other test runs most of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPTS = sorted(script for folder in JOBS for script in (ROOT / folder).rglob("
 
 
 def imported(tree: ast.Module) -> dict[str, Any]:
-    """What a script imports from the library, by its name there. Each import is one that works."""
+    """Imports of a script from the library, by their names there. Each import is one that works."""
     names: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

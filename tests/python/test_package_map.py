@@ -27,7 +27,7 @@ MODULES = sorted(
     if module.name not in ABSENT and not module.name.endswith(("_runtime", "_smddp"))
 )
 
-#: What the published documentation and scripts use of ``smp``.
+#: Names of ``smp`` that the published documentation and scripts use.
 NAMES = """
 init is_initialized is_tracing state shutdown rank size local_rank local_size pp_rank pp_size
 tp_rank tp_size rdp_rank rdp_size mp_rank mp_size dp_rank dp_size get_mp_group get_dp_group
@@ -210,7 +210,7 @@ def test_examples_in_docstrings_hold(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_texts_name_what_smp_has():
-    """Of errors, warnings and docstrings: whoever is told to call something finds it."""
+    """Covers errors, warnings and docstrings: a user who is told to call something finds it."""
     folder = Path(smp.__file__).parent
     named = {
         (name, file.name)

@@ -20,7 +20,7 @@ STUB = RUNTIME / "python" / "smdistributed" / "_runtime.pyi"
 
 
 def fields() -> str:
-    """Those of the class ``ParallelConfig``."""
+    """Fields of the class ``ParallelConfig``."""
     text = ""
     for name, kind, meaning in _runtime.parameter_fields():
         sentence = textwrap.fill(

@@ -35,7 +35,7 @@ def test_copies_warn_of_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Pat
 
     assert copy.deepcopy(module).state_dict().keys() == {"weight", "bias"}
     torch.save(module, tmp_path / "module.pt")
-    # Where this library is not installed.
+    # An interpreter without this library.
     script = f"""
 import sys
 sys.modules["smdistributed"] = None

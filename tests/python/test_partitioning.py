@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the partitioner is told of a model and its settings."""
+"""Input of the partitioner, from a model and its settings."""
 
 from __future__ import annotations
 

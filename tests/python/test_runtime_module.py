@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the extension module carries over from C++."""
+"""Errors, values and counters that the extension module carries over from C++."""
 
 import threading
 

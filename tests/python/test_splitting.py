@@ -41,7 +41,7 @@ def step(model: Any, batch: Any, *rest: Any, scale: Any = None, **options: Any) 
 
 
 def parts(value: Any, microbatches: int = 2, **settings: Any) -> list[Any]:
-    """What each microbatch gets of ``value``."""
+    """Parts of ``value`` for each microbatch."""
     return [a[1] for a, _ in InputSplit(step, **settings).split((None, value), {}, microbatches)]
 
 

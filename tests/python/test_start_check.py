@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the check before the start calls an outlier, of numbers that no machine had to have."""
+"""Outliers of the check before the start, in numbers that no machine had to have."""
 
 from __future__ import annotations
 

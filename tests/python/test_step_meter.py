@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first rank says of its steps."""
+"""Reports of the first rank on its steps."""
 
 import json
 import re

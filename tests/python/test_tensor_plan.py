@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which annotated modules would be replaced, and what is said of the others."""
+"""Annotated modules that would be replaced, and reasons given for the others."""
 
 from __future__ import annotations
 

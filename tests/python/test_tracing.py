@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace sees of real models, and the module tree that comes of it."""
+"""Traces of real models, and the module trees made of them."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_recomputed_modules_keep_their_inputs_and_run_once_more() -> None:
     trace = trace_step(model, step_of(model, torch.ones(4096, WIDTH)), TraceOptions("cpu"))
 
     def on_first(memory_weight: float, *regions: list[nn.Module]) -> int:
-        """How many blocks are on the first of two partitions."""
+        """Number of blocks on the first of two partitions."""
         tree = module_tree(model, trace, no_pins, regions)
         chosen = partition(tree, 2, "compat", memory_weight=memory_weight)
         return sum(chosen.assignment[str(number)] == 0 for number in range(12))

@@ -294,7 +294,7 @@ def test_torchs_clipping_is_refused_where_masters_are_stepped(
     other(torch.ones(1, 4)).sum().backward()
 
     error, named = SMPUnsupportedError, name
-    if name == "get_total_norm":  # whose caller reads gradients first
+    if name == "get_total_norm":  # its caller reads gradients first
         error, named = SMPStepError, "gradient of parameter 0.weight"
     with pytest.raises(error, match=rf"{named} .* optimizer\.clip_master_"):
         clip_by(name, model.parameters())

@@ -140,7 +140,7 @@ def test_a_state_dict_comes_back_as_it_was(name):
     assert again.keys() == before.keys()
     for key, value in before.items():
         assert torch.equal(again[key], value), key
-        assert torch.equal(plain[key], value), key  # what is given is not written to
+        assert torch.equal(plain[key], value), key  # the given entries are not written to
 
 
 @pytest.mark.parametrize("name", [name for name in _MODELS if "bert" not in name])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a type checker knows of scripts: the parameters and results of steps, and the settings."""
+"""Types that a checker finds in scripts: the parameters and results of steps, and the settings."""
 
 from __future__ import annotations
 

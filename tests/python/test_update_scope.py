@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What copies of an optimizer show of what its updates depend on."""
+"""Scopes that copies of an optimizer show of its updates."""
 
 from collections.abc import Callable
 from typing import Any
