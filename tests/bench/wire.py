@@ -21,8 +21,8 @@ from tests.mpi.net_hosts import NetHosts
 
 RATE_MBIT = 100
 BYTES_PER_SECOND = RATE_MBIT * 1e6 / 8
-#: What the wire carries for a byte of data: an Ethernet frame of 1,514 bytes holds 1,448, behind
-#: the headers of Ethernet, IP and TCP with timestamps.
+#: Bytes on the wire for a byte of data: an Ethernet frame of 1,514 bytes holds 1,448, behind the
+#: headers of Ethernet, IP and TCP with timestamps.
 FRAMING = 1514 / 1448
 
 
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def byte_limit(self) -> float:
-        """How much less a host sends than in a ring of all ranks."""
+        """Factor by which a host sends less than in a ring of all ranks."""
         return (self.ranks - 1) / self.ranks / self.share_between_hosts
 
 
@@ -72,7 +72,7 @@ def run_on(layout: Layout, command: list[str], python: Path | None = None, **var
 
 
 def run_job(layout: Layout, job: str, *arguments: object, peers: bool = False) -> Any:
-    """What the first rank of tests/bench/jobs/`job` prints behind "RESULT ", as JSON."""
+    """Value that the first rank of tests/bench/jobs/`job` prints behind "RESULT ", as JSON."""
     words = [str(ROOT / "tests/bench/jobs" / job), *map(str, arguments)]
     output = run_on(layout, words, peers_python() if peers else None)
     return json.loads(output.split("RESULT ")[1].splitlines()[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many microbatches' activations each stage holds at once, against the formula."""
+"""Counts microbatches whose activations each stage holds at once, against the formula."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How evenly the links of the hosts are used when tensors differ much in size: DDP with an
-embedding of 64 MB and small layers, against servers that own whole tensors."""
+"""Balance of the links of hosts when tensors differ much in size: DDP with an embedding of 64 MB
+and small layers, against servers that own whole tensors."""
 
 from __future__ import annotations
 

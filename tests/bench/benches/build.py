@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What building costs in processor time: from nothing, with a full compiler cache, after edits."""
+"""Cost of building in processor time: from nothing, with a full compiler cache, after edits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step of 24 layers over four ranks sends, against PyTorch's pipelining."""
+"""Bytes that a step of 24 layers over four ranks sends, against PyTorch's pipelining."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def variables(folder: Path, settings: str) -> dict[str, str]:
 
 
 def seconds(command: list[str], epochs: int, folder: Path, settings: str) -> tuple[float, float]:
-    """Of the whole job, and the peak memory in MB of the process that was started."""
+    """Seconds of the whole job, and the peak memory in MB of the process that was started."""
     config = folder / "input/config/hyperparameters.json"
     config.write_text(f'{{"epochs": "{epochs}", "save": "false"}}')
     begin = time.monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the image is, how long building it again takes, and whether two builds are equal."""
+"""Size of the image, time to build it again, and whether two builds are equal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long from starting a process to the first line of the user's script: `train` and python3."""
+"""Time from starting a process to the first line of the user's script: `train` and python3."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sharded training takes of a rank's memory, against the formula and the peers."""
+"""Memory of a rank in sharded training, against the formula and the peers."""
 
 from __future__ import annotations
 

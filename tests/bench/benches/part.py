@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How even the partitioner's stages are on a fixed corpus, and how long it takes."""
+"""Balance of the partitioner's stages on a fixed corpus, and the time that it takes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run() -> Result:
         rows.append((row["model"], str(row["partitions"]), *figures))
     rows.append(("10,000 units, s", "64", f"{statistics.median(seconds):.2f}", "", ""))
 
-    # Whatever fails shows in the ratio: an empty device and a slow run count as out of bounds.
+    # A failure shows in the ratio: an empty device and a slow run count as out of bounds.
     worst = max(row["auto"] for row in quality)
     if any(row["empty"] > 0 for row in quality):
         worst = float("inf")

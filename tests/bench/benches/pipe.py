@@ -24,7 +24,7 @@ def run() -> Result:
     for microbatches in (8, 16):
         ideal = (microbatches + STAGES - 1) * (FORWARD_SECONDS + BACKWARD_SECONDS)
         medians: dict[str, float] = {}
-        times = run_ranks(STAGES, "pipe_job.py", microbatches, ROUNDS, STAGES)  # of each step
+        times = run_ranks(STAGES, "pipe_job.py", microbatches, ROUNDS, STAGES)  # one for each step
         for name, seconds in times.items():
             medians[name] = statistics.median(seconds)
             figures = (min(seconds), medians[name], max(seconds))

@@ -8,7 +8,7 @@ from wire import BYTES_PER_SECOND, RATE_MBIT, Layout, run_job
 
 LAYOUT = Layout(2, 1)
 LAYER_BYTES = 1 << 20  # as in the job
-WIRE_SHARE = 2 / 3  # of the backward: enough to hide all of it but the last bucket
+WIRE_SHARE = 2 / 3  # share of the backward: enough to hide all of it but the last bucket
 GOAL = (
     f"an emulated backward 1.5 times as long as its gradients take ({LAYOUT.text} at "
     f"{RATE_MBIT} Mbit/s): a step no longer than with DDP"

@@ -29,7 +29,7 @@ COLUMNS = [
     *("nested_us", "messages", "bytes", "forward_us", "backward_us", "wait_us"),
     *("gather_us", "reduce_us", "exchange_us", "optimizer_us", "data_us"),
 ]
-SHARES = (300, 550, 60, 0, 30, 0, 30, 20)  # of the kinds, in thousandths
+SHARES = (300, 550, 60, 0, 30, 0, 30, 20)  # shares of the kinds, in thousandths
 
 
 def run() -> list[Result]:

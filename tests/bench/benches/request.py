@@ -14,9 +14,9 @@ LIMIT = 2.0
 GOAL = f"round trip of a call to another rank: at most {LIMIT:g} times a raw gloo pair's"
 RPC = "the same: less than a call by torch.distributed.rpc"
 WIRE = "round trip of a call between hosts, {0}, {1}: at most {2:g} times a raw gloo pair's"
-#: Of calls between hosts: one more thread than on a host wakes up for each message.
+#: Limit between hosts: one more thread than on a host wakes up for each message.
 HOSTS_LIMIT = 3.0
-#: Of large tensors, which get new memory in each call, where gloo's pair keeps its own.
+#: Limits of large tensors, which get new memory in each call, where gloo's pair keeps its own.
 COPY_LIMIT, WIRE_LIMIT = 1.6, 1.05
 NUMBERS_A_KIB = 256
 

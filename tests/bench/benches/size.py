@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people fetch and wait for: the wheels of dist/, the images that are built, an import."""
+"""Sizes and times that people fetch and wait for: the wheels of dist/, the images that are built,
+an import."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def imports() -> Result:
 
 
 def wheels() -> list[Result]:
-    """Of the largest one; none where ci/wheel has made none."""
+    """Size of the largest wheel; none where ci/wheel has made none."""
     sizes = {path.name: path.stat().st_size / 1e6 for path in (ROOT / "dist").glob("*.whl")}
     if not sizes:
         return []
@@ -47,7 +48,7 @@ def wheels() -> list[Result]:
 
 
 def images() -> list[Result]:
-    """Of those that ci/image has made and an engine that runs holds."""
+    """Sizes of the images that ci/image has made and an engine that runs holds."""
     found = subprocess.run([ROOT / "ci/engine", "env"], capture_output=True, text=True, check=False)
     name, _, value = found.stdout.strip().partition("=")
     budgets = tomllib.loads((ROOT / "ci/budgets.toml").read_text())["megabytes"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How jobs of ci/bench that run on several hosts take time and count bytes."""
+"""Clock and byte counts of jobs of ci/bench that run on several hosts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import nn
 
 LAYERS, WIDTH, STEPS = 24, 1024, 4
-LIVE_LAYERS = 3  # that may be whole at once: in use, and fetched ahead
+LIVE_LAYERS = 3  # layers that may be whole at once: in use, and fetched ahead
 
 
 def make_module() -> nn.Module:
@@ -147,7 +147,7 @@ def main() -> None:
     before = status("VmRSS") - status("RssFile")
     step = CONTESTANTS[sys.argv[1]]()
     step()
-    # What construction took and gave back is not part of it.
+    # Memory that construction took and gave back is not part of the peak.
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the most so far is what there is now
     of_files = status("RssFile")  # at the peak there will be no fewer

@@ -28,7 +28,7 @@ WIDTH, ROWS = 256, 4
 
 
 class Times:
-    """What the next computations of this rank take."""
+    """Times of the next computations of this rank."""
 
     def __init__(self) -> None:
         self.sigma = 0.0

@@ -25,7 +25,7 @@ def train(model, batch):
 
 
 def turn() -> float:
-    """Of a job of its own."""
+    """Median seconds of a step, in a job of its own."""
     smp.init({"partitions": 2, "microbatches": MICROBATCHES, "ddp": True})
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)]
