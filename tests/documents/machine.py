@@ -63,9 +63,9 @@ class Machine:
             "SMP_ENGINE_RUN": str(folder / "run"),
             "APT_CONFIG": str(folder / "apt.conf"),
             "PIP_CONFIG_FILE": "/dev/null",
-            "PIP_INDEX_URL": "http://127.0.0.1:9/",  # where nothing listens
+            "PIP_INDEX_URL": "http://127.0.0.1:9/",  # nothing listens there
         }
-        # Whoever runs the test: root, on a machine that lacks every package.
+        # The test runs as root, whoever runs it, on a machine that lacks every package.
         self.program("id", 'if [[ $* == --user ]]; then echo 0; else exec /usr/bin/id "$@"; fi')
         self.program("dpkg-query", "exit 1")
         self.program("dpkg", "exit 0")
@@ -103,7 +103,7 @@ class Machine:
         )
 
     def holds(self, name: str) -> None:
-        """What an earlier command would have left in the clone."""
+        """Makes a file that an earlier command would have left in the clone."""
         path = self.clone / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")

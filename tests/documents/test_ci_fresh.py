@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ci/fresh reads in the README, and what it complains of."""
+"""Commands that ci/fresh reads in the README, and its complaints."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ci/test shows while it runs: what is installed, and times beside their budgets."""
+"""ci/test shows while it runs what is installed, and times beside their budgets."""
 
 from __future__ import annotations
 

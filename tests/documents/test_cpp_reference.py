@@ -30,7 +30,7 @@ def public_headers() -> dict[str, str]:
 
 
 def sections() -> dict[str, str]:
-    """What the page says of each header."""
+    """Text of the page on each header."""
     parts = re.split(r"^## `smp/(\w+\.h)`\n", PAGE.read_text(), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 

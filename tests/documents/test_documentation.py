@@ -91,7 +91,7 @@ def test_every_error_of_the_library_has_a_docstring() -> None:
 
 
 def test_public_functions_and_classes_have_docstrings() -> None:
-    """Those that the reference shows by autodoc: functions, classes and their listed members."""
+    """Covers all that the reference shows by autodoc: functions, classes, listed members."""
     named = re.findall(r"auto(?:function|class):: +([\w.]+)", reference())
     shown = {name.rpartition(".")[2] for name in named}
     trees = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}

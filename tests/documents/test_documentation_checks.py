@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ci/docs checks of built pages: links, anchors, and that nothing comes from elsewhere."""
+"""ci/docs checks links and anchors of built pages, and that nothing comes from elsewhere."""
 
 from __future__ import annotations
 

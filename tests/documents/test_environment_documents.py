@@ -12,7 +12,7 @@ from tests.documents.named_tests import ROOT
 PAGE = (ROOT / "docs" / "reference" / "environment.md").read_text()
 SESSION = ROOT / "smp_runtime" / "cluster"
 OPTIONS = ROOT / "smp_runtime" / "smddp" / "backend" / "smddp_options.h"
-# How scripts, tests and compose files read or set a variable, unlike CMake and the preprocessor.
+# Reads and settings of variables in scripts, tests and compose files, unlike CMake's and macros.
 IN_USE = re.compile(
     r"""environ(?:\.get)?[(\[]["'](SMP_\w+)|getenv\("(SMP_\w+)|(?<!\$)\$\{(SMP_\w+):"""
     r"""|["'](SMP_\w+)["']:\ |"\$(SMP_\w+)"|f"(SMP_\w+)=""",
@@ -73,7 +73,7 @@ def test_scripts_use_no_variable_that_the_library_takes_for_a_misspelling() -> N
     }
 
     assert {"SMP_TRAIN", "SMP_TREE", "SMP_ENGINE_ROOT", "SMP_RECORDER", "SMP_FUZZ_ROUNDS"} <= used
-    assert used - known <= {"SMP_WINTER", "SMP_PROGRES"}  # of tests of the warning
+    assert used - known <= {"SMP_WINTER", "SMP_PROGRES"}  # in tests of the warning
     rows_of_table = table(SESSION / "runtime_options.h").keys()
     assert known - rows_of_table - used <= {"SMP_EXTRA_CA_FILE", "SMP_LAUNCH_FOLDER"}
 

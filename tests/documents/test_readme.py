@@ -59,7 +59,7 @@ def test_its_blocks_work_when_pasted_one_after_the_other(tmp_path: Path) -> None
     losses = [float(loss) for loss in re.findall(r"epoch \d: loss ([\d.]+)", done.stdout)]
     assert len(losses) == 10
     assert losses[-1] < 0.3
-    # What the job ran is the file that was written, by link: an edit counts at the next run.
+    # The job ran the file that was written, by link: an edit counts at the next run.
     assert (tmp_path / "build/job/code").resolve() == tmp_path / "my_code"
 
 

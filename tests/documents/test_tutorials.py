@@ -250,7 +250,7 @@ def test_each_tutorial_is_run_by_a_test() -> None:
 
 
 def test_a_copy_holds_no_link_into_the_tutorials(tmp_path: Path) -> None:
-    """What commands write stays out of the repository."""
+    """Commands write nothing into the repository."""
     copy = workplace(tmp_path) / "docs" / "tutorials"
 
     assert not any(path.is_symlink() for path in [copy, *copy.rglob("*")])

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 WHERE = ("README.md", "docs", "smp_runtime", "entrypoint", "opt_ml_layout")
 
-#: What stood here once, and the field's term for it.
+#: Words that stood here once, and the field's terms for them.
 REPLACED = {
     r"batons?": "run token",
     r"stand-ins?|StandIn|stand_ins?": "remote tensor",
@@ -45,7 +45,7 @@ REPLACED = {
 }
 #: The word in its plain sense.
 PLAIN = (
-    "a stand-in for NCCL",  # of a test
+    "a stand-in for NCCL",  # in a test
 )
 
 

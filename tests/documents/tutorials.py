@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 LIMIT_SECONDS = 600
 
-# What another launcher set must not decide who the ranks are.
+# Variables that another launcher set must not decide who the ranks are.
 FOREIGN = ("MASTER_", "OMPI_", "PMIX_", "RANK", "WORLD_SIZE", "LOCAL_", "SM_", "SMP_", "SAGEMAKER_")
 
 OUTPUT_BLOCK = re.compile(r"```\{code-block\} text\n:caption: Output\n\n(.*?)```", re.DOTALL)
@@ -103,5 +103,5 @@ def pattern_of(line: str) -> str:
 
 
 def missing_lines(page: str, output: str) -> list[str]:
-    """What the page shows and the commands did not print."""
+    """Lines that the page shows and the commands did not print."""
     return [line for line in shown_lines(page) if not re.search(pattern_of(line), output)]
