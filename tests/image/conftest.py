@@ -17,7 +17,7 @@ import pytest
 from tests.image.engine import ROOT, Docker
 from tests.image.jobs import MakeTree
 
-# What a user's requirements.txt would have `train` install; a test's containers see no index.
+# Packages that a requirements.txt would have `train` install; a test's containers see no index.
 EXTENDED = """\
 FROM {image}
 COPY packages /opt/venv/lib/python3.11/site-packages
@@ -59,7 +59,7 @@ def image(docker: Docker) -> str:
 
 @pytest.fixture(scope="session")
 def slim(image: str) -> bool:
-    """Whether the image is one without torch.compile: by its name, for what it lacks is tested."""
+    """True if the image is one without torch.compile: by its name, for what it lacks is tested."""
     return "slim" in image
 
 

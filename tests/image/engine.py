@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of this folder share."""
+"""Containers and jobs that the tests of this folder share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def train_example(
     hosts: int = 2,
     processes: int = 2,
 ) -> str:
-    """What the job examples/EXAMPLE prints, trained in containers with these mp_parameters."""
+    """Output of the job examples/EXAMPLE, trained in containers with these mp_parameters."""
     code = ("--code", ROOT / "examples" / example, "--program", "train.py")
     return train(image, tree, settings, hyperparameters, *code, hosts=hosts, processes=processes)
 
@@ -42,7 +42,7 @@ def train(
     hosts: int,
     processes: int,
 ) -> str:
-    """What a job prints that docker/cluster runs with these options, and has to end well."""
+    """Output of a job that docker/cluster runs with these options, and that has to end well."""
     words = [f"--hyperparameter={name}={value}" for name, value in hyperparameters.items()]
     done = subprocess.run(
         [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of jobs in containers share."""
+"""Shared by tests of jobs in containers."""
 
 from __future__ import annotations
 

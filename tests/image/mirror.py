@@ -30,7 +30,7 @@ METADATA = {
 class Request:
     path: str
     agent: str
-    user: str  # of basic authentication
+    user: str  # the user of basic authentication
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Mirror:
 
 def handler(mirror: Mirror) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
-        timeout = 60  # of a client that says nothing, the handshake included
+        timeout = 60  # for a client that says nothing, the handshake included
 
         def do_GET(self) -> None:
             kind, _, words = self.headers.get("Authorization", "").partition(" ")

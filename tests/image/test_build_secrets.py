@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ci/build_secrets.py takes of a machine's configuration; needs no engine."""
+"""Parts of a machine's configuration that ci/build_secrets.py takes; needs no engine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docker/cluster gives each container; needs no engine."""
+"""Resources that docker/cluster gives each container; needs no engine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docker/cluster says of folders that it cannot use, and while it waits; with an engine that
+"""docker/cluster says which folders it cannot use, and speaks while it waits; with an engine that
 only says yes."""
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ CONTRACT = json.loads((Path(__file__).parent / "contract.json").read_text())
 Entry = dict[str, Any]
 
 
-# What container-structure-test 1.16 reads; it takes other keys for mistakes, or for nothing.
+# Keys that container-structure-test 1.16 reads; it takes other keys for mistakes, or for nothing.
 KEYS = {
     "commandTests": {"name", "command", "args", "expectedOutput", "excludedOutput", "exitCode"},
     "fileExistenceTests": {"name", "path", "shouldExist"},

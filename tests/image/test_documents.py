@@ -18,7 +18,7 @@ Document = dict[str, Any]
 FOLDER = "/usr/share/doc/smp"
 # A name that only pulls in others; it has no file, so no text either.
 WITHOUT_TEXT = {"cuda-toolkit"}
-# What the programs themselves say, under the names of versions.txt.
+# Versions that the programs themselves print, under the names of versions.txt.
 SAY = """\
 import re, subprocess, torch
 def said(*command):

@@ -44,7 +44,7 @@ WITHOUT_PLUGIN = INSTALLER.replace("/opt/amazon/ofi-nccl/lib", "/opt/amazon/othe
 
 @pytest.fixture
 def context(tmp_path: Path) -> Path:
-    """What the stage reads of the source, with room for an installer of our own."""
+    """Files of the source that the stage reads, with room for an installer of our own."""
     folder = tmp_path / "context"
     shutil.copytree(ROOT / "docker", folder / "docker", ignore=VENDORED)
     shutil.copy(ROOT / "Dockerfile", folder)

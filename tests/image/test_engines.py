@@ -91,7 +91,7 @@ class Containers:
         return full_name
 
     def finish(self, name: str) -> str:
-        """What it printed, once it has ended well."""
+        """Output of the container, once it has ended well."""
         code = self.docker("wait", name, timeout=LIMIT).stdout.strip()
         logs = {one: self.docker("logs", one) for one in self.names}
         text = "\n".join(f"{one}: {log.stdout}{log.stderr}" for one, log in logs.items())

@@ -26,7 +26,7 @@ WITH_PYTHON = """\
 FROM {base}
 RUN touch /usr/local/bin/python3.11 && ln --symbolic python3.11 /usr/local/bin/python
 """
-# What the stages before and after the wheels, which take minutes, make of such a base.
+# Stages before and after the wheels, which take minutes, on such a base.
 LAYOUT = """
 FROM os AS layout
 COPY docker/rootfs/ /

@@ -88,7 +88,7 @@ class Network:
         return container
 
     def talk(self, *lines: str, alias: str = "other") -> str:
-        """What algo-2 answers to a container of its own, which is named `alias`."""
+        """Answer of algo-2 to a container of its own, which is named `alias`."""
         return self.call("run", "--rm", "--name", f"{self.name}-{alias}", "--network", self.name,
                          "--network-alias", alias, self.image, "python3", "-c", TALK,
                          *lines)  # fmt: skip
@@ -116,7 +116,7 @@ def network(docker: Docker, image: str, tmp_path: Path) -> Iterator[Network]:
 
 
 def offer(greeting: str, key: str) -> str:
-    """What a master would say to this greeting."""
+    """Line of a master in answer to this greeting."""
     _, _, host, job = greeting.split()
     return f"SMP-KEYS/1 key {host} {job} {key}"
 

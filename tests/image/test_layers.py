@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ci/image_layers.py takes for wasted; needs no engine."""
+"""Bytes that ci/image_layers.py takes for wasted; needs no engine."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_each_secret_is_used_and_none_is_kept(
     saved = docker("save", "--output", archive, tag)
     assert saved.returncode == 0, saved.stderr
     history = docker("history", "--no-trunc", tag).stdout
-    # What is there is found.
+    # The search finds what is there.
     assert "python_fetch.sh" in history
     assert any(WHEEL.encode() in data for data in saved_files(archive))
     words = [marker(name) for name in ("apt_sources", "apt_conf", "ca_bundle", "pip_conf", "netrc")]

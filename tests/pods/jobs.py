@@ -15,7 +15,7 @@ from tests.pods.pods import Pod, Pods
 
 HOME = {0: "/root", 1000: "/home/mpiuser"}  # by user
 
-# Of both controllers, in launchers of MPI.
+# Variables of both controllers, in launchers of MPI.
 OMPI = {
     "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
     "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
@@ -74,13 +74,13 @@ def container(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def mpi_job(file: str) -> dict[str, Any]:
-    """What an MPIJob specifies."""
+    """Specification of an MPIJob."""
     found: dict[str, Any] = next(documents(file))["spec"]
     return found
 
 
 def runtime_containers(name: str) -> dict[str, dict[str, Any]]:
-    """Of a TrainJob's runtime, by the name of the replicated job."""
+    """Containers of a TrainJob's runtime, by the name of the replicated job."""
     runtime = next(documents(name))
     jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     return {job["name"]: container(job["template"]["spec"]["template"]) for job in jobs}

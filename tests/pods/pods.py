@@ -119,12 +119,12 @@ class Pods:
 
     @property
     def job(self) -> Path:
-        """What all pods see as /opt/ml."""
+        """Folder that all pods see as /opt/ml."""
         return self.folder / "job"
 
     @property
     def out(self) -> str:
-        """Of all pods, for a failure's text."""
+        """Output of all pods, for a failure's text."""
         return "\n".join(f"{pod.name}: {pod.out}" for pod in self.running)
 
     def publish_names(self) -> None:

@@ -49,7 +49,7 @@ def test_mpi_job(digits: Path, losses: list[float], file: str) -> None:
             **OMPI,
         )
         start_workers(pods, file)
-        time.sleep(2)  # of Kubernetes' DNS
+        time.sleep(2)  # the delay of Kubernetes' DNS
         pods.publish_names()
 
         expect_success(pods, pod, losses, "MPIJob, 2 hosts (K_MPI_JOB_ROLE and /etc/mpi/hostfile)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine's files and variables cannot mean: one sentence, before any process starts."""
+"""Engines' files and variables that cannot be meant: one sentence, before any process starts."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ def data(cluster: SlurmCluster) -> Path:
 
 @pytest.fixture(scope="session")
 def variables(data: Path) -> dict[str, str]:
-    """Of jobs that start a script."""
+    """Variables of jobs that start a script."""
     return {**BUILT, "SM_CHANNEL_TRAIN": str(data)}
 
 
 @pytest.fixture
 def folder(cluster: SlurmCluster, request: pytest.FixtureRequest) -> Path:
-    """Of one test, on the file system that the nodes share."""
+    """Folder of one test, on the file system that the nodes share."""
     path = cluster.shared / request.node.name.replace("/", "_").replace(" ", "_")
     path.mkdir(mode=0o777)
     path.chmod(0o777)

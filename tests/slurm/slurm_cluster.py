@@ -30,9 +30,9 @@ from tests.host_network import (
     write_etc,
 )
 
-USER = "trainer"  # who runs the jobs that are not root's
-FREEZER = Path("/sys/fs/cgroup/freezer")  # what Slurm tracks a job's processes by, if it is there
-CPUS = 8  # that a node says it has: several jobs fit
+USER = "trainer"  # runs the jobs that are not root's
+FREEZER = Path("/sys/fs/cgroup/freezer")  # Slurm tracks a job's processes by it, if it is there
+CPUS = 8  # number that a node says it has: several jobs fit
 
 # /tmp and /dev/shm must be each host's own, or PMIx of two nodes meets.
 HOST = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How jobs of Slurm end: stopped, queued again, failed, and when a node is lost."""
+"""Ends of Slurm's jobs: stopped, queued again, failed, and when a node is lost."""
 
 from __future__ import annotations
 

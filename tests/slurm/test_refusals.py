@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot run on Slurm: one sentence, before any process starts."""
+"""Jobs that cannot run on Slurm: one sentence, before any process starts."""
 
 from __future__ import annotations
 
