@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What parametrized tests look at, made ahead of them and several at once."""
+"""Results that parametrized tests look at, made ahead of them and several at once."""
 
 from __future__ import annotations
 

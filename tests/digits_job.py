@@ -15,7 +15,7 @@ DIGITS = ROOT / "examples" / "digits"
 SETTINGS = '{"pipeline_parallel_degree": 2, "microbatches": 4, "ddp": true}'
 EPOCHS = 2
 
-# What a script needs to run from the build.
+# Variables by which a script runs from the build.
 BUILT = {
     "PATH": f"{BUILD}/bin:{ROOT}/.venv/bin:{SYSTEM_PATH}",
     "PYTHONPATH": f"{BUILD}/python",
@@ -31,7 +31,7 @@ def copy_data(folder: Path) -> Path:
 
 
 def tree_options(data: Path) -> list[str]:
-    """Of train --make-tree."""
+    """Options of train --make-tree."""
     words = ["--channel", f"train={data}", "--mp-parameters", SETTINGS]
     return [*words, "--hyperparameter", f"epochs={EPOCHS}"]
 

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 300  # [s] for what takes seconds on an idle machine; it only ends what hangs
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
-# What a host does not share with the machine but its network. The first process in it takes all
-# others with it when it ends.
+# Namespaces that a host does not share with the machine, beside that of its network. The first
+# process in it takes all others with it when it ends.
 ISOLATED = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child",
             "--mount-proc"]  # fmt: skip
 # Before it: a host ends with the thread that started it, however that ends.
@@ -52,7 +52,7 @@ own_names() {{
 
 
 def sh(*command: object, check: bool = True) -> str:
-    """What a command printed. Throws RuntimeError with its words if it fails."""
+    """Output of a command. Throws RuntimeError with its words if it fails."""
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, timeout=LIMIT, check=False
     )
@@ -85,8 +85,8 @@ class Network:
 
     subnet: str
     names: list[str]
-    rate_mbit: int = 0  # of each host's interface, in and out; 0: unlimited
-    credit_kb: int = 64  # what an interface that was idle sends at once, whatever the rate
+    rate_mbit: int = 0  # rate of each host's interface, in and out; 0: unlimited
+    credit_kb: int = 64  # burst of an interface that was idle, whatever the rate
     mark: str = field(default_factory=lambda: f"smp{uuid.uuid4().hex[:8]}")
 
     def __enter__(self) -> Network:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def write_rank(file: Path, rank: int) -> None:
-    """Of a pipeline of two partitions, whose second one computes half as long."""
+    """Record of a pipeline of two partitions, whose second one computes half as long."""
     header = {"format": 1, "rank": rank, "first_rank": 0, "host": "algo-1", "job": "one",
               "columns": COLUMNS}  # fmt: skip
     settings = {"microbatches": 4, "pipeline": "interleaved", "active_microbatches": 4}
@@ -71,7 +71,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def browse(page: Path, folder: Path, *options: str, scheme: str = "light") -> str:
-    """What the browser prints. It must not say that anything failed, nor ask anybody."""
+    """Output of the browser. It must not say that anything failed, nor ask anybody."""
     requests = folder / "requests.json"
     done = subprocess.run(
         [
@@ -94,7 +94,7 @@ def browse(page: Path, folder: Path, *options: str, scheme: str = "light") -> st
 
 
 class Texts(HTMLParser):
-    """What is to be read, by the element that it stands in."""
+    """Texts of a page, by the element that each stands in."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

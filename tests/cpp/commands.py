@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the build is, and commands that are to succeed."""
+"""Folders of the build, and commands that are to succeed."""
 
 from __future__ import annotations
 

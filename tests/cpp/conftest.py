@@ -40,7 +40,7 @@ def installed(folder) -> Path:
 
 @pytest.fixture(scope="session")
 def torch_folder() -> Path:
-    """Of this interpreter's package."""
+    """Folder of this interpreter's package."""
     spec = importlib.util.find_spec("torch")
     assert spec is not None
     assert spec.origin is not None

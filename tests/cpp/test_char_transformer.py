@@ -13,7 +13,7 @@ from tests.cpp.commands import HERE
 from tests.cpp.jobs import run_job
 
 EXAMPLE = HERE.parents[1] / "examples/char_transformer_cpp"
-TEXT = Path("/usr/share/common-licenses/GPL-3")  # of Debian's base-files
+TEXT = Path("/usr/share/common-licenses/GPL-3")  # in Debian's base-files
 SHARDED = {"bf16": True, "ddp": True, "sharded_data_parallel_degree": 2,
            "sdp_param_persistence_threshold": 100, "microbatches": 2}  # fmt: skip
 SMALL = {"width": 32, "depth": 2, "length": 32}
@@ -35,7 +35,7 @@ def losses(
     job: Path, program: Path, data: Path, settings: dict[str, object], steps: int,
     after: Path | None = None,
 ) -> dict[int, str]:  # fmt: skip
-    """Of a job in a new folder, by step; it goes on from the checkpoints of the job ``after``."""
+    """Losses of a job in a new folder, by step; it goes on from the checkpoints of ``after``."""
     code = job.with_name(job.name + "_code")
     code.mkdir()
     shutil.copy(program, code)

@@ -19,7 +19,7 @@ from tests.cpp.jobs import run_job
 
 EXAMPLE = HERE.parents[1] / "examples/digits_cpp"
 EPOCHS = 2
-STEPS = 22  # of an epoch
+STEPS = 22  # in an epoch
 FOUR = {
     "microbatches": 4,
     "pipeline_parallel_degree": 2,
@@ -170,7 +170,7 @@ def test_the_program_has_no_python_in_it(program):
 
 
 def told(job: Path) -> list[dict[str, object]]:
-    """What the metrics say of steps, without times and memory."""
+    """Steps in the metrics, without times and memory."""
     lines = map(json.loads, (job / "metrics.jsonl").read_text().splitlines())
     return [
         {name: line[name] for name in ("step", "evaluation", "loss", "loss_ranks",

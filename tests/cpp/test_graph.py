@@ -183,7 +183,7 @@ def test_ranks_in_different_calls_are_told_within_seconds(outside, tmp_path):
         said = [line for line in done.stdout.splitlines() if f"rank:{rank},algo-1]" in line]
         assert any("error: " in line and "none of these calls can end" in line for line in said), (
             rank, done.stdout)  # fmt: skip
-    assert time.monotonic() - begin < 60  # of 1,800
+    assert time.monotonic() - begin < 60  # limit: 1,800
 
 
 def test_programs_have_groups_of_their_own(outside, tmp_path):

@@ -34,13 +34,13 @@ class Case:
     environment: dict[str, str] = field(default_factory=dict)
     module: str | None = PYTORCH  # None: the generic flow
     gpus: int = 0
-    neurons: str | None = None  # what neuron-ls prints; None: it is not there
+    neurons: str | None = None  # output of neuron-ls; None: it is not there
     tools: tuple[str, ...] = ()  # smddprun, smddpmprun
     torch: bool = True
     mpi4py: bool = True
     missing: tuple[str, ...] = ()  # files of the tree that are taken away
     raw_resources: str | None = None  # resourceconfig.json's text
-    script: str = ""  # what the user's script does, see stubs/record.py
+    script: str = ""  # action of the user's script, see stubs/record.py
     planned_only: bool = False  # our side says what it would do: the job needs other hosts
 
     def make_tree(self, base: Path) -> None:
@@ -99,7 +99,7 @@ class Case:
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def job_environment(self, folder: Path, python: Path) -> dict[str, str]:
-        """What both launchers inherit; nothing of this machine's user or of the test runner."""
+        """Environment that both launchers inherit; nothing of this machine's user or of pytest."""
         packages = [STUBS / "pip", STUBS / "framework"]
         packages += [STUBS / "mpi4py"] if self.mpi4py else []
         packages += [STUBS / "torch"] if self.torch else []

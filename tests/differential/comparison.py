@@ -22,7 +22,7 @@ ONE_VALUE = ("-x", "--host", "-np", "-bind-to", "-map-by", "--map-by", "--bind-t
 OF_THE_TEST = re.compile("SMP_RECORDER$|_$|SHLVL$|PWD$|OLDPWD$|LC_CTYPE$")
 
 
-# Where things are installed: the preloaded library, our binary, the reference's own sys.path.
+# Places of installed files: the preloaded library, our binary, the reference's own sys.path.
 SHIM = re.compile(r"[^=: ]*/(?:libsmp_hostname|gethostname\.[^/ ]*)\.so")
 OUR_BINARY = re.compile(r"^/\S*/bin/train$")
 OF_PYTHON = re.compile(r"/(?:python3\d*\.zip|python3\.\d+|lib-dynload|site-packages)$")
@@ -93,8 +93,8 @@ def text(name: str, ours: str | None, theirs: str | None) -> Iterator[Difference
 
 
 def failures(ours: str | None, theirs: str | None) -> Iterator[Difference]:
-    """Of a script that failed: category, ExitCode and Command; the words in between are ours. Of a
-    job that was refused: the first line."""
+    """Differences of failure texts. After a script that failed: category, ExitCode and Command; the
+    words in between are ours. After a job that was refused: the first line."""
     if ours is None or theirs is None:
         return
     mine, other = ours.splitlines()[0], theirs.splitlines()[0]
@@ -113,7 +113,7 @@ def failures(ours: str | None, theirs: str | None) -> Iterator[Difference]:
 
 def starts(ours: Started, theirs: Started) -> Iterator[Difference]:
     where = ours.program
-    if where != "worker":  # which starts nothing itself
+    if where != "worker":  # a worker starts nothing itself
         yield from text("directory", ours.directory, theirs.directory)
     yield from arguments(where, *([placed(word) for word in each.argv] for each in (ours, theirs)))
     mine, other = visible(ours.environment), visible(theirs.environment)
@@ -176,7 +176,7 @@ def unit_name(unit: tuple[str, ...]) -> str:
 
 def arguments(where: str, ours: list[str], theirs: list[str]) -> Iterator[Difference]:
     """Each unit that is missing, added or elsewhere. What merely moved counts as both."""
-    wrapped = where in ("mpirun", "smddprun", "smddpmprun")  # whose options are mpirun's
+    wrapped = where in ("mpirun", "smddprun", "smddpmprun")  # their options are mpirun's
     mine, other = (
         units(argv) if wrapped else [(word,) for word in argv] for argv in (ours, theirs)
     )

@@ -91,7 +91,7 @@ def observe_both(case: Case) -> tuple[Observation, Observation]:
 
 @pytest.fixture(scope="session")
 def observed(request: pytest.FixtureRequest) -> Iterator[Observed]:
-    """What each case that is asked for shows, as many cases at once as there are CPUs."""
+    """Observations of each case that is asked for, as many cases at once as there are CPUs."""
     makers = {case.name: partial(observe_both, case) for case in CASES}
     with made_ahead(request, makers, at_once=len(os.sched_getaffinity(0))) as observed:
         yield observed

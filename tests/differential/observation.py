@@ -86,7 +86,7 @@ def observe(command: list[str], case: Case, folder: Path) -> Observation:
 
 
 def user_lines(output: str) -> list[str]:
-    """What the script said; not what a failure text repeats of it."""
+    """Lines that the script printed; not those that a failure text repeats."""
     before = output.partition("Reporting training FAILURE")[0]
     return [line for line in before.splitlines() if line.startswith("user: ")]
 
@@ -111,7 +111,7 @@ def observe_ours(case: Case, folder: Path, train: Path) -> Observation:
 
 
 def planned(plan: dict[str, object], case: Case, folder: Path) -> Started:
-    """What a plan says would be started. One-host cases check that it is what is started."""
+    """Process that a plan would start. One-host cases check that it is what is started."""
     environment = case.job_environment(folder, reference_python())
     for name in plan["unset"]:
         environment.pop(name, None)

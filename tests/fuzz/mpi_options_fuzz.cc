@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
   try {
     const auto custom = entrypoint::parse_custom_mpi_options(text, variables);
     const std::vector<std::string> words = words_of(custom.options);
-    // What was understood is said again in a way that is understood the same.
+    // Options that were understood are said again in a way that is understood the same.
     const auto again = entrypoint::parse_custom_mpi_options(entrypoint::shell_join(words), {});
     if (!custom.nccl_debug) require(words_of(again.options) == words);
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-BEGIN = "the mistake follows"  # what a job says where its time begins
+BEGIN = "the mistake follows"  # a job prints it where its time begins
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ EVERYWHERE = (ONE, PP, TP, SDP, DDP)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has to follow. `says` is quoted; "…" in it stands for what differs."""
+    """Outcome that has to follow. `says` is quoted; "…" in it stands for what differs."""
 
     kind: str  # error, warning, works
     says: str = ""
-    rank: int | None = None  # of an error: the only rank whose failure may be reported
-    code: int | None = None  # of an error: the exit code with SM_LAUNCH_EXIT=propagate
+    rank: int | None = None  # for an error: the only rank whose failure may be reported
+    code: int | None = None  # for an error: the exit code with SM_LAUNCH_EXIT=propagate
 
 
 def error(says: str, rank: int | None = None, code: int | None = None) -> Outcome:
@@ -69,7 +69,7 @@ class Mistake:
     title: str  # for the table
     tried: tuple[tuple[Setting, Outcome], ...]
     script: Callable[[], None]
-    options: dict[str, Any] = field(default_factory=dict)  # of train --make-tree
+    options: dict[str, Any] = field(default_factory=dict)  # for train --make-tree
     environment: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)  # added to mp_parameters
     before_init: bool = False  # the script runs before smp.init()

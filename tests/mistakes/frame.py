@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the script of each mistake has around it: a small model, data, a step, an optimizer."""
+"""Frame of the script of each mistake: a small model, data, a step, an optimizer."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Seen:
 
     @property
     def rank(self) -> int | None:
-        """Whose failure is reported."""
+        """Rank whose failure is reported."""
         named = re.search(r"rank (\d+) on ", self.failure or "")
         return None if named is None else int(named[1])
 

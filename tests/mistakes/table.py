@@ -79,7 +79,7 @@ def text_of(outcome: Outcome, seen: Seen) -> str:
         text = failure.partition('ErrorMessage "')[2].partition('\nCommand "')[0] or failure
     else:
         text = "\n".join(re.split(r"(?:WARNING|Warning:)\s+", seen.log)[1:])
-    # What torch tells in many lines has tabs in front of them, code of a traceback has spaces.
+    # A text of torch in many lines has tabs in front of them, code of a traceback has spaces.
     text = text.replace("\n\t", " ")
     lines = [short(line) for line in text.splitlines() if line and not line[0].isspace()]
     telling = (line for line in lines if outcome.says and outcome.says in line)

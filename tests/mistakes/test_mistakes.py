@@ -57,7 +57,7 @@ def load() -> Iterator[None]:
 def jobs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Jobs]:
-    """What each one that is asked for shows, in all rounds. Many wait for what cannot come."""
+    """Outcomes of each mistake that is asked for, in all rounds. Many wait for what cannot come."""
     folder = tmp_path_factory.mktemp("mistakes")
     with warm_python(folder / "warm") as python:
         makers = {name_of(tried): partial(all_rounds, tried, folder, python) for tried in TRIED}

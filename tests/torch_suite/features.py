@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of torch.distributed is used beyond its collectives, over one backend, under mpirun:
+"""Features of torch.distributed beyond its collectives, over one backend, under mpirun:
 
     python features.py BACKEND RESULTS.pt [FEATURE...]
 

@@ -43,7 +43,7 @@ BACKEND = os.environ["BACKEND"]
 if BACKEND == "smddp":
     import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
 
-# What a backend is asked is decided where the suite is imported: all of gloo's.
+# The suite decides at its import which calls a backend is asked for: all of gloo's.
 os.environ["BACKEND"] = "gloo"
 CUDA_NAMES = "SUITE_CUDA_NAMES" in os.environ
 with cuda_names.seen() if CUDA_NAMES else contextlib.nullcontext():

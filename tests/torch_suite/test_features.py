@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch builds on its collectives gives over smddp what it gives over gloo."""
+"""Features that PyTorch builds on its collectives give over smddp what they give over gloo."""
 
 from __future__ import annotations
 

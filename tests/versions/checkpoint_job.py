@@ -23,7 +23,7 @@ def step(model, inputs):
 
 
 def digest(value) -> str:
-    """Of all tensors and numbers of a state, in its order."""
+    """Digest of all tensors and numbers of a state, in its order."""
     sums = hashlib.sha256()
 
     def add(part) -> None:
@@ -59,7 +59,7 @@ def main() -> None:
         smp.save_checkpoint(folder, "two", partial=True)
     else:
         smp.resume_from_checkpoint(folder, partial=True)
-        step(model, torch.randn(4, 8))  # what was loaded is put into place by the first step
+        step(model, torch.randn(4, 8))  # the first step puts into place what was loaded
     state = model.state_dict(), optimizer.state_dict()["state"]
     if smp.rank() == 0:
         print("digest", digest(state))

@@ -14,7 +14,7 @@ import pytest
 from pairs import BIN, ROOT, Pair, default_pair, environment
 
 JOB = Path(__file__).with_name("checkpoint_job.py")
-# Of tests/mpi: the pipeline, sharded state, tensor parallelism, 16 bits, the backend.
+# Tests of tests/mpi: the pipeline, sharded state, tensor parallelism, 16 bits, the backend.
 TESTED = (
     "test_partition.py",
     "test_gathering.py",

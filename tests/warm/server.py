@@ -21,7 +21,7 @@ import types
 from pathlib import Path
 from types import TracebackType
 
-import torch._dynamo  # what takes the seconds; optimizers import this one
+import torch._dynamo  # takes the seconds; optimizers import it
 import torch.distributed
 
 FDS = 3
@@ -95,7 +95,7 @@ def show(kind: type[BaseException], error: BaseException, frames: TracebackType 
 
 
 def prepare(script: Path) -> types.ModuleType:
-    """What an interpreter does before a script's first line."""
+    """Prepares the interpreter as before a script's first line."""
     sys.excepthook = show
     # A shell ignores it in background jobs.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -60,7 +60,8 @@ void train_plain(smp::DistributedModel& model) {
   }
 }
 
-/// Of each group the ranks and the sum of their numbers in the job, as a collective makes it.
+/// Prints the ranks of each group and the sum of their numbers in the job, as a collective makes
+/// it.
 void add_ranks_up(smp::Session& session) {
   for (const auto group : {smp::CommGroup::kWorld, smp::CommGroup::kPp, smp::CommGroup::kDp}) {
     std::vector<torch::Tensor> sum{torch::full({3}, session.rank())};
@@ -82,7 +83,7 @@ int main() {
     }
     torch::manual_seed(1);
     Net net(job.flag("recompute", false), job.number("drop", 0.0), mistake == "twice");
-    const bool autocast = job.flag("autocast", false);  // which leaves doubles as they are
+    const bool autocast = job.flag("autocast", false);  // leaves doubles as they are
     const auto type = autocast ? torch::kFloat : torch::kDouble;
     net->to(type);  // doubles, so that the printed digits depend on no order of sums
     for (auto& parameter : net->named_parameters()) {

@@ -37,7 +37,7 @@ def record(name, argv):
 
 
 def start_the_command(argv):
-    """What mpirun and its wrappers do at last: the first word with a path is the command."""
+    """Starts the command as mpirun and its wrappers do at last: the first word with a path."""
     environment = dict(os.environ)
     for option, value in itertools.pairwise(argv):
         if option == "-x" and "=" in value:
