@@ -36,7 +36,7 @@ class Numbers:
         return self.facts[rank].host
 
     def hosts(self) -> dict[str, list[RankFacts]]:
-        """Its ranks of each host, in the order of ranks."""
+        """Ranks of each host, in the order of ranks."""
         result: dict[str, list[RankFacts]] = {}
         for one in self.facts:
             result.setdefault(one.host, []).append(one)

@@ -31,7 +31,7 @@ def _create(options: Any, _backend_options: object) -> Any:
         options.group_size,
         options.timeout,
         list(options.global_ranks_in_group),
-        # It knows which ranks have ended; there is none while it is made itself.
+        # The group of the job knows which ranks have ended; there is none while it is made itself.
         job=_backend_of(dist.group.WORLD) if dist.is_initialized() else None,
     )
 

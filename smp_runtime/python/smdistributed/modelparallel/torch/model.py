@@ -125,7 +125,7 @@ class DistributedModel(ModelStates):
                 backward_passes_per_step, bucket_bytes, overlapping_allreduce, broadcast_buffers
             )
         )
-        """Its copies on other ranks, for the library's own modules."""
+        """Copies of the model on other ranks, for the library's own modules."""
         self._ownership: Ownership | None = None
         self._assignment: _runtime.Assignment | None = None  # made, or taken over in advance
         self._early_loads: list[Mapping[str, Any]] = []

@@ -71,7 +71,8 @@ class TrainingAudit:
             self._samples[optimizer] = list(_samples(model, optimizer))
 
     def after_update(self, optimizer: torch.optim.Optimizer) -> None:
-        """It has stepped. Collective over the shard group where there are masters, at the third."""
+        """Judges an update that was made. Collective over the shard group where there are masters,
+        at the third."""
         made = self._updates.get(optimizer, 0) + 1
         samples = self._samples.pop(optimizer, None)
         if samples is None and made <= _UPDATES:

@@ -50,7 +50,7 @@ def _own_parameters(module: nn.Module) -> list[nn.Parameter]:
 
 
 def _between(reader: nn.Module, read: set[nn.Module]) -> set[nn.Module]:
-    """These and the modules on the way to them."""
+    """The modules ``read``, and those on the way to them."""
     return {
         module
         for module in reader.modules()

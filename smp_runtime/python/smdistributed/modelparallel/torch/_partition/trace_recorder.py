@@ -32,7 +32,7 @@ class Seen:
     saved_bytes: int = 0
     """Bytes that autograd keeps for the backward of the module's own operations."""
     time_ns: int = 0
-    """Its own, without its children's."""
+    """Time of the module's own operations, without its children's."""
     shapes: tuple[tuple[int, ...], ...] = ()
     """Shapes of the tensors of its first call."""
 

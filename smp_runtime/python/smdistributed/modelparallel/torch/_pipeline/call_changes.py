@@ -30,7 +30,7 @@ class Changes:
         return any(vars(self).values())
 
     def __or__(self, later: Changes) -> Changes:
-        """These, and then the ``later`` ones."""
+        """These changes, and then the ``later`` ones."""
         return Changes(*(mine | vars(later)[name] for name, mine in vars(self).items()))
 
 

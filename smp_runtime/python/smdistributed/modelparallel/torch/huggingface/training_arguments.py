@@ -142,7 +142,7 @@ def adapt_arguments(args: Any) -> None:
     for name in ("_setup_devices", "_n_gpu"):
         args.__dict__.pop(name, None)
     args.distributed_state = None
-    # It multiplies losses by the number of processes, also those that no items divide.
+    # The average multiplies losses by the number of processes, also those that no items divide.
     args.average_tokens_across_devices = False
     if "local_rank" in args.__dict__:
         args.local_rank = -1  # for Transformers 4: else losses are gathered over all ranks

@@ -40,7 +40,7 @@ class DistributedLinear(DistributedModule):
         )
         self.bias: nn.Parameter | None = None
         if bias:
-            # It is added to this rank's own batch only.
+            # The bias is added to this rank's own batch only.
             fill = linear_bias(in_features, None)
             self.bias = drawn(out_features, axis=None, fill=fill, scaled_batch=False)
 
