@@ -20,7 +20,7 @@ REQUIREMENTS = Path(__file__).with_name("reference.txt")
 
 
 class NoReference(Exception):
-    """It cannot be installed here; the text says why."""
+    """The reference cannot be installed here; the text says why."""
 
 
 @cache

@@ -87,7 +87,7 @@ def running_registry(folder: Path) -> Iterator[Registry]:
                 break
         else:
             pytest.fail("docker-registry ended before it listened")
-        # Its log goes on; nobody reading it would stop it at 64 KB.
+        # The registry's log goes on; nobody reading it would stop the registry at 64 KB.
         drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
         yield Registry(found[1])
         drain.kill()

@@ -81,7 +81,7 @@ def test_a_folder_that_cannot_be_written_is_named(cluster: Cluster) -> None:
 
 
 def test_a_disk_that_is_full_is_named(cluster: Cluster) -> None:
-    # It takes the folders that the engine makes, and not one more.
+    # The disk takes the folders that the engine makes, and not one more.
     done = cluster.run(f"mount -t tmpfs -o nr_inodes=9 tmpfs {cluster.tree}")
 
     assert done.returncode == 1

@@ -108,7 +108,7 @@ def test_stopping_the_container_reaches_the_script(
 
     assert "saw 15" in docker("logs", container_name).stdout
     assert docker("wait", container_name).stdout.strip() == str(code)
-    # It had the time that it took.
+    # The job had the time that it took.
     assert (tree / "model" / "saved").read_text() == "whole"
     assert (tree / "output" / "success").exists() == (code == 0)
     failure = tree / "output" / "failure"

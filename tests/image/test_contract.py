@@ -68,7 +68,7 @@ def test_the_contract_is_valid_for_the_other_engine() -> None:
     for kind, keys in KEYS.items():
         for entry in CONTRACT[kind]:
             assert set(entry) <= keys, entry
-            # It puts the image's variables where a word has $NAME, also in a shell's own text.
+            # The tool puts the image's variables where a word has $NAME, also in a shell's text.
             assert not re.search(r"\$[A-Za-z_({]", " ".join(entry.get("args", []))), entry
     names = [entry["name"] for kind in KEYS for entry in CONTRACT[kind]]
     assert len(names) == len(set(names))

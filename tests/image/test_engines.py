@@ -190,7 +190,7 @@ def test_train_job_with_torch(containers: Containers, losses: list[float]) -> No
 
 @pytest.mark.long
 def test_aws_batch(docker: Docker, containers: Containers, losses: list[float]) -> None:
-    """Its command is the image's argument."""
+    """The job's command is the image's argument."""
     definition = json.loads((ROOT / "examples/aws_batch/job_definition.json").read_text())
     command = definition["nodeProperties"]["nodeRangeProperties"][0]["container"]["command"]
     count = len(BATCH)

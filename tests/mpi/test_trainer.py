@@ -41,7 +41,7 @@ def packages() -> str:
 
 def train(ranks: int, packages: str, out: Path, *options: str) -> list[dict[str, float]]:
     """Logs of the Trainer, by step."""
-    # Its own state holds what torch.load has refused since 2.6 unless told otherwise.
+    # The Trainer's own state holds what torch.load has refused since 2.6 unless told otherwise.
     variables = {"SHIM": packages, "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
     if ranks > 1:
         variables |= {

@@ -30,7 +30,7 @@ class BatchEncoding(UserDict):  # type: ignore[type-arg]
 
 
 class ModelOutput(OrderedDict):  # type: ignore[type-arg]
-    """Its items are attributes too, as those of Transformers."""
+    """Mapping whose items are attributes too, as in those of Transformers."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         super().__setitem__(key, value)

@@ -25,7 +25,7 @@ Outcomes = dict[str, tuple[str, str]]
         pytest.param([], "DETAIL", 80, id="checked", marks=pytest.mark.long),
         # By a server that has imported torch, which takes each of a thousand ranks 10 s otherwise.
         pytest.param(["--start", "forkserver"], "OFF", 90, id="spawned", marks=pytest.mark.long),
-        # Its tests of groups want eight ranks.
+        # The suite's tests of groups want eight ranks.
         pytest.param(["--ranks", "8"], "OFF", 90, id="eight_ranks", marks=pytest.mark.long),
         pytest.param(["--cuda-names"], "OFF", 140, id="cuda_names", marks=pytest.mark.long),
     ],

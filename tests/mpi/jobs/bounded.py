@@ -33,7 +33,7 @@ class Slept(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """Its backward takes twice as long as its forward."""
+    """Layer whose backward takes twice as long as its forward."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

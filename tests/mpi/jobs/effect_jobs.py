@@ -272,7 +272,7 @@ class Listener:
 
 
 class Keeping(nn.Linear):
-    """Its forward keeps what it computes where its caller does not look."""
+    """Linear layer whose forward keeps what it computes where its caller does not look."""
 
     def __init__(self, way: str) -> None:
         super().__init__(WIDTH, WIDTH)

@@ -84,7 +84,7 @@ def on(backend: str, call: Call, draw: Round, group: dist.ProcessGroup) -> Tenso
         return call(draw, group, backend)
     kind = torch.int32 if draw.kind == torch.int16 else draw.kind
     if draw.operation == ReduceOp.AVG and kind.is_complex:
-        # It divides by a complex number, which rounds more often than once.
+        # gloo divides by a complex number, which rounds more often than once.
         sums = call(replace(draw, operation=ReduceOp.SUM), group, backend)
         return [torch.view_as_complex(torch.view_as_real(one) / draw.size) for one in sums]
     if draw.operation is not HALF:

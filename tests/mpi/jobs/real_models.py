@@ -29,7 +29,7 @@ class Kind:
 
 
 def _gpt2(**options: Any) -> nn.Module:
-    """Its head is tied to its embedding."""
+    """GPT-2, whose head is tied to its embedding."""
     from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415 - takes seconds
 
     return GPT2LMHeadModel(

@@ -26,7 +26,7 @@ LONG, SHORT = timedelta(seconds=60), timedelta(seconds=2)
 
 
 def group_of_all(timeout: timedelta = LONG) -> dist.ProcessGroup:
-    """Its ranks are together when it is there; making it takes as long as it takes."""
+    """Group whose ranks are together when it is there; making it takes as long as it takes."""
     group = dist.new_group(backend="smddp", timeout=LONG)
     if timeout != LONG:  # torch's debug mode has no set_timeout
         group.set_timeout(timeout)

@@ -20,7 +20,7 @@ MICROBATCHES = 2
 
 
 class RecordingSteps(SignSteps):
-    """Its state also holds the gradient, of which steps show no more than the sign."""
+    """Optimizer whose state also holds the gradient, of which steps show no more than the sign."""
 
     def step(self, closure=None):
         super().step(closure)

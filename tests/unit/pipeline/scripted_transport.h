@@ -22,11 +22,12 @@ class ScriptedTransport : public transport::Transport {
   void deliver(int source, Envelope envelope) {
     messages_.push_back(message_of(source, std::move(envelope)));
   }
-  /// It comes while the rank waits for it, not before.
+  /// Delivers while the rank waits for it, not before.
   void deliver_late(int source, Envelope envelope) {
     late_.push_back(message_of(source, std::move(envelope)));
   }
-  /// Their FIN has come: sends are refused, and behind the last message is nothing to wait for.
+  /// The peers' FIN has come: sends are refused, and behind the last message is nothing to wait
+  /// for.
   void leave() { left_ = true; }
 
   [[nodiscard]] int rank() const override { return rank_; }

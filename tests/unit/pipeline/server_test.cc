@@ -506,7 +506,7 @@ TEST(Server, WaitsForABackwardBeforeItBeginsAForwardOutOfTurn) {
 }
 
 TEST(Server, NamesTheFailureThatMadeADriverLeaveNotItsLeaving) {
-  // Its failure lies behind a message that has this rank send something to it.
+  // The driver's failure lies behind a message that has this rank send something to it.
   const auto program = two_modules();
   ToyExecutor executor(program, 1);
   ScriptedTransport transport(1, 2);
