@@ -27,7 +27,7 @@ struct Hyperparameters {
 /// stay. `007`, `True` and `.5` are not JSON.
 Value decode_hyperparameter(const Value& raw);
 
-/// Whether a name is one of those that the launcher consumes and shows to nobody.
+/// True for a name that the launcher consumes and shows to nobody.
 bool is_reserved_hyperparameter(std::string_view name);
 
 /// Decodes each value of the file's object and splits by name.

@@ -55,7 +55,7 @@ struct Job::Content {
     return result;
   }
 
-  /// What `read` makes of the value, which it returns nothing for if it is of another kind.
+  /// Value of the hyperparameter by `read`, which returns nothing for a value of another kind.
   template <typename T, typename Read>
   [[nodiscard]] T get(std::string_view name, const std::optional<T>& otherwise,
                       std::string_view expected, const Read& read) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job leaves behind: folders, and the marker that says how it ended.
+// Outputs of a job: folders, and the marker that says how it ended.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 
 namespace opt_ml {
 
-/// Where things are under the base folder: /opt/ml, or what SAGEMAKER_BASE_DIR says.
+/// Paths under the base folder: /opt/ml, or that of SAGEMAKER_BASE_DIR.
 class Layout {
  public:
   static constexpr const char* kDefaultBase = "/opt/ml";
@@ -18,7 +18,7 @@ class Layout {
 
   [[nodiscard]] const std::filesystem::path& base() const { return base_; }
 
-  // What the service brings.
+  // Inputs, which the service provides.
   [[nodiscard]] std::filesystem::path input() const { return base_ / "input"; }
   [[nodiscard]] std::filesystem::path input_config() const { return input() / "config"; }
   [[nodiscard]] std::filesystem::path hyperparameters() const {
@@ -41,7 +41,7 @@ class Layout {
   /// User code, and the working directory of the user's process.
   [[nodiscard]] std::filesystem::path code() const { return base_ / "code"; }
 
-  // What the job leaves.
+  // Outputs, which the job leaves.
   [[nodiscard]] std::filesystem::path model() const { return base_ / "model"; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return base_ / "checkpoints"; }
   [[nodiscard]] std::filesystem::path output() const { return base_ / "output"; }

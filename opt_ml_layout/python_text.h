@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Python prints the values of a job: environment variables and arguments of user scripts carry
+// Values of a job as Python prints them: environment variables and arguments of user scripts carry
 // these texts, byte for byte.
 #pragma once
 

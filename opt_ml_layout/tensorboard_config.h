@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the job's TensorBoardOutputConfig wants event files, so that the service uploads them while
-// the job runs.
+// The folder for event files in the job's TensorBoardOutputConfig: the service uploads it while the
+// job runs.
 #pragma once
 
 #include <filesystem>

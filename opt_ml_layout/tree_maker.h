@@ -12,7 +12,7 @@
 
 namespace opt_ml {
 
-/// What the job is to look like. Only `directory` is required.
+/// Description of the job whose tree is made. Only `directory` is required.
 struct TreeRequest {
   std::filesystem::path directory;
   int hosts = 1;             ///< algo-1 … algo-N
@@ -37,7 +37,7 @@ struct TreeRequest {
 /// Copying more than this per channel or code folder is refused; `link` is the way out.
 inline constexpr std::uintmax_t kLargestCopyBytes = std::uintmax_t{1} << 30;
 
-/// Whether the tree will hold links to channels and code.
+/// True if the tree will hold links to channels and code.
 bool is_linked(const TreeRequest& request);
 
 /// Writes the tree and returns the base folder of each host, in host order. For one host that is

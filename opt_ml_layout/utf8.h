@@ -21,7 +21,7 @@ Utf8Character decode_utf8(std::string_view text);
 
 void append_utf8(std::string& text, char32_t code);
 
-/// Whether str.isprintable() holds for the character.
+/// True if str.isprintable() holds for the character.
 bool is_printable(char32_t code);
 
 /// The one to three characters of str.upper().
