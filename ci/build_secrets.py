@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Of what pip can be told, the settings that say where packages come from and how to get there.
+# Settings of pip that say where packages come from and how to get there.
 CARRIED = (
     "index-url",
     "extra-index-url",
@@ -46,7 +46,7 @@ def pip_files(environment: dict[str, str], system: Path) -> Iterator[Path]:
 def pip_settings(
     environment: dict[str, str], system: Path = Path("/etc/pip.conf")
 ) -> dict[str, str]:
-    """What pip on this machine is told about getting packages; variables win over files."""
+    """This machine's settings of pip about getting packages; variables win over files."""
     settings: dict[str, str] = {}
     for path in pip_files(environment, system):
         parser = configparser.RawConfigParser()
@@ -61,7 +61,7 @@ def pip_settings(
 
 
 def is_address(value: str) -> bool:
-    """Whether a build sees the same thing under `value`; a folder of this machine it does not."""
+    """True if `value` means the same in a build, as a folder of this machine does not."""
     return "://" in value and not value.startswith("file:")
 
 

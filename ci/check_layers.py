@@ -196,7 +196,7 @@ def break_of(user: str, used: str) -> str | None:
 
 
 def check_include(path: str, header: str) -> str | None:
-    """What is wrong with `path` including `header`, or None."""
+    """The rule that `path` breaks by including `header`, or None."""
     user = folder_of(path)
     if user is None or user == "tests":
         return None

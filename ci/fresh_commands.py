@@ -23,7 +23,7 @@ def commands_of(readme: str) -> dict[str, str]:
 
 
 def trains(command: str) -> bool:
-    """Whether it runs a training script in the end, which may be silent as long as it likes."""
+    """True if it runs a training script in the end, which may be silent as long as it likes."""
     return "--program " in command
 
 
@@ -36,7 +36,7 @@ class Result:
     silence: float  # [s] the longest
 
     def complaints(self, limit: int | None, silence: int | None) -> list[str]:
-        """What went wrong, beside what it may take and how long it may say nothing [s]."""
+        """Failures: an exit code, too much time, too long a silence; the limits are in [s]."""
         wrong = [f"exit code {self.code}"] if self.code != 0 else []
         if limit is not None and self.seconds > limit:
             wrong.append("over its limit")

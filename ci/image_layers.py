@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes of an image no container sees: written in one layer, replaced or removed later.
+"""Counts bytes of an image that no container sees: written in one layer, replaced or removed later.
 
 Reads the layers where overlay2 keeps them, which takes root.
 """
@@ -49,7 +49,7 @@ def is_opaque(folder: str) -> bool:
 
 
 def hidden(path: str, covered: set[str]) -> bool:
-    """Whether a later layer has the path, or something else in place of a folder above it."""
+    """True if a later layer has the path, or something else in place of a folder above it."""
     while path:
         if path in covered:
             return True
@@ -73,7 +73,7 @@ def opaque_folders(layer: Path) -> Iterator[str]:
 
 
 def usage(layers: list[Path]) -> Usage:
-    """Of layers, the newest first. What was removed is a device of its name in the later layer."""
+    """Bytes of layers, newest first. A removed file is a device of its name in a later layer."""
     covered: set[str] = set()
     total = wasted = 0
     for layer in layers:

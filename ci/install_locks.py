@@ -27,8 +27,8 @@ VENV = Path(sys.prefix)
 LOCKS = Path(__file__).resolve().parent.parent / "docker" / "locks"
 SYSTEM_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
-# Of pip's settings, those that uv takes as an option, or as a variable, and those that say nothing
-# about where packages come from.
+# Settings of pip that uv takes as an option, or as a variable, and those that say nothing about
+# where packages come from.
 OPTIONS = {
     "index-url": "--default-index",
     "extra-index-url": "--index",
@@ -56,7 +56,7 @@ IGNORED = {
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """What `pip config list` says: `global.cert='FILE'`, `:env:.cert='FILE'`, weakest first."""
+    """Settings from `pip config list`: `global.cert='FILE'`, `:env:.cert='FILE'`, weakest first."""
     settings = {}
     for line in listed.splitlines():
         name, _, value = line.partition("=")
@@ -144,7 +144,7 @@ def main() -> int:
         print(__doc__)
         return 0 if asked.help else 2
     scratch = VENV / "downloads"
-    # Where another run was stopped a package may seem installed and lack files.
+    # Another run that was stopped leaves packages that seem installed and lack files.
     half_done = scratch.exists()
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()

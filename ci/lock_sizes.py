@@ -27,7 +27,7 @@ HEAD = "# What ci/setup downloads for each lock: name, SHA-256, MB; ci/lock writ
 
 
 def taken_bytes(package: dict[str, Any], ranks: dict[Any, int]) -> int:
-    """Of the wheel that fits best, else of the source."""
+    """Size of the wheel that fits best, else of the source."""
     from packaging.utils import parse_wheel_filename  # noqa: PLC0415  # only .venv has it
 
     fitting = []

@@ -1,4 +1,4 @@
-# What the scripts in ci/ need to know about the machine; sourced, never run.
+# Facts about the machine for the scripts in ci/; sourced, never run.
 # shellcheck shell=bash
 #
 # All that is said here goes to stderr: a script's stdout holds its results alone.
@@ -103,7 +103,7 @@ apt_install() {
   ((${#missing[@]} > 0)) || return 0
   # apt waits for the lock of packages, but not for that of the lists, which another script may hold.
   quietly "apt-get update" "" as_root flock /var/lib/dpkg apt-get --quiet update
-  # What another run left half done.
+  # Finishes work that another run left half done.
   [[ -z $(dpkg --audit) ]] || quietly "dpkg --configure" "" as_root dpkg --configure --pending || true
   ((${#missing[@]} > 1)) || noun=package
   say "installing ${#missing[@]} Debian $noun ($(apt_cost "${missing[@]}")): ${missing[*]}"
@@ -117,7 +117,7 @@ apt_install() {
 # Installs Debian's interpreter, for what runs before ci/setup has installed everything.
 require_python() { [[ -x /usr/bin/python3 ]] || apt_install python3; }
 
-# What apt would download and write, in its own words.
+# Size of apt's downloads and of what it would write, in its own words.
 apt_cost() {
   LC_ALL=C apt-get --assume-no -o Debug::NoLocking=1 install --no-install-recommends "$@" 2>&1 |
     sed --quiet 's/^Need to get \(.*\) of archives.$/\1 to download/p

@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where `environment` makes it."""
+        """The folder in which `environment` makes it."""
         return ROOT / "build" / f"torch{self.torch}-python{self.python}"
 
 
@@ -47,7 +47,7 @@ def unsupported(pair: Pair) -> str:
 
 
 def pairs_here() -> list[Pair]:
-    """Those whose interpreter is on this machine, by Python; says which are not."""
+    """Pairs whose interpreter is on this machine, by Python; prints the missing interpreters."""
     found = []
     for python in SMP["python"]:
         try:

@@ -1,4 +1,4 @@
-# What ends a script before it has changed anything, with one sentence; machine.sh sources it.
+# Checks that end a script before it has changed anything, with one sentence; for machine.sh.
 # shellcheck shell=bash
 
 # [MB] of disk that what the scripts install and build takes while they do, from nothing; packages,
@@ -7,7 +7,7 @@
 readonly packages_mb=1100 venv_mb=7000 tests_mb=600 images_mb=500 slurm_mb=30 browser_mb=600
 readonly build_mb=1500 rebuild_mb=200
 
-# What the machine runs, such as "debian 12".
+# Name and version of the machine's distribution, such as "debian 12".
 distribution() {
   local -r release=${SMP_OS_RELEASE:-/etc/os-release}
   # shellcheck disable=SC1090  # a file of the machine
@@ -32,7 +32,7 @@ require_root() {
   [[ $(id --user) != 0 ]] || return 0
   type -P sudo >/dev/null || die "root is needed to $1; run it as root or install sudo"
   sudo --non-interactive true 2>/dev/null && return
-  # Where nobody can be asked, sudo would fail in the middle of things.
+  # Without a terminal nobody can be asked, and sudo would fail in the middle of things.
   (: </dev/tty) 2>/dev/null && sudo --validate && return
   die "root is needed to $1, and sudo does not let $(id --user --name) be it; run it as root"
 }
@@ -59,7 +59,7 @@ require_space() {
   done
 }
 
-# What ci/setup and ci/build would write into the repository [MB].
+# Size of what ci/setup and ci/build would write into the repository [MB].
 missing_mb() {
   local sum=$rebuild_mb
   [[ -f .venv/locks.sha256 ]] || sum=$((sum + venv_mb))

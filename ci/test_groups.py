@@ -58,7 +58,7 @@ def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
     return run
 
 
-# Of what has many cases; all of them run in the groups grid and engines.
+# Every fifth case of tests with many; all of them run in the groups grid and engines.
 THIN = ("--thin", "5")
 VERSIONS_GB = 12
 PACKAGE = {"PYTHONPATH": f"{ROOT}/build/release/python"}
@@ -228,7 +228,7 @@ def grid(group: Group) -> Count:
 
 
 def rehearsal(group: Group) -> Count:
-    """What `ci/gpu` does on two machines, on this one and without a GPU; counts its stages."""
+    """Runs `ci/gpu`, made for two machines, on this one and without a GPU; counts its stages."""
     try:
         python = pairs.interpreter("python3.12")
     except SystemExit as reason:
@@ -251,7 +251,7 @@ def rehearsal(group: Group) -> Count:
 
 
 def mistakes(group: Group) -> Count:
-    """What users do wrong, as jobs; writes docs/mistakes.md."""
+    """Mistakes of users, as jobs; writes docs/mistakes.md."""
     group.environment |= PACKAGE
     return group.pytest("tests/mistakes")
 
@@ -274,7 +274,7 @@ def documents(group: Group) -> Count:
     return labelled("documents")(group)
 
 
-# What no test can do without; it counts only when it fails.
+# Steps that no test can do without; they count only when they fail.
 
 
 def setup(group: Group) -> Count:
@@ -289,7 +289,7 @@ def build(group: Group) -> Count:
 
 Groups = dict[str, Callable[[Group], Count]]
 PREPARE: Groups = {"setup": setup, "build": build}
-# What shows that this machine runs the product.
+# Groups that show that this machine runs the product.
 HERE = {
     "lint": one_test("ci/check"),
     "unit": labelled("unit", CPUS),
@@ -359,7 +359,7 @@ def sum_of(groups: Groups, budgets: dict[str, int], lowest: Sequence[str] = ()) 
 
 
 def run_all(groups: Groups, budgets: dict[str, int]) -> Count:
-    """Those of BESIDE beside the others, where there are any."""
+    """Runs the groups of BESIDE beside the others, where there are any."""
     beside = {name: groups[name] for name in BESIDE if name in groups}
     others = {name: body for name, body in groups.items() if name not in beside}
     with ThreadPoolExecutor(max_workers=1) as second:
