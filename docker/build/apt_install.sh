@@ -68,7 +68,7 @@ compare_with_lock() {
   [[ ${STRICT_LOCK:-0} != 1 ]]
 }
 
-# What would differ between two builds of the same packages.
+# Removes files that would differ between two builds of the same packages.
 remove_traces() {
   rm --recursive --force /var/log/apt /var/log/dpkg.log /var/log/alternatives.log \
     /var/cache/ldconfig/aux-cache /var/cache/debconf/*-old /var/lib/dpkg/*-old \

@@ -19,8 +19,8 @@ main() {
   describe "$source" "$out"
 }
 
-# What inventory.py cannot see in the finished image: our files, our version, and the packages
-# whose headers are compiled into our programs.
+# Describes what inventory.py cannot see in the finished image: our files, our version, and the
+# packages whose headers are compiled into our programs.
 describe() {
   local -r source=$1 folder=$2/usr/share/doc/smp
   mkdir --parents "$folder"

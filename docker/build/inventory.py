@@ -25,7 +25,7 @@ from pathlib import Path
 SITE = Path("/opt/venv/lib/python3.11/site-packages")
 DPKG = Path("/var/lib/dpkg")
 OWN = Path("/usr/share/doc/smp")
-# What jobs and bug reports ask for: our name, and the package that has the version.
+# Versions for jobs and bug reports: our name, and the package that has the version.
 VERSIONS = (
     ("python", "deb", "python3.11"),
     ("torch", "pypi", "torch"),

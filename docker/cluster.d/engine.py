@@ -55,7 +55,7 @@ def engine_environment() -> dict[str, str]:
 
 
 def ended(process: subprocess.Popen[str], what: str) -> tuple[str, str]:
-    """What a command printed until its end; says every few seconds that it is still waited for."""
+    """Output of a command, at its end; says every few seconds that it is still waited for."""
     begin = time.monotonic()
     while True:
         try:
@@ -98,7 +98,7 @@ class Docker:
         return out.strip()
 
     def try_call(self, *words: str) -> bool:
-        """Whether a command succeeded; for questions, and for removing what may be gone."""
+        """True if the command succeeded; for questions, and for removing what may be gone."""
         process = self.start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         ended(process, f"docker {words[0]}")
         return process.returncode == 0

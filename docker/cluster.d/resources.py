@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each container gets of the machine: shared memory, GPUs, limits. Pure but for two probes."""
+"""Each container's share of the machine: shared memory, GPUs, limits. Pure but for two probes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def split_gpus(gpus: int, hosts: int) -> list[list[int]]:
 
 
 def gpu_requests(choice: str, gpus: int, hosts: int) -> list[str | None]:
-    """What `docker create --gpus` is told for each host, None for nothing.
+    """Argument of `docker create --gpus` for each host, None for nothing.
 
     `choice`: auto (the machine's, divided), none, or a text of the user for every host.
     """

@@ -19,7 +19,7 @@ ADVICE |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), OTHER_DISK)
 
 
 def sentence(error: OSError) -> str:
-    """What is wrong with a folder, and what to do."""
+    """Sentence on the fault of a folder, and what to do."""
     # Python, where it finds no place for temporary files, names no file but a list of folders.
     advice = ADVICE.get(error.errno or 0, "" if error.filename else OTHER_DISK)
     place = f"{error.filename}: " if error.filename else ""
@@ -57,7 +57,7 @@ def make_trees(docker: Docker, options: argparse.Namespace, folder: Path) -> Non
 
 
 def host_folders(tree: Path, hosts: int) -> list[Path]:
-    """Where the base folder of each host lies: the tree itself for one, a folder each for more."""
+    """Base folder of each host: the tree itself for one, a folder each for more."""
     if hosts == 1:
         return [tree]
     return [tree / f"algo-{number}" for number in range(1, hosts + 1)]
