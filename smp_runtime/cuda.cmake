@@ -54,7 +54,7 @@ endif()
 add_library(smp_cuda_headers INTERFACE)
 if(SMP_HAS_CUDA)
   set(CMAKE_CUDA_COMPILER "${SMP_NVCC}")
-  # What torch's wheel is made for and runs on these; newer chips compile the last from PTX.
+  # GPUs that torch's wheel is made for; newer ones compile the last from PTX.
   set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;90-real;90-virtual" CACHE STRING "GPUs to compile for")
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # torch's own, by path: a process must have one only
   set(CMAKE_CUDA_STANDARD 17)           # CMake 3.25 knows no later one of nvcc 13

@@ -53,7 +53,7 @@ target_include_directories(smp_torch_python SYSTEM INTERFACE "${SMP_PYTHON_INCLU
 target_link_libraries(smp_torch_python INTERFACE smp_torch torch::torch_python)
 add_library(smp::torch_python ALIAS smp_torch_python)
 
-# What most of the runtime reads of Torch; a third of its time to compile.
+# Most of what the runtime reads of Torch; a third of its time to compile.
 smp_headers(torch_headers DEPS smp::torch HEADERS
             <torch/csrc/autograd/function.h> <torch/csrc/autograd/variable.h>
             <torch/csrc/distributed/c10d/ProcessGroup.hpp> <fmt/format.h>)
