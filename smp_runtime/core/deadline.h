@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Until when something is waited for.
+// Deadlines of waits.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ using Deadline = Clock::time_point;
 /// A wait that only an end or a stop finishes.
 inline constexpr Deadline kNever = Deadline::max();
 
-/// What poll() takes: milliseconds that are left, at most a minute; 0 when the deadline has passed,
-/// -1 for kNever.
+/// Timeout for poll(): milliseconds that are left, at most a minute; 0 when the deadline has
+/// passed, -1 for kNever.
 inline int poll_timeout(Deadline deadline) {
   if (deadline == kNever) return -1;
   const auto left = deadline - Clock::now();

@@ -29,7 +29,7 @@ class FileDescriptor {
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
-  /// Whoever wants to know whether close() fails closes what this returns.
+  /// Gives the descriptor up, for callers that close it themselves to see whether close() fails.
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
 
  private:

@@ -13,7 +13,8 @@ using FormatArguments = basic_format_args<FMT_BUFFER_CONTEXT(char)>;
 using FormatArguments = vformat_args<char>::type;
 #endif
 
-// What the headers declare `extern template` or leave to the library, as far as it is used here.
+// Definitions that the headers declare `extern template` or leave to the library, as far as they
+// are used here.
 template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
 template FMT_API auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
 template FMT_API locale_ref::locale_ref(const std::locale& locale);

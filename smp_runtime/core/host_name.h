@@ -6,7 +6,7 @@
 
 namespace smp {
 
-/// What this host calls itself; for people and for names of files.
+/// This host's own name for itself; for people and for names of files.
 std::string host_name();
 
 }  // namespace smp

@@ -17,7 +17,7 @@ struct NetworkInterface {
   std::vector<tcp::Address> addresses;  ///< of IPv4 and IPv6, without a port
 };
 
-/// Those that have an address. Throws HostError.
+/// Interfaces that have an address. Throws HostError.
 std::vector<NetworkInterface> network_interfaces();
 
 /// The address from which packets to `peer` would leave; none where no route leads there. Sends

@@ -91,7 +91,7 @@ void write(Level level, std::string_view message) noexcept {
   try {
     const std::string line = fmt::format("{} {:<12} {:<8} {}{}\n", timestamp(), settings().name,
                                          level_name(level), settings().prefix, message);
-    // Where nobody listens a log line is lost: it must not end the job.
+    // A log line that cannot be written is lost: it must not end the job.
     [[maybe_unused]] const int error = write_all(STDERR_FILENO, line);
   } catch (...) {
     // Out of memory while formatting: a log line is not worth an abort.

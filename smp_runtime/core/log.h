@@ -16,8 +16,8 @@ enum class Level { kDebug = 10, kInfo = 20, kWarning = 30, kError = 40 };
 /// A level by its number (at least 0) or its name in Python, in any case; nothing for other texts.
 std::optional<Level> parse_level(std::string_view text);
 
-/// Who speaks (padded to 12) and from which level on. Call once, before other threads start.
-/// `prefix` is put before each message, e.g. "[rank 3, algo-2] ".
+/// Sets the speaker's name (padded to 12) and the lowest level that is logged. Call once, before
+/// other threads start. `prefix` is put before each message, e.g. "[rank 3, algo-2] ".
 void configure(std::string name, Level threshold, std::string prefix = "");
 
 bool enabled(Level level);

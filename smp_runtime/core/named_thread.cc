@@ -16,7 +16,7 @@
 namespace smp {
 namespace {
 
-/// Of the cgroup of this process: a number, "max", or "unknown".
+/// Limit on processes of this process's cgroup: a number, "max", or "unknown".
 std::string process_limit_of_cgroup() {
   const std::filesystem::path root = "/sys/fs/cgroup";
   // Version 2 has the one line "0::/PATH", whose path is often that of the machine in a container.

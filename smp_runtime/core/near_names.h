@@ -9,9 +9,9 @@
 
 namespace smp {
 
-/// Those of `known` that are close to `name`, nearest first, at most three: for "did you mean".
-/// Close are names a few edits away, and longer ones of which `name` is a part. The result views
-/// into `known`. O(known x length^2) time.
+/// Names of `known` that are close to `name`, nearest first, at most three: for "did you mean". A
+/// name is close if it is a few edits away, or longer with `name` as a part. The result views into
+/// `known`. O(known x length^2) time.
 std::vector<std::string_view> near_names(std::string_view name,
                                          std::span<const std::string_view> known);
 

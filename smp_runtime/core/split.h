@@ -8,10 +8,10 @@
 
 namespace smp {
 
-/// What stands before, between and behind the separators: of an empty text one empty part.
+/// Parts before, between and behind the separators; one empty part for an empty text.
 std::vector<std::string> split(std::string_view text, char separator);
 
-/// What stands before each `terminator`, and a rest that has none: of an empty text nothing.
+/// Parts that end in `terminator`, without it, and a rest that has none; nothing for an empty text.
 std::vector<std::string> split_terminated(std::string_view text, char terminator);
 
 /// Without the white space at both ends. A view into `text`.

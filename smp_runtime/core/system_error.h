@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an errno means, and which limit to raise.
+// Texts of errnos, with the limit to raise where one was reached.
 #pragma once
 
 #include <string>
