@@ -41,7 +41,7 @@ class BlockLanes {
   static constexpr int kWarpSize = 32;
 };
 
-/// How many threads share a row of `width` elements.
+/// Number of threads that share a row of `width` elements.
 inline unsigned threads_for(std::int64_t width) {
   if (width <= 128) return 32;
   return width <= 1024 ? 128 : 256;

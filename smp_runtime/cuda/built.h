@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this build has GPU code.
+// True in builds with GPU code.
 #pragma once
 
 namespace smp::cuda {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the code of a kernel shares its work, so that the same code runs on a GPU and on the CPU.
+// Division of a kernel's work, so that the same code runs on a GPU and on the CPU.
 //
 // A kernel's body is a template over its lanes: a block of GPU threads (block_lanes.h), one lane on
 // the CPU, or the threads of a test. C++17, without Torch and CUDA.

@@ -21,7 +21,7 @@ struct alignas(sizeof(T) * N) Pack {
 template <typename T>
 constexpr int kPack = sizeof(T) < 8 ? 16 / static_cast<int>(sizeof(T)) : 1;
 
-/// How many packs a thread has on their way at a time.
+/// Number of loads that a thread has in flight.
 constexpr int kAtOnce = 4;
 
 /// `from` is aligned for a Pack<T, N>.
@@ -54,13 +54,13 @@ SMP_ON_BOTH void store(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-/// Whether packs of N may begin at `memory`.
+/// True if packs of N may begin at `memory`.
 template <int N, typename T>
 SMP_ON_BOTH bool begins_pack(const T* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % sizeof(Pack<T, N>) == 0;
 }
 
-/// Whether rows of `width` elements that begin at `memory` are aligned for packs of N.
+/// True if rows of `width` elements that begin at `memory` are aligned for packs of N.
 template <typename T, int N>
 bool holds_packs(std::int64_t width, const void* memory) {
   return width % N == 0 && reinterpret_cast<std::uintptr_t>(memory) % sizeof(Pack<T, N>) == 0;
@@ -93,11 +93,11 @@ struct Tile {
 
   SMP_ON_BOTH bool has(int k) const { return row + k * step < rows; }
   SMP_ON_BOTH std::int64_t row_at(int k) const { return row + k * step; }
-  /// Of the pack in the row, in the matrix.
+  /// Index in the matrix of the pack's first element in row `k`.
   SMP_ON_BOTH std::int64_t place(int k) const { return row_at(k) * width + column; }
 };
 
-/// Of a strip only so many: its sums take registers, and more threads hide more than more packs.
+/// Fewer for a strip: its sums take registers, and more threads hide more than more packs.
 constexpr int kAtOnceInStrip = 2;
 
 /// One thread's part of a matrix [rows, width] whose columns are added up on the way: a pack of

@@ -14,7 +14,7 @@ namespace smp::cuda {
 
 constexpr std::int64_t kElementsPerBlock = 4096;
 
-/// What one block does: elements [begin, end) of a piece.
+/// One block's work: elements [begin, end) of a piece.
 struct BlockRange {
   int piece = 0;
   std::int64_t begin = 0;

@@ -10,10 +10,10 @@
 
 namespace smp::cuda {
 
-/// Of numbers of the type T, computed with in the wide one (arXiv:1805.02867): whenever a larger
-/// number comes, what was added up so far is made smaller.
+/// Sum of exp(value - top) over numbers of the type T, in the wide type; rescaled whenever a larger
+/// number comes (arXiv:1805.02867).
 ///
-/// No number among them makes the sum none, as do only infinite ones; as torch's softmax.
+/// A NaN among the numbers makes the sum NaN, as do only infinite ones; as torch's softmax.
 template <typename T>
 struct SoftmaxSum {
   using W = Wide<T>;
@@ -42,7 +42,7 @@ struct SoftmaxSum {
   template <typename Lanes>
   SMP_ON_BOTH void join(const Lanes& lanes) {
     const W all = lanes.largest(top);
-    // Where all is minus infinity there is no number to take away.
+    // NaN where all are minus infinity, as torch's softmax.
     total = lanes.sum(total * exp_for<T>(top - all));
     top = all;
   }

@@ -29,7 +29,7 @@ class StreamEvent {
   [[nodiscard]] bool query() const;
   /// Until it has occurred. Throws as query() does.
   void synchronize() const;
-  /// What `stream` is given from now on waits for it; the calling thread does not.
+  /// Makes later work of `stream` wait for the event; the calling thread does not.
   void block(const c10::Stream& stream) const;
 
  private:

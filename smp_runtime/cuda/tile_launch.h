@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which thread has which tile; for .cu files.
+// Assignment of tiles to threads; for .cu files.
 #pragma once
 
 #include <cstdint>
