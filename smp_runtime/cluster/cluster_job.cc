@@ -63,7 +63,7 @@ class Reader {
   std::string job_;
 };
 
-/// Of two lists or counts that should be one.
+/// Throws ConfigError unless two sources give the same number of hosts.
 void check_equal(const Reader& reader, std::string_view first, std::size_t one,
                  std::string_view second, std::size_t other) {
   if (one == other) return;
@@ -144,7 +144,7 @@ void read_hostfile(const std::string& text, const std::string& file, int usual_s
   if (job.hosts.empty()) throw ConfigError("{}: names no host; expected one a line", file);
 }
 
-/// Whether `host`, as a hostfile writes it, is the pod of that name.
+/// True if `host`, as a hostfile writes it, is the pod of that name.
 bool is_pod(std::string_view host, std::string_view pod) {
   return host.substr(0, host.find('.')) == pod.substr(0, pod.find('.'));
 }

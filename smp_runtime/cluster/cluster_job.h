@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the variables and files of a cluster's engine say of the job: the one reader of them, for
+// The job as variables and files of a cluster's manager describe it; the one reader of these, for
 // `train` and for scripts that are started without it.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace smp::cluster {
 
-/// Who started this process, as far as it matters how.
+/// The system that started this process.
 enum class Cluster {
   kSlurm,     ///< a step of Slurm, or its batch script
   kHostfile,  ///< Kubernetes' MPIJob, or TrainJob with `mpi:`: a launcher and its hostfile
@@ -39,12 +39,12 @@ struct ClusterJob {
   bool operator==(const ClusterJob&) const = default;
 };
 
-/// Where the hostfile of a launcher of MPI lies; empty where no variable speaks of one.
+/// Path of the hostfile of an MPI launcher; empty where no variable names one.
 std::string hostfile_path(const Variables& variables);
 
-/// What the variables and the hostfile's text (none: there is no such file) say; nothing outside of
-/// any cluster. Throws ConfigError, in one sentence, for variables that are missing or contradict
-/// each other or the hostfile. Pure.
+/// The job by its variables and the text of its hostfile (none: no such file); none outside of any
+/// cluster. Throws ConfigError, in one sentence, for variables that are missing or contradict each
+/// other or the hostfile. Pure.
 std::optional<ClusterJob> read_cluster(const Variables& variables,
                                        const std::optional<std::string>& hostfile);
 

@@ -49,7 +49,7 @@ std::optional<int> number_of(const Launcher& launcher, std::string_view name,
   return number;
 }
 
-/// Of the tasks of a step those on this node. SLURM_NTASKS_PER_NODE would be the batch script's.
+/// Number of the step's tasks on this node. SLURM_NTASKS_PER_NODE would be the batch script's.
 std::optional<int> slurm_local_size(const Variables& variables) {
   constexpr std::string_view kTasks = "SLURM_STEP_TASKS_PER_NODE";
   const auto tasks = variables.find(kTasks);

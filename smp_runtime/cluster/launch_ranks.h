@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank of the job this process is, as its launcher says: the one reader of these variables.
+// This process's rank in the job, as its launcher gives it; the one reader of these variables.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a job find each other: the address of the key-value store that all reach.
+// Address of the key-value store by which the ranks of a job find each other.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct Rendezvous {
   bool operator==(const Rendezvous&) const = default;
 };
 
-/// What a rendezvous depends on besides the ranks.
+/// Everything but the ranks that a rendezvous depends on.
 struct RendezvousRequest {
   const Variables& variables;      ///< of the environment
   std::vector<std::string> hosts;  ///< of the job, the first one's first; may be empty
@@ -35,7 +35,7 @@ struct RendezvousRequest {
 /// derived_port(). Throws ConfigError where nothing says where rank 0 is. Pure.
 Rendezvous plan_rendezvous(const LaunchRanks& ranks, const RendezvousRequest& request);
 
-/// Whether the variables alone say where rank 0 is, so that MPI need not be asked.
+/// True if the variables alone give the host of rank 0, so that MPI need not be asked.
 bool is_told(const RendezvousRequest& request);
 
 }  // namespace smp::cluster

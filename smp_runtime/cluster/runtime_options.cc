@@ -11,7 +11,7 @@ namespace {
 /// The launcher's, which carries the library's prefix.
 constexpr std::array<std::string_view, 1> kElsewhere{"SMP_EXTRA_CA_FILE"};
 
-/// Those that the launcher sets, and those of the repository's scripts and tests: no misspellings.
+/// Variables of the launcher and of the repository's scripts and tests, which are no misspellings.
 constexpr std::array<std::string_view, 23> kUnnamed = {
     "SMP_LAUNCH_FOLDER", "SMP_BENCH_HOSTS",    "SMP_ENGINE_ROOT",  "SMP_ENGINE_RUN",
     "SMP_IMAGE",         "SMP_OS_RELEASE",     "SMP_SHM_SIZE",     "SMP_TREE",
