@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's time goes to.
+// Activities by which a rank's time is counted.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank recorded of a job: lines of JSON, appended, so that a rank that is killed leaves
-// all but the last second. docs/reference/file_formats.md describes them.
+// One rank's record of a job: lines of JSON, appended, so that a rank that is killed leaves all but
+// the last second. docs/reference/file_formats.md describes them.
 #pragma once
 
 #include <chrono>

@@ -93,7 +93,7 @@ void Recorder::close() {
   if (::getpid() != process_) return;
   const std::lock_guard lock(mutex_);
   if (step_ > 0) {
-    // What comes behind the last step is no time for data; a step that failed is none.
+    // Time behind the last step is no time for data; a step that failed is not counted.
     if (!in_step_) close_step(busy_until_);
     write_group(busy_until_);
     write_events();

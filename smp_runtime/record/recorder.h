@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank did when: sums of each step for its record, spans for the timeline.
+// Recorder of a rank's activities: sums of each step for its record, spans for the timeline.
 //
 // Steps and what lies between them come one after the other; spans of several threads are added at
 // any time. Nothing here waits for another rank but the timeline's lock of its file, once a step.
@@ -48,9 +48,9 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// Whether there is a record.
+  /// True if a record is written.
   [[nodiscard]] bool records() const { return record_.is_open(); }
-  /// Whether the spans of this step are kept, so that their names are worth making.
+  /// True if the spans of this step are kept, so that their names are worth making.
   [[nodiscard]] bool draws() const { return draws_; }
 
   /// The step before it ends here: what lay between them counts for that one.
@@ -62,7 +62,7 @@ class Recorder {
 
   void add(Activity activity, std::string_view name, Clock::time_point begin, Clock::time_point end,
            std::int64_t microbatch = -1);
-  /// What is between steps and is no optimizer is time for data. An optimizer may call another one.
+  /// Time between steps and outside of optimizers counts as time for data. Optimizers may nest.
   void begin_optimizer();
   void end_optimizer();
   void transfer(const Transfer& transfer);

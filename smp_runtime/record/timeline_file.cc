@@ -20,8 +20,8 @@ namespace {
 constexpr std::string_view kClosing = "\n]\n";
 constexpr std::string_view kSeparator = ",\n";
 
-/// Where the next event goes: in place of the closing bracket. A write that a signal or a full disk
-/// cut short left no such bracket; then behind the last whole line. 0 for a file that is new.
+/// Offset of the next event: in place of the closing bracket, or behind the last whole line where a
+/// signal or a full disk cut a write short and left no bracket. 0 for a new file.
 off_t end_of_events(int file) {
   struct stat status {};
   if (::fstat(file, &status) != 0 || status.st_size == 0) return 0;

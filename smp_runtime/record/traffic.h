@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank sent to each other one.
+// Traffic of a rank to each other one.
 #pragma once
 
 #include <chrono>
