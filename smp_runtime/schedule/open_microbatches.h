@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many microbatches a rank may have begun whose backwards are still to come: what bounds its
-// activations.
+// Limit on the microbatches that a rank has begun and whose backwards are still to come, since
+// these bound its activations.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ class OpenMicrobatches {
  public:
   OpenMicrobatches(Schedule schedule, int64_t active, int ranks);
 
-  /// Whether `microbatch` may begin on this rank, after `before` other ones. One that is older than
-  /// all that are open always may: so the oldest of a step is held up nowhere, and the step goes on
-  /// whatever way its microbatches take through the ranks.
+  /// True if `microbatch` may begin on this rank, after `before` other ones. A microbatch older
+  /// than all open ones always may: so no rank holds up the oldest one of a step, and the step goes
+  /// on whatever way its microbatches take through the ranks.
   [[nodiscard]] bool admits(int64_t microbatch, int64_t before) const;
 
-  /// Whether as many are open as keep a rank busy, after `before` other ones, until the first
+  /// True if as many are open as keep a rank busy, after `before` other ones, until the first
   /// backward comes back to it; one more covers the way of the loss over the rank that computes it.
   [[nodiscard]] bool fill_the_pipeline(int64_t before) const {
     return static_cast<int64_t>(open_.size()) > ranks_ - (early_ ? 0 : before);
@@ -41,8 +41,8 @@ class OpenMicrobatches {
   std::set<int64_t> open_;
 };
 
-/// How many runs may lie between two calls of one rank that still follow each other: that of the
-/// caller in between.
+/// Number of runs by which two consecutive calls of one rank may lie apart: the caller's own run is
+/// between them.
 inline constexpr int64_t kNextRun = 2;
 
 }  // namespace smp::schedule

@@ -31,7 +31,7 @@ struct SimulatedRank {
   std::vector<Waiting> waiting;
 };
 
-/// Whether the microbatch comes back to a rank after others, and not just from calls that the rank
+/// True if the microbatch comes back to a rank after others, and not just from calls that the rank
 /// itself has made: see OpenMicrobatches::come_back().
 bool comes_back(std::span<const Run> runs, size_t from, size_t to) {
   if (to <= from + kNextRun) return false;

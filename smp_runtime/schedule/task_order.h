@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which runnable task of a rank goes first: the whole scheduling policy, as one comparison.
+// Order of a rank's runnable tasks: the whole scheduling policy, as one comparison.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ enum class Schedule {
   kInterleaved,  ///< forwards and backwards in turn, as there are any
 };
 
-/// Of the parameter `pipeline`. Throws ConfigError for what is none of its values.
+/// Parses the parameter `pipeline`. Throws ConfigError for other values.
 [[nodiscard]] Schedule parse_schedule(std::string_view name);
 
 enum class Phase : uint8_t { kForward, kBackward };
