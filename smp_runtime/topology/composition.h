@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which features of a job go together: the one place that says so. `train --plan` and `smp.init`
-// refuse forbidden pairs with the reasons given here, and the documentation's table is made of it.
+// Table of the features of a job that do not go together. `train --plan` and `smp.init` refuse
+// forbidden pairs with the reasons given here, and the documentation's table is made of it.
 #pragma once
 
 #include <optional>
@@ -30,8 +30,8 @@ struct Exclusion {
 std::span<const Feature> features();
 std::span<const Exclusion> exclusions();
 
-/// What keeps `config` from being run: "a=1 cannot be combined with b=2: reason", for the first
-/// exclusion whose features are both asked for.
+/// The first exclusion whose features `config` asks for both, as "a=1 cannot be combined with b=2:
+/// reason"; none if `config` can be run.
 std::optional<std::string> excluded(const ParallelConfig& config);
 
 /// A Markdown table, features by features, and the reasons below it.

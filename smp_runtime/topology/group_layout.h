@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks of a group live on which host.
+// Placement of a group's ranks on hosts.
 //
 // The ranks of a host that have the same place there on every host form a rail: rail l of a host
 // exchanges with rail l of the others, so that all ranks of a host use its network together. A host

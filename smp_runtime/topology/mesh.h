@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is who: the grid of ranks over the axes rdp, pp and tp, and the groups along them.
+// The grid of ranks over the axes rdp, pp and tp, and the groups along them.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct Coordinates {
   bool operator==(const Coordinates&) const = default;
 };
 
-/// Which ranks a group gathers: those that share the coordinates on the right.
+/// Kinds of groups; a group's ranks share the coordinates on the right.
 enum class Group {
   kWorld,  ///< all ranks
   kMp,     ///< same rdp: one whole copy of the model
@@ -41,9 +41,10 @@ Group parse_group(std::string_view text);
 /// a group is its index in that list.
 class Mesh {
  public:
-  /// Of the degrees of `config`. Its `placement_strategy` is a permutation of "DPT", or "cluster"
-  /// (DPT) or "spread" (TPD); the right-most letter varies fastest with the global rank.
-  /// Throws ConfigError for another text, a degree below 1, or degrees that do not divide.
+  /// Makes the mesh for the degrees of `config`. Its `placement_strategy` is a permutation of
+  /// "DPT", or "cluster" (DPT) or "spread" (TPD); the right-most letter varies fastest with the
+  /// global rank. Throws ConfigError for another text, a degree below 1, or degrees that do not
+  /// divide.
   static Mesh make(const ParallelConfig& config, int world_size);
 
   [[nodiscard]] int size() const { return rdp_size_ * pp_size_ * tp_size_; }

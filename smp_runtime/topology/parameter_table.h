@@ -45,7 +45,7 @@ const ConfigParameter* find_parameter(std::string_view name);
 /// All names and aliases, in the order of the table.
 std::vector<std::string_view> parameter_names();
 
-/// What a legal value looks like: "an integer >= 1", "one of interleaved, simple".
+/// Description of the legal values: "an integer >= 1", "one of interleaved, simple".
 std::string expectation(const ConfigParameter& parameter);
 
 Value read_field(const ParallelConfig& config, const ConfigParameter& parameter);
