@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people read about an assignment.
+// Description of an assignment for people.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -37,7 +37,7 @@ double imbalance(const std::vector<std::int64_t>& amounts) {
          static_cast<double>(amounts.size()) / static_cast<double>(total);
 }
 
-/// Whether a module and all below it are on one partition, by node.
+/// True, by node, for a module that is on one partition with all below it.
 std::vector<bool> undivided(const Assignment& assignment, const ModuleTree& tree) {
   std::vector<bool> whole(static_cast<size_t>(tree.size()), true);
   for (int node = tree.size() - 1; node > 0; --node) {

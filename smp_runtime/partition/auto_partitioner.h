@@ -19,7 +19,7 @@ struct AutoOptions {
   StepModel step;
 };
 
-/// What a method proposed.
+/// One method's proposal.
 struct Proposal {
   std::string method;
   std::vector<int> device_of_node;

@@ -44,7 +44,7 @@ class Walk {
     Frame frame{.node = node, .device = device_of_[node], .at = device_of_[node]};
     if (!open_.empty()) {
       const Frame& caller = open_.back();
-      // What is never run leaves its children to its caller.
+      // A module that is never run leaves its children to its caller.
       if (!module.called) frame.device = frame.at = caller.device;
       frame.depth = caller.depth + (frame.device != caller.device ? 1 : 0);
       if (frame.device != caller.at) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the forward of one microbatch does under an assignment: which device works how long, and
-// what goes from device to device in between.
+// The forward of one microbatch under an assignment, as runs on devices and messages between them.
 #pragma once
 
 #include <cstdint>

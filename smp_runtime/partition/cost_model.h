@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a module costs a device: bytes, nanoseconds, and both mixed into one integer.
+// Cost of a module for a device: bytes, nanoseconds, and both mixed into one integer.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline std::int64_t sum(const std::vector<std::int64_t>& amounts) {
   return std::accumulate(amounts.begin(), amounts.end(), std::int64_t{0});
 }
 
-/// What a byte of parameters and a byte of activations occupy while training.
+/// Memory that a byte of parameters and a byte of activations take while training.
 struct MemoryModel {
   /// Parameter, gradient and optimizer state for each byte of parameters: 4 for fp32 with Adam
   /// (4 + 4 + 8 bytes an element), 8 for bf16 or fp16 with fp32 masters (2 + 2 + 12).

@@ -95,8 +95,8 @@ class Search {
     });
   }
 
-  // Whether the units can be cut into count_ intervals that cost at most `answer`; leaves in
-  // reached_[k] the ends that k intervals can have and that lie where the rest may still fit.
+  // Returns true if the units can be cut into count_ intervals that cost at most `answer`; leaves
+  // in reached_[k] the ends that k intervals can have and that lie where the rest may still fit.
   bool possible(Cost answer) {
     reached_.assign(count_ + 1, {});
     reached_[0] = {.first = 0, .ends = {1}};

@@ -23,8 +23,8 @@ struct Limit {
 
 struct IntervalProblem {
   std::vector<Cost> weights;
-  /// What cutting before each unit costs the interval on either side; weights.size() + 1 entries,
-  /// 0 at both ends. Empty: nothing.
+  /// Cost of a cut before each unit for the intervals on both sides of it; weights.size() + 1
+  /// entries, 0 at both ends. Empty: nothing.
   std::vector<Cost> cuts;
   std::vector<Limit> limits;
 };

@@ -13,7 +13,7 @@ namespace {
 /// The rest is for the CUDA context, communication buffers and fragmentation.
 constexpr double kUsableShare = 0.9;
 
-/// What a device can hold of the model; 0: not known.
+/// Bytes of the model that a device can hold; 0: not known.
 std::int64_t capacity_of(const JobModel& model) {
   if (model.device_bytes == 0) return 0;
   const auto usable =

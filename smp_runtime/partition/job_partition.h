@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The automatic partition of a job's model: what settings, parameters and devices tell the
-// partitioner, alike for models in Python and in C++.
+// The automatic partition of a job's model by its settings, parameters and devices, alike for
+// models in Python and in C++.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace smp::partition {
 
-/// What the settings do not say of a model and of where it trains.
+/// Facts about a model and its devices that the settings do not give.
 struct JobModel {
   std::int64_t elements = 0;         ///< of all its parameters
   std::int64_t parameter_bytes = 0;  ///< of these

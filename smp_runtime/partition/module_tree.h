@@ -17,7 +17,7 @@ struct Parameter {
   std::int64_t bytes = 0;
 };
 
-/// What one module made and others read, in one microbatch.
+/// A tensor that one module made and others read, in one microbatch.
 struct Tensor {
   std::int64_t bytes = 0;
   int producer = 0;  ///< node; the root for what the script passes in
@@ -69,7 +69,7 @@ class ModuleTree {
   /// All nodes in execution order, parents before children.
   [[nodiscard]] std::vector<int> preorder() const;
 
-  /// Whether `node` lies in the subtree of `ancestor`; a node lies in its own.
+  /// True if `node` lies in the subtree of `ancestor`; a node lies in its own.
   [[nodiscard]] bool contains(int ancestor, int node) const;
 
  private:

@@ -12,7 +12,7 @@ class Kinds {
  public:
   Kinds(const ModuleTree& tree, Containers containers) : tree_(tree), containers_(containers) {}
 
-  /// Whether a module can go to a device of its own, as far as its kind goes.
+  /// True if the kind of module lets it go to a device of its own.
   [[nodiscard]] bool stands(int node) const {
     const Module& module = tree_.module(node);
     const bool container = module.parameters.empty() && !tree_.children(node).empty();
@@ -67,7 +67,7 @@ std::vector<Placement> make_placement_tree(const ModuleTree& tree, const std::ve
 
     const bool follows = leaders[node] != node;
     const bool stands = !follows && kinds.stands(node) && holds_parameters[node];
-    // What rides belongs to who runs it: never to a container that was kept.
+    // A rider belongs to the module that runs it: never to a container that was kept.
     const int host = follows  ? leaders[node]
                      : stands ? kinds.nearest_standing_ancestor(node)
                               : nearest_called_ancestor(tree, node);

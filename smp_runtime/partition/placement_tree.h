@@ -23,7 +23,7 @@ struct Placement {
   int leaves = 1;    ///< devices that its subtree can fill: childless nodes in it
 };
 
-/// What becomes of a container that is never run and owns no parameters.
+/// Treatment of containers that are never run and own no parameters.
 enum class Containers {
   kDissolve,  ///< it rides along; its children stand where it stood
   kKeep,      ///< it stays as one unit among its siblings, which is cut in turn

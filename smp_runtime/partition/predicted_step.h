@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a step takes under an assignment of modules.
+// Predicted time of a step under an assignment of modules.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace smp::partition {
 
-/// What a message between ranks is assumed to cost.
+/// Assumed cost of a message between ranks.
 struct LinkCost {
   std::int64_t latency_ns = 0;
   std::int64_t bytes_per_us = 1;

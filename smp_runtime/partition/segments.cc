@@ -11,7 +11,7 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-// Whether a / (sa + 1) > b / (sb + 1), exactly.
+// True if a / (sa + 1) > b / (sb + 1), exactly.
 bool higher_average(Cost a, int a_seats, Cost b, int b_seats) {
   return Wide{a} * (b_seats + 1) > Wide{b} * (a_seats + 1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which modules must run on one device because they share parameters.
+// Modules that must run on one device because they share parameters.
 #pragma once
 
 #include <vector>

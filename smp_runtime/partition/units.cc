@@ -15,7 +15,7 @@ std::vector<int> hosts_of(const std::vector<Placement>& placements) {
   while (!open.empty()) {
     const int node = open.back();
     open.pop_back();
-    // What hangs on a rider goes where the rider goes.
+    // All that hangs on a rider goes with it.
     const bool rides = host[node] != node;
     for (const int rider : placements[node].riders) host[rider] = host[node];
     for (const int child : placements[node].children) host[child] = rides ? host[node] : child;
