@@ -16,8 +16,8 @@ struct AdamTensors {
   const at::Tensor& second;  ///< moment
 };
 
-/// What adam_step does, up to rounding, on any device: a dozen kernels and copies in 32 bits at
-/// least, in place of one. Does not wait for the device.
+/// Computes the same as adam_step, up to rounding, on any device: by a dozen kernels and copies in
+/// 32 bits at least, in place of one kernel. Does not wait for the device.
 void adam_by_torch(const AdamTensors& tensors, const AdamNumbers& numbers);
 
 }  // namespace smp::optimizer
