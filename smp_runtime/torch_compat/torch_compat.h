@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What differs between the versions of PyTorch that the library compiles against, 2.10 to 2.15.
-// No other file asks for a version: a new PyTorch needs this header and nothing else.
+// Differences between the versions of PyTorch that the library compiles against, 2.10 to 2.15. No
+// other file asks for a version: a new PyTorch needs this header and nothing else.
 #pragma once
 
 #include <memory>
