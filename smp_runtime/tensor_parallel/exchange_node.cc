@@ -27,7 +27,7 @@ class ExchangeNode : public torch::autograd::Node {
     at::Tensor gradient = std::move(gradients[0]);
     // Other ranks may have one and wait: zeros then, rather than nothing.
     if (!gradient.defined()) gradient = input_metadata(0).zeros_like();
-    // Where fewer elements are.
+    // Scales where the tensor has fewer elements: before a gather, else after the exchange.
     const bool first = mapping_.backward.kind == RedistributionKind::kGather;
     if (first) gradient = scaled(gradient);
     gradient = exchange_->move(mapping_.backward, gradient);

@@ -102,7 +102,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   }
 };
 
-/// What a kernel takes: tensors of one type on one GPU, without gaps.
+/// Arguments of the kernel: tensors of one type on one GPU, without gaps.
 struct BiasGeluOnGpu {
   cuda::NumberType type;
   GeluKind kind;

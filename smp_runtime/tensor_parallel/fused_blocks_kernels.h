@@ -53,7 +53,7 @@ SMP_ON_BOTH void softmax_row(const Lanes& lanes, const SoftmaxShape& shape, std:
   const T* const added = bias == nullptr
                              ? nullptr
                              : bias + batch * strides[0] + head * strides[1] + query * strides[2];
-  // Of the keys from `key` on, those that are not seen minus infinity. Most packs are seen whole.
+  // Scores of the keys from `key` on, minus infinity for masked ones. Most packs are seen whole.
   const auto score = [&](std::int64_t key, const cuda::Pack<T, N>& pack, W(&values)[N]) {
     for (int j = 0; j < N; ++j) values[j] = static_cast<W>(pack.items[j]);
     if (added != nullptr) {

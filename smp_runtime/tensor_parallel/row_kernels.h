@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sliced_layer_norm.h and vocabulary_loss.h do with the rows of a matrix, as a GPU's block
-// does it. Without Torch; runs on the CPU, too.
+// Kernels over the rows of a matrix, for sliced_layer_norm.h and vocabulary_loss.h, as a GPU's
+// block runs them. Without Torch; runs on the CPU, too.
 //
 // Numbers made of a row are of the type Wide<T>. 16-bit numbers are widened when they are read and
 // rounded once, when they are written.
@@ -18,7 +18,7 @@ namespace smp::tensor_parallel {
 
 // --- Layer normalisation of rows [width], each aligned for packs of N ---
 
-/// Of numbers that came one pack after the other, so that nothing cancels (Chan, Golub and LeVeque,
+/// Moments of numbers that come a pack at a time, without cancellation (Chan, Golub and LeVeque,
 /// Algorithms for computing the sample variance, 1983).
 template <typename W>
 struct RunningMoments {
@@ -60,7 +60,7 @@ SMP_ON_BOTH void moments_of_row(const Lanes& lanes, std::int64_t row, std::int64
   moments[2 * row + 1] = mean;
 }
 
-/// What rows are normalised by.
+/// Operands of the normalisation of rows.
 template <typename T>
 struct NormalRows {
   std::int64_t width = 0;
@@ -70,7 +70,7 @@ struct NormalRows {
   const cuda::Wide<T>* scale = nullptr;  ///< [rows]: one over the deviation
 };
 
-/// Of a tile. `weight` and `bias` have a number for each column.
+/// Normalises a tile. `weight` and `bias` have a number for each column.
 template <int N, typename T>
 SMP_ON_BOTH void normalise_tile(const cuda::Tile& tile, const NormalRows<T>& rows, const T* bias,
                                 T* result) {

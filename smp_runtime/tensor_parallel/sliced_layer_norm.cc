@@ -29,7 +29,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// How the group is kept between forward and backward.
+/// Keeps the group between forward and backward.
 struct ExchangeHandle : torch::CustomClassHolder {
   explicit ExchangeHandle(std::shared_ptr<TensorExchange> held) : exchange(std::move(held)) {}
   std::shared_ptr<TensorExchange> exchange;

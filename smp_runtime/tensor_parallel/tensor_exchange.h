@@ -48,7 +48,7 @@ class TensorExchange {
   /// come.
   at::Tensor move(const Redistribution& redistribution, const at::Tensor& tensor);
 
-  /// What this rank has sent so far, by ring arithmetic.
+  /// Bytes that this rank has sent so far, by ring arithmetic.
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
 
  private:

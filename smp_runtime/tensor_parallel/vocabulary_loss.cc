@@ -22,7 +22,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Where the words that count are, among the scores of this rank.
+/// Positions of the target words among the scores of this rank.
 struct Columns {
   at::Tensor column;  ///< [n] of 64 bits; 0 where it is not ours
   at::Tensor mine;    ///< [n] of truths

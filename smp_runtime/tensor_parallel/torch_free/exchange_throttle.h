@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many exchanges of tensor parallelism a rank may have under way.
+// Limit on the exchanges of tensor parallelism that a rank has under way.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@ class ExchangeThrottle {
   /// `limit` is at least 1, or kUnlimited. Throws ConfigError, naming it, for others.
   explicit ExchangeThrottle(int limit);
 
-  /// Whether exchanges have to be told of.
+  /// True if there is a limit: exchanges have to be announced then.
   [[nodiscard]] bool limits() const { return limit_ != kUnlimited; }
   /// Before an exchange is started: waits for the oldest ones until there is room for it.
   void make_room();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How tensors are redistributed in a tensor-parallel group, and what that is where they enter or
-// leave a region: one redistribution forward, its dual backward. Pure.
+// Redistributions of tensors in a tensor-parallel group; where tensors enter or leave a region: one
+// redistribution forward, its dual backward. Pure.
 #pragma once
 
 #include <cstdint>
