@@ -12,7 +12,7 @@
 
 namespace smp {
 
-/// What goes into a checkpoint.
+/// Content of a checkpoint.
 struct CheckpointContent {
   std::string tag;  ///< a file name that begins with no dot
   DistributedOptimizer* optimizer =
@@ -29,11 +29,11 @@ struct CheckpointContent {
 void save_checkpoint(Session& session, const std::filesystem::path& folder,
                      const DistributedModel& model, const CheckpointContent& content);
 
-/// Whether rank 0 finds a checkpoint in the folder; the same answer on all ranks. Collective over
+/// True if rank 0 finds a checkpoint in the folder; the same answer on all ranks. Collective over
 /// the job.
 [[nodiscard]] bool has_checkpoint(Session& session, const std::filesystem::path& folder);
 
-/// Which checkpoint is loaded, and what of it.
+/// Choice of the checkpoint that is loaded, and of its parts.
 struct ResumeOptions {
   std::string tag;                            ///< empty: the newest
   DistributedOptimizer* optimizer = nullptr;  ///< null: its state is left

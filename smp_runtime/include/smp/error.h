@@ -10,7 +10,7 @@
 #include <fmt/core.h>
 #endif
 
-/// What training programs in C++ include.
+/// The library's namespace for training programs in C++.
 namespace smp {
 
 /// Base of every error that the library throws. `what()` says what was found, where, what was

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training program gets from its job: hyperparameters, channels and folders, as `train` and
-// the service lay them out. Without Torch.
+// A job as its training program sees it: hyperparameters, channels and folders, as `train` and the
+// service lay them out. Without Torch.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Job {
 
   /// Their names, sorted, without those that `train` consumes (sagemaker_*).
   [[nodiscard]] std::vector<std::string> hyperparameters() const;
-  /// Whether one is set, and not null.
+  /// True if the hyperparameter is set, and not null.
   [[nodiscard]] bool has(std::string_view hyperparameter) const;
   /// A whole number of 64 bits.
   [[nodiscard]] std::int64_t integer(std::string_view name,
@@ -50,9 +50,9 @@ class Job {
   /// The folder of a channel. Throws ConfigError, which says which ones there are.
   [[nodiscard]] std::filesystem::path channel(std::string_view name) const;
 
-  /// What the job delivers: the service uploads it when the job has ended well.
+  /// Folder of the result: the service uploads it when the job has ended well.
   [[nodiscard]] std::filesystem::path model_folder() const;
-  /// Where checkpoints survive a restart of the job.
+  /// Folder of checkpoints, which survives a restart of the job.
   [[nodiscard]] std::filesystem::path checkpoint_folder() const;
   /// Other results, uploaded however the job ends.
   [[nodiscard]] std::filesystem::path output_folder() const;

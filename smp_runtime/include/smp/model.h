@@ -27,7 +27,7 @@ struct Microbatch {
   }
 };
 
-/// What the body of a step returned for each microbatch, detached; the same on all ranks of a
+/// Results of the step's body, one for each microbatch, detached; the same on all ranks of a
 /// pipeline.
 struct StepOutput {
   std::vector<at::Tensor> microbatches;  ///< by their index
@@ -47,7 +47,7 @@ struct Graph {
 /// thread that made the session.
 class DistributedModel {
  public:
-  /// Where units live, and how gradients are averaged.
+  /// Placement of units, and averaging of gradients.
   struct Options {
     /// Units that are to live on a partition, by name; the others go to `default_partition`.
     /// Empty: the partitioner spreads the parameters evenly, within the memory of rank 0's GPU.
@@ -66,10 +66,10 @@ class DistributedModel {
   /// The same with default options.
   DistributedModel(Session& session, Graph graph)
       : DistributedModel(session, std::move(graph), Options()) {}
-  /// Of a chain: each unit takes what the one before returned.
+  /// Makes a model of a chain: each unit takes the results of the one before.
   DistributedModel(Session& session, std::vector<Unit> chain, Options options)
       : DistributedModel(session, Graph{.units = std::move(chain)}, std::move(options)) {}
-  /// Of a chain, with default options.
+  /// Makes a model of a chain with default options.
   DistributedModel(Session& session, std::vector<Unit> chain)
       : DistributedModel(session, Graph{.units = std::move(chain)}, Options()) {}
   /// A model that was moved from may only be assigned to or destroyed.
@@ -101,7 +101,7 @@ class DistributedModel {
   /// through all partitions.
   void backward(const at::Tensor& loss);
 
-  /// Of the units that live on this rank: what its optimizer updates.
+  /// Parameters of the units that live on this rank, which its optimizer updates.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const;
   /// Copies of the parameters and buffers of this rank's units on the CPU, by "unit.name"; trained
   /// ones in 32 bits where there are masters. A parameter that units share is there under each

@@ -14,11 +14,11 @@
 
 namespace smp {
 
-/// What units take and return.
+/// Inputs and results of units.
 using Tensors = std::vector<at::Tensor>;
 
-/// What a unit computes: tensors of tensors. Made from a function of one, two or three tensors that
-/// returns one, or from a function of a list that returns a list.
+/// A unit's computation, from tensors to tensors. Made from a function of one, two or three tensors
+/// that returns one, or from a function of a list that returns a list.
 class UnitFunction {
  public:
   /// Empty, as Graph::forward may be; must not be called.
@@ -31,7 +31,7 @@ class UnitFunction {
 
   /// Throws UserCodeError for a number of tensors that it does not take.
   Tensors operator()(const Tensors& inputs) const { return run_(inputs); }
-  /// Whether there is a function.
+  /// True if there is a function.
   explicit operator bool() const { return static_cast<bool>(run_); }
 
  private:
