@@ -120,7 +120,7 @@ class Loader {
                       saved_.where(), name, group);
   }
 
-  /// That all is there which load_optimizer() reads.
+  /// Checks that all states which load_optimizer() reads are there.
   void check_states() const {
     if (optimizer_->masters() == nullptr) {
       for (const auto& group : optimizer_->groups()) {

@@ -79,7 +79,8 @@ class Parts {
   }
 
  private:
-  /// Of all pipeline stages, by group of the optimizer, in the order of the model.
+  /// Names of the parameters of all pipeline stages, by group of the optimizer, in the order of the
+  /// model.
   std::vector<std::vector<std::string>> names_of_groups() {
     auto own = nlohmann::json::array();
     for (const auto& group : optimizer_->groups()) {

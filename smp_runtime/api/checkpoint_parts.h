@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank writes into a checkpoint in parts, as objects: see docs/reference/file_formats.md.
+// One rank's files of a checkpoint in parts, as objects: see docs/reference/file_formats.md.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a smp::DistributedModel holds: the units and where they are, the engine of this rank, what
-// averages the gradients of replicas or keeps the state that is shared.
+// State behind a smp::DistributedModel: the units and their places, this rank's engine, and the
+// averaging of replicas' gradients or the sharded state.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ class DistributedModel::Core {
   [[nodiscard]] const partition::Assignment& assignment() const { return assignment_; }
 
   [[nodiscard]] Session::Core& session() const { return *session_; }
-  /// Where its parameters are, those of other partitions too.
+  /// Device of the model's parameters, those of other partitions too.
   [[nodiscard]] at::Device device() const;
   /// Null where the settings leave the state as it is.
   [[nodiscard]] api::ModelState* state() const { return state_.get(); }
@@ -62,8 +62,8 @@ class DistributedModel::Core {
   /// and they hear of gradients. Throws ConfigError if there are any.
   void attach_optimizer(sharding::MixedPrecisionSteps& steps);
   void detach_optimizer();
-  /// What tells the bytes of an optimizer's state: of the one that was made last. `owner` tells it
-  /// apart.
+  /// Sets the function that counts the bytes of the optimizer's state, for the optimizer that was
+  /// made last. `owner` identifies that optimizer.
   void set_optimizer_bytes(const void* owner, std::function<std::int64_t()> bytes) {
     optimizer_ = owner;
     optimizer_bytes_ = std::move(bytes);
@@ -78,7 +78,8 @@ class DistributedModel::Core {
   void align_replicas();
   void keep_state(const Options& options);
   void start_engine();
-  /// What a remote call runs: a segment of the chain, or behind their numbers a unit by itself.
+  /// Target of a remote call: a segment of the chain, or, from the number of segments on, a single
+  /// unit.
   [[nodiscard]] Segment segment_of(int64_t target) const;
   [[nodiscard]] std::size_t unit_named(std::string_view name) const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the state of a model takes on this rank.
+// Memory for the state of a model on this rank.
 #include <ATen/Context.h>
 
 #include "smp_runtime/api/model_core.h"

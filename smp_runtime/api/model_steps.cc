@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model does in a step: calls of units, here or elsewhere, forward and backward.
+// Steps of a model: calls of units, here or elsewhere, forward and backward.
 #include <sstream>
 #include <utility>
 
@@ -50,7 +50,7 @@ std::vector<Microbatch> split(const std::vector<at::Tensor>& batch, int count) {
   return parts;
 }
 
-/// Those of the `wide` floating types become `narrow`.
+/// Casts tensors of 32 and 64 bits to `narrow`, or those of `narrow` to 32 bits; leaves others.
 Tensors cast(Tensors tensors, bool to_narrow, at::ScalarType narrow) {
   for (at::Tensor& tensor : tensors) {
     const at::ScalarType type = tensor.scalar_type();

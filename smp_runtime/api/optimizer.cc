@@ -46,7 +46,7 @@ void DistributedOptimizer::Core::step() {
   update();
 }
 
-/// Of SGD, Adam, AdamW, RMSprop and Adagrad; 0 of others.
+/// Counts the state of SGD, Adam, AdamW, RMSprop and Adagrad; 0 for others.
 std::int64_t DistributedOptimizer::Core::state_bytes() {
   std::int64_t bytes = 0;
   const api::OptimizerFields* const fields = api::find_fields_of(*optimizer_);

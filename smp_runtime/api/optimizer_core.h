@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a smp::DistributedOptimizer holds: torch's optimizer and, where state is sharded or 16-bit,
-// the masters that it steps.
+// State behind a smp::DistributedOptimizer: torch's optimizer and, where state is sharded or
+// 16-bit, the masters that it steps.
 #pragma once
 
 #include <memory>

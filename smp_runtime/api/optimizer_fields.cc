@@ -21,7 +21,7 @@ namespace {
 
 namespace optim = torch::optim;
 
-/// What the members of a struct are called.
+/// Members of a struct by their names in PyTorch.
 template <typename Struct, typename Value>
 using Named = std::vector<std::pair<const char*, Value& (*)(Struct&)>>;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer of torch::optim keeps of a parameter and of a group, by the names that
-// PyTorch's state dicts have for it.
+// State of a parameter and settings of a group in an optimizer of torch::optim, by their names in
+// PyTorch's state dicts.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace smp::api {
 
-/// Of one parameter.
+/// State of one parameter.
 struct ParameterState {
   std::map<std::string, at::Tensor> tensors;  ///< of the parameter's shape
   std::optional<double> step;
@@ -20,14 +20,14 @@ struct ParameterState {
   [[nodiscard]] bool empty() const { return tensors.empty() && !step; }
 };
 
-/// Of one group, such as lr; pairs of Adam's are "betas" with two numbers.
+/// Settings of one group, such as lr; pairs of Adam's are "betas" with two numbers.
 struct GroupSettings {
   std::map<std::string, double> numbers;
   std::map<std::string, bool> flags;
   std::optional<std::pair<double, double>> betas;
 };
 
-/// Of SGD, Adam, AdamW, RMSprop and Adagrad. Stateless.
+/// Access to the state and settings of SGD, Adam, AdamW, RMSprop and Adagrad. Stateless.
 class OptimizerFields {
  public:
   virtual ~OptimizerFields() = default;
@@ -41,7 +41,7 @@ class OptimizerFields {
                          const ParameterState& state) const = 0;
   [[nodiscard]] virtual GroupSettings settings_of(
       torch::optim::OptimizerParamGroup& group) const = 0;
-  /// Those that are there; others stay.
+  /// Sets those that are in `settings`; others stay.
   virtual void put_settings(torch::optim::OptimizerParamGroup& group,
                             const GroupSettings& settings) const = 0;
 };

@@ -29,7 +29,7 @@ at::Tensor state_of(at::Generator& generator) {
   return generator.get_state();
 }
 
-/// Of the CPU and of a device.
+/// State of the generators of the CPU and of `device`.
 RandomState random_state(at::Device device) {
   RandomState state;
   const auto add = [&](at::Device of) {
@@ -64,7 +64,7 @@ class RandomNumbersOf {
   RandomState now_;
 };
 
-/// What tensors hold now, which they get back at its end.
+/// Restores the present values of tensors when it ends.
 class ValuesKept {
  public:
   explicit ValuesKept(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {

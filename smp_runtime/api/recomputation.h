@@ -13,11 +13,11 @@
 
 namespace smp::api {
 
-/// What `call` returns of `inputs`; to be called with gradients. In the backward it is called once
-/// more, under the modes of now (autocast) and with the random numbers of now, of the CPU and of
-/// `device`; what it does to `buffers`, such as running statistics, is undone then. Inputs wait in
-/// `store`, unless it is null; they must not be changed in place. Results that are floating point
-/// have gradients.
+/// Returns the result of `call`, which is to be called with gradients, on `inputs`. The backward
+/// calls it once more, under the modes of now (autocast) and with the random numbers of now, of the
+/// CPU and of `device`; changes to `buffers`, such as running statistics, are undone then. Inputs
+/// wait in `store`, unless it is null; they must not be changed in place. Results that are floating
+/// point have gradients.
 Tensors recomputed(std::function<Tensors(const Tensors&)> call, const Tensors& inputs,
                    std::vector<at::Tensor> buffers, at::Device device,
                    pipeline::ActivationStore* store, std::int64_t microbatch);

@@ -27,7 +27,8 @@ using topology::ParallelConfig;
 
 int sessions = 0;  // of this process so far: it sets their keys in the store apart
 
-/// What only Python's side has today. Silently leaving it out would train something else.
+/// Refuses settings that only Python's side has today. Silently leaving them out would train
+/// something else.
 void refuse_missing(const ParallelConfig& config) {
   const std::array<std::pair<const char*, bool>, 5> missing{{
       {"tensor_parallel_degree", config.tensor_parallel_degree > 1},

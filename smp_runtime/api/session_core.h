@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a smp::Session holds.
+// State behind a smp::Session.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which partition runs each unit of a model. Pure but for the shapes that it reads.
+// Placement of a model's units on partitions. Pure but for the shapes that it reads.
 #pragma once
 
 #include <map>
