@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How replicas come to equal parameters and buffers.
+// Broadcast of parameters and buffers, which makes replicas equal.
 #pragma once
 
 #include <string>

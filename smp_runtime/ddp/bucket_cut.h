@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a row of gradients, in the order in which a backward makes them final, is cut into buckets
-// that are sent while it runs.
+// Cuts a row of gradients, in the order in which a backward makes them final, into buckets that are
+// sent while it runs.
 //
 // Buckets are small at both ends. The first sets the network to work early. No backward hides the
 // last, and those before must be through when it comes: a bucket half as large as all that follows
@@ -22,7 +22,7 @@ struct Gradient {
   int kind = 0;  ///< those of one bucket are of one kind: type and device
 };
 
-/// How many consecutive gradients each bucket has, in order. A bucket that has reached
+/// Number of consecutive gradients in each bucket, in order. A bucket that has reached
 /// `bucket_bytes` takes no more; one gradient is never divided.
 [[nodiscard]] std::vector<std::size_t> cut_buckets(std::span<const Gradient> row,
                                                    std::int64_t bucket_bytes);

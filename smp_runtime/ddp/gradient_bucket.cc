@@ -77,7 +77,7 @@ at::Tensor flattened(const GradientBucket& bucket, const std::vector<at::Tensor>
   for (const std::size_t parameter : bucket.parameters) count += parameters[parameter].numel();
   const at::Tensor& first = parameters[bucket.parameters[0]];
   at::Tensor flat = at::empty({count}, first.options());
-  // Of the CPU: a GPU's kernel gets it as an argument, where one of its own would take a kernel to
+  // A scalar on the CPU is an argument of the GPU's kernel; one on the GPU would take a kernel to
   // be filled.
   const at::Tensor scalar =
       at::scalar_tensor(divisor, at::TensorOptions().dtype(first.scalar_type()));

@@ -14,12 +14,12 @@
 
 namespace smp::ddp {
 
-/// Of parameters among all.
+/// Indices of parameters in the list of all.
 using Indices = std::vector<std::size_t>;
 
 struct GradientBucket {
   Indices parameters;
-  // Of the step in progress.
+  // State of the step in progress:
   std::size_t missing = 0;  ///< parameters whose gradient is not final
   bool sent = false;
   at::Tensor flat;
@@ -27,7 +27,7 @@ struct GradientBucket {
   c10::intrusive_ptr<c10::ivalue::Future> hooked;  ///< of a communication hook; `work` is its wait
 };
 
-/// Those of the parameters in `order`: consecutive ones of one type and device; see bucket_cut.h.
+/// Buckets of the parameters in `order`: consecutive ones of one type and device; see bucket_cut.h.
 [[nodiscard]] std::vector<GradientBucket> cut_into_buckets(
     const std::vector<at::Tensor>& parameters, const Indices& order, std::int64_t bucket_bytes);
 

@@ -242,7 +242,7 @@ class GradientReducer::Core {
     bucket.flat.reset();
   }
 
-  /// Whether the gradient may become a part of the bucket's memory, which is nobody else's: that
+  /// True if the gradient may become a part of the bucket's memory, which is nobody else's: that
   /// saves a copy of all gradients behind the backward.
   static bool may_be_view(const at::Tensor& parameter, const at::Tensor& gradient) {
     return parameter.is_contiguous() && (!gradient.defined() || gradient.is_contiguous());

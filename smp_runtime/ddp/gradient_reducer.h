@@ -60,7 +60,7 @@ class GradientReducer {
   /// the group's timeout. Throws UserCodeError for sparse gradients.
   void average();
 
-  /// How many buckets of the last average() were on their way before it, and of how many.
+  /// Number of buckets of the last average() that were on their way before it, and of all.
   struct Progress {
     std::int64_t early = 0;
     std::int64_t buckets = 0;
