@@ -12,7 +12,7 @@
 namespace smp::metrics {
 namespace {
 
-/// Of all tensors on a GPU, as torch's allocator counts them; empty before the first.
+/// Statistics of torch's allocator over all tensors on a GPU; empty before the first.
 std::optional<c10::CachingAllocator::Stat> tensors_on_gpu(c10::DeviceIndex device) {
   using c10::CachingAllocator::StatType;
   at::DeviceAllocator& allocator = *at::getDeviceAllocator(c10::DeviceType::CUDA);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process has in memory, and how much memory there is. [bytes]
+// Memory in use by this process, and memory of devices. [bytes]
 #pragma once
 
 #include <cstdint>

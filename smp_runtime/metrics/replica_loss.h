@@ -25,7 +25,7 @@ struct MeanLoss {
 /// One thread at a time.
 class ReplicaLoss {
  public:
-  /// Of the group that gradients are averaged in: its ranks come to exchange() in one order.
+  /// Uses the group that gradients are averaged in: its ranks come to exchange() in one order.
   explicit ReplicaLoss(session::Session& session)
       : groups_(session.groups()), watch_(session.barriers().watch()) {}
 
@@ -46,7 +46,7 @@ class ReplicaLoss {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-/// Whether the environment asks rank 0 for a line or metrics.
+/// True if the environment asks rank 0 for a line or metrics.
 bool reports(const cluster::RuntimeOptions& options);
 
 /// Null unless several ranks have a loss, this one and rank 0 among them, and rank 0 reports it.

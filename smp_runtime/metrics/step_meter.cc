@@ -31,7 +31,7 @@ double steady_seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-/// Of a line that a terminal can rewrite: one that does not wrap.
+/// Number of columns of a line that a terminal can rewrite, since it does not wrap.
 int columns(bool on_terminal) {
   winsize size{};
   if (!on_terminal || ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the steps of a job go, told by its first rank: a line for people, reports for other programs.
+// Progress of a job's steps, told by its first rank: a line for people, reports for other programs.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,9 @@ struct EngineUse {
   std::int64_t bytes_sent = 0;
 };
 
-/// What a job's steps compute, as the definition of model FLOPs utilization has it (Chowdhery et
-/// al. 2022, PaLM, appendix B): a backward counts as two forwards, and recomputation does not.
+/// Basis of the operations of a step, as the definition of model FLOPs utilization counts them
+/// (Chowdhery et al. 2022, PaLM, appendix B): a backward counts as two forwards, and recomputation
+/// does not.
 struct FlopsOptions {
   std::int64_t microbatches = 1;  ///< of a step, of all replicas
   int ranks = 1;                  ///< of the job, each with a device
@@ -58,14 +59,14 @@ class StepMeter {
   StepMeter(const StepMeter&) = delete;
   StepMeter& operator=(const StepMeter&) = delete;
 
-  /// How many training steps there will be.
+  /// Sets the number of training steps of the job.
   void set_total(std::int64_t steps) { total_ = steps; }
   void set_interval(double seconds) { options_.interval = seconds; }
   [[nodiscard]] int replicas() const { return options_.replicas; }
   [[nodiscard]] bool has_outputs() const { return !options_.outputs.empty(); }
   /// From now on reports have operations, once those of a forward are known.
   void count_flops(const FlopsOptions& options) { options_.flops = options; }
-  /// Of the forward of one microbatch.
+  /// Sets the operations of the forward of one microbatch.
   void set_forward_flops(std::int64_t flops) { forward_flops_ = flops; }
 
   void begin_step();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's record says of the job and its steps besides their times: for the report.
+// Facts of the job and its steps, besides their times, in a rank's record, for the report.
 #pragma once
 
 #include <chrono>
@@ -18,18 +18,18 @@
 
 namespace smp::metrics {
 
-/// Of this process; the same on all ranks.
+/// Facts of this process; the same on all ranks.
 struct JobFacts {
   std::string_view device;   ///< its name
   std::string_view library;  ///< the version
   std::string_view torch;
 };
 
-/// What the report's card says of the job. Nothing without a recorder.
+/// Records the facts for the report's card of the job. Does nothing without a recorder.
 void note_job(session::Session& session, const JobFacts& facts);
-/// What goes where in the model, for the log and the report's card: the first rank's call.
-/// `summary`, a line, says who decided. The log's tree is folded where it is long, unless it shows
-/// details.
+/// Tells the placement of the model's parts, for the log and the report's card: the first rank's
+/// call. `summary`, a line, names the partitioner. The log's tree is folded where it is long,
+/// unless it shows details.
 void tell_partition(session::Session& session, const partition::Assignment& assignment,
                     const partition::ModuleTree& tree, const std::string& summary);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's steps tell: the live line, metrics, the rank's record.
+// Reports of a rank's steps: the live line, metrics, the rank's record.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace smp::metrics {
 
-/// Of one rank. Does nothing where nobody asks for it. One thread at a time.
+/// One rank's reports. Does nothing where nobody asks for them. One thread at a time.
 class StepReports {
  public:
-  /// What the state of the model takes here, and what it would by arithmetic; 0: no formula.
-  /// [bytes]
+  /// Memory that the state of the model takes here, and that it would take by arithmetic; 0: no
+  /// formula. [bytes]
   struct Memory {
     StepMeter::Ledger ledger;
     std::function<std::int64_t()> formula;
@@ -28,7 +28,8 @@ class StepReports {
   /// Collective over the job, whose groups have been opened.
   StepReports(session::Session& session, const JobFacts& facts);
 
-  /// Of the model that was made last. `owner` tells it apart until forget_memory().
+  /// Sets the memory of the model that was made last. `owner` identifies that model until
+  /// forget_memory().
   void set_memory(const void* owner, Memory memory);
   void forget_memory(const void* owner);
   void set_total(std::int64_t steps);
@@ -39,10 +40,10 @@ class StepReports {
   /// parallelism, where a rank sees its slices of some modules and all of others; on the CPU only
   /// metrics have them.
   [[nodiscard]] bool count_flops(bool on_gpu, std::optional<double> peak);
-  /// Of the forward of one microbatch.
+  /// Sets the operations of the forward of one microbatch.
   void set_forward_flops(std::int64_t flops);
 
-  /// Whether averaged() and end_step() have a use for the loss.
+  /// True if averaged() and end_step() have a use for the loss.
   [[nodiscard]] bool want_loss() const { return replica_loss_ || meter_; }
   void begin_step();
   /// After gradients of a step were averaged over the replicas. `loss` is that of this rank's step,

@@ -125,8 +125,7 @@ std::string escaped_label(std::string_view value) {
   return text;
 }
 
-/// What stands before the samples of a name; a unit is part of the name and has to be named once
-/// more.
+/// Header before the samples of a name; a unit is part of the name and has to be named once more.
 std::string family_head(std::string_view name, std::string_view type, std::string_view meaning) {
   std::string lines = fmt::format("# TYPE {} {}\n", name, type);
   for (const std::string_view unit : {"bytes", "seconds", "ratio"}) {

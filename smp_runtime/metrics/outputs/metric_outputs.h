@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the first rank's metrics go: files and streams that other programs read, each asked for by
-// a variable of the environment.
+// Outputs of the first rank's metrics: files and streams that other programs read, each asked for
+// by a variable of the environment.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,14 @@
 
 namespace smp::metrics {
 
-/// What takes reports. Not thread-safe.
+/// Takes reports. Not thread-safe.
 class MetricOutput {
  public:
   virtual ~MetricOutput() = default;
   /// The variable that asks for it.
   [[nodiscard]] virtual std::string_view variable() const = 0;
-  /// Whether it gets each step, or one a second at most: on a GPU a loss has to be waited for.
+  /// True if it gets each step, false for one a second at most: on a GPU a loss has to be waited
+  /// for.
   [[nodiscard]] virtual bool each_step() const { return false; }
   /// Throws HostError where that fails; it is not called again then.
   virtual void write(const StepReport& report) = 0;

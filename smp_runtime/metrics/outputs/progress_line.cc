@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kMore = "…";
 
-/// Whether a byte begins a character of UTF-8, each of which takes a column.
+/// True if the byte begins a character of UTF-8, each of which takes a column.
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
 bool fits(std::string_view line, int width) {

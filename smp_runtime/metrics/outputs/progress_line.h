@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the live line says, within a number of columns.
+// Text of the live line, within a number of columns.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace smp::metrics {
 
 constexpr int kColumns = 120;
 
-/// What a line says besides the report.
+/// Facts of a line besides the report.
 struct LineContext {
   std::optional<std::int64_t> total = {};   ///< how many steps the job makes
   std::optional<double> seconds_left = {};  ///< [s]
@@ -21,10 +21,12 @@ struct LineContext {
   int columns = kColumns;
 };
 
-/// Of a training step. What does not fit is left out: first the smallest amounts of memory.
+/// Line of a training step. Parts that do not fit are left out: first the smallest amounts of
+/// memory.
 std::string progress_line(const StepReport& report, const LineContext& context);
 
-/// Of the `steps` of an evaluation so far, which follows training step `step`. `loss`: their mean.
+/// Line of the `steps` of an evaluation so far, which follows training step `step`. `loss`: their
+/// mean.
 std::string evaluation_line(std::int64_t step, std::int64_t steps, std::optional<double> loss,
                             const LineContext& context);
 

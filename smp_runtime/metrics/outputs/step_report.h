@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first rank tells of a step, to people and to other programs.
+// The first rank's report of a step, for people and for other programs.
 #pragma once
 
 #include <cstdint>
