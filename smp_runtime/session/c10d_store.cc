@@ -24,7 +24,8 @@ constexpr std::chrono::seconds kLongestDial{10};
       what, reason);
 }
 
-/// What a call of the store returns; HostError in place of what c10d throws when it is lost.
+/// Returns the result of `call` on the store; throws HostError in place of c10d's error when the
+/// store is lost.
 template <typename Call>
 auto answered(const std::string& key, const Call& call) {
   try {

@@ -45,7 +45,7 @@ void tell_failure(c10d::ProcessGroup& group) {
   store->set(kAnyFailed, std::string());
 }
 
-/// Whether some rank has told so; also if the store is lost, with rank 0 or its launcher.
+/// True if some rank has told so; also if the store is lost, with rank 0 or its launcher.
 bool has_failed(const c10d::ProcessGroup& group) {
   try {
     return group.getStore()->check({kAnyFailed});
@@ -74,7 +74,7 @@ std::vector<int> silent_ranks(c10d::ProcessGroup& group) {
   return silent;
 }
 
-/// How long Gloo has waited, if that is why it failed.
+/// Time that Gloo has waited, if that is why it failed.
 milliseconds time_of_gloo(std::string_view text) {
   static const std::regex waited("Timed out waiting ([0-9]+)ms");
   std::match_results<std::string_view::const_iterator> found;
@@ -107,7 +107,7 @@ void check(DeadlockDetector& watch, Uneven batches) {
   }
 }
 
-/// Of the calls that meet each other.
+/// Label that is equal for calls that meet each other.
 std::string label_of(const c10d::ProcessGroup& group, std::string_view what) {
   return fmt::format("{}/{}", what, group.getGroupName());
 }
@@ -152,7 +152,7 @@ HostError lost_connection(std::string_view what, int rank, std::string_view othe
 void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_view text,
                 Uneven batches) {
   const std::string& members = group.getGroupDesc();
-  // Where NCCL's words and ours behind them say what it is, it is no lack of batches.
+  // An error that NCCL's text and our advice explain is no lack of batches.
   if (const auto cure = transport::nccl_advice(text); !cure.empty()) {
     throw HostError("{} over {} of the job failed: {}{}", what, members, text, cure);
   }

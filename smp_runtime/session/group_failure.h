@@ -20,7 +20,7 @@
 
 namespace smp::session {
 
-/// Whether Gloo carries the group's tensors on `device`: what one may ask of a group depends on it.
+/// True if Gloo carries the group's tensors on `device`, since not every backend can do the same.
 /// Throws c10::Error if the group has no backend for `device`.
 inline bool is_gloo(c10d::ProcessGroup& group, c10::DeviceType device) {
   return group.getBackend(device)->getBackendName() == "gloo";
@@ -30,7 +30,8 @@ inline bool is_gloo(c10d::ProcessGroup& group, c10::DeviceType device) {
 /// lost. Each rank that makes a group does so.
 void leave_job_rank(c10d::ProcessGroup& group, int job_rank);
 
-/// Whether a rank may be missing because it has fewer batches, and DistributedModel.join() helps.
+/// Advice for a rank that may be missing because it has fewer batches: whether there is any, and
+/// whether DistributedModel.join() helps.
 enum class Uneven { kNever, kRefused, kMayJoin };
 [[nodiscard]] constexpr Uneven uneven(bool may_join) {
   return may_join ? Uneven::kMayJoin : Uneven::kRefused;
@@ -56,8 +57,8 @@ HostError lost_connection(std::string_view what, int rank, std::string_view othe
 [[noreturn]] void fail_group(c10d::ProcessGroup& group, std::string_view what,
                              std::string_view text, Uneven advice);
 
-/// What `call` returns: a part of `what`, a collective over `group`. fail_group() where c10d
-/// reports a lost or silent rank; all other errors, such as those of user code, pass.
+/// Returns the result of `call`, a part of `what`, a collective over `group`. Calls fail_group()
+/// where c10d reports a lost or silent rank; all other errors, such as those of user code, pass.
 template <typename Call>
 decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Call&& call,
                             Uneven advice = Uneven::kMayJoin) {

@@ -68,7 +68,7 @@ GroupPtr Groups::made_for(const std::string& label, const std::vector<int>& rank
 
 std::string Groups::await_members(const std::string& label, const std::vector<int>& ranks) {
   const std::uint64_t members = fnv1a(fmt::format("{}", ranks));
-  // Whatever waits next knows no rank by name.
+  // The wait for the group's members comes first: later waits know no rank by name.
   barriers_.all("a first call over " + described(ranks), fmt::format("group/{}", members), ranks);
   std::string name = fmt::format("smp{}:{}:{:x}", number_, label, members);
   if (const int earlier = names_[name]++; earlier > 0) name += fmt::format(":{}", earlier);

@@ -19,7 +19,7 @@ namespace smp::session {
 
 using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-/// What carries the groups of a purpose: names of c10d backends.
+/// Names of the c10d backends that carry the groups of each purpose.
 struct GroupBackends {
   std::string tensors;  ///< of tensors on the model's device
   std::string cpu;      ///< of what lies on the CPU
@@ -50,18 +50,19 @@ class Groups {
   /// This rank's number within its group.
   [[nodiscard]] int index(topology::Group kind) const;
 
-  /// That scripts get; only they put operations on it.
+  /// The group that scripts get; only they put operations on it.
   GroupPtr user_group(topology::Group kind);
   /// For tensors of the model, on its device.
   GroupPtr internal_group(topology::Group kind);
   /// For objects and flags, on the CPU.
   GroupPtr cpu_group(topology::Group kind);
-  /// Of our own, of any ranks, for what `label` says; `by_host`: for shared state.
+  /// A group of our own, of any ranks, for the purpose that `label` names; `by_host`: for shared
+  /// state.
   GroupPtr group_of(const std::string& label, const std::vector<int>& ranks, bool by_host);
   GroupPtr cpu_group_of(const std::string& label, const std::vector<int>& ranks);
   /// A part of the job's store that its ranks alone use, and for one thing: `label`. All have come.
   StorePtr new_store(topology::Group kind, const std::string& label);
-  /// Whether groups for shared state cross between hosts once.
+  /// True if groups for shared state cross between hosts once.
   [[nodiscard]] bool shares_by_host() const { return !backends_.by_host.empty(); }
 
  private:

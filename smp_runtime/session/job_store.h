@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The key-value store that all ranks of a job share, and what c10d throws of it as our errors.
+// The key-value store that all ranks of a job share, and c10d's errors of it as ours.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Address = std::pair<std::string, int>;
 /// Gives rank 0's address to all ranks, over MPI; the others call it with nothing.
 using TellAddress = std::function<Address(const std::optional<Address>&)>;
-/// What does so, if these ranks are in a world of MPI. Asked only where nothing else says it.
+/// Finds the call that tells an address, if these ranks are in a world of MPI. Asked only where
+/// nothing else says it.
 using FindMpi = std::function<TellAddress(const cluster::LaunchRanks&)>;
 
 /// Opens the store where `request` and the environment say; collective. Rank 0 serves it, unless
@@ -35,7 +36,8 @@ using FindMpi = std::function<TellAddress(const cluster::LaunchRanks&)>;
 StorePtr open_store(const cluster::LaunchRanks& ranks, cluster::RendezvousRequest request,
                     const FindMpi& find_mpi, std::chrono::milliseconds timeout);
 
-/// What `call` returns; HostError in place of what c10d throws when the store of `rank` is lost.
+/// Returns the result of `call`; throws HostError in place of c10d's error when the store of `rank`
+/// is lost.
 template <typename Call>
 decltype(auto) asking_store(int rank, Call&& call) {
   try {

@@ -26,9 +26,9 @@ class ObjectExchange {
   void send(const std::string& what, topology::Group kind, std::string bytes, int destination);
   /// To all others of the group, who call receive(). Blocks until all have it.
   void broadcast(const std::string& what, topology::Group kind, const std::string& bytes);
-  /// What rank `source` of the job, another one, sent or broadcast.
+  /// Receives the bytes that rank `source` of the job, another one, sent or broadcast.
   std::string receive(const std::string& what, topology::Group kind, int source);
-  /// What this rank sent to itself, the oldest first; nothing if there is nothing.
+  /// Bytes that this rank sent to itself, the oldest first; nothing if there are none.
   std::optional<std::string> take_own(topology::Group kind);
   /// The bytes of all members of the group, by their rank in it. Collective over it.
   std::vector<std::string> all_gather(const std::string& what, topology::Group kind,

@@ -22,7 +22,7 @@
 
 namespace smp::session {
 
-/// What a session is made of.
+/// Arguments of a session.
 struct SessionRequest {
   topology::ParallelConfig config;
   cluster::RuntimeOptions options;
@@ -55,10 +55,10 @@ class Session {
   /// `own` of rank 0, which it tells the others under `key`, once a session. Other ranks wait for
   /// it. Throws HostError where rank 0 or the store is lost.
   std::string told_by_first(const std::string& key, const std::string& own);
-  /// Which of some `ranks` of the job, this one among them, run on which host. Waits for those that
-  /// have not begun their session.
+  /// Placement on hosts of some `ranks` of the job, this one among them. Waits for those that have
+  /// not begun their session.
   [[nodiscard]] topology::GroupLayout layout_of(const std::vector<int>& ranks) const;
-  /// Of what this rank does when; null where the environment wants no file of it.
+  /// Recorder of this rank's activities; null where the environment wants no file of it.
   [[nodiscard]] const std::shared_ptr<record::Recorder>& recorder() const { return recorder_; }
 
   /// Lets groups be made; before it groups() and objects() must not be used. Collective.
@@ -75,7 +75,7 @@ class Session {
   /// and waits for nobody. `serves`: its rank 0 serves the store, and goes last: it waits for the
   /// others as long as any wait lasts. Throws HostError where the job ended before.
   void leave(bool failed, bool serves);
-  /// Whether some rank has left without having failed.
+  /// True if some rank has left without having failed.
   [[nodiscard]] bool some_rank_ended_well() const;
 
  private:

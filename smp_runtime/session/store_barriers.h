@@ -48,7 +48,7 @@ class StoreBarriers {
  private:
   [[nodiscard]] std::string next(const std::string& label);
   std::string await(const std::string& what, const std::string& key, int peer);
-  /// Whether the keys are there within `limit`. Throws CallMismatch as all() does.
+  /// Returns true if the keys are there within `limit`. Throws CallMismatch as all() does.
   bool appear(const std::vector<std::string>& keys, std::chrono::milliseconds limit);
   [[nodiscard]] WaitTimeout in_vain(const std::string& what, const std::vector<int>& absent,
                                     std::vector<int> ranks, std::string_view advice = {}) const;

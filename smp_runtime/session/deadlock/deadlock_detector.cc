@@ -101,7 +101,7 @@ void DeadlockDetector::end(std::int64_t number) noexcept {
   if (told) clear();
 }
 
-/// Whether the store has the last call, which does not count from now on.
+/// Marks the last call as untold. Returns true if the store still has it.
 bool DeadlockDetector::take_back_last() noexcept {
   const std::lock_guard lock(mutex_);
   return !calls_.empty() && std::exchange(calls_.back().told, false);

@@ -18,7 +18,7 @@ std::int64_t begun(const Wait& wait, const std::string& label) {
   return found == wait.begun.end() ? 0 : found->second;
 }
 
-/// Whether `other` has yet to begin the call that `wait` is in.
+/// True if `other` has yet to begin the call that `wait` is in.
 bool is_missing(const Wait& wait, const Wait& other) {
   return begun(other, wait.label) < wait.turn;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank waits for which, and whether any of them can go on.
+// Graph of ranks that wait for each other, and the search for those that can never go on.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class WaitTimeout : public HostError {
   using HostError::HostError;
 };
 
-/// What a rank tells the others of itself while it waits for them.
+/// One rank's wait, as it tells the others while it waits for them.
 struct Wait {
   std::int64_t number = 0;  ///< of this rank's waits; another one is another wait
   std::string label;        ///< of the call, equal on all ranks that make it
@@ -42,7 +42,7 @@ struct Wait {
 std::string encode(const Wait& wait);
 std::optional<Wait> decode(std::string_view text);
 
-/// Whether the rank begins no call any more: what it has begun stays as it is.
+/// True if the rank begins no call any more: its counts of begun calls stay as they are.
 [[nodiscard]] bool is_final(const Wait& wait);
 
 /// The ranks, `rank` first, each of which waits for the next, where the last one waits for one of
