@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device says of the time of a step's runs, where the host only starts kernels and goes on.
+// Times of a step's runs on the device, where the host only starts kernels and goes on.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace smp::pipeline {
 
-/// How a device spent a step.
+/// A device's use of the time of a step.
 struct DeviceUse {
   std::chrono::nanoseconds total{0};
   std::chrono::nanoseconds computed{0};  ///< in runs
@@ -22,10 +22,10 @@ class DeviceClock {
   /// Forgets a step that was begun and has not ended.
   virtual void begin_step() = 0;
   virtual void begin_run() = 0;
-  /// Of what was begun last.
+  /// Ends the run that was begun last.
   virtual void end_run() = 0;
   virtual void end_step() = 0;
-  /// Of the last step that the device has done; none before the first.
+  /// Use of the last step that the device has done; none before the first.
   [[nodiscard]] virtual std::optional<DeviceUse> last() = 0;
 };
 

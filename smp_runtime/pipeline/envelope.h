@@ -36,15 +36,15 @@ struct Hop {
   bool operator==(const Hop&) const = default;
 };
 
-/// What one call passes through: each target gets what the one before it returned, without a detour
-/// over the caller. Consecutive hops have different owners, and none is the caller.
+/// Hops of one call: each target gets the result of the one before it, without a detour over the
+/// caller. Consecutive hops have different owners, and none is the caller.
 using Route = std::vector<Hop>;
 
 /// One tensor of a call's results, or of its gradients, that does not come back to the caller.
 /// Unique in its step: the caller's rank and a counter.
 using ValueId = uint64_t;
 
-/// What shall become of one tensor that the last hop of a call makes.
+/// Use of one tensor that the last hop of a call makes.
 struct Export {
   int32_t output = 0;        ///< which one, in the executor's count
   int32_t destination = -1;  ///< who will use it; -1: not known, it stays where it is made

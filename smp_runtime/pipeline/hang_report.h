@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a pipeline group wait for when nothing has moved for a whole timeout, as the
-// text of the error.
+// Report of the ranks' waits in a pipeline group where nothing has moved for a whole timeout, as
+// the text of the error.
 #pragma once
 
 #include <chrono>

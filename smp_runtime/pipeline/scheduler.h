@@ -39,7 +39,7 @@ struct TaskCancelled : std::exception {
 
 class Scheduler {
  public:
-  /// What a task waits for: unique among what is awaited at one time.
+  /// Names the event that a task waits for: unique among what is awaited at one time.
   using WaitId = uint64_t;
 
   /// `open` bounds how many microbatches have begun here, unless a recorded order is followed.
@@ -60,7 +60,7 @@ class Scheduler {
   /// Makes a task; it first runs when run_tasks() picks it.
   void add(TaskKey key, std::function<void()> body);
 
-  /// How far a microbatch has come; see TaskKey.
+  /// Progress of a microbatch; see TaskKey.
   struct Progress {
     int64_t run = 0;
     int64_t ranks = 0;
@@ -112,7 +112,7 @@ class Scheduler {
   /// Becomes one runnable task among the others again, in another phase; its next run is a new
   /// run.
   void yield(Phase phase);
-  /// What the running task does from now on.
+  /// Sets the phase of the running task from now on.
   void enter(Phase phase);
   /// The running task, a forward, keeps nothing: no backward will come for it.
   void expect_no_backward() { settle(current().microbatch); }
@@ -130,7 +130,7 @@ class Scheduler {
     Worker* worker = nullptr;  ///< since it began
   };
 
-  /// What a microbatch did on this rank in this step.
+  /// State of a microbatch on this rank in this step.
   struct Stay {
     int64_t before = 0;         ///< ranks that it was on before this one
     int64_t forwards = 0;       ///< whose backwards are still to come

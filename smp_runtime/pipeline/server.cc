@@ -11,7 +11,7 @@
 namespace smp::pipeline {
 namespace {
 
-/// How long a wait may go on without a look at signals.
+/// Longest time for which a wait goes on without a look at signals.
 constexpr auto kInterruptInterval = std::chrono::seconds(1);
 
 /// A forward out of turn holds up a backward for a whole run; this part of one is waited for it.

@@ -31,11 +31,11 @@
 
 namespace smp::pipeline {
 
-/// What goes into a call and what comes out of it.
+/// Input or result of a call.
 struct CallData {
   std::string body;
   std::shared_ptr<transport::Payload> payload;
-  /// Of a request: what it takes, in that order. Of a result: what it exports.
+  /// Values that a request takes, in that order, or that a result exports.
   ValueExchange::Named values = {};
   bool final = false;  ///< of a forward's result: no backward will come for it
 };
@@ -54,12 +54,12 @@ struct CallId {
   auto operator<=>(const CallId&) const = default;
 };
 
-/// What a rank does for its callers. forward() and backward() run on task threads, one at a time,
-/// and may themselves call() and so pause; describe() runs outside tasks.
+/// Runs calls for other ranks. forward() and backward() run on task threads, one at a time, and may
+/// themselves call() and so pause; describe() runs outside tasks.
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// What the result of a call is for.
+  /// Use of a call's result.
   struct Purpose {
     bool passes_on = false;  ///< it is the request of the route's next hop
     std::span<const Export> exports;
@@ -147,7 +147,7 @@ class Server {
   /// The microbatch of the running task, or -1 outside a step.
   [[nodiscard]] int64_t microbatch() const;
 
-  /// How this rank spent the last step that ended well.
+  /// This rank's use of the last step that ended well.
   [[nodiscard]] const StepUse& last_step() const { return last_step_; }
   /// Rank 0: mean over the group of the share of a step that a rank computed; of the last step here
   /// and of the one before it elsewhere, for the others' word arrives during the next step. Where a
@@ -197,11 +197,11 @@ class Server {
   void send_to_peers(const Envelope& envelope);
   /// Runs `step`; on an error tells the others, unless they told us, and unwinds.
   void guarded(const std::function<void()>& step);
-  /// What a peer that has left said of its failure. That lies in front of its FIN, but we may
-  /// learn of the FIN first, by sending to it.
+  /// Reason of failure that a peer gave before it left, if any. It lies in front of the peer's FIN,
+  /// but we may learn of the FIN first, by sending to the peer.
   std::optional<std::string> failure_told();
   void unwind();
-  /// What this rank waits for, as a hang report has it.
+  /// This rank's waits, as a hang report has them.
   [[nodiscard]] std::string waits() const;
   /// Throws HostError that says what the ranks of the group wait for.
   [[noreturn]] void fail_as_hung();
@@ -217,7 +217,7 @@ class Server {
   StepUse last_step_;
   std::map<int, double> peers_use_;  ///< the driver's: by rank
 
-  // Of the step in progress.
+  // State of the step in progress:
   int64_t step_ = 0;
   bool begun_ = false;  ///< its order is known; until then nothing may run
   OrderMode order_ = OrderMode::kFree;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a step fails: who is told, what is undone, and what is said of a rank that hangs.
+// Failure of a step: telling the others, unwinding, and the report on a rank that hangs.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace smp::pipeline {
 namespace {
 
-/// How long a rank without progress waits for the answers of the others.
+/// Time for which a rank without progress waits for the answers of the others.
 constexpr auto kInquiryLimit = std::chrono::milliseconds(2000);
 
 }  // namespace
@@ -36,7 +36,7 @@ void Server::guarded(const std::function<void()>& step) {
       try {
         send(peer, {.kind = Kind::kAbort, .body = text});
       } catch (const HostError&) {
-        // That peer is gone already.
+        // The peer is gone already.
       }
     }
     unwind();

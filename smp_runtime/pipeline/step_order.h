@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the order of a step's work on the ranks is decided, and under `deterministic` kept the same
-// from run to run: one step is recorded, with its microbatches one by one; from its runs an order
+// Decides the order of a step's work on the ranks, and keeps it the same from run to run under
+// `deterministic`: one step is recorded, with its microbatches one by one; from its runs an order
 // is planned; later steps follow it until one proves different.
 #pragma once
 
@@ -26,7 +26,7 @@ enum class OrderMode : char {
   kPlanned,  ///< as planned from the recorded runs: a sequence of microbatches on each rank
 };
 
-/// What a rank is told of the order at the beginning of a step.
+/// The driver's word to a rank, at the beginning of a step, on the order of its work.
 struct RankOrder {
   OrderMode mode = OrderMode::kFree;
   std::vector<int64_t> microbatches;  ///< under kPlanned
@@ -49,12 +49,12 @@ class StepOrder {
   /// Decides how the next step runs. Steps of one `kind` are expected to call the same modules.
   void begin_step(const std::string& kind, int64_t microbatches);
   [[nodiscard]] RankOrder of_rank(int rank) const;
-  /// How many microbatches may be begun and unfinished in this step.
+  /// Number of microbatches that may be begun and unfinished in this step.
   [[nodiscard]] int64_t active() const;
 
   /// While recording: what `rank` noted. Later: the rank had to leave its order.
   void add_recorded(int rank, std::string_view recorded);
-  /// Whether all that the step's order needs has come from the other ranks.
+  /// True if all that the step's order needs has come from the other ranks.
   [[nodiscard]] bool is_recorded() const;
   /// The recorded step is over: plans, once the driver's own order is there too.
   /// `took` is the time of the whole step: no run of a step like it takes longer.

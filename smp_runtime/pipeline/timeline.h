@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank of a pipeline did when during a step: sums for the schedule and the metrics, spans
-// and transfers for the session's recorder.
+// Timeline of a rank of a pipeline during a step: sums for the schedule and the metrics, spans and
+// transfers for the session's recorder.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace smp::pipeline {
 
 using schedule::TaskKey;
 
-/// How a rank's host spent a step. Where a device computes, it starts that.
+/// A host's use of the time of a step. Where a device computes, the host only starts that.
 struct StepUse {
   std::chrono::nanoseconds total{0};
   std::chrono::nanoseconds computed{0};  ///< running modules, the step's body, their backwards
@@ -42,15 +42,16 @@ class Timeline {
 
   explicit Timeline(TimelineOptions options);
 
-  /// Whether names of what runs are worth making.
+  /// True if names of runs are worth making.
   [[nodiscard]] bool draws() const { return options_.recorder && options_.recorder->draws(); }
 
   void begin_step(int64_t step);
-  /// What is next may be a run.
+  /// Marks the beginning of a possible run.
   void begin_run();
   /// A run of a task, since then, has paused or ended.
   void ran(const TaskKey& key, std::string_view name);
-  /// Of this step, or of the last one that a device has done; 0 before the first one.
+  /// Mean time of a run in this step, or in the last one that a device has done; 0 before the first
+  /// one.
   [[nodiscard]] std::chrono::nanoseconds mean_run() const;
   /// Share of the last step spent computing, 0 to 1; where a device computes, of the last one that
   /// it has done. None before the first one.

@@ -26,16 +26,17 @@ class ValueExchange {
 
   ValueExchange(int rank, Send send) : rank_(rank), send_(std::move(send)) {}
 
-  /// Whether the values that the request takes are here; else it waits for receive().
+  /// Returns true if the values that the request takes are here; else the request waits for
+  /// receive().
   [[nodiscard]] bool admit(Envelope& request);
   /// A value has come: the requests that need not wait any more.
   [[nodiscard]] std::vector<Envelope> receive(Envelope value);
   [[nodiscard]] const std::vector<Envelope>& waiting() const { return waiting_; }
 
-  /// What an admitted request takes.
+  /// Values that an admitted request takes.
   [[nodiscard]] Named take(const std::vector<ValueId>& ids);
-  /// What the result of `request` exports: a value of a forward stays here for whoever may ask for
-  /// it, and goes to the rank that is known to; a gradient has one user.
+  /// Takes the values that the result of `request` exports: a value of a forward stays here for
+  /// whoever may ask for it, and goes to the rank that is known to; a gradient has one user.
   void give(const Envelope& request, Named values);
   /// Answers a request to send a value.
   void answer(const Envelope& request);
@@ -54,7 +55,7 @@ class ValueExchange {
   /// The other side of it.
   void forget(const std::vector<ValueId>& ids);
   void forget_microbatch(int64_t microbatch) { values_.drop_microbatch(microbatch); }
-  /// What came behind the end of its microbatch.
+  /// Forgets values that came behind the end of their microbatch.
   void forget_values() { values_.clear(); }
   void clear();
 

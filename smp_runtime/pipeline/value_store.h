@@ -15,7 +15,7 @@
 
 namespace smp::pipeline {
 
-/// What a rank holds of the values of a step. Belongs to the holder of the run token.
+/// Values of a step that a rank holds. Belongs to the holder of the run token.
 class ValueStore {
  public:
   using Payload = std::shared_ptr<transport::Payload>;

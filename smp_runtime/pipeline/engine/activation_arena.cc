@@ -33,7 +33,7 @@ std::int64_t block_size(std::int64_t bytes) {
   return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
 }
 
-/// What pinned memory of `bytes` takes.
+/// Memory that the allocator of pinned memory takes for `bytes`.
 std::int64_t pinned_size(std::int64_t bytes) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
 }

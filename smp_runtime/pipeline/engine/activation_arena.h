@@ -19,7 +19,7 @@
 
 namespace smp::pipeline {
 
-/// Where an entry is. kLeaving and kComing are a copy that the helper thread is at.
+/// Place of an entry. kLeaving and kComing are a copy that the helper thread is at.
 enum class Place { kFast, kLeaving, kSlow, kComing, kGone };
 
 struct ActivationStore::Handle::Entry {
@@ -38,7 +38,7 @@ struct ActivationStore::Handle::Entry {
   cuda::StreamEvent copied;      ///< where the last copy of it is done
 };
 
-/// Of one GPU.
+/// Streams of one GPU.
 struct CopyStreams {
   c10::Stream away;
   c10::Stream back;
@@ -50,11 +50,12 @@ struct FreeBlock {
   cuda::StreamEvent copied;
 };
 
-/// How many blocks of so many bytes to ask for at once. The allocator of pinned memory takes powers
-/// of two: one block may waste nearly as much as it holds, those that fill one together little.
+/// Number of blocks of so many bytes to ask for at once. The allocator of pinned memory takes
+/// powers of two: one block may waste nearly as much as it holds, those that fill one together
+/// little.
 [[nodiscard]] std::int64_t blocks_together(std::int64_t bytes);
 
-/// What handles and helper thread share; outlives the store while a handle is left.
+/// State shared by handles and helper thread; outlives the store while a handle is left.
 class ActivationArena {
  public:
   using Entry = ActivationStore::Handle::Entry;

@@ -25,7 +25,7 @@ class ActivationArena;
 class ActivationStore {
  public:
   struct Options {
-    /// How many activations are fetched ahead of the one that is taken.
+    /// Number of activations that are fetched ahead of the one that is taken.
     std::int64_t horizon = 4;
     /// Speed of the copies, to stand in for a slower link; 0: as fast as they go.
     std::int64_t bytes_per_second = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine itself says in the body of a call's messages, in front of the tree's definition.
+// The engine's own fields in the body of a call's messages, in front of the tree's definition.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace smp::pipeline {
 /// The modes under which a module is called; they travel with the call, for they are thread-local.
 class CallModes {
  public:
-  /// Those of the calling thread.
+  /// Modes of the calling thread.
   [[nodiscard]] static CallModes current();
 
   /// Sets modes for its lifetime, and drops the autocast cache of the thread at its end.
@@ -67,7 +67,7 @@ struct CallBody {
 /// waits for the reply; `kCopy` for all others.
 enum class Memory { kShare, kCopy };
 
-/// Which tensors stay out of a message, by index; shorter than the tensors means none from there.
+/// Tensors that stay out of a message, by index; shorter than the tensors means none from there.
 using Absent = std::vector<bool>;
 
 /// Throws UserCodeError for tensors that cannot travel: sparse, quantized, on odd devices.

@@ -25,7 +25,7 @@ struct DirectExchange::Site {
   std::vector<Output> outputs;
 };
 
-/// What a remote tensor stands for.
+/// The value behind a remote tensor.
 struct DirectExchange::Remote {
   int holder = -1;
   ValueId id = 0;
@@ -147,7 +147,7 @@ DirectValues DirectExchange::plan_backward(std::vector<at::Tensor>& gradients, A
   }
   for (size_t index = 0; index < arguments.size(); ++index) {
     const auto& argument = arguments[index];
-    // Where gradients of several uses are added, they come here.
+    // Gradients of several uses come here, where they are added.
     if (!argument || argument->uses != 1 || argument->data.defined()) continue;
     direct.exports.push_back({.output = static_cast<int32_t>(index),
                               .destination = argument->holder,

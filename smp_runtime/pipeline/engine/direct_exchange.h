@@ -42,7 +42,7 @@ class DirectExchange {
   DirectExchange(const DirectExchange&) = delete;
   DirectExchange& operator=(const DirectExchange&) = delete;
 
-  /// How one call goes.
+  /// A place in the program that makes calls, with the ways of its results.
   struct Site;
   struct Remote;
   struct Plan {
@@ -94,7 +94,7 @@ class DirectExchange {
     int uses = 0;
     int user = -1;
   };
-  /// Who calls what for which time in a microbatch, with gradients or without.
+  /// Caller, target, number of the call within a microbatch, and whether it is made with gradients.
   using SiteKey = std::tuple<int64_t, int64_t, int64_t, bool>;
 
   [[nodiscard]] std::shared_ptr<Remote> find(const at::Tensor& tensor);

@@ -287,7 +287,7 @@ CallData Engine::forward(const CallId& id, int64_t target, CallData request,
   }
   CallData reply = pack_call(call.modes, std::move(result), Memory::kCopy, absent);
   reply.values = std::move(values);
-  // What is passed on may get its backward from a later hop.
+  // A result that is passed on may get its backward from a later hop.
   reply.final = !call.modes.grad_enabled || !(purpose.passes_on || has_gradient);
   return reply;
 }

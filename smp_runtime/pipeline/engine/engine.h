@@ -35,8 +35,8 @@ using ModuleRunner =
 struct EngineOptions {
   ServerOptions server;
   ModuleRunner run_module;
-  /// Where modules compute, if not on the CPU: the current device of tasks, which use the stream
-  /// there that was the current one of the thread that began the step.
+  /// Device on which modules compute, if not the CPU: the current device of tasks, which use the
+  /// stream there that was the current one of the thread that began the step.
   std::optional<c10::Device> device;
   /// An error as text for other ranks; empty: transport::error_text().
   std::function<std::string(const std::exception_ptr&)> describe;
@@ -84,8 +84,8 @@ class Engine : private Executor {
   /// beginning of the step.
   int64_t take_backwards();
 
-  /// How much more memory was in use when this rank began the first backward of the last step than
-  /// at the step's beginning: what the forwards keep for their backwards. 0 after a step without.
+  /// Growth of memory in use from the beginning of the last step to this rank's first backward in
+  /// it: the activations that forwards keep for their backwards. 0 after a step without a backward.
   [[nodiscard]] int64_t activation_bytes() const { return activation_bytes_; }
 
   /// See Server.
@@ -97,7 +97,7 @@ class Engine : private Executor {
 
  private:
   friend class RemoteCall;
-  /// What the owner of a call keeps between forward and backward.
+  /// State that the owner of a call keeps between forward and backward.
   struct Record {
     std::vector<at::Tensor> inputs;  ///< leaves; undefined where no gradient is wanted
     std::vector<at::Tensor> outputs;

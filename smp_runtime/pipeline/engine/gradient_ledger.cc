@@ -10,8 +10,8 @@
 
 namespace smp::pipeline {
 
-/// Of a leaf's AccumulateGrad, which does nothing with an undefined gradient. There it runs behind
-/// the hooks of the tensor, which are the users'.
+/// Pre-hook of a leaf's AccumulateGrad, which does nothing with an undefined gradient. There it
+/// runs behind the hooks of the tensor, which are the users'.
 class GradientLedger::Hook : public torch::autograd::FunctionPreHook {
  public:
   Hook(std::shared_ptr<GradientLedger*> ledger, size_t entry)
