@@ -9,9 +9,9 @@
 
 namespace smp::sharding {
 
-/// What elements [offset, offset + elements) of a flat tensor become: the sum of the two tensors,
+/// Elements [offset, offset + elements) of a flat tensor, which become the sum of the two tensors,
 /// each of `elements` or undefined, which counts as zeros. `added` is of the flat tensor's type,
-/// and may be what is there already.
+/// and may be the elements that are there already.
 struct FlatPart {
   std::int64_t offset = 0;
   std::int64_t elements = 0;

@@ -15,7 +15,7 @@ namespace smp::sharding {
 
 inline constexpr double kLeastNorm = 1e-6;  ///< as torch.nn.utils.clip_grad_norm_
 
-/// What brings together the ranks' sums of powers, or their largest elements.
+/// Reduction of the ranks' sums of powers, or of their largest elements.
 inline c10d::ReduceOp::RedOpType operation_of(double norm_type) {
   return std::isinf(norm_type) ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
 }
@@ -27,7 +27,7 @@ at::Tensor norm_over_ranks(session::Session& session, const std::string& what,
                            const at::Tensor& own, double norm_type,
                            const std::vector<session::GroupPtr>& groups);
 
-/// Of one rank.
+/// Gradients of one rank.
 struct RankGradients {
   std::vector<at::Tensor> slices;  ///< each a part of its own: of this rank alone
   std::vector<at::Tensor> whole;   ///< the same on all tensor ranks

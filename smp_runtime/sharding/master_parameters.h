@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What optimizers step when the model's state is flat: runs of masters that this rank owns.
+// Parameters of optimizers when the model's state is flat: runs of masters that this rank owns.
 //
 // An optimizer is made from the model's parameters; its groups get the runs instead. A run is as
 // long as consecutive elements belong to one group: with one group it is all that the rank owns.
@@ -29,7 +29,7 @@ struct MasterRun {
   std::vector<OwnedPiece> pieces;
   at::Tensor parameter;  ///< leaf over the master: [elements], or of the whole parameter's shape
 
-  /// What of a tensor of the run's elements belongs to `piece`. Shares its memory.
+  /// Slice of a tensor of the run's elements that belongs to `piece`. Shares its memory.
   [[nodiscard]] at::Tensor slice_of(const OwnedPiece& piece, const at::Tensor& tensor) const;
 };
 
@@ -65,8 +65,8 @@ class MasterParameters {
 
   /// The runs' parameters get the store's gradients, or none.
   void show_gradients(bool visible);
-  /// What a script has put in the place of gradients that the runs show is the store's from now on:
-  /// zeros where there is none.
+  /// Takes over the gradients that a script has set on the runs, zeros where a run has none: they
+  /// are the store's from now on. Does nothing while the runs show none.
   void take_gradients();
   /// The store's gradients of these parameters are zero, and the runs show none.
   void clear_gradients();
@@ -92,9 +92,9 @@ class MasterParameters {
   bool shown_ = false;  ///< of gradients
 };
 
-/// Of the gradients that the runs of these show, at least one, over one store: each element of the
-/// model counted once; not finite if one is not. `norm_type` above 0; infinite for the largest
-/// element. Collective over a copy of the model.
+/// Norm of the gradients that the runs of `all`, at least one, over one store, show: each element
+/// of the model counted once; not finite if one is not. `norm_type` above 0; infinite for the
+/// largest element. Collective over a copy of the model.
 double norm_of_gradients(std::span<MasterParameters* const> all, double norm_type);
 
 }  // namespace smp::sharding

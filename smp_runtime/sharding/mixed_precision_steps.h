@@ -45,9 +45,9 @@ class MixedPrecisionSteps {
   /// overflow. Throws as unscale().
   double clip(double max_norm, double norm_type);
 
-  /// What the gradients are still to be multiplied by in the update that follows. Empty where none
-  /// may: no gradients, or an overflow, which the loss scale hears of. Throws as unscale(), and
-  /// UserCodeError within an accumulation.
+  /// Returns the factor by which gradients are still to be multiplied in the update that follows.
+  /// Empty where there may be no update: no gradients, or an overflow, which the loss scale hears
+  /// of. Throws as unscale(), and UserCodeError within an accumulation.
   std::optional<double> begin_update();
   /// Multiplies that factor in, where the optimizer does not.
   void apply_factor();
@@ -73,7 +73,7 @@ class MixedPrecisionSteps {
   LossScaler& scaler_;
   const Options options_;
   bool overflow_ = false;
-  // Of the gradients that are there:
+  // State of the gradients that are there:
   bool measured_ = false;
   bool clipped_ = false;            ///< to the norm of the options
   bool counted_ = false;            ///< the loss scale heard of their update

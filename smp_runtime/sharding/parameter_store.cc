@@ -26,7 +26,7 @@ namespace smp::sharding {
 
 using torch::autograd::variable_list;
 
-/// What hooks of the parameters share with the store, which may go while one of them runs.
+/// State that hooks of the parameters share with the store, which may go while one of them runs.
 struct ParameterStore::State final : ValueReader {
   State(StoreOptions given, std::vector<StoredParameter> stored,
         const std::vector<std::string>& block_names)

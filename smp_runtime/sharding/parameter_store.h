@@ -40,8 +40,8 @@ struct ReplicationGroupOptions {
 };
 
 struct StoreOptions {
-  /// Who holds parameters alike. Of several, the replicas of one are also replicas of the others,
-  /// or the other way round; and if `on_demand`, all have the same shard group.
+  /// Groups of ranks that hold parameters alike. Of several, the replicas of one are also replicas
+  /// of the others, or the other way round; and if `on_demand`, all have the same shard group.
   std::vector<ReplicationGroupOptions> groups;
   /// 16-bit type in which modules compute; the masters are float then. Undefined: parameters keep
   /// their type, and are their own masters, as complex ones always.
@@ -53,7 +53,7 @@ struct StoreOptions {
   std::int64_t bucket = 0;                 ///< [elements] of a bucket of gradients
   std::int64_t most_unsharded = 0;         ///< [elements] gathered at once, if it can be helped
   bool prefetch = true;
-  /// Whether a parameter may be cut: false only without `on_demand`. See PlanOptions.
+  /// True if a parameter may be cut; false only without `on_demand`. See PlanOptions.
   bool cut = true;
   /// Throws an error of the library to who called an operator; by default as it is.
   std::function<void(std::exception_ptr error)> raise;
@@ -111,9 +111,9 @@ class ParameterStore {
   void end_backward();
   /// A step is over; with `due`, shards of gradients become the mean over all replicas.
   void finish_step(bool due);
-  /// Whether averaged gradients wait for the optimizer.
+  /// True if averaged gradients wait for the optimizer.
   [[nodiscard]] bool has_gradients() const;
-  /// Whether gradients wait for the end of their accumulation.
+  /// True if gradients wait for the end of their accumulation.
   [[nodiscard]] bool is_accumulating() const;
   /// Trained parameters to which no gradient of this rank came since zero_gradients().
   [[nodiscard]] std::vector<int> unreached() const;
@@ -124,19 +124,19 @@ class ParameterStore {
   [[nodiscard]] std::vector<at::Tensor> masters() const;
   /// Zeros where nothing was accumulated.
   [[nodiscard]] std::vector<at::Tensor> gradients();
-  /// Which parameters the masters hold.
+  /// Pieces of parameters that the masters hold.
   [[nodiscard]] std::vector<OwnedPiece> pieces() const;
   /// Name of the first parameter with a gradient here that is not finite; empty for none.
   [[nodiscard]] std::string not_finite();
   void zero_gradients();
-  /// Those of some parameters only; has_gradients() and is_accumulating() stay as they are.
+  /// Zeroes those of some parameters only; has_gradients() and is_accumulating() stay as they are.
   void zero_gradients_of(const std::vector<int>& parameters);
   /// The masters were changed: modules see them from now on. Collective over the shard group.
   void publish();
-  /// Whether nobody has changed the masters since they were published.
+  /// True if nobody has changed the masters since they were published.
   [[nodiscard]] bool is_published() const;
-  /// What was written so far into parameters that are gathered for good is no mistake. It is lost
-  /// at the next publish() unless assign() takes it.
+  /// Accepts what was written so far into parameters that are gathered for good: it is no mistake.
+  /// It is lost at the next publish() unless assign() takes it.
   void accept_writes();
   /// Whole values of one unit's parameters, in order, on the CPU: of the masters. Collective.
   std::vector<at::Tensor> whole_unit(int unit);
@@ -150,7 +150,7 @@ class ParameterStore {
 
   [[nodiscard]] StoreUse use() const;
   [[nodiscard]] ShardExchange::Traffic traffic() const;
-  /// Of the last pass.
+  /// Prefetching in the last pass.
   [[nodiscard]] Prefetched prefetched() const;
 
  private:

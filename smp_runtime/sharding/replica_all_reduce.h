@@ -37,12 +37,13 @@ class ReplicaAllReduce {
 
   /// A unit's shard of gradients is final in this step, unless there is a surprise.
   void set_final(int unit);
-  /// Whether the shard of a unit is on its way: what comes now must not be added to it.
+  /// True if the all-reduce of a unit's shard has started: gradients that come later must not be
+  /// added to the shard.
   [[nodiscard]] bool started(int unit) const;
   /// Starts what is left and waits for everything; then all begins anew.
   void finish();
-  /// Whether any replica says so: of those parameters that most ranks hold, which are replicas of
-  /// all others, too. Collective over them.
+  /// True if `mine` is true on any replica of the parameters that most ranks hold, whose replicas
+  /// are those of all others, too. Collective over them.
   [[nodiscard]] bool any(bool mine);
 
  private:

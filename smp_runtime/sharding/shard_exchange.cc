@@ -86,7 +86,7 @@ void ShardExchange::await(const Pending& pending, c10d::ProcessGroup& group, c10
 void ShardExchange::await_headers(const Pending& pending) const {
   {
     std::optional<session::WaitingCall> waiting;
-    // What is there already needs no text that says what it is.
+    // A finished exchange needs no text that describes it.
     if (options_.watch && !pending.header_work_->isCompleted()) {
       waiting.emplace(options_.watch.get(), describe(pending), label_,
                       options_.watch->members(options_.shards->getGroupName()), pending.turn_);
@@ -135,7 +135,7 @@ ShardExchange::Pending ShardExchange::start_gather(int unit, const at::Tensor& f
   traffic_.gathered_bytes += bytes_of(shard) * (degree() - 1);
   if (options_.watch) options_.watch->sent(options_.shards->getGroupName(), bytes_of(shard));
   if (!options_.across_hosts) {
-    // Of gloo, a gather into memory that it also reads is nothing to rely on.
+    // Gloo is not to be relied on for a gather into memory that it also reads.
     const bool apart =
         !shard.is_alias_of(full) || !session::is_gloo(*options_.shards, full.device().type());
     if (!apart) pending.input_ = shard.clone();
@@ -233,7 +233,7 @@ std::string ShardExchange::describe(const Pending& pending) const {
   return describe(pending.kind_, pending.units_, pending.units_.size());
 }
 
-/// What is going on: in full where all units are known, else the first and how many there are.
+/// Describes an exchange: by all units where they are known, else by the first and their number.
 std::string ShardExchange::describe(ExchangeKind kind, std::span<const int> units,
                                     std::size_t count) const {
   constexpr std::size_t kNames = 8;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks that share one copy of a model's state send each other.
+// Exchanges between the ranks that share one copy of a model's state.
 //
 // Every collective of the shard group goes with a control header: which call it is, of what kind,
 // for which unit. A rank that runs another module than the rest is thus told from the rest at once,
@@ -124,8 +124,8 @@ class ShardExchange {
   [[nodiscard]] record::Recorder* recorder() const;
   Pending announce(std::span<const int> units, ExchangeKind kind);
   void check_headers(const Pending& pending) const;
-  /// What `act` returns, a part of an exchange over `group`; naming_group() and `pending`'s units
-  /// name what failed.
+  /// Returns the result of `act`, a part of an exchange over `group`; its errors are those of
+  /// naming_group(), and name the units of `pending`.
   template <typename Act>
   decltype(auto) named(const Pending& pending, c10d::ProcessGroup& group, Act&& act) const;
   void await(const Pending& pending, c10d::ProcessGroup& group, c10d::Work& work,

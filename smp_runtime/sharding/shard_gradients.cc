@@ -197,7 +197,7 @@ at::Tensor ShardGradients::take_flat(ShardedUnit& unit) {
   return flat;
 }
 
-/// What the ranks of the group have for this rank's shard of a unit.
+/// Adds the sum over the group's ranks to this rank's shard of a unit.
 void ShardGradients::add_sum(int number, const at::Tensor& sum) {
   begin_adding();
   ShardedUnit& unit = at(number);

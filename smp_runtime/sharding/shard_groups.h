@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a job's settings shard a model's state, and which ranks share a copy of it.
+// Sharding of a model's state by a job's settings, and the ranks that share a copy of it.
 //
 // With sharded data parallelism parameters are gathered when a module is called and given up after
 // it; with shard_optimizer_state and in 16-bit training they stay whole, and only their masters are
@@ -18,9 +18,9 @@
 namespace smp::sharding {
 
 struct ShardPlan {
-  /// How many ranks share the state of parameters, of tensor-parallel slices each of them.
+  /// Number of ranks that share the state of parameters, or of each tensor-parallel slice of them.
   int degree = 1;
-  /// How many share that of parameters which see a rank's own batch only.
+  /// Number of ranks that share the state of parameters which see a rank's own batch only.
   int own_degree = 1;
   bool on_demand = false;  ///< parameters are gathered for use
   bool cut = true;         ///< a parameter may be cut; else it lies within one rank's shard
@@ -55,7 +55,7 @@ struct ShardGroups {
 /// Equal degrees have the same shard group. Collective over the data-parallel ranks.
 std::vector<ShardGroups> make_shard_groups(session::Session& session, const ShardPlan& plan);
 
-/// What the job's settings say of a store of `elements` on this rank.
+/// Options by the job's settings for a store of `elements` on this rank.
 StoreOptions store_options(session::Session& session, const ShardPlan& plan,
                            const std::vector<ShardGroups>& groups, std::int64_t elements);
 

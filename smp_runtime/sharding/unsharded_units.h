@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which units are gathered: when they are fetched, kept and given up.
+// Decides when units are gathered, kept and given up.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class UnshardedUnits {
 
   /// Throws UserCodeError if a script gave a parameter other memory, or wrote to it, since.
   void check_untouched(const ShardedUnit& unit);
-  /// Of the parameter at `place` of a unit that is unsharded: a watched view.
+  /// Values of the parameter at `place` of an unsharded unit: a watched view.
   static at::Tensor values(const ShardedUnit& unit, std::size_t place);
   /// From now on the parameters count as they are.
   static void note_versions(ShardedUnit& unit);

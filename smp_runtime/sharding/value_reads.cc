@@ -24,7 +24,8 @@ namespace smp::sharding {
 namespace {
 
 constexpr auto kWatched = c10::DispatchKey::DeferredInit;
-// What operators say of a placeholder, all of whose elements are one, before they read it.
+// Texts in operators' errors about a placeholder, all of whose elements are one, before they read
+// it.
 constexpr std::array kSignsOfPlaceholders = {kValuesAreAbsent, "out of bounds for storage",
                                              "refers to a single memory location"};
 
@@ -34,7 +35,7 @@ struct Watched {
   std::optional<std::size_t> place;  ///< of the parameter that a placeholder stands for
 };
 
-/// Which storages are watched. One for the process, as the operators are.
+/// Registry of watched storages. One for the process, as the operators are.
 class Registry {
  public:
   static Registry& get() {

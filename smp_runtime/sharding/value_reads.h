@@ -42,7 +42,7 @@ class UnwatchedReads {
 /// An alias of `whole`, whose storage is the unit's as long as `reader` lives or until unwatch().
 at::Tensor watch(const at::Tensor& whole, ValueReader& reader, int unit);
 
-/// What the text of a placeholder has in it, before it says where they are.
+/// Part of a placeholder's text, in front of the place where the values are.
 inline constexpr const char* kValuesAreAbsent = "its values are ";
 
 /// A tensor of `sizes`, else as `like`, without memory: it stands for the parameter at `place` of a

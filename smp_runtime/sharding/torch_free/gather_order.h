@@ -12,7 +12,7 @@
 
 namespace smp::sharding {
 
-/// How well fetching ahead did in a pass.
+/// Success of fetching ahead in a pass.
 struct Prefetched {
   std::int64_t expected = 0;  ///< needs that came as learned
   std::int64_t needs = 0;
@@ -38,7 +38,7 @@ class GatherOrder {
     std::size_t expected = 0;
     std::size_t needs = 0;
   };
-  /// How many needs of the pass so far were expected.
+  /// Number of needs of the pass so far, and of those that were expected.
   [[nodiscard]] Score score() const { return {position_, current_.size()}; }
 
  private:

@@ -15,9 +15,9 @@ struct LossScaleOptions {
   double factor = 2.0;
   std::int64_t window = 1000;  ///< steps without overflow until the scale grows
   double least = 1.0;
-  /// How many overflows in a row lower the scale; the earlier ones only skip their step.
+  /// Number of overflows in a row that lower the scale; the earlier ones only skip their step.
   std::int64_t delayed_shift = 1;
-  /// Whether a good step restores that patience at once; else only growth does.
+  /// True if a good step restores that patience at once; else only growth does.
   bool consecutive_hysteresis = false;
 };
 
@@ -35,7 +35,7 @@ class LossScaler {
   /// A step is over; without dynamic scaling nothing changes.
   void update(bool overflow);
 
-  /// What a checkpoint keeps.
+  /// State that a checkpoint keeps.
   struct State {
     double scale = 0;
     std::int64_t good_steps = 0;

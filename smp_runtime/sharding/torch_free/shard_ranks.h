@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks of a replication group share one copy of its state.
+// Division of a replication group into ranks that share one copy of its state.
 #pragma once
 
 #include <vector>
 
 namespace smp::sharding {
 
-/// Of one rank.
+/// The ranks with which one rank shares state.
 struct ShardRanks {
   std::vector<int> shards;    ///< share a copy, this rank among them
   std::vector<int> replicas;  ///< have the same part of other copies, this rank among them

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where each parameter lies in the flat buffers that a group of ranks shares.
+// Layout of parameters in the flat buffers that a group of ranks shares.
 //
 // A unit is what is gathered at once: parameters of one block of the model and of one kind, laid
 // end to end and padded, so that every rank of the group owns an equal, aligned range. Where
@@ -68,11 +68,11 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-/// What rank `index` of the group owns of `unit`, in order.
+/// Pieces of `unit` that rank `index` of the group owns, in order.
 std::vector<Piece> pieces_of(const UnitLayout& unit, int index);
 
-/// What one rank has of a parameter that is divided by itself: every rank has equally many
-/// elements, the last ones padding. Files of sharded checkpoints are laid out so.
+/// One rank's share of a parameter that is divided by itself: every rank has equally many elements,
+/// the last ones padding. Files of sharded checkpoints are laid out so.
 struct EvenShare {
   std::int64_t start = 0;     ///< first element within the parameter
   std::int64_t elements = 0;  ///< that are there; 0 behind the parameter's end
@@ -81,7 +81,7 @@ struct EvenShare {
   bool operator==(const EvenShare&) const = default;
 };
 
-/// That of rank `index` of `degree` in a parameter of `elements`.
+/// Share of rank `index` of `degree` in a parameter of `elements`.
 EvenShare even_share(std::int64_t elements, int degree, int index);
 
 }  // namespace smp::sharding
