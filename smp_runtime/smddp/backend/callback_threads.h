@@ -25,8 +25,8 @@ class CallbackThreads {
   /// Runs `callback`, which must not throw, in one of the threads, or in the caller's.
   void run(std::function<void()> callback);
 
-  /// Of a caller that is such a callback in the thread that told of it: why no thread could be
-  /// made; else empty.
+  /// Reason for which no thread could be made, for a caller that is such a callback, in the thread
+  /// that told of the end; else empty.
   [[nodiscard]] std::string why_here() const;
 
  private:

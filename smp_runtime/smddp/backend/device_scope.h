@@ -19,7 +19,7 @@
 
 namespace smp::smddp {
 
-/// Of a group, by GPU. Safe to call from several threads.
+/// Streams of a group, by GPU. Safe to call from several threads.
 class StagingStreams {
  public:
   struct Pair {

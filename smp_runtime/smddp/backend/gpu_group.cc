@@ -173,11 +173,11 @@ GpuRoute GpuGroup::route(const CallSignature& call, Collective collective,
   if (call.elements == 0 || (reduces && !(knows(type) && has_op))) return GpuRoute::kCpu;
   const GpuRoute best = routes_->route(call.elements * size_bytes(call.type));
   if (collective == Collective::kAllReduce || best != GpuRoute::kNcclInside) return best;
-  // What is only moved, or scattered, has no walk of ours between GPUs of several hosts.
+  // Moves and scatters have no way of ours between GPUs of several hosts.
   return world_ ? GpuRoute::kNccl : GpuRoute::kCpu;
 }
 
-/// What fails breaks the group for all ranks.
+/// Runs `body` once all ranks make this call by this route; a failure breaks the group for all.
 template <typename Body>
 void GpuGroup::agreed(CallSignature call, Collective collective, GpuRoute route,
                       const WaitLimit& limit, const Body& body) {

@@ -37,7 +37,7 @@ std::function<void()> signal_handling();
 /// the future is complete.
 class PendingWork : public c10d::Work {
  public:
-  /// What the call is: `title` and the shapes of `inputs` are what profilers show.
+  /// Description of the call; profilers show `title` and the shapes of `inputs`.
   struct Call {
     c10d::OpType type;
     uint64_t sequence;
@@ -59,14 +59,15 @@ class PendingWork : public c10d::Work {
   /// Signals are handled meanwhile.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
-  /// What the thread's stream is given from now on waits for the results; the thread does not.
+  /// Makes later work of the thread's stream wait for the results; the thread itself does not wait.
   void synchronize() override;
   void blockCurrentStream() override { synchronize(); }
 
   std::vector<at::Tensor> result() override { return results_; }
-  /// Of a collective, and for a caller in Python, it returns when the work has ended: what `then`
-  /// attaches runs at once, where it is attached. So collectives that are called in there come in
-  /// one order on all ranks, as with NCCL; from another thread they could pair with other calls.
+  /// Future of the work. For a collective, and a caller in Python, it is returned when the work has
+  /// ended: what `then` attaches runs at once, where it is attached. So collectives that are called
+  /// in there come in one order on all ranks, as with NCCL; from another thread they could pair
+  /// with other calls.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
   /// The group rank of what was received from any; -1 otherwise.

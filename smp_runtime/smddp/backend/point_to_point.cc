@@ -21,7 +21,7 @@ constexpr milliseconds kLookInterval{20};
 constexpr milliseconds kIdleInterval{1000};
 /// While a pair waits for its address in the store.
 constexpr milliseconds kStoreInterval{2};
-/// What a rank sent before its end may still arrive, and so may its word that it has received.
+/// Time for messages that a rank sent before its end, and for its acknowledgements, to arrive.
 constexpr milliseconds kLastWords{1000};
 // A message's tag: 8 bits element type, 24 bits source, 32 bits the caller's.
 constexpr int kSourceShift = 32;

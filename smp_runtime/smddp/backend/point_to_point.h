@@ -31,7 +31,7 @@ namespace smp::smddp {
 class PointToPoint {
  public:
   using WorkPointer = c10::intrusive_ptr<PendingWork>;
-  /// What the group knows of its ranks.
+  /// The ranks of the group, as the group knows them.
   struct Group {
     int rank;
     std::vector<int> names;                 ///< by group rank, for messages
@@ -45,7 +45,7 @@ class PointToPoint {
                End end);
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
-  /// What is under way ends with an error.
+  /// Ends calls that are under way with an error.
   ~PointToPoint();
 
   /// `peer` is a group rank; `tag` fits 32 bits. For tensors of a GPU in a DeviceScope.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group's calls send, for the report of a job.
+// Count of the bytes that a group's calls send, for the report of a job.
 #pragma once
 
 #include <cstdint>

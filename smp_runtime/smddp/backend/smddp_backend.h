@@ -43,7 +43,8 @@ class SmddpBackend : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  /// What a process knows of the end of the rank of the job with this number (end_of()).
+  /// Tells how the rank of the job with this number ended, as far as the process knows: see
+  /// end_of().
   using EndOf = std::function<std::string(int global_rank)>;
 
   /// Finds the other ranks; collective. `global_ranks` are for messages; empty for 0, 1, ….
@@ -51,7 +52,7 @@ class SmddpBackend : public c10d::Backend {
   SmddpBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks,
                EndOf end_of = {});
-  /// What is queued ends with an error. In a forked child it does nothing.
+  /// Ends queued calls with an error. In a forked child it does nothing.
   ~SmddpBackend() override;
   SmddpBackend(const SmddpBackend&) = delete;
   SmddpBackend& operator=(const SmddpBackend&) = delete;
@@ -117,8 +118,8 @@ class SmddpBackend : public c10d::Backend {
   void abort() override;
   /// Waits for what is queued, at most the timeout, and leaves the group.
   void shutdown() override;
-  /// What this rank knows of the end of another one of the group, or of its leaving, for a message;
-  /// empty while it is there, and for ranks that are not of the group.
+  /// End or leaving of another rank of the group, as far as this one knows, for a message; empty
+  /// while it is there, and for ranks that are not of the group.
   [[nodiscard]] std::string end_of(int global_rank);
   /// Leaves the group at the end of a process, so that other hosts do not take it for a failure.
   /// What is queued is waited for as long as leaving may take: the other ranks make these calls,
@@ -169,8 +170,8 @@ class SmddpBackend : public c10d::Backend {
   c10::intrusive_ptr<PendingWork> pair_work(const DeviceScope& scope, c10d::OpType type,
                                             Tensors& tensors, int tag, const char* operation);
 
-  // What the last split() made, and of what: c10d asks once for each type of device, and one end of
-  // the new group serves all of them. Of the thread that makes groups.
+  // Result of the last split(), and its arguments: c10d asks once for each type of device, and one
+  // end of the new group serves all of them. Of the thread that makes groups.
   c10::intrusive_ptr<c10d::Store> split_store_;
   c10::weak_intrusive_ptr<c10d::Backend> split_group_{c10::intrusive_ptr<c10d::Backend>()};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What SmddpBackend does for tensors of a GPU.
+// Calls of SmddpBackend for tensors of a GPU.
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>

@@ -65,8 +65,8 @@ SmddpBackend::WorkPtr SmddpBackend::allgather(std::vector<Tensors>& outputs, Ten
       });
 }
 
-/// Where ranks give tensors of other sizes, as every rank's list of outputs says: each sends its
-/// own to all others.
+/// Gathers tensors of different sizes, as every rank's list of outputs gives them: each rank sends
+/// its own to all others.
 SmddpBackend::WorkPtr SmddpBackend::gather_unequal(const DeviceScope& scope, const Tensors& outputs,
                                                    const at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user may set by environment: the one table of it.
+// Table of all variables by which users set options of smddp.
 //
 // libfabric has variables of its own; those with other defaults here stand in fabric_library.cc.
 #pragma once

@@ -106,7 +106,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter(Tensors& outputs, std::vector
                });
 }
 
-/// Where ranks get tensors of other sizes: a reduction to each.
+/// Scatters sums of different sizes: by a reduction to each rank.
 SmddpBackend::WorkPtr SmddpBackend::reduce_unequal(const DeviceScope& scope,
                                                    const at::Tensor& output, const Tensors& inputs,
                                                    const c10d::ReduceScatterOptions& options) {

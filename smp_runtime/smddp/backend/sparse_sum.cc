@@ -28,7 +28,8 @@ std::span<const std::byte> bytes_of_vector(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-/// What all ranks need to have in common, and how many entries each has: of a dense all-gather.
+/// Sizes that all ranks need to have in common, and each rank's number of entries, by a dense
+/// all-gather.
 struct Shape {
   std::vector<int64_t> common;   // sparse dims, then the sizes
   std::vector<int64_t> entries;  // by rank

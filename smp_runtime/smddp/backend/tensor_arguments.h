@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callers of torch.distributed pass, checked, and as the collectives want it. Arguments that
+// Arguments of torch.distributed's calls, checked, and in the form of the collectives. Those that
 // can never work are refused here (ValueError, TypeError), so that no rank waits for this one.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a group open one segment on each of its hosts.
+// Opens one segment on each host of a group.
 #pragma once
 
 #include <memory>

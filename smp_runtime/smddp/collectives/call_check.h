@@ -28,7 +28,7 @@ class CallCheck {
 
   /// Size of the segment's mailboxes for payloads of up to that many bytes.
   [[nodiscard]] static size_t mailbox_bytes(size_t payload_bytes);
-  /// How much a mailbox can carry.
+  /// Bytes that a mailbox can carry.
   [[nodiscard]] size_t payload_bytes() const;
 
   /// Fills this rank's mailbox, waits for everybody's and compares. Throws HostError, on all ranks,

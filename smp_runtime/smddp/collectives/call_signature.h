@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank says about the collective that it calls, so that ranks that do not agree get an error
-// and not a hang or wrong numbers.
+// A rank's description of the collective that it calls, so that ranks that do not agree get an
+// error and not a hang or wrong numbers.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank of each host leads which chunk of a collective's data between hosts.
+// Plan of a collective's data between hosts: chunks, and the rank of each host that leads each.
 //
 // Data is cut into chunks. Each has one leader, a rail of a host: the chunk's value comes to it (a
 // sum of all ranks', or what one rank has) and goes out from it. With

@@ -62,7 +62,8 @@ void Communicator::guarded(const Body& body) {
     abort(error.what());
     throw;
   } catch (...) {
-    // Of look_around(): the other ranks' parts of this call have no counterpart any more.
+    // An error of WaitLimit::look(): the other ranks' parts of this call have no counterpart any
+    // more.
     abort(fmt::format("rank {} gave up call #{} of the group; see its output", name(rank()),
                       sequence_ - 1));
     throw;

@@ -27,8 +27,8 @@ namespace smp::collectives {
 
 /// Sizes that trade memory and latency for speed; equal on all ranks of a group.
 struct Tuning {
-  /// Of one of the buffers that each rank of a host has for data on its way. Small enough that the
-  /// buffers of a host's ranks stay in its caches.
+  /// Size of one of the buffers that each rank of a host has for data on its way. Small enough that
+  /// the buffers of a host's ranks stay in its caches.
   size_t buffer_bytes = 128 * 1024;
   /// The same in a group over several hosts, where a buffer is cut into the network's messages.
   size_t network_buffer_bytes = 256 * 1024;
@@ -94,11 +94,11 @@ class Communicator {
   /// Waits for all, for a collective whose data the caller moves by another way (`call.route`).
   void agree(CallSignature call, Collective collective, const WaitLimit& limit);
 
-  /// What stands before the group's own keys in the store, so that no other group has them.
+  /// Prefix of the group's own keys in the store, so that no other group has them.
   [[nodiscard]] const std::string& key_prefix() const { return key_prefix_; }
-  /// libfabric's name of what reaches other hosts; empty in a group on one.
+  /// libfabric's provider that reaches other hosts; empty in a group on one.
   [[nodiscard]] std::string provider() const;
-  /// What this rank's endpoint was opened with, in a group over several hosts.
+  /// Settings of this rank's endpoint, in a group over several hosts.
   [[nodiscard]] transport::FabricSettings fabric_settings() const;
 
   /// For the message of a mismatch: the callers are several threads. For any thread.
@@ -108,11 +108,11 @@ class Communicator {
   void abort(std::string_view reason);
   /// Throws HostError with the reason if the group is broken. For any thread.
   void throw_if_broken() const;
-  /// What is known of a rank. Of one of another host that has ended without leaving the group is
-  /// broken. For any thread.
+  /// State of a rank, as far as it is known. A group is broken by a rank of another host that ends
+  /// without leaving. For any thread.
   [[nodiscard]] transport::Presence presence(int rank) const;
-  /// What this rank knows of the end of another one, or of its leaving, for a message; empty while
-  /// it is there. For any thread.
+  /// End or leaving of another rank, as far as this one knows, for a message; empty while it is
+  /// there. For any thread.
   [[nodiscard]] std::string end_of(int rank) const;
 
  private:

@@ -15,7 +15,7 @@ constexpr std::array kAll{GpuRoute::kCpu, GpuRoute::kNcclInside, GpuRoute::kNccl
 constexpr int kSmallest = 12;
 constexpr int kLargest = 32;
 
-/// What each of `count` sends of a whole in a scatter or gather among them.
+/// Share of a whole that each of `count` sends in a scatter or gather among them.
 double part(int count) { return count > 1 ? (count - 1.0) / count : 0.0; }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct GpuGroupShape {
   std::string no_nccl;     ///< why NCCL cannot be used; empty: it can
 };
 
-/// What a link carries one way [bytes/s], and what a step takes to start [s]. The defaults are a
+/// Bandwidth of links in one direction [bytes/s], and time to start a step [s]. The defaults are a
 /// host of eight GPUs with NVLink, PCIe 4 and 100 Gbit/s; ratios of them decide.
 struct GpuRates {
   double inside = 100e9;       ///< NCCL within a host, each GPU
@@ -41,7 +41,7 @@ struct GpuRates {
 /// NCCL reaches other hosts by the fabric only with its plugin; without one it has plain TCP.
 [[nodiscard]] GpuRates rates_for(const std::string& our_provider, bool nccl_has_plugin);
 
-/// Of an all_reduce of tensors of `size_bytes`. The route must be possible.
+/// Predicts the time of an all_reduce of tensors of `size_bytes`. The route must be possible.
 [[nodiscard]] double expected_seconds(GpuRoute route, const GpuGroupShape& shape,
                                       const GpuRates& rates, size_t size_bytes);
 

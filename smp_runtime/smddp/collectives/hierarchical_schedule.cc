@@ -32,8 +32,8 @@ constexpr size_t kLeastPiece = 8 * 1024;
 
 constexpr std::chrono::seconds kGrace{10};
 
-/// How many times as large as an element a host's part of a sum is, see part_size_bytes(). What a
-/// single rank gives is as large as its element.
+/// Size of a host's part of a sum in elements, see part_size_bytes(); a single rank's contribution
+/// is as large as its element.
 size_t growth_of(const topology::GroupLayout& layout, const HierarchicalSchedule::Job& job) {
   const auto adds_up = [](const auto& ranks) { return ranks.size() > 1; };
   if (job.plan.arrival != Arrival::kSum || std::ranges::none_of(layout.ranks_on, adds_up)) return 1;
@@ -97,7 +97,7 @@ Bytes HierarchicalSchedule::place(int local, size_t chunk, size_t number) const 
   return {segment_.buffer(local, number) + chunk * growth_ * piece_, piece_bytes(chunk, number)};
 }
 
-/// What this host's ranks add up to; at last the value takes its place.
+/// Place of the sum over this host's ranks; at last of the value.
 Bytes HierarchicalSchedule::own_part(size_t chunk, size_t number) const {
   return {place(me_, chunk, number).data(), growth_ * piece_bytes(chunk, number)};
 }
@@ -111,7 +111,7 @@ Bytes HierarchicalSchedule::incoming_part(size_t chunk, int host, size_t number)
 /// Does this rank's rail move the chunk?
 bool HierarchicalSchedule::leads(size_t chunk) const { return job_.plan.chunks[chunk].rail == me_; }
 
-/// How many hosts behind this one, in a circle; this one is the last.
+/// Number of hosts behind this one, in a circle; this one is the last.
 int HierarchicalSchedule::behind_us(int host) const {
   return (host - here_ - 1 + layout_.hosts()) % layout_.hosts();
 }
@@ -123,7 +123,8 @@ int HierarchicalSchedule::value_rank(size_t chunk) const {
   return with_owner ? layout_.local(one.owner) : one.rail;
 }
 
-/// What a leader adds up needs no copy of its own part, and leaves room for the sum.
+/// True if the rank's input stays where it is: a leader adds up without a copy of its own part, and
+/// leaves room for the sum.
 bool HierarchicalSchedule::keeps_input(size_t chunk) const {
   return job_.plan.arrival == Arrival::kSum && leads(chunk);
 }

@@ -18,7 +18,7 @@ namespace {
 
 /// Messages of all_to_all that a rank has on their way at once.
 constexpr size_t kPairWindow = 4;
-/// How long a failed message waits for the detector to say why.
+/// Time that a failed message waits for the detector to give the reason.
 constexpr std::chrono::milliseconds kReasonGrace{2000};
 
 /// A rank that gives up tells its reason and ends; its end may be seen first, by the messages to

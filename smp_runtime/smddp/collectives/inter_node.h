@@ -58,7 +58,7 @@ class InterNodeCollectives {
   void leave(const WaitLimit& limit);
 
   [[nodiscard]] const std::string& provider() const { return link_.provider(); }
-  /// What the link was opened with.
+  /// Settings with which the link was opened.
   [[nodiscard]] const transport::FabricSettings& settings() const { return settings_; }
   /// See FailureDetector; for a rank of another host.
   [[nodiscard]] std::string failure_of(int rank) const { return detector_->failure_of(rank); }

@@ -28,7 +28,7 @@ inline void copy(std::byte* to, ConstBytes from) {
 }
 inline void copy(Bytes to, ConstBytes from) { copy(to.data(), from); }
 
-/// How elements are combined; `divisor` makes a sum an average at the end.
+/// Combination of elements; `divisor` makes a sum an average at the end.
 struct Reduction {
   ElementType type;
   ReduceOp op;

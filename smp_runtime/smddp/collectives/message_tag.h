@@ -17,7 +17,7 @@ struct MessageTag {
   int source = 0;  ///< host, or rank for kPair
 };
 
-/// Of each number the low bits: collectives follow each other, and rounds, too.
+/// Packs the low bits of each number: collectives follow each other, and rounds, too.
 constexpr uint64_t message_tag(const MessageTag& message) {
   return static_cast<uint64_t>(message.kind) << 60 | (message.sequence & 0xfff) << 48 |
          (message.round & 0xffff) << 32 | (message.chunk & 0xffff) << 16 |

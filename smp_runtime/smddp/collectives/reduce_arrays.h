@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one call of the loops of reduce() works on.
+// Arguments of one call of the loops of reduce().
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace smp::collectives {
 
-/// How much of a reduction a call makes: all of it, or first a part of it, of the ranks of a host,
-/// and then a whole of such parts. See part_size_bytes().
+/// Stages of a reduction: all of it at once, or first parts, over the ranks of a host, and then a
+/// whole of such parts. See part_size_bytes().
 enum class Stage : uint8_t { kWhole, kPart, kParts };
 
 struct Arrays {
