@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What errors of Torch say, without the C++ frames that it adds to them.
+// Texts of Torch's errors, without the C++ frames that it adds to them.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ inline std::string_view first_line(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// What `error` says, without them.
+/// Text of `error`, without the frames.
 inline std::string error_text(const std::exception& error) { return without_frames(error.what()); }
 
 /// The same of any error; never empty.

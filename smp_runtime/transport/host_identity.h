@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks can share memory.
+// Identities of hosts, which tell the ranks that can share memory.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a group tell each other what they need before they are connected.
+// Store by which the ranks of a group tell each other what they need before they are connected.
 #pragma once
 
 #include <string>

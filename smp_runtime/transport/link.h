@@ -33,10 +33,10 @@ class Link {
   Link() = default;
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
-  /// What is under way is dropped.
+  /// Drops messages that are under way.
   virtual ~Link() = default;
 
-  /// What connect() takes in the other ranks, while this link is there.
+  /// Address for connect() in the other ranks, while this link is there.
   [[nodiscard]] virtual std::string address() const = 0;
   /// `peer` is the caller's number for it, `name` the one for messages.
   virtual void connect(int peer, const std::string& name, const std::string& address) = 0;

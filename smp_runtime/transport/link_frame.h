@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks of a host write into each other's memory: frames, and the doorbell that tells of them.
+// Frames that ranks of a host write into each other's memory, and the doorbell that tells of them.
 #pragma once
 
 #include <atomic>

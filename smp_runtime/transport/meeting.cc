@@ -73,7 +73,8 @@ void Meeting::decline(KeyValueStore& store, Attendee who, const std::string& rea
     const WaitLimit limit = WaitLimit::after(who.late_grace, "making a group");
     Meeting(store, std::move(who), limit, std::move(card)).meet();
   } catch (const std::exception&) {
-    // That is what was to be told, or the store is lost: the caller has a better error.
+    // Either the failure that was to be told, or the loss of the store: the caller has a better
+    // error.
   }
 }
 
@@ -109,7 +110,7 @@ void Meeting::meet() {
   }
 }
 
-/// Of rank 0: until all have answered, or it is told to all that are here why not.
+/// Rank 0's part: returns when all have answered; else tells all that are here why not, and throws.
 void Meeting::gather() {
   leader_ = mine_.nonce;
   if (mine_.failed >= 0) failure_ = {mine_.failed, mine_.reason};
@@ -161,7 +162,7 @@ void Meeting::update(int rank) {
   }
 }
 
-/// Of the others: until rank 0 has handed out the roster.
+/// The other ranks' part: returns when rank 0 has handed out the roster.
 void Meeting::be_called() {
   leader_ = await(call_key(mine_.nonce));
   store_.set(answer_key(leader_, who_.rank), mine_.nonce);
@@ -190,7 +191,7 @@ void Meeting::seat_all(const std::string& roster) {
   }
 }
 
-/// Of all but rank 0: stays until that knows. A second process of this rank tells it by itself.
+/// Fails a rank other than 0, once rank 0 knows. A second process of this rank tells it by itself.
 void Meeting::fail(const Failure& failure) {
   mine_.failed = failure.rank;
   mine_.reason = failure.reason;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a group find each other in a store where an earlier group may have left keys.
+// Meeting of the ranks of a group in a store where an earlier group may have left keys.
 //
 // Each rank lays down a card with a nonce. Rank 0 calls every nonce that it finds, and a rank that
 // is here answers rank 0's own. When all have answered, rank 0 hands out the roster: their cards.
@@ -28,7 +28,7 @@ struct Attendee {
   /// What this process knows of the end of the rank called so: empty while it is there. May be
   /// null.
   std::function<std::string(int name)> end_of;
-  /// How long it keeps a failure for ranks that are late; who comes later waits for its own limit.
+  /// Time for which a failure is kept for ranks that are late; later ones wait for their own limit.
   std::chrono::milliseconds late_grace{5000};
   /// Before, uncalled, it looks whether another process has its place.
   std::chrono::milliseconds patience{2000};
@@ -50,7 +50,7 @@ class Meeting : public KeyValueStore {
 
   /// By rank: host_identity().
   [[nodiscard]] std::vector<std::string> hosts() const;
-  /// What is put before each key.
+  /// Prefix of each key.
   [[nodiscard]] std::string prefix() const { return leader_ + "/"; }
 
   /// Throws HostError, saying why, if a rank has failed or ended. A request of the store.
@@ -65,7 +65,7 @@ class Meeting : public KeyValueStore {
   std::string get(const std::string& key, const WaitLimit& limit) override;
 
  private:
-  /// Of one rank.
+  /// State of one rank.
   struct Seat {
     std::optional<MeetingCard> card;
     bool here = false;  ///< it has answered

@@ -47,7 +47,7 @@ int64_t process_began_ms() {
 }  // namespace
 
 MeetingCard MeetingCard::fresh(const std::string& host) {
-  // Of one process always the same: the clock may be set while it runs.
+  // The start of one process is read once: the clock may be set while it runs.
   static const std::pair<pid_t, int64_t> begun{getpid(), process_began_ms()};
   const pid_t process = getpid();
   return {.nonce = fresh_nonce(),

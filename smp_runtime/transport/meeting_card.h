@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells of itself when it comes to a Meeting.
+// A rank's description of itself in a Meeting.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct MeetingCard {
   int failed = -1;       ///< the rank that cannot take part, this or another one; -1: none
   std::string reason;    ///< why not
 
-  /// Of this process, now.
+  /// Makes the card of this process, now.
   static MeetingCard fresh(const std::string& host);
   /// None for what is no card.
   static std::optional<MeetingCard> parse(std::string_view text);

@@ -49,7 +49,7 @@ struct SharedMemoryLink::Posted : Link::Message {
   bool finished = false;
 };
 
-/// What is to be written into a ring.
+/// A frame that is to be written into a ring.
 struct SharedMemoryLink::Outgoing {
   LinkFrame frame;
   PostedPtr message;  ///< of kShort and kData
@@ -232,7 +232,7 @@ void SharedMemoryLink::deliver(const PostedPtr& message, const Arrival& arrival)
     if (const std::string& failure = peer_at(arrival.source).failure; !failure.empty()) {
       return finish(*message, failure);
     }
-    // What does not fit is read as well, so that its sender comes to an end.
+    // A message that does not fit is read as well, so that its sender comes to an end.
     cleared_.emplace(Place{arrival.source, frame.number}, fits ? message : nullptr);
     queue(arrival.source, {.kind = Kind::kClearToSend, .number = frame.number}, nullptr);
   } else if (fits) {

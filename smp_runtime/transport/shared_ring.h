@@ -16,7 +16,7 @@ class SharedRing {
  public:
   /// Fits the second-level cache: what was just written is read from there.
   static constexpr uint32_t kCapacity = 1 << 20;
-  /// Of the memory. Pages cost once they are touched.
+  /// Size of the memory. Pages cost once they are touched.
   [[nodiscard]] static size_t size_bytes();
 
   /// `memory` is a cache line's multiple, of size_bytes(), zeroed before the first end was made.
@@ -26,7 +26,7 @@ class SharedRing {
   size_t write_some(std::span<const std::byte> bytes);
   size_t read_some(std::span<std::byte> bytes);
 
-  /// What can be written, or read, now.
+  /// Bytes that can be written, or read, now.
   [[nodiscard]] size_t room() const;
   [[nodiscard]] size_t available() const;
 
@@ -35,7 +35,7 @@ class SharedRing {
   void wait_for_bytes(std::chrono::microseconds longest);
   /// Flow-control credit from the reader to the writer, who know for what.
   void give_credit();
-  /// How many credits were given; wraps.
+  /// Number of credits that were given; wraps.
   [[nodiscard]] uint32_t credits() const;
   /// Returns when there are others than `seen`, after `longest`, on wake(), or early.
   void wait_for_credit(uint32_t seen, std::chrono::microseconds longest);

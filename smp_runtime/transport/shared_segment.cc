@@ -65,7 +65,7 @@ struct SharedSegment::Cell {
 
 namespace {
 
-/// Where the parts of a segment lie, in bytes from its start.
+/// Offsets of a segment's parts, in bytes from its start.
 struct SegmentOffsets {
   size_t cells;
   size_t left;
@@ -188,7 +188,7 @@ void SharedSegment::wait_slowly(int rank, uint32_t step, const WaitLimit& limit,
     if (look) look();
     if (now >= next_look || theirs.state.load() == kLeft) {
       for (int peer = 0; peer < ranks(); ++peer) {
-        // Whoever has published the step is not missed, however it ended.
+        // A rank that has published the step is not missed, however it ended.
         if (!reached(cell(peer).step.load(), step)) throw_if_ended(peer, limit);
       }
       limit.look();
@@ -252,7 +252,7 @@ void SharedSegment::throw_if_aborted() const {
 }
 
 Presence SharedSegment::presence(int rank) const {
-  // Whoever has ended cannot leave any more, so this is looked at first.
+  // The end is looked at first: a process that has ended cannot leave any more.
   const bool ended = !watches_.empty() && watches_[static_cast<size_t>(rank)].has_ended();
   if (cell(rank).state.load() == kLeft) return Presence::kLeft;
   return ended ? Presence::kEnded : Presence::kHere;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of one host share: for each a count of steps, two mailboxes, and buffers for data.
+// Memory that the ranks of one host share: for each a count of steps, two mailboxes, and buffers
+// for data.
 //
 // All ranks walk through the same sequence of steps. A rank writes into its own mailbox or buffer,
 // then publishes the step; whoever has waited for that step of a rank may read what it wrote. When
@@ -35,7 +36,7 @@ struct SegmentShape {
   bool operator==(const SegmentShape&) const = default;
 };
 
-/// What became of a rank: it has left in good order, or its process has ended without that.
+/// State of a rank: here, left in good order, or its process has ended without that.
 enum class Presence { kHere, kLeft, kEnded };
 
 /// One rank's end. Steps and waits belong to one thread at a time; abort() and the functions that
@@ -83,9 +84,9 @@ class SharedSegment {
   void throw_if_ended(int rank, const WaitLimit& limit);
   /// One system call at most.
   [[nodiscard]] Presence presence(int rank) const;
-  /// How a rank left, or its process ended, for a message; empty while it is there.
+  /// End or leaving of a rank, for a message; empty while it is there.
   [[nodiscard]] std::string end_of(int rank) const;
-  /// What this host's ranks know of a writer of another host.
+  /// Records, for this host's ranks, that a writer of another host has left.
   void note_left(int writer);
   [[nodiscard]] bool has_left(int writer) const;
   /// The same as throw_if_ended() for all of them, but this one.

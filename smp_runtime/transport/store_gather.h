@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks gather from each other by a store, before they are connected.
+// Gathers data of ranks by a store, before they are connected.
 #pragma once
 
 #include <span>

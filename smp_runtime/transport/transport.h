@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks of a pipeline group hand messages to each other.
+// Messages between the ranks of a pipeline group.
 //
 // A message is bytes plus an opaque payload. Schedulers see both as they are, so that they can be
 // tested without Torch; transports between processes know one payload, TensorPayload.
@@ -14,13 +14,13 @@
 
 namespace smp::transport {
 
-/// What travels beside the bytes of a message.
+/// Data that travel beside the bytes of a message.
 class Payload {
  public:
   virtual ~Payload() = default;
   /// A copy that shares no memory with this one: what another process would have received.
   [[nodiscard]] virtual std::shared_ptr<Payload> copy() const = 0;
-  /// What it holds, for reports.
+  /// Bytes that it holds, for reports.
   [[nodiscard]] virtual int64_t size_bytes() const = 0;
 };
 

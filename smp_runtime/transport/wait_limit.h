@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Until when to wait, and for what: every wait between ranks takes one.
+// Limit of a wait between ranks, of which every such wait takes one: its deadline and its purpose.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace smp::transport {
 
-/// Whoever waits longer waits for ever: a century, which clocks can still count.
+/// Longest timeout, a century, which clocks can still count; a longer one is cut to it.
 inline constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365 * 100);
 
 struct WaitLimit {

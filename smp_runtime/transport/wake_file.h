@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What wakes a thread that sleeps in poll().
+// Wakes a thread that sleeps in poll().
 #pragma once
 
 #include <cerrno>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a group on several hosts connect through libfabric.
+// Connects the ranks of a group on several hosts through libfabric.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace smp::transport {
 
-/// What the channels to other hosts share; null in a group on one. It outlives them.
+/// Ends that the channels to other hosts share; null in a group on one. They outlive the channels.
 struct FabricEnds {
   std::unique_ptr<FabricLink> link;
   std::unique_ptr<FailureDetector> detector;

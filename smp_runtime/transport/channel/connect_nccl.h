@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the members of a group find those whose GPUs theirs can reach, and come to NCCL's channels.
+// Finds the members of a group whose GPUs can reach each other, and connects them by NCCL's
+// channels.
 #pragma once
 
 #include <memory>

@@ -17,7 +17,7 @@
 namespace smp::transport {
 namespace {
 
-/// What a rank tells of itself.
+/// A rank's description of itself to the others.
 struct PeerInfo {
   std::array<char, 128> host{};
   std::array<char, 64> address{};  ///< of its memory: the rings into which the others write

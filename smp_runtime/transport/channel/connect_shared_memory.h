@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the members of a group find those of their host and come to rings with them.
+// Finds the members of a group that are on one host, and connects them by rings.
 #pragma once
 
 #include <memory>

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kFrameBytes = 4096;
 constexpr size_t kRoom = kFrameBytes - sizeof(MessageFrame);
 
-/// What matters wakes the link; this is for what does not.
+/// Interval of looks at what does not wake the link.
 constexpr std::chrono::milliseconds kLookInterval{500};
 
 using Buffer = std::vector<std::byte>;
@@ -22,7 +22,8 @@ using Buffer = std::vector<std::byte>;
 /// An idle peer sends nothing: its next message is waited for without a limit.
 WaitLimit no_limit() { return {.deadline = Clock::time_point::max(), .operation = "pipeline"}; }
 
-/// Which tensors go with the frame, told alike by both ends: what still fits behind the head.
+/// Decides which tensors go with the frame, alike at both ends: those that still fit behind the
+/// head.
 class FrameRoom {
  public:
   explicit FrameRoom(size_t head_bytes) : left_(kRoom - std::min(head_bytes, kRoom)) {}

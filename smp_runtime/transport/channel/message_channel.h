@@ -29,7 +29,7 @@ class MessageChannel {
   virtual void give_credit() = 0;
   virtual void await_credit(const WaitLimit& limit) = 0;
 
-  /// Which tensors of a message this channel takes apart from its frame.
+  /// Type of the tensors that this channel takes apart from a message's frame.
   [[nodiscard]] virtual Apart apart() const { return std::nullopt; }
 
   /// Ends what waits and all that is called later.

@@ -26,7 +26,7 @@ class PeerQueue {
     std::chrono::milliseconds timeout;  ///< of copies between a device and the CPU
   };
 
-  /// What arrives goes to `inbox`, which outlives the link.
+  /// Puts arriving messages into `inbox`, which outlives the link.
   PeerQueue(std::unique_ptr<MessageChannel> channel, Inbox& inbox, const Ends& ends);
   PeerQueue(const PeerQueue&) = delete;
   PeerQueue& operator=(const PeerQueue&) = delete;

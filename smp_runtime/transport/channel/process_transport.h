@@ -18,7 +18,7 @@ class ProcessTransport : public Transport {
     /// Tensors that were sent from a CUDA device arrive on this one of the process.
     int cuda_device = -1;
     Network network;
-    /// How long members wait for each other at the start, and for tensors between GPUs.
+    /// Time that members wait for each other at the start, and for tensors between GPUs.
     std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   };
 

@@ -11,7 +11,7 @@
 namespace smp::transport {
 namespace {
 
-/// Who waits looks this often whether the peer has died.
+/// Interval in which a waiting thread looks whether the peer has died.
 constexpr std::chrono::milliseconds kWatchInterval{100};
 
 std::span<const std::byte> bytes_of(const std::string& text) {

@@ -17,7 +17,7 @@ namespace smp::transport {
 
 class SharedMemoryChannel : public MessageChannel {
  public:
-  /// Where this process reads from the peer, and where it writes.
+  /// Rings from which this process reads, and into which it writes.
   struct Rings {
     std::shared_ptr<SharedMemory> inward_memory, outward_memory;
     SharedRing inward, outward;

@@ -54,11 +54,11 @@ struct PackedMessage {
   std::vector<at::Tensor> apart;    ///< on the device, contiguous
   cuda::StreamEvent made;           ///< where `apart` are ready
 
-  /// Of what goes with the frame.
+  /// Size of all that goes with the frame.
   [[nodiscard]] size_t size_bytes() const;
 };
 
-/// Of a contiguous tensor on the CPU.
+/// Memory of a contiguous tensor on the CPU.
 [[nodiscard]] std::span<const std::byte> bytes_of(const at::Tensor& tensor);
 [[nodiscard]] std::span<std::byte> writable_bytes_of(const at::Tensor& tensor);
 

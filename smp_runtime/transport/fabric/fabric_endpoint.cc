@@ -38,7 +38,7 @@ void check(int64_t result, const char* call, const std::string& provider) {
 
 using InfoPointer = std::unique_ptr<fi_info, void (*)(fi_info*)>;
 
-/// What a provider offers, the best first; null for nothing.
+/// Offers of a provider, the best first; null for none.
 InfoPointer offers(const std::string& provider, const FabricSettings& settings) {
   const FabricLibrary& library = FabricLibrary::get();
   const InfoPointer hints(library.dupinfo(nullptr), library.freeinfo);

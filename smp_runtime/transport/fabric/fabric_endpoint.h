@@ -27,7 +27,7 @@ struct FabricSettings {
   std::string provider;
   /// Numeric address to use, for providers over IP.
   std::string address;
-  /// Which of several network cards: this modulo their number.
+  /// Number of the network card among several, modulo their number.
   int card = 0;
   /// Messages of one pair of ranks with one tag arrive in the order of their sends.
   bool ordered = false;
@@ -36,12 +36,12 @@ struct FabricSettings {
 /// Not safe for several threads at once; FabricLink adds that.
 class FabricEndpoint {
  public:
-  /// Of an operation that is under way; the caller keeps it until completion.
+  /// State of an operation that is under way; the caller keeps it until completion.
   struct Context {
     alignas(16) std::array<void*, 8> internal{};  // libfabric's: it begins the object
     fid_mr* registration = nullptr;  // of memory that was not registered by register_memory()
   };
-  /// What became of an operation.
+  /// Outcome of an operation.
   struct Completion {
     Context* context;
     uint64_t tag;       ///< of a received message

@@ -70,7 +70,7 @@ class FabricLink : public Link {
   /// The same, for at most so many bytes.
   Handle receive_up_to(int peer, uint64_t tag, std::span<std::byte> bytes,
                        std::shared_ptr<void> keeps = nullptr);
-  /// Of what a receive of this class got.
+  /// Bytes that a receive of this class got.
   [[nodiscard]] static size_t size_bytes(const Link::Message& message) {
     return static_cast<const Message&>(message).received_;
   }

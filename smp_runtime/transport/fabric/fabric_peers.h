@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks of several hosts come to links to each other, and to what tells of their failures.
+// Connects links, and failure detectors, of ranks of several hosts.
 #pragma once
 
 #include <string>

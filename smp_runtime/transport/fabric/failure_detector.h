@@ -56,7 +56,7 @@ class FailureDetector {
   /// Throws HostError if a peer has left that did not do collective number `sequence` (from 0).
   void throw_if_left(uint64_t sequence, const std::string& operation) const;
 
-  /// What became of a peer that did not leave with FIN; empty while nothing did, and for ranks that
+  /// Failure of a peer that did not leave with FIN; empty while there is none, and for ranks that
   /// are no peers.
   [[nodiscard]] std::string failure_of(int rank) const;
 

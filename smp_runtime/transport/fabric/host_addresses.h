@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// At which of their addresses hosts reach each other.
+// Addresses at which hosts reach each other.
 #pragma once
 
 #include "smp_runtime/transport/fabric/network.h"
@@ -14,7 +14,7 @@ struct HostPlace {
   int local = 0;  ///< among the ranks of its host: card number, and the first speaks for it
 };
 
-/// What opens an endpoint on `network`: as fabric_settings(), at the first address of
+/// Settings of an endpoint on `network`: as fabric_settings(), at the first address of
 /// network_addresses() that no host of another network has. A bridge for containers, for one, has
 /// the same address on every host. Collective. Throws ConfigError, naming SMDDP_INTERFACE, where
 /// none is left, and HostError when the limit passes.

@@ -9,7 +9,8 @@
 namespace smp::transport {
 namespace {
 
-/// What FI_PROVIDER chooses. It may also exclude ("^udp") or list several: that libfabric does.
+/// Provider that FI_PROVIDER chooses; none where it excludes ("^udp") or lists several, since
+/// libfabric chooses then.
 std::string provider_of(const std::string& filter) {
   return filter.find_first_of("^,") == std::string::npos ? filter : "";
 }

@@ -22,7 +22,7 @@ struct Network {
 /// From the environment.
 [[nodiscard]] Network read_network();
 
-/// What opens an endpoint on it: with the address at which other hosts reach this one, see
+/// Settings of an endpoint on `network`: with the address at which other hosts reach this one, see
 /// network_address(), and the `card`-th of several network cards.
 [[nodiscard]] FabricSettings fabric_settings(const Network& network, int card);
 

@@ -32,7 +32,7 @@ bool is_link_local(const tcp::Address& address) {
   return IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr);
 }
 
-/// Those of IPv4 first.
+/// Addresses of this host, those of IPv4 first.
 std::vector<Candidate> candidates() {
   const std::vector<NetworkInterface> interfaces = network_interfaces();
   std::vector<Candidate> found;

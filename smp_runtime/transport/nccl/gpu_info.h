@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells the others of its GPU before they connect.
+// A rank's description of its GPU for the others, before they connect.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace smp::transport {
 
-/// What a rank tells of its GPU.
+/// A GPU and the NCCL of its rank.
 struct GpuInfo {
   std::string host;
   std::string gpu;  ///< names it on its host; empty without one

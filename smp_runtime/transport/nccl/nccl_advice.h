@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users can do about errors that NCCL does not explain.
+// Advice to users about errors that NCCL does not explain.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runtime calls of NCCL. An interface, so that deadlines, aborts and the order of messages
-// can be tested where no GPU is.
+// NCCL's calls that the runtime uses. An interface, so that deadlines, aborts and the order of
+// messages can be tested where no GPU is.
 //
 // Nothing here waits: communicators are NCCL's non-blocking ones. A call that is "in progress" goes
 // on in a thread of NCCL, and no other call may be made on the communicator, but for state() and
@@ -22,7 +22,7 @@ struct ncclComm;
 
 namespace smp::transport {
 
-/// How the ranks of a communicator find each other; made by one of them.
+/// Identity of a communicator, by which its ranks find each other; made by one of them.
 using NcclId = std::array<char, 128>;
 
 struct NcclOutcome {
@@ -57,7 +57,7 @@ class NcclLibrary {
   [[nodiscard]] virtual NcclOutcome launch(Handle communicator,
                                            std::span<const NcclOperation> operations,
                                            void* stream) = 0;
-  /// Of the call in progress, and of what the device has done with those before.
+  /// State of the call in progress, and of what the device has done with those before.
   [[nodiscard]] virtual NcclOutcome state(Handle communicator) = 0;
   /// Starts to close an end that works, behind all that it was given.
   [[nodiscard]] virtual NcclOutcome finalize(Handle communicator) = 0;

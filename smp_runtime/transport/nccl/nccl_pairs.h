@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks of a group talk through NCCL, and in which order they make their communicators.
+// Pairs of a group's ranks that talk through NCCL, and the order in which they make their
+// communicators.
 #pragma once
 
 #include <span>
