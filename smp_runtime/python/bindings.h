@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the extension module smdistributed._runtime add to it.
+// Parts of the extension module smdistributed._runtime, one for each of its files.
 #pragma once
 
 #include <exception>
