@@ -24,7 +24,7 @@ constexpr std::string_view kFailed = "smp/failed/";     ///< it has seen the gro
 const std::string kAnyFailed = "smp/failed";            ///< some rank has
 constexpr milliseconds kAnswer{3000};
 constexpr milliseconds kCheck{100};
-constexpr int kChecksOfALook = 10;  ///< the store is asked once a second
+constexpr int kChecksPerPoll = 10;  ///< the store is asked once a second
 
 std::string key_of(std::string_view kind, int rank) { return fmt::format("{}{}", kind, rank); }
 
@@ -196,9 +196,9 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
            std::optional<std::int64_t> turn) {
   const std::string backend = group.getBackend(device)->getBackendName();
   int checks = 0;
-  const auto look = [&] {
+  const auto poll = [&] {
     if (watch) check(*watch, advice);
-    if (++checks % kChecksOfALook == 0 && backend == "gloo" && has_failed(group)) {
+    if (++checks % kChecksPerPoll == 0 && backend == "gloo" && has_failed(group)) {
       if (watch) watch->check_failed();
       fail_group(group, what, "another rank has seen it fail", advice);
     }
@@ -220,7 +220,7 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
       } catch (const std::exception&) {
         if (work.isCompleted()) break;
       }
-      look();
+      poll();
     }
     try {
       work.wait();  // it is done: returns, or throws why it failed

@@ -172,7 +172,7 @@ void Meeting::be_called() {
 }
 
 std::string Meeting::await(const std::string& key) {
-  // Rank 0 knows who is missing: its verdict comes first.
+  // Rank 0 knows who is missing: its answer comes first.
   const Deadline deadline = limit_.deadline + who_.late_grace;
   for (Pace pace(size());; pace.sleep()) {
     if (const std::optional<std::string> value = read(key)) return *value;

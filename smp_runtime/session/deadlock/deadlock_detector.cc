@@ -14,15 +14,15 @@
 namespace smp::session {
 namespace {
 
-constexpr std::size_t kMostLookedAt = 64;  // ranks at one look
-constexpr int kManyLooks = 8;              // after these most looks are left out
+constexpr std::size_t kMostPolled = 64;  // ranks at one poll
+constexpr int kManyPolls = 8;            // after these most polls are left out
 constexpr std::chrono::seconds kStoreTime{10};
 
 std::string key_of(int rank) { return fmt::format("waits/{}", rank); }
 
-/// A wait for a rank that saves a large model is long and rightful: 1,000 ranks need not look each
+/// A wait for a rank that saves a large model is long and rightful: 1,000 ranks need not poll each
 /// second.
-bool is_due(int looks) { return looks < kManyLooks || looks % kManyLooks == 0; }
+bool is_due(int polls) { return polls < kManyPolls || polls % kManyPolls == 0; }
 
 }  // namespace
 
@@ -137,11 +137,11 @@ void DeadlockDetector::write_final(bool ended) noexcept {
 
 void DeadlockDetector::watch() {
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, timing_.look, [this] { return stopping_; })) {
+  while (!wake_.wait_for(lock, timing_.poll, [this] { return stopping_; })) {
     if (calls_.empty()) continue;
     Call& call = calls_.back();
     if (call.needs.empty() || Clock::now() - call.since < timing_.tell) continue;
-    ++call.looks;
+    ++call.polls;
     const Call copy = call;
     lock.unlock();
     try {
@@ -167,7 +167,7 @@ void DeadlockDetector::poll(const Call& call) {
     }
     store_->set(key_of(rank_), encode(wait));
   }
-  if (Clock::now() - call.since < timing_.judge || !is_due(call.looks)) return;
+  if (Clock::now() - call.since < timing_.judge || !is_due(call.polls)) return;
   judge(call, waits_around(call));
 }
 
@@ -229,12 +229,12 @@ std::map<int, Wait> DeadlockDetector::waits_around(const Call& call) {
     waits[rank_] = described(call);
   }
   std::vector<int> next = call.needs;
-  std::size_t looked_at = 0;
-  while (!next.empty() && looked_at < kMostLookedAt) {
+  std::size_t polled = 0;
+  while (!next.empty() && polled < kMostPolled) {
     const int rank = next.back();
     next.pop_back();
     if (waits.contains(rank)) continue;
-    ++looked_at;
+    ++polled;
     if (!store_->has(key_of(rank))) continue;
     const auto limit = transport::WaitLimit::after(kStoreTime, "looking at a wait");
     if (const auto wait = decode(store_->get(key_of(rank), limit))) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells ranks that wait for each other in different calls, long before any timeout.
 //
-// A rank that has waited for some seconds writes down what for where all ranks look, and looks what
-// those do that it needs. Where none of them can go on (wait_graph.h), and several looks find the
+// A rank that has waited for some seconds writes the reason down where all ranks look, and polls
+// those that it needs. Where none of them can go on (wait_graph.h), and several polls find the
 // same, that is the diagnosis. A wait costs nothing but two short locks until then.
 //
 // Who waits for other ranks has the watch: from here they also get the session's recorder, to which
@@ -32,9 +32,9 @@ class DeadlockDetector {
  public:
   struct Timing {
     std::chrono::milliseconds tell{2000};   ///< waiting this long, a rank says so
-    std::chrono::milliseconds judge{3500};  ///< and this long, it looks at the others
-    std::chrono::milliseconds look{700};    ///< between two looks
-    int confirmations = 3;                  ///< looks that find the same
+    std::chrono::milliseconds judge{3500};  ///< and this long, it polls the others
+    std::chrono::milliseconds poll{700};    ///< between two polls
+    int confirmations = 3;                  ///< polls that find the same
   };
 
   /// `store` is all ranks'; one thread at a time calls it here. Where it is lost, nobody is judged
@@ -76,7 +76,7 @@ class DeadlockDetector {
   void check();
   /// The call that was begun last has failed, perhaps since a rank that it needs was told of a
   /// mismatch, and left: throws CallMismatch with what that one was told, or with what the last
-  /// looks found. Asks the store.
+  /// polls found. Asks the store.
   void check_failed();
 
   /// For the record: this rank has sent so many bytes to each other rank of the group.
@@ -96,11 +96,11 @@ class DeadlockDetector {
     std::vector<int> needs;
     std::chrono::steady_clock::time_point since;
     bool told = false;
-    int looks = 0;
+    int polls = 0;
   };
 
   void watch();
-  /// One look at the last call, without the lock on the calls.
+  /// Polls for the last call, without the lock on the calls.
   void poll(const Call& call);
   [[nodiscard]] Wait described(const Call& call) const;
   [[nodiscard]] std::map<int, Wait> waits_around(const Call& call);
@@ -132,7 +132,7 @@ class DeadlockDetector {
 
   std::vector<std::int64_t> found_;  ///< ranks and numbers of the last path; under store_mutex_
   std::string suspicion_;            ///< what it would mean
-  int confirmations_ = 0;            ///< looks in a row that found it
+  int confirmations_ = 0;            ///< polls in a row that found it
 
   std::thread thread_;
 };

@@ -225,7 +225,7 @@ void Communicator::all_to_all(CallSignature call, std::span<const ConstBytes> in
   for (const ConstBytes input : inputs) sizes.push_back(input.size());
   guarded([&] {
     agree_on(call, Collective::kAllToAll, std::as_bytes(std::span(sizes)), limit);
-    // Everybody looks at all pairs, so that all come to one verdict and one reason.
+    // Everybody looks at all pairs, so that all come to one decision and one reason.
     size_t longest = 0;
     std::vector<uint64_t> theirs(sizes.size());
     for (int peer = 0; peer < size(); ++peer) {

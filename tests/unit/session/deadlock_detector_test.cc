@@ -23,7 +23,7 @@ class LostStore : public transport::KeyValueStore {
 
 constexpr DeadlockDetector::Timing kQuick{.tell = milliseconds(20),
                                           .judge = milliseconds(40),
-                                          .look = milliseconds(5),
+                                          .poll = milliseconds(5),
                                           .confirmations = 3};
 
 class Job : public testing::Test {
@@ -45,11 +45,11 @@ class Job : public testing::Test {
     return store_->has(key) ? store_->get(key, transport::WaitLimit::after(kSoon, "a test")) : "";
   }
 
-  /// Until `watch` has written its call down and looked a few times.
-  void await_looks(int number) {
+  /// Until `watch` has written its call down and polled a few times.
+  void await_polls(int number) {
     const std::string key = "waits/" + std::to_string(number);
     while (text_at(key).empty()) std::this_thread::sleep_for(milliseconds(1));
-    std::this_thread::sleep_for(20 * kQuick.look);
+    std::this_thread::sleep_for(20 * kQuick.poll);
   }
 
   static constexpr milliseconds kSoon{20000};
@@ -73,11 +73,11 @@ TEST_F(Job, LetsARankComeLate) {
   const auto first = rank(0);
   const auto second = rank(1);
   first->begin("smp.barrier", "barrier", {0, 1});
-  await_looks(0);
+  await_polls(0);
   EXPECT_EQ(first->diagnosis(), "");
 
   second->begin("smp.barrier", "barrier", {0, 1});
-  await_looks(1);
+  await_polls(1);
   EXPECT_EQ(first->diagnosis(), "");
   EXPECT_EQ(second->diagnosis(), "");
 }
@@ -85,7 +85,7 @@ TEST_F(Job, LetsARankComeLate) {
 TEST_F(Job, TakesBackWhatIsOver) {
   const auto first = rank(0);
   const auto call = first->begin("smp.barrier", "barrier", {0, 1});
-  await_looks(0);
+  await_polls(0);
 
   first->end(call);
 
@@ -99,7 +99,7 @@ TEST_F(Job, TheLastCallCountsAndThenTheOneBefore) {
   second->begin("smp.barrier", "barrier", {0, 1});
   first->begin("train_step", "step", {0, 1});
   const auto last = first->begin("smp.recv_from", "pair", {2});
-  await_looks(0);
+  await_polls(0);
   EXPECT_EQ(first->diagnosis(), "") << "rank 2 may still come";
 
   first->end(last);
@@ -127,7 +127,7 @@ TEST_F(Job, ACallThatWasStartedAheadIsWaitedForByItsOwnTurn) {
   second->begin("smp.barrier", "barrier", {0, 1});
 
   const auto call = first->begin("gathering a", "shards", {0, 1}, 1);
-  await_looks(0);
+  await_polls(0);
   EXPECT_EQ(first->diagnosis(), "") << "rank 1 has started that one";
   first->end(call);
   first->begin("gathering b", "shards", {0, 1}, 2);
@@ -230,7 +230,7 @@ TEST_F(Job, ALostStoreJudgesNobody) {
       std::make_shared<LostStore>(), 0, [] { return std::string(); }, kQuick);
   const auto call = watch.begin("smp.barrier", "barrier", {0, 1});
 
-  EXPECT_EQ(diagnosis_of(watch, 20 * kQuick.look), "");
+  EXPECT_EQ(diagnosis_of(watch, 20 * kQuick.poll), "");
   watch.end(call);
   watch.leave();
 }
