@@ -23,7 +23,7 @@ void broadcast_tensors(const std::string& group_name, const std::vector<at::Tens
   for (const auto& bucket : torch::utils::take_tensors(tensors, kBucketBytes)) {
     std::vector<at::Tensor> whole{torch::utils::flatten_dense_tensors(bucket.tensors)};
     const session::WaitingCall call = session::group_call(*group, kWhat, watch);
-    const auto work = session::naming_group(
+    const auto work = session::translate_c10d_errors(
         *group, kWhat, [&] { return group->broadcast(whole, {.rootRank = root}); }, advice);
     session::await(*group, kWhat, *work, whole[0].device().type(), advice, watch);
     if (group->getRank() == root) continue;

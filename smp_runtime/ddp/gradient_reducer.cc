@@ -24,7 +24,7 @@
 namespace smp::ddp {
 namespace {
 
-using session::naming_group;
+using session::translate_c10d_errors;
 using session::Uneven;
 using torch::autograd::variable_list;
 
@@ -36,7 +36,7 @@ c10::intrusive_ptr<c10d::Work> start_all_reduce(c10d::ProcessGroup& group, const
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
-  return naming_group(
+  return translate_c10d_errors(
       group, kAveraging, [&] { return group.allreduce(tensors, options); }, advice);
 }
 

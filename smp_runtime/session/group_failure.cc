@@ -230,7 +230,7 @@ void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
       throw;
     }
   };
-  naming_group(group, what, wait, advice);
+  translate_c10d_errors(group, what, wait, advice);
 }
 
 }  // namespace smp::session

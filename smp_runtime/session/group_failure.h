@@ -60,7 +60,7 @@ HostError lost_connection(std::string_view what, int rank, std::string_view othe
 /// Returns the result of `call`, a part of `what`, a collective over `group`. Calls fail_group()
 /// where c10d reports a lost or silent rank; all other errors, such as those of user code, pass.
 template <typename Call>
-decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Call&& call,
+decltype(auto) translate_c10d_errors(c10d::ProcessGroup& group, std::string_view what, Call&& call,
                             Uneven advice = Uneven::kMayJoin) {
   try {
     return call();
@@ -82,11 +82,11 @@ decltype(auto) naming_group(c10d::ProcessGroup& group, std::string_view what, Ca
 std::optional<std::int64_t> start_turn(const c10d::ProcessGroup& group, std::string_view what,
                                        DeadlockDetector* watch);
 
-/// Waits for `work`, a part of `what` with tensors on `device`, as naming_group() does. Meanwhile
-/// it asks whether `watch`, if there is one, has seen that ranks wait for each other in different
-/// calls, which throws CallMismatch, and, over Gloo, once a second whether another rank has failed:
-/// Gloo notices the end of a neighbour only. With a turn, other ranks are told of the wait. NCCL's
-/// work is on the stream alone: nobody waits for it here.
+/// Waits for `work`, a part of `what` with tensors on `device`, as translate_c10d_errors() does.
+/// Meanwhile it asks whether `watch`, if there is one, has seen that ranks wait for each other in
+/// different calls, which throws CallMismatch, and, over Gloo, once a second whether another rank
+/// has failed: Gloo notices the end of a neighbour only. With a turn, other ranks are told of the
+/// wait. NCCL's work is on the stream alone: nobody waits for it here.
 void await(c10d::ProcessGroup& group, std::string_view what, c10d::Work& work,
            c10::DeviceType device, Uneven advice, DeadlockDetector* watch,
            std::optional<std::int64_t> turn = {});

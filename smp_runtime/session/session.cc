@@ -164,7 +164,7 @@ void Session::all_reduce(const std::string& what, at::Tensor& tensor, c10d::Proc
     std::vector<at::Tensor> tensors{tensor};
     return group.allreduce(tensors, {.reduceOp = c10d::ReduceOp(operation)});
   };
-  const auto work = naming_group(group, what, start, Uneven::kNever);
+  const auto work = translate_c10d_errors(group, what, start, Uneven::kNever);
   await(group, what, *work, tensor.device().type(), Uneven::kNever, watch);
 }
 

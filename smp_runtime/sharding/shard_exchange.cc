@@ -69,7 +69,7 @@ template <typename Act>
 decltype(auto) ShardExchange::named(const Pending& pending, c10d::ProcessGroup& group,
                                     Act&& act) const {
   try {
-    return session::naming_group(group, kShards, std::forward<Act>(act), kUneven);
+    return session::translate_c10d_errors(group, kShards, std::forward<Act>(act), kUneven);
   } catch (const session::WaitTimeout& error) {
     throw session::WaitTimeout("{}: {}", describe(pending), error.what());
   } catch (const HostError& error) {
@@ -260,7 +260,7 @@ ShardExchange::Sum ShardExchange::start_sum(const at::Tensor& tensor) {
   for (std::int64_t from = 0; from < real.numel(); from += kReplicaChunk) {
     std::vector<at::Tensor> piece{
         real.narrow(0, from, std::min(kReplicaChunk, real.numel() - from))};
-    sum.works_.push_back(session::naming_group(
+    sum.works_.push_back(session::translate_c10d_errors(
         *options_.replicas, kReplicas, [&] { return options_.replicas->allreduce(piece); },
         kUneven));
   }

@@ -125,7 +125,7 @@ class ShardExchange {
   Pending announce(std::span<const int> units, ExchangeKind kind);
   void check_headers(const Pending& pending) const;
   /// Returns the result of `act`, a part of an exchange over `group`; its errors are those of
-  /// naming_group(), and name the units of `pending`.
+  /// translate_c10d_errors(), and name the units of `pending`.
   template <typename Act>
   decltype(auto) named(const Pending& pending, c10d::ProcessGroup& group, Act&& act) const;
   void await(const Pending& pending, c10d::ProcessGroup& group, c10d::Work& work,

@@ -110,7 +110,7 @@ void TensorExchange::exchange(const at::Tensor& tensor, Start start) {
   const bool throttled = throttle_.limits() && !is_on_cpu(tensor);
   if (throttled) throttle_.make_room();
   const session::WaitingCall call = session::group_call(*group_, kWhat, watch_.get());
-  const auto work = session::naming_group(*group_, kWhat, start, kUneven);
+  const auto work = session::translate_c10d_errors(*group_, kWhat, start, kUneven);
   const record::Waited waited(watch_ ? watch_->recorder() : nullptr, record::Activity::kExchange,
                               [] { return std::string("tensor exchange"); });
   session::await(*group_, kWhat, *work, tensor.device().type(), kUneven, watch_.get());
