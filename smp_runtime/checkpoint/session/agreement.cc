@@ -29,10 +29,10 @@ std::vector<std::string> end_together(session::Session& session, const std::stri
 
 void together(session::Session& session, const std::string& what,
               const std::function<void()>& act) {
-  act_and_tell(act, [&](const std::string& error) { end_together(session, what, error); });
+  run_collectively(act, [&](const std::string& error) { end_together(session, what, error); });
 }
 
-void act_and_tell(const std::function<void()>& act,
+void run_collectively(const std::function<void()>& act,
                   const std::function<void(const std::string&)>& tell) {
   std::exception_ptr own;
   try {

@@ -41,7 +41,7 @@ void together(session::Session& session, const std::string& what, const std::fun
 
 /// Calls `act`, then `tell` with what failed in it, or an empty text. Throws what `act` threw, else
 /// what `tell` did.
-void act_and_tell(const std::function<void()>& act,
+void run_collectively(const std::function<void()>& act,
                   const std::function<void(const std::string&)>& tell);
 
 }  // namespace smp::checkpoint

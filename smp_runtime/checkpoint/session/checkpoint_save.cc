@@ -72,7 +72,7 @@ void CheckpointSave::discard() {
 }
 
 void CheckpointSave::together(const std::function<void()>& act) {
-  act_and_tell(act, [this](const std::string& error) { tell(error); });
+  run_collectively(act, [this](const std::string& error) { tell(error); });
 }
 
 void CheckpointSave::tell(const std::string& error) {
