@@ -115,15 +115,15 @@ std::vector<Scheduler::Task*>::iterator Scheduler::pick() {
   return first != runnable_.end() && admits(**first) ? first : runnable_.end();
 }
 
-bool Scheduler::runs_ahead() {
+bool Scheduler::has_premature_forward() {
   if (order_ || schedule_ == Schedule::kSimple || last_phase_ == Phase::kBackward) return false;
   const auto picked = pick();
   if (picked == runnable_.end()) return false;
   const TaskKey& key = (*picked)->key;
   // A body goes before all backwards.
   if ((*picked)->worker != nullptr || key.phase == Phase::kBackward || key.depth == 0) return false;
-  const auto stay = stays_.find(key.microbatch);
-  return open_.fill_the_pipeline(stay == stays_.end() ? key.ranks : stay->second.before);
+  const auto state = microbatches_.find(key.microbatch);
+  return open_.fill_the_pipeline(state == microbatches_.end() ? key.ranks : state->second.before);
 }
 
 Scheduler::Task* Scheduler::take() {
@@ -133,7 +133,7 @@ Scheduler::Task* Scheduler::take() {
   runnable_.erase(picked);
   if (task.worker == nullptr) begin(task.key);
   if (task.key.phase == Phase::kForward) {
-    stays_[task.key.microbatch].last_forward = task.key.run;
+    microbatches_[task.key.microbatch].last_forward = task.key.run;
   }
   recorded_.push_back(task.key);
   last_phase_ = task.key.phase;
@@ -143,22 +143,22 @@ Scheduler::Task* Scheduler::take() {
 bool Scheduler::admits(const Task& task) const {
   const TaskKey& key = task.key;
   if (task.worker != nullptr || key.phase == Phase::kBackward) return true;
-  const auto stay = stays_.find(key.microbatch);
-  if (stay == stays_.end()) return open_.admits(key.microbatch, key.ranks);
-  return stay->second.forwards > 0 || open_.admits(key.microbatch, stay->second.before);
+  const auto state = microbatches_.find(key.microbatch);
+  if (state == microbatches_.end()) return open_.admits(key.microbatch, key.ranks);
+  return state->second.forwards > 0 || open_.admits(key.microbatch, state->second.before);
 }
 
 void Scheduler::begin(TaskKey& key) {
-  const auto [found, first] = stays_.try_emplace(key.microbatch, Stay{.before = key.ranks});
+  const auto [found, first] = microbatches_.try_emplace(key.microbatch, MicrobatchState{.before = key.ranks});
   if (first) ++key.ranks;
   if (key.phase != Phase::kForward) return;
-  Stay& stay = found->second;
-  if (stay.last_forward >= 0 && key.run > stay.last_forward + schedule::kNextRun) open_.come_back();
-  if (++stay.forwards == 1) open_.open(key.microbatch);
+  MicrobatchState& state = found->second;
+  if (state.last_forward >= 0 && key.run > state.last_forward + schedule::kNextRun) open_.revisit();
+  if (++state.forwards == 1) open_.open(key.microbatch);
 }
 
-void Scheduler::settle(int64_t microbatch) {
-  int64_t& forwards = stays_[microbatch].forwards;
+void Scheduler::release_forward(int64_t microbatch) {
+  int64_t& forwards = microbatches_[microbatch].forwards;
   if (forwards > 0 && --forwards == 0) open_.close(microbatch);
 }
 
@@ -230,7 +230,7 @@ void Scheduler::run(Worker& worker) {
   }
   worker.task = nullptr;
   // The body is both forward and backward.
-  if (task.key.phase == Phase::kBackward || task.key.depth == 0) settle(task.key.microbatch);
+  if (task.key.phase == Phase::kBackward || task.key.depth == 0) release_forward(task.key.microbatch);
   drop(task);
 }
 
@@ -281,7 +281,7 @@ void Scheduler::cancel_all() {
 void Scheduler::begin_step() {
   recorded_.clear();
   ended_.clear();
-  stays_.clear();
+  microbatches_.clear();
   open_.clear();
   last_phase_ = Phase::kForward;
 }

@@ -77,7 +77,7 @@ class Scheduler {
 
   /// True if run_tasks() would begin a forward although it is a backward's turn, and the other
   /// ranks have enough to do without it.
-  [[nodiscard]] bool runs_ahead();
+  [[nodiscard]] bool has_premature_forward();
 
   /// Unwinds all tasks with TaskCancelled and drops those not begun. Afterwards there are none, and
   /// no recorded order.
@@ -115,7 +115,7 @@ class Scheduler {
   /// Sets the phase of the running task from now on.
   void enter(Phase phase);
   /// The running task, a forward, keeps nothing: no backward will come for it.
-  void expect_no_backward() { settle(current().microbatch); }
+  void expect_no_backward() { release_forward(current().microbatch); }
 
   /// The running task's key. Must be called from a task.
   [[nodiscard]] const TaskKey& current() const;
@@ -131,7 +131,7 @@ class Scheduler {
   };
 
   /// State of a microbatch on this rank in this step.
-  struct Stay {
+  struct MicrobatchState {
     int64_t before = 0;         ///< ranks that it was on before this one
     int64_t forwards = 0;       ///< whose backwards are still to come
     int64_t last_forward = -1;  ///< run
@@ -139,7 +139,7 @@ class Scheduler {
 
   [[nodiscard]] bool admits(const Task& task) const;
   void begin(TaskKey& key);
-  void settle(int64_t microbatch);
+  void release_forward(int64_t microbatch);
   [[nodiscard]] std::vector<Task*>::iterator pick();
   /// The next task to run, if there is one; counts its run.
   [[nodiscard]] Task* take();
@@ -173,7 +173,7 @@ class Scheduler {
   size_t next_in_order_ = 0;
   std::set<int64_t> ended_;  ///< microbatches of this step
   OpenMicrobatches open_;
-  std::map<int64_t, Stay> stays_;
+  std::map<int64_t, MicrobatchState> microbatches_;
   std::vector<TaskKey> recorded_;
   std::binary_semaphore loop_turn_{0};
 };

@@ -15,8 +15,8 @@ namespace {
 constexpr auto kInterruptInterval = std::chrono::seconds(1);
 
 /// A forward out of turn holds up a backward for a whole run; this part of one is waited for it.
-constexpr int kLingerShare = 20;
-constexpr std::chrono::nanoseconds kLongestLinger = std::chrono::milliseconds(100);
+constexpr int kSpinShare = 20;
+constexpr std::chrono::nanoseconds kLongestSpin = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -199,14 +199,14 @@ bool Server::look(const std::function<bool()>& over) {
 }
 
 void Server::spin() {
-  if (!begun_ || !scheduler_.runs_ahead()) return;
+  if (!begun_ || !scheduler_.has_premature_forward()) return;
   const auto deadline =
-      Clock::now() + std::min(timeline_.mean_run() / kLingerShare, kLongestLinger);
+      Clock::now() + std::min(timeline_.mean_run() / kSpinShare, kLongestSpin);
   do {
     auto message = receive(deadline);
     if (!message) return;
     handle(opened(std::move(*message)));
-  } while (result_ == nullptr && scheduler_.runs_ahead());
+  } while (result_ == nullptr && scheduler_.has_premature_forward());
 }
 
 bool Server::run_tasks(const std::function<bool()>& over) {

@@ -31,7 +31,7 @@ class OpenMicrobatches {
   void close(int64_t microbatch) { open_.erase(microbatch); }
   /// Microbatches return to this rank after others, and so stay open for as long as on an early
   /// one: from now on it counts as the first.
-  void come_back() { early_ = true; }
+  void revisit() { early_ = true; }
   void clear() { open_.clear(); }
 
  private:

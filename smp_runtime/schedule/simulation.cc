@@ -32,8 +32,8 @@ struct SimulatedRank {
 };
 
 /// True if the microbatch comes back to a rank after others, and not just from calls that the rank
-/// itself has made: see OpenMicrobatches::come_back().
-bool comes_back(std::span<const Run> runs, size_t from, size_t to) {
+/// itself has made: see OpenMicrobatches::revisit().
+bool is_revisit(std::span<const Run> runs, size_t from, size_t to) {
   if (to <= from + kNextRun) return false;
   return std::ranges::any_of(runs.subspan(from + 1, to - from - 1),
                              [&](const Run& between) { return between.depth <= runs[to].depth; });
@@ -49,8 +49,8 @@ std::vector<SimulatedRank> ranks_of(std::span<const Run> runs, const OpenMicroba
       rank.first_run = position;
       rank.before = before++;
     } else if (runs[position].phase == Phase::kForward &&
-               comes_back(runs, rank.last_run, position)) {
-      rank.open.come_back();
+               is_revisit(runs, rank.last_run, position)) {
+      rank.open.revisit();
     }
     rank.last_run = position;
   }

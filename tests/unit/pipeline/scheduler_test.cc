@@ -80,7 +80,7 @@ TEST_F(LastRank, BoundsTheNextForwardOfAMicrobatchThatHadItsBackward) {
   EXPECT_THAT(scheduler_.held(), ElementsAre(3));
 }
 
-TEST_F(LastRank, KeepsAsManyAsAFirstOneWhereMicrobatchesComeBack) {
+TEST_F(LastRank, KeepsAsManyAsAFirstOneWhereMicrobatchesRevisit) {
   for (int64_t microbatch = 0; microbatch < 5; ++microbatch) call(microbatch, Phase::kForward);
   run();
 
@@ -89,48 +89,48 @@ TEST_F(LastRank, KeepsAsManyAsAFirstOneWhereMicrobatchesComeBack) {
   EXPECT_THAT(run(), ElementsAre(0, 3, 4));
 }
 
-TEST_F(LastRank, RunsAheadWithAForwardBeforeABackwardThatIsDue) {
+TEST_F(LastRank, HasAPrematureForwardBeforeABackwardThatIsDue) {
   for (int64_t microbatch = 0; microbatch < 2; ++microbatch) call(microbatch, Phase::kForward);
-  EXPECT_FALSE(scheduler_.runs_ahead());
+  EXPECT_FALSE(scheduler_.has_premature_forward());
   run();
-  EXPECT_FALSE(scheduler_.runs_ahead()) << "with nothing to run";
+  EXPECT_FALSE(scheduler_.has_premature_forward()) << "with nothing to run";
   call(2, Phase::kForward);
-  EXPECT_TRUE(scheduler_.runs_ahead());
+  EXPECT_TRUE(scheduler_.has_premature_forward());
 
   call(0, Phase::kBackward, 7);
-  EXPECT_FALSE(scheduler_.runs_ahead()) << "the backward is there";
+  EXPECT_FALSE(scheduler_.has_premature_forward()) << "the backward is there";
   EXPECT_THAT(run(), ElementsAre(0, 2));
 }
 
-TEST_F(LastRank, DoesNotRunAheadWhileFewAreOpen) {
+TEST_F(LastRank, HasNoPrematureForwardWhileFewAreOpen) {
   call(0, Phase::kForward);
   run();
   call(1, Phase::kForward);
 
-  EXPECT_FALSE(scheduler_.runs_ahead());
+  EXPECT_FALSE(scheduler_.has_premature_forward());
 }
 
-TEST_F(LastRank, DoesNotRunAheadWithOneMoreCallOfItsOnlyMicrobatch) {
+TEST_F(LastRank, HasNoPrematureForwardWithOneMoreCallOfItsOnlyMicrobatch) {
   call(0, Phase::kForward);
   run();
   scheduler_.add({.phase = Phase::kForward, .depth = 1, .run = kRanks + 2, .ranks = kRanks}, [] {});
 
-  EXPECT_FALSE(scheduler_.runs_ahead());
+  EXPECT_FALSE(scheduler_.has_premature_forward());
 }
 
-TEST_F(LastRank, DoesNotRunAheadWithABodyWhichGoesFirst) {
+TEST_F(LastRank, HasNoPrematureForwardWithABodyWhichGoesFirst) {
   for (int64_t microbatch = 0; microbatch < 2; ++microbatch) call(microbatch, Phase::kForward);
   run();
   scheduler_.add({.microbatch = 2, .phase = Phase::kForward, .ranks = kRanks - 1}, [] {});
 
-  EXPECT_FALSE(scheduler_.runs_ahead());
+  EXPECT_FALSE(scheduler_.has_premature_forward());
 }
 
-TEST_F(LastRank, DoesNotRunAheadOfAFixedOrder) {
+TEST_F(LastRank, HasNoPrematureForwardInAFixedOrder) {
   scheduler_.follow({0, 1, 2});
   for (int64_t microbatch = 0; microbatch < 3; ++microbatch) {
     call(microbatch, Phase::kForward);
-    EXPECT_FALSE(scheduler_.runs_ahead());
+    EXPECT_FALSE(scheduler_.has_premature_forward());
     EXPECT_THAT(run(), ElementsAre(microbatch));
   }
 }

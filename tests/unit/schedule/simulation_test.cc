@@ -111,7 +111,7 @@ TEST(Simulation, KeepsNoMoreMicrobatchesOpenThanItsRankNeeds) {
   for (size_t rank = 0; rank < most.size(); ++rank) EXPECT_LE(most[rank], 6 - rank);
 }
 
-TEST(Simulation, KeepsRanksBusyToWhichMicrobatchesComeBack) {
+TEST(Simulation, KeepsRanksBusyThatMicrobatchesRevisit) {
   for (const size_t open : most_open(4, 3)) EXPECT_GT(open, 3);
 }
 
@@ -133,12 +133,12 @@ TEST(OpenMicrobatches, NeverHoldUpTheOldest) {
   EXPECT_FALSE(open.admits(9, 3));
 }
 
-TEST(OpenMicrobatches, AreAsManyAsOnTheFirstRankWhereTheyComeBack) {
+TEST(OpenMicrobatches, AreAsManyAsOnTheFirstRankAfterARevisit) {
   OpenMicrobatches open(Schedule::kInterleaved, 6, 4);
   for (const int64_t microbatch : {3, 4, 5, 6, 7}) open.open(microbatch);
 
   EXPECT_FALSE(open.admits(8, 3));
-  open.come_back();
+  open.revisit();
   EXPECT_TRUE(open.admits(8, 3));
   open.open(8);
   EXPECT_FALSE(open.admits(9, 3));
