@@ -20,9 +20,9 @@ struct Header {
   int32_t caller;
   int32_t hop;
   uint32_t hops;
-  uint32_t takes;
-  uint32_t exports;
-  uint32_t drops;
+  uint32_t inputs;
+  uint32_t outputs_kept;
+  uint32_t released;
   int32_t number;
   Kind kind;
 };
@@ -44,9 +44,9 @@ transport::Message encode(Envelope envelope) {
   header.caller = envelope.caller;
   header.hop = envelope.hop;
   header.hops = static_cast<uint32_t>(envelope.route.size());
-  header.takes = static_cast<uint32_t>(envelope.takes.size());
-  header.exports = static_cast<uint32_t>(envelope.exports.size());
-  header.drops = static_cast<uint32_t>(envelope.drops.size());
+  header.inputs = static_cast<uint32_t>(envelope.inputs.size());
+  header.outputs_kept = static_cast<uint32_t>(envelope.outputs_kept.size());
+  header.released = static_cast<uint32_t>(envelope.released.size());
   header.number = envelope.number;
   header.kind = envelope.kind;
   std::string bytes;
@@ -54,9 +54,9 @@ transport::Message encode(Envelope envelope) {
   for (const Hop& hop : envelope.route) {
     append_plain(bytes, EncodedHop{.target = hop.target, .owner = hop.owner});
   }
-  append_plain_values<ValueId>(bytes, envelope.takes);
-  append_plain_values<Export>(bytes, envelope.exports);
-  append_plain_values<ValueId>(bytes, envelope.drops);
+  append_plain_values<ValueId>(bytes, envelope.inputs);
+  append_plain_values<KeptOutput>(bytes, envelope.outputs_kept);
+  append_plain_values<ValueId>(bytes, envelope.released);
   bytes += envelope.body;
   return {.source = -1, .bytes = std::move(bytes), .payload = std::move(envelope.payload)};
 }
@@ -74,9 +74,9 @@ Envelope decode(transport::Message message) {
   }
   SMP_CHECK(route.empty() || (header.hop >= 0 && header.hop < static_cast<int>(route.size())),
             "hop {} of {} from rank {}", header.hop, route.size(), message.source);
-  auto takes = take_plain_values<ValueId>(bytes, header.takes);
-  auto exports = take_plain_values<Export>(bytes, header.exports);
-  auto drops = take_plain_values<ValueId>(bytes, header.drops);
+  auto inputs = take_plain_values<ValueId>(bytes, header.inputs);
+  auto outputs_kept = take_plain_values<KeptOutput>(bytes, header.outputs_kept);
+  auto released = take_plain_values<ValueId>(bytes, header.released);
   return {.kind = header.kind,
           .step = header.step,
           .microbatch = header.microbatch,
@@ -87,9 +87,9 @@ Envelope decode(transport::Message message) {
           .caller = header.caller,
           .hop = header.hop,
           .route = std::move(route),
-          .takes = std::move(takes),
-          .exports = std::move(exports),
-          .drops = std::move(drops),
+          .inputs = std::move(inputs),
+          .outputs_kept = std::move(outputs_kept),
+          .released = std::move(released),
           .body = std::string(bytes),
           .number = header.number,
           .payload = std::move(message.payload),

@@ -44,13 +44,13 @@ using Route = std::vector<Hop>;
 /// Unique in its step: the caller's rank and a counter.
 using ValueId = uint64_t;
 
-/// Use of one tensor that the last hop of a call makes.
-struct Export {
+/// One output of a call's last hop that does not come back to the caller.
+struct KeptOutput {
   int32_t output = 0;        ///< which one, in the executor's count
   int32_t destination = -1;  ///< who will use it; -1: not known, it stays where it is made
   ValueId id = 0;
 
-  bool operator==(const Export&) const = default;
+  bool operator==(const KeptOutput&) const = default;
 };
 
 /// One message. `body` and `payload` belong to the executor; the engine carries them unread.
@@ -65,9 +65,9 @@ struct Envelope {
   int caller = -1;              ///< of calls: who gets the reply
   int hop = 0;                  ///< of calls: where on the route the message is
   Route route;                  ///< of calls
-  std::vector<ValueId> takes;   ///< of calls: values that the first hop's request consists of, too
-  std::vector<Export> exports;  ///< of calls
-  std::vector<ValueId> drops;   ///< values that the receiver holds and nobody will ask for again
+  std::vector<ValueId> inputs;  ///< of calls: values that the first hop's request consists of, too
+  std::vector<KeptOutput> outputs_kept;  ///< of calls
+  std::vector<ValueId> released;   ///< values that the receiver holds and nobody will ask for again
   std::string body;
   int32_t number =
       -1;  ///< of the body, for PayloadDictionary; without a body, one that was sent before

@@ -268,7 +268,7 @@ void Server::handle(Envelope envelope) {
     return;
   }
   timeline_.received(envelope);
-  values_.forget(envelope.drops);
+  values_.forget(envelope.released);
   switch (envelope.kind) {
     case Kind::kStepBegin:
       return follow(RankOrder::decode(envelope.body));
@@ -328,14 +328,14 @@ void Server::start_task(Envelope envelope) {
                     .ranks = envelope.ranks};
   CallData data{.body = std::move(envelope.body),
                 .payload = std::move(envelope.payload),
-                .values = values_.take(std::exchange(envelope.takes, {}))};
+                .values = values_.take(std::exchange(envelope.inputs, {}))};
   scheduler_.add(key, [this, target = key.target, request = std::move(envelope),
                        data = std::move(data)]() mutable {
     const CallId id{.microbatch = request.microbatch, .call = request.call, .hop = request.hop};
     const bool forward = request.kind == Kind::kForward;
     const bool last = request.hop == (forward ? static_cast<int>(request.route.size()) - 1 : 0);
-    Executor::Purpose purpose{.passes_on = !last, .exports = {}};
-    if (last) purpose.exports = request.exports;
+    Executor::Purpose purpose{.passes_on = !last, .outputs_kept = {}};
+    if (last) purpose.outputs_kept = request.outputs_kept;
     CallData result = forward ? executor_.forward(id, target, std::move(data), purpose)
                               : executor_.backward(id, std::move(data), purpose);
     if (forward && result.final) scheduler_.expect_no_backward();
@@ -359,14 +359,14 @@ void Server::pass_on(Envelope request, CallData result) {
   }
   request.kind = forward ? Kind::kForwardReply : Kind::kBackwardReply;
   request.route.clear();
-  request.exports.clear();
+  request.outputs_kept.clear();
   const int caller = request.caller;
   send(caller, std::move(request));
 }
 
 void Server::send(int destination, Envelope envelope) {
   envelope.step = step_;
-  envelope.drops = values_.take_drops(destination);
+  envelope.released = values_.take_released(destination);
   try {
     bodies_.shorten(destination, envelope);
     timeline_.sent(destination, envelope);

@@ -35,15 +35,15 @@ namespace smp::pipeline {
 struct CallData {
   std::string body;
   std::shared_ptr<transport::Payload> payload;
-  /// Values that a request takes, in that order, or that a result exports.
+  /// Inputs of a request, in its order, or outputs of a result that are kept.
   ValueExchange::Named values = {};
   bool final = false;  ///< of a forward's result: no backward will come for it
 };
 
 /// The tensors of a call that do not travel over its caller.
 struct DirectValues {
-  std::vector<ValueId> takes;   ///< of the request; the rank that serves it first waits for them
-  std::vector<Export> exports;  ///< of the result
+  std::vector<ValueId> inputs;   ///< of the request; the rank that serves it first waits for them
+  std::vector<KeptOutput> outputs_kept;  ///< of the result
 };
 
 struct CallId {
@@ -62,7 +62,7 @@ class Executor {
   /// Use of a call's result.
   struct Purpose {
     bool passes_on = false;  ///< it is the request of the route's next hop
-    std::span<const Export> exports;
+    std::span<const KeptOutput> outputs_kept;
   };
   /// Calls `target`; keeps what backward() of the same id will need. A hop that passes its result
   /// on gets the gradients from the backward() of the next one.
@@ -128,15 +128,15 @@ class Server {
   CallData call_backward(const Route& route, uint64_t call, CallData gradients,
                          DirectValues direct = {});
 
-  /// A name for a value that a call of this rank exports.
+  /// A name for an output that a call of this rank has kept elsewhere.
   [[nodiscard]] ValueId new_value() { return new_id(); }
   /// From a task: has `holder` send a value to `destination`, which a call of this rank will need.
   void send_value(int holder, ValueId id, int destination);
   /// From a task: waits until the value is here. Keeps the run token, so that the order of runs
   /// does not depend on which values are fetched; messages are handled meanwhile.
   std::shared_ptr<transport::Payload> fetch(int holder, ValueId id);
-  /// Nobody will ask `holder` for the value again. It learns of it with the next message.
-  void drop(int holder, ValueId id) { values_.drop(holder, id); }
+  /// Nobody will ask `holder` for the value again. The holder learns of it with the next message.
+  void release_value(int holder, ValueId id) { values_.release(holder, id); }
   /// From the body: what follows is backward work. Pauses under kSimple, until forwards are done.
   void enter_backward();
 

@@ -33,8 +33,8 @@ CallData Server::request(Kind kind, const Route& route, uint64_t call, CallData 
         .caller = transport_.rank(),
         .hop = forward ? 0 : static_cast<int>(route.size()) - 1,
         .route = route,
-        .takes = std::move(direct.takes),
-        .exports = std::move(direct.exports),
+        .inputs = std::move(direct.inputs),
+        .outputs_kept = std::move(direct.outputs_kept),
         .body = std::move(data.body),
         .payload = std::move(data.payload)});
   scheduler_.wait(id);

@@ -8,7 +8,7 @@
 namespace smp::pipeline {
 
 bool ValueExchange::admit(Envelope& request) {
-  if (values_.has(request.takes)) return true;
+  if (values_.has(request.inputs)) return true;
   waiting_.push_back(std::move(request));
   return false;
 }
@@ -34,8 +34,8 @@ ValueExchange::Named ValueExchange::take(const std::vector<ValueId>& ids) {
 
 void ValueExchange::give(const Envelope& request, Named values) {
   for (auto& [id, payload] : values) {
-    const auto wish = std::ranges::find(request.exports, id, &Export::id);
-    SMP_CHECK(wish != request.exports.end(), "value {:#x} is not asked for", id);
+    const auto wish = std::ranges::find(request.outputs_kept, id, &KeptOutput::id);
+    SMP_CHECK(wish != request.outputs_kept.end(), "value {:#x} is not asked for", id);
     const bool keep = request.kind == Kind::kForward;
     const bool elsewhere = wish->destination >= 0 && wish->destination != rank_;
     if (elsewhere) {
@@ -53,7 +53,7 @@ void ValueExchange::give(const Envelope& request, Named values) {
 }
 
 void ValueExchange::answer(const Envelope& request) {
-  const ValueId id = request.takes.front();
+  const ValueId id = request.inputs.front();
   send_(request.caller, {.kind = Kind::kValue,
                          .microbatch = request.microbatch,
                          .call = id,
@@ -62,7 +62,7 @@ void ValueExchange::answer(const Envelope& request) {
 
 void ValueExchange::ask(int holder, ValueId id, int destination, int64_t microbatch) {
   send_(holder,
-        {.kind = Kind::kSend, .microbatch = microbatch, .caller = destination, .takes = {id}});
+        {.kind = Kind::kSend, .microbatch = microbatch, .caller = destination, .inputs = {id}});
 }
 
 void ValueExchange::begin_fetch(int holder, ValueId id, int64_t microbatch) {
@@ -79,9 +79,9 @@ std::optional<int> ValueExchange::fetches_from() const {
   return fetch_ ? std::optional(fetch_->holder) : std::nullopt;
 }
 
-std::vector<ValueId> ValueExchange::take_drops(int holder) {
-  const auto found = drops_.find(holder);
-  return found == drops_.end() ? std::vector<ValueId>{} : std::move(drops_.extract(found).mapped());
+std::vector<ValueId> ValueExchange::take_released(int holder) {
+  const auto found = released_.find(holder);
+  return found == released_.end() ? std::vector<ValueId>{} : std::move(released_.extract(found).mapped());
 }
 
 void ValueExchange::forget(const std::vector<ValueId>& ids) {
@@ -91,7 +91,7 @@ void ValueExchange::forget(const std::vector<ValueId>& ids) {
 void ValueExchange::clear() {
   values_.clear();
   waiting_.clear();
-  drops_.clear();
+  released_.clear();
   fetch_.reset();
 }
 

@@ -26,17 +26,16 @@ class ValueExchange {
 
   ValueExchange(int rank, Send send) : rank_(rank), send_(std::move(send)) {}
 
-  /// Returns true if the values that the request takes are here; else the request waits for
-  /// receive().
+  /// Returns true if the request's inputs are here; else the request waits for receive().
   [[nodiscard]] bool admit(Envelope& request);
   /// A value has come: the requests that need not wait any more.
   [[nodiscard]] std::vector<Envelope> receive(Envelope value);
   [[nodiscard]] const std::vector<Envelope>& waiting() const { return waiting_; }
 
-  /// Values that an admitted request takes.
+  /// Inputs of an admitted request.
   [[nodiscard]] Named take(const std::vector<ValueId>& ids);
-  /// Takes the values that the result of `request` exports: a value of a forward stays here for
-  /// whoever may ask for it, and goes to the rank that is known to; a gradient has one user.
+  /// Takes the outputs of `request` that are kept: a value of a forward stays here for whoever may
+  /// ask for it, and goes to the rank that is known to; a gradient has one user.
   void give(const Envelope& request, Named values);
   /// Answers a request to send a value.
   void answer(const Envelope& request);
@@ -49,9 +48,9 @@ class ValueExchange {
   /// The holder of what begin_fetch() asked for and fetched() has not given yet.
   [[nodiscard]] std::optional<int> fetches_from() const;
 
-  /// Nobody will ask `holder` for the value again; it learns of it with the next message.
-  void drop(int holder, ValueId id) { drops_[holder].push_back(id); }
-  [[nodiscard]] std::vector<ValueId> take_drops(int holder);
+  /// Nobody will ask `holder` for the value again; the holder learns of it with the next message.
+  void release(int holder, ValueId id) { released_[holder].push_back(id); }
+  [[nodiscard]] std::vector<ValueId> take_released(int holder);
   /// The other side of it.
   void forget(const std::vector<ValueId>& ids);
   void forget_microbatch(int64_t microbatch) { values_.drop_microbatch(microbatch); }
@@ -73,7 +72,7 @@ class ValueExchange {
   Send send_;
   ValueStore values_;
   std::vector<Envelope> waiting_;
-  std::map<int, std::vector<ValueId>> drops_;  ///< by holder, not sent yet
+  std::map<int, std::vector<ValueId>> released_;  ///< by holder, not sent yet
   std::optional<Fetch> fetch_;
 };
 

@@ -61,7 +61,7 @@ DirectExchange::Plan DirectExchange::plan(const Route& route, std::vector<at::Te
   for (size_t index = 0; index < site->outputs.size(); ++index) {
     const Site::Output& output = site->outputs[index];
     if (output.way != Site::Way::kDirect) continue;
-    plan.direct.exports.push_back({.output = static_cast<int32_t>(index),
+    plan.direct.outputs_kept.push_back({.output = static_cast<int32_t>(index),
                                    .destination = output.user,
                                    .id = server_.new_value()});
   }
@@ -84,7 +84,7 @@ DirectExchange::Plan DirectExchange::plan(const Route& route, std::vector<at::Te
       continue;
     }
     plan.absent.back() = true;
-    plan.direct.takes.push_back(remote->id);
+    plan.direct.inputs.push_back(remote->id);
     if (remote->sent_to == user) {
       remote->sent_to = -1;
     } else if (remote->holder != user) {
@@ -96,7 +96,7 @@ DirectExchange::Plan DirectExchange::plan(const Route& route, std::vector<at::Te
 
 void DirectExchange::fill(const Plan& plan, const Route& route, CallBody& reply) {
   const TaskKey* task = server_.task();
-  for (const Export& wish : plan.direct.exports) {
+  for (const KeptOutput& wish : plan.direct.outputs_kept) {
     const auto index = static_cast<size_t>(wish.output);
     if (index >= reply.absent.size() || !reply.absent[index]) continue;
     const int holder = route.back().owner;
@@ -142,14 +142,14 @@ DirectValues DirectExchange::plan_backward(std::vector<at::Tensor>& gradients, A
       continue;
     }
     absent.back() = true;
-    direct.takes.push_back(remote->id);
+    direct.inputs.push_back(remote->id);
     remote->gone = true;
   }
   for (size_t index = 0; index < arguments.size(); ++index) {
     const auto& argument = arguments[index];
     // Gradients of several uses come here, where they are added.
     if (!argument || argument->uses != 1 || argument->data.defined()) continue;
-    direct.exports.push_back({.output = static_cast<int32_t>(index),
+    direct.outputs_kept.push_back({.output = static_cast<int32_t>(index),
                               .destination = argument->holder,
                               .id = server_.new_value()});
   }
@@ -159,7 +159,7 @@ DirectValues DirectExchange::plan_backward(std::vector<at::Tensor>& gradients, A
 void DirectExchange::fill_backward(GradientBody& reply, const DirectValues& direct,
                                    const std::vector<std::shared_ptr<Remote>>& arguments) {
   const TaskKey* task = server_.task();
-  for (const Export& wish : direct.exports) {
+  for (const KeptOutput& wish : direct.outputs_kept) {
     const auto index = static_cast<size_t>(wish.output);
     if (!reply.absent.at(index)) continue;
     reply.tensors[index] = remote_tensor({.holder = wish.destination,
@@ -189,12 +189,12 @@ bool DirectExchange::stands_in(const at::Tensor& tensor) {
   return tensor.defined() && find(tensor) != nullptr;
 }
 
-decltype(CallData::values) DirectExchange::exported(std::span<const Export> wishes,
+decltype(CallData::values) DirectExchange::keep_outputs(std::span<const KeptOutput> wishes,
                                                     const std::vector<at::Tensor>& tensors,
                                                     Absent& absent) {
   absent.assign(tensors.size(), false);
   decltype(CallData::values) values;
-  for (const Export& wish : wishes) {
+  for (const KeptOutput& wish : wishes) {
     const auto index = static_cast<size_t>(wish.output);
     if (index >= tensors.size() || !tensors[index].defined() || stands_in(tensors[index])) continue;
     absent[index] = true;
@@ -241,7 +241,7 @@ void DirectExchange::forget_unused() {
   std::erase_if(remotes_, [this](const auto& entry) {
     const Remote& remote = *entry.second;
     if (!remote.tensor.expired()) return false;
-    if (!remote.gone) server_.drop(remote.holder, remote.id);
+    if (!remote.gone) server_.release_value(remote.holder, remote.id);
     return true;
   });
 }

@@ -71,9 +71,9 @@ class DirectExchange {
   [[nodiscard]] at::Tensor data_of(const at::Tensor& tensor);
   [[nodiscard]] bool stands_in(const at::Tensor& tensor);
 
-  /// At the rank that serves a call: the values of `tensors` that it is to export, and in `absent`
-  /// which those are. A remote tensor stays: another rank holds it.
-  [[nodiscard]] decltype(CallData::values) exported(std::span<const Export> wishes,
+  /// At the rank that serves a call: the values of those `tensors` that are to be kept, which
+  /// `absent` marks. A remote tensor stays: another rank holds it.
+  [[nodiscard]] decltype(CallData::values) keep_outputs(std::span<const KeptOutput> wishes,
                                                     const std::vector<at::Tensor>& tensors,
                                                     Absent& absent);
 

@@ -280,7 +280,7 @@ CallData Engine::forward(const CallId& id, int64_t target, CallData request,
   const bool has_gradient = std::ranges::any_of(
       result.tensors, [](const at::Tensor& tensor) { return tensor.requires_grad(); });
   Absent absent;
-  auto values = direct_->exported(purpose.exports, result.tensors, absent);
+  auto values = direct_->keep_outputs(purpose.outputs_kept, result.tensors, absent);
   for (at::Tensor& tensor : result.tensors) {
     if (!direct_->stands_in(tensor)) continue;
     tensor = direct_->data_of(tensor).detach().requires_grad_(tensor.requires_grad());
@@ -304,7 +304,7 @@ CallData Engine::backward(const CallId& id, CallData gradients, const Purpose& p
     results.push_back(input.defined() ? input.grad() : at::Tensor());
   }
   Absent absent;
-  auto values = direct_->exported(purpose.exports, results, absent);
+  auto values = direct_->keep_outputs(purpose.outputs_kept, results, absent);
   CallData reply = pack_gradients(results, absent);
   reply.values = std::move(values);
   return reply;

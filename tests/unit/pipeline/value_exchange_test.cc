@@ -40,7 +40,7 @@ class ValueExchangeTest : public ::testing::Test {
 };
 
 TEST_F(ValueExchangeTest, ARequestWaitsForAllThatItTakes) {
-  Envelope request{.kind = Kind::kForward, .call = 5, .takes = {kFirst, kSecond}};
+  Envelope request{.kind = Kind::kForward, .call = 5, .inputs = {kFirst, kSecond}};
 
   EXPECT_FALSE(exchange_.admit(request));
   EXPECT_THAT(exchange_.receive(value(kFirst, 1)), IsEmpty());
@@ -50,7 +50,7 @@ TEST_F(ValueExchangeTest, ARequestWaitsForAllThatItTakes) {
   ASSERT_EQ(ready.size(), 1);
   EXPECT_EQ(ready.front().call, 5);
   EXPECT_THAT(exchange_.waiting(), IsEmpty());
-  const auto taken = exchange_.take(ready.front().takes);
+  const auto taken = exchange_.take(ready.front().inputs);
   ASSERT_EQ(taken.size(), 2);
   EXPECT_EQ(number_in(taken[0].second), 1);
   EXPECT_EQ(number_in(taken[1].second), 2);
@@ -59,7 +59,7 @@ TEST_F(ValueExchangeTest, ARequestWaitsForAllThatItTakes) {
 
 TEST_F(ValueExchangeTest, AForwardsValueStaysAndGoesWhereItIsNeeded) {
   const Envelope request{.kind = Kind::kForward,
-                         .exports = {{.destination = 2, .id = kFirst}, {.id = kSecond}}};
+                         .outputs_kept = {{.destination = 2, .id = kFirst}, {.id = kSecond}}};
 
   exchange_.give(request, {{kFirst, number(1)}, {kSecond, number(2)}});
 
@@ -67,7 +67,7 @@ TEST_F(ValueExchangeTest, AForwardsValueStaysAndGoesWhereItIsNeeded) {
   EXPECT_EQ(sent_[0].first, 2);
   EXPECT_EQ(sent_[0].second.call, kFirst);
   EXPECT_EQ(exchange_.size(), 2);
-  exchange_.answer({.kind = Kind::kSend, .caller = 3, .takes = {kSecond}});
+  exchange_.answer({.kind = Kind::kSend, .caller = 3, .inputs = {kSecond}});
   EXPECT_EQ(sent_[1].first, 3);
   EXPECT_EQ(number_in(sent_[1].second.payload), 2);
   exchange_.forget({kFirst, kSecond});
@@ -77,7 +77,7 @@ TEST_F(ValueExchangeTest, AForwardsValueStaysAndGoesWhereItIsNeeded) {
 TEST_F(ValueExchangeTest, AGradientGoesToItsOnlyUser) {
   const Envelope request{
       .kind = Kind::kBackward,
-      .exports = {{.destination = 2, .id = kFirst}, {.destination = kMe, .id = kSecond}}};
+      .outputs_kept = {{.destination = 2, .id = kFirst}, {.destination = kMe, .id = kSecond}}};
 
   exchange_.give(request, {{kFirst, number(1)}, {kSecond, number(2)}});
 
@@ -98,14 +98,14 @@ TEST_F(ValueExchangeTest, WhatIsFetchedReleasesNobodyElse) {
   EXPECT_EQ(exchange_.fetches_from(), std::nullopt);
 }
 
-TEST_F(ValueExchangeTest, DropsAreToldToTheirHolderOnce) {
-  exchange_.drop(2, kFirst);
-  exchange_.drop(3, kSecond);
+TEST_F(ValueExchangeTest, ReleasesAreToldToTheirHolderOnce) {
+  exchange_.release(2, kFirst);
+  exchange_.release(3, kSecond);
 
-  EXPECT_THAT(exchange_.take_drops(2), ElementsAre(kFirst));
-  EXPECT_THAT(exchange_.take_drops(2), IsEmpty());
+  EXPECT_THAT(exchange_.take_released(2), ElementsAre(kFirst));
+  EXPECT_THAT(exchange_.take_released(2), IsEmpty());
   exchange_.clear();
-  EXPECT_THAT(exchange_.take_drops(3), IsEmpty());
+  EXPECT_THAT(exchange_.take_released(3), IsEmpty());
 }
 
 }  // namespace
