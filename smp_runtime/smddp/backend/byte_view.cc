@@ -97,24 +97,24 @@ collectives::Bytes bytes_out(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-Landing::Landing(at::Tensor target, bool keeps_content) : target_(std::move(target)) {
+StagingBuffer::StagingBuffer(at::Tensor target, bool keeps_content) : target_(std::move(target)) {
   // No autograd here: a collective writes as an in-place operation does under no_grad.
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (target_.is_cuda()) {
-    landed_ = keeps_content ? on_cpu(target_) : pinned_like(target_);
+    staged_ = keeps_content ? on_cpu(target_) : pinned_like(target_);
   } else if (target_.is_contiguous()) {
-    landed_ = target_;
+    staged_ = target_;
   } else if (keeps_content) {
-    landed_ = target_.contiguous();
+    staged_ = target_.contiguous();
   } else {
-    landed_ = at::empty_like(target_, target_.options(), at::MemoryFormat::Contiguous);
+    staged_ = at::empty_like(target_, target_.options(), at::MemoryFormat::Contiguous);
   }
 }
 
-void Landing::finish() const {
-  if (landed_.is_same(target_)) return;
+void StagingBuffer::finish() const {
+  if (staged_.is_same(target_)) return;
   const at::AutoDispatchBelowADInplaceOrView guard;
-  target_.copy_(landed_, /*non_blocking=*/true);
+  target_.copy_(staged_, /*non_blocking=*/true);
   if (target_.is_cuda()) cuda::note_use(target_, cuda::current_stream(target_.device()));
 }
 

@@ -26,16 +26,16 @@ collectives::Bytes bytes_out(const at::Tensor& tensor);
 
 /// A tensor that a collective writes: itself where it is contiguous and on the CPU, else a copy
 /// that finish() puts back; to a GPU that goes in the thread's stream.
-class Landing {
+class StagingBuffer {
  public:
   /// `keeps_content`: the copy starts with what the tensor holds.
-  Landing(at::Tensor target, bool keeps_content);
-  [[nodiscard]] const at::Tensor& tensor() const { return landed_; }
+  StagingBuffer(at::Tensor target, bool keeps_content);
+  [[nodiscard]] const at::Tensor& tensor() const { return staged_; }
   void finish() const;
 
  private:
   at::Tensor target_;
-  at::Tensor landed_;
+  at::Tensor staged_;
 };
 
 }  // namespace smp::smddp

@@ -246,12 +246,12 @@ void GpuGroup::sum_between_hosts(const CallSignature& call, const at::Tensor& te
                           .reduction = average ? ReduceOp::kSum : call.op};
   run(*host_, operation, stream, limit);
 
-  const Landing landing(own, true);
+  const StagingBuffer buffer(own, true);
   transport::await(cuda::StreamEvent(stream), limit, [this] { group_.throw_if_broken(); });
   CallSignature rail_call = header_of(own);
   rail_call.op = average ? ReduceOp::kSum : call.op;
-  rail_->all_reduce(rail_call, bytes_in(landing.tensor()), bytes_out(landing.tensor()), limit);
-  landing.finish();
+  rail_->all_reduce(rail_call, bytes_in(buffer.tensor()), bytes_out(buffer.tensor()), limit);
+  buffer.finish();
 
   operation = {.kind = NcclOperation::Kind::kAllGather,
                .from = own.const_data_ptr(),

@@ -48,7 +48,7 @@ at::ScalarType type_of(uint64_t tag) { return static_cast<at::ScalarType>(tag >>
 
 struct PointToPoint::Call {
   WorkPointer work;
-  Landing landing;  // of a receive; of a send the contiguous tensor
+  StagingBuffer buffer;  // of a receive; of a send the contiguous tensor
   bool sends;
   int peer;
   uint32_t tag;
@@ -86,10 +86,10 @@ PointToPoint::~PointToPoint() {
 
 void PointToPoint::send(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
                         milliseconds timeout) {
-  Landing source(on_cpu(tensor), true);
+  StagingBuffer source(on_cpu(tensor), true);
   const cuda::StreamEvent copied = copied_for(*work);
   add(std::unique_ptr<Call>(new Call{.work = std::move(work),
-                                     .landing = std::move(source),
+                                     .buffer = std::move(source),
                                      .sends = true,
                                      .peer = peer,
                                      .tag = tag,
@@ -100,7 +100,7 @@ void PointToPoint::send(WorkPointer work, const at::Tensor& tensor, int peer, ui
 void PointToPoint::receive(WorkPointer work, const at::Tensor& tensor, int peer, uint32_t tag,
                            milliseconds timeout) {
   add(std::unique_ptr<Call>(new Call{.work = std::move(work),
-                                     .landing = Landing(tensor, false),
+                                     .buffer = StagingBuffer(tensor, false),
                                      .sends = false,
                                      .peer = peer,
                                      .tag = tag,
@@ -132,7 +132,7 @@ bool PointToPoint::try_start(Call& call) {
     link_->connect(call.peer, fmt::format("rank {}", group_.names[static_cast<size_t>(call.peer)]),
                    store_.get(key, limit));
   }
-  const auto keeps = std::make_shared<at::Tensor>(call.landing.tensor());
+  const auto keeps = std::make_shared<at::Tensor>(call.buffer.tensor());
   const int source = call.sends ? group_.rank : std::max(call.peer, 0);
   const uint64_t tag = message_tag(source, keeps->scalar_type(), call.tag);
   if (call.sends) {
@@ -170,7 +170,7 @@ bool PointToPoint::is_over(Call& call) {
   if (call.message && call.message->done()) {
     const uint64_t tag = call.message->result();
     if (!call.sends) {
-      const at::ScalarType expected = call.landing.tensor().scalar_type();
+      const at::ScalarType expected = call.buffer.tensor().scalar_type();
       if (type_of(tag) != expected) {
         throw HostError("{}: rank {} sent {} where {} was expected", text(call),
                         group_.names[static_cast<size_t>(source_of(tag))],
@@ -178,7 +178,7 @@ bool PointToPoint::is_over(Call& call) {
       }
       call.work->set_source(source_of(tag));
       const c10::OptionalStreamGuard writing(call.work->writes_on());
-      call.landing.finish();
+      call.buffer.finish();
     }
     return true;
   }

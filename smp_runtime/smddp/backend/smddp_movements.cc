@@ -40,9 +40,9 @@ SmddpBackend::WorkPtr SmddpBackend::broadcast(Tensors& tensors,
   }
   return start(
       scope, call, tensors,
-      [header, root, landing = Landing(tensor, true)](Communicator& group, const WaitLimit& limit) {
-        group.broadcast(header, root, bytes_out(landing.tensor()), limit);
-        landing.finish();
+      [header, root, buffer = StagingBuffer(tensor, true)](Communicator& group, const WaitLimit& limit) {
+        group.broadcast(header, root, bytes_out(buffer.tensor()), limit);
+        buffer.finish();
       });
 }
 
@@ -59,9 +59,9 @@ SmddpBackend::WorkPtr SmddpBackend::allgather(std::vector<Tensors>& outputs, Ten
       scope, {c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp, inputs},
       outputs.front(),
       [call = header_of(input), source = on_cpu(inputs).front(),
-       landings = landings_of(outputs.front())](Communicator& group, const WaitLimit& limit) {
-        group.all_gather(call, bytes_in(source), bytes_of(landings), limit);
-        finish(landings);
+       buffers = staging_buffers_of(outputs.front())](Communicator& group, const WaitLimit& limit) {
+        group.all_gather(call, bytes_in(source), bytes_of(buffers), limit);
+        finish(buffers);
       });
 }
 
@@ -79,11 +79,11 @@ SmddpBackend::WorkPtr SmddpBackend::gather_unequal(const DeviceScope& scope, con
   return start(scope,
                {c10d::OpType::ALLGATHER, "all_gather", options.timeout, options.asyncOp, {input}},
                outputs,
-               [call, source = on_cpu(input), landings = landings_of(outputs)](
+               [call, source = on_cpu(input), buffers = staging_buffers_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
-                 const std::vector<collectives::ConstBytes> same(landings.size(), bytes_in(source));
-                 group.all_to_all(call, same, bytes_of(landings), limit);
-                 finish(landings);
+                 const std::vector<collectives::ConstBytes> same(buffers.size(), bytes_in(source));
+                 group.all_to_all(call, same, bytes_of(buffers), limit);
+                 finish(buffers);
                });
 }
 
@@ -95,7 +95,7 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_coalesced(std::vector<Tensors>& ou
                     "smddp: all_gather_coalesced got ", outputs.size(), " lists of outputs for ",
                     size_, " ranks");
   std::vector<CallSignature> calls;
-  std::vector<std::vector<Landing>> landings;  // by input
+  std::vector<std::vector<StagingBuffer>> buffers;  // by input
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors parts;
     for (const Tensors& list : outputs) {
@@ -106,17 +106,17 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_coalesced(std::vector<Tensors>& ou
     check_tensor(inputs[i], "all_gather_coalesced");
     check_alike(parts, inputs[i], size_, "all_gather_coalesced");
     calls.push_back(header_of(inputs[i]));
-    landings.push_back(landings_of(parts));
+    buffers.push_back(staging_buffers_of(parts));
   }
   return start(
       scope,
       {c10d::OpType::ALLGATHER_COALESCED, "all_gather_coalesced", options.timeout, options.asyncOp,
        inputs},
       joined(outputs),
-      [calls, sources = on_cpu(inputs), landings](Communicator& group, const WaitLimit& limit) {
+      [calls, sources = on_cpu(inputs), buffers](Communicator& group, const WaitLimit& limit) {
         for (size_t i = 0; i < calls.size(); ++i) {
-          group.all_gather(calls[i], bytes_in(sources[i]), bytes_of(landings[i]), limit);
-          finish(landings[i]);
+          group.all_gather(calls[i], bytes_in(sources[i]), bytes_of(buffers[i]), limit);
+          finish(buffers[i]);
         }
       });
 }
@@ -157,13 +157,13 @@ SmddpBackend::WorkPtr SmddpBackend::allgather_into_tensor_coalesced(
                  });
   }
   return start(scope, call, outputs,
-               [calls, sources = on_cpu(inputs), landings = landings_of(outputs)](
+               [calls, sources = on_cpu(inputs), buffers = staging_buffers_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
-                   const auto parts = equal_parts(bytes_out(landings[i].tensor()), group.size());
+                   const auto parts = equal_parts(bytes_out(buffers[i].tensor()), group.size());
                    group.all_gather(calls[i], bytes_in(sources[i]), parts, limit);
                  }
-                 finish(landings);
+                 finish(buffers);
                });
 }
 
@@ -175,18 +175,18 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall_base(at::Tensor& output, at::Tensor
   check_tensor(output, "all_to_all_single");
   check_tensor(input, "all_to_all_single");
   const at::Tensor source = on_cpu(input);
-  const Landing landing(output, false);
+  const StagingBuffer buffer(output, false);
   CallSignature call = header_of(input);
   call.elements = 0;  // ranks may differ
   const auto inputs = split_parts(input, bytes_in(source), input_splits, size_);
-  const auto outputs = split_parts(output, bytes_out(landing.tensor()), output_splits, size_);
+  const auto outputs = split_parts(output, bytes_out(buffer.tensor()), output_splits, size_);
   return start(
       scope,
       {c10d::OpType::ALLTOALL_BASE, "all_to_all_single", options.timeout, options.asyncOp, {input}},
       {output},
-      [call, source, landing, inputs, outputs](Communicator& group, const WaitLimit& limit) {
+      [call, source, buffer, inputs, outputs](Communicator& group, const WaitLimit& limit) {
         group.all_to_all(call, inputs, outputs, limit);
-        landing.finish();
+        buffer.finish();
       });
 }
 
@@ -202,10 +202,10 @@ SmddpBackend::WorkPtr SmddpBackend::alltoall(Tensors& outputs, Tensors& inputs,
   return start(scope,
                {c10d::OpType::ALLTOALL, "all_to_all", options.timeout, options.asyncOp, inputs},
                outputs,
-               [call, sources = on_cpu(inputs), landings = landings_of(outputs)](
+               [call, sources = on_cpu(inputs), buffers = staging_buffers_of(outputs)](
                    Communicator& group, const WaitLimit& limit) {
-                 group.all_to_all(call, bytes_of(sources), bytes_of(landings), limit);
-                 finish(landings);
+                 group.all_to_all(call, bytes_of(sources), bytes_of(buffers), limit);
+                 finish(buffers);
                });
 }
 
@@ -220,9 +220,9 @@ SmddpBackend::WorkPtr SmddpBackend::gather(std::vector<Tensors>& outputs, Tensor
   return start(scope, {c10d::OpType::GATHER, "gather", options.timeout, options.asyncOp, inputs},
                mine,
                [call = header_of(input), root, source = on_cpu(inputs).front(),
-                landings = landings_of(mine)](Communicator& group, const WaitLimit& limit) {
-                 group.gather(call, root, bytes_in(source), bytes_of(landings), limit);
-                 finish(landings);
+                buffers = staging_buffers_of(mine)](Communicator& group, const WaitLimit& limit) {
+                 group.gather(call, root, bytes_in(source), bytes_of(buffers), limit);
+                 finish(buffers);
                });
 }
 
@@ -237,9 +237,9 @@ SmddpBackend::WorkPtr SmddpBackend::scatter(Tensors& outputs, std::vector<Tensor
   return start(scope, {c10d::OpType::SCATTER, "scatter", options.timeout, options.asyncOp, mine},
                outputs,
                [call = header_of(output), root, sources = on_cpu(mine),
-                landing = Landing(output, false)](Communicator& group, const WaitLimit& limit) {
-                 group.scatter(call, root, bytes_of(sources), bytes_out(landing.tensor()), limit);
-                 landing.finish();
+                buffer = StagingBuffer(output, false)](Communicator& group, const WaitLimit& limit) {
+                 group.scatter(call, root, bytes_of(sources), bytes_out(buffer.tensor()), limit);
+                 buffer.finish();
                });
 }
 

@@ -58,13 +58,13 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_each(const DeviceScope& scope, Call c
     inputs.push_back(input_of(tensor, op));
   }
   return start(scope, std::move(call), tensors,
-               [calls, inputs, landings = landings_of(tensors)](Communicator& group,
+               [calls, inputs, buffers = staging_buffers_of(tensors)](Communicator& group,
                                                                 const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
-                   group.all_reduce(calls[i], bytes_in(inputs[i]), bytes_out(landings[i].tensor()),
+                   group.all_reduce(calls[i], bytes_in(inputs[i]), bytes_out(buffers[i].tensor()),
                                     limit);
                  }
-                 finish(landings);
+                 finish(buffers);
                });
 }
 
@@ -76,10 +76,10 @@ SmddpBackend::WorkPtr SmddpBackend::reduce(Tensors& tensors, const c10d::ReduceO
   const bool wants = root == rank_;
   return start(
       scope, {c10d::OpType::REDUCE, "reduce", options.timeout, options.asyncOp, tensors}, tensors,
-      [call, root, wants, landing = Landing(tensor, true),
+      [call, root, wants, buffer = StagingBuffer(tensor, true),
        input = input_of(tensor, options.reduceOp)](Communicator& group, const WaitLimit& limit) {
-        group.reduce(call, root, bytes_in(input), bytes_out(landing.tensor()), limit);
-        if (wants) landing.finish();
+        group.reduce(call, root, bytes_in(input), bytes_out(buffer.tensor()), limit);
+        if (wants) buffer.finish();
       });
 }
 
@@ -99,10 +99,10 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter(Tensors& outputs, std::vector
                {c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout, options.asyncOp,
                 joined(inputs)},
                outputs,
-               [call, sources, landing = Landing(output, false)](Communicator& group,
+               [call, sources, buffer = StagingBuffer(output, false)](Communicator& group,
                                                                  const WaitLimit& limit) {
-                 group.reduce_scatter(call, bytes_of(sources), bytes_out(landing.tensor()), limit);
-                 landing.finish();
+                 group.reduce_scatter(call, bytes_of(sources), bytes_out(buffer.tensor()), limit);
+                 buffer.finish();
                });
 }
 
@@ -124,15 +124,15 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_unequal(const DeviceScope& scope,
       scope,
       {c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout, options.asyncOp, inputs},
       {output},
-      [calls, sources, me = rank_, landing = Landing(output, false)](Communicator& group,
+      [calls, sources, me = rank_, buffer = StagingBuffer(output, false)](Communicator& group,
                                                                      const WaitLimit& limit) {
         for (int root = 0; root < group.size(); ++root) {
           const auto i = static_cast<size_t>(root);
           const at::Tensor unused = root == me ? at::Tensor() : at::empty_like(sources[i]);
           group.reduce(calls[i], root, bytes_in(sources[i]),
-                       bytes_out(root == me ? landing.tensor() : unused), limit);
+                       bytes_out(root == me ? buffer.tensor() : unused), limit);
         }
-        landing.finish();
+        buffer.finish();
       });
 }
 
@@ -196,13 +196,13 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter_tensor_coalesced(
   }
   for (const at::Tensor& input : inputs) sources.push_back(input_of(input, options.reduceOp));
   return start(scope, call, outputs,
-               [calls, sources, landings = landings_of(outputs)](Communicator& group,
+               [calls, sources, buffers = staging_buffers_of(outputs)](Communicator& group,
                                                                  const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const auto parts = equal_parts(bytes_in(sources[i]), group.size());
-                   group.reduce_scatter(calls[i], parts, bytes_out(landings[i].tensor()), limit);
+                   group.reduce_scatter(calls[i], parts, bytes_out(buffers[i].tensor()), limit);
                  }
-                 finish(landings);
+                 finish(buffers);
                });
 }
 

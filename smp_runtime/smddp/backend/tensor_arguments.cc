@@ -76,15 +76,15 @@ at::Tensor input_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   return on_cpu(product.to(tensor.scalar_type()));
 }
 
-std::vector<Landing> landings_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<Landing> landings;
-  for (const at::Tensor& tensor : tensors) landings.emplace_back(tensor, false);
-  return landings;
+std::vector<StagingBuffer> staging_buffers_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<StagingBuffer> buffers;
+  for (const at::Tensor& tensor : tensors) buffers.emplace_back(tensor, false);
+  return buffers;
 }
 
-std::vector<Bytes> bytes_of(const std::vector<Landing>& landings) {
+std::vector<Bytes> bytes_of(const std::vector<StagingBuffer>& buffers) {
   std::vector<Bytes> bytes;
-  for (const Landing& landing : landings) bytes.push_back(bytes_out(landing.tensor()));
+  for (const StagingBuffer& buffer : buffers) bytes.push_back(bytes_out(buffer.tensor()));
   return bytes;
 }
 
@@ -94,8 +94,8 @@ std::vector<ConstBytes> bytes_of(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-void finish(const std::vector<Landing>& landings) {
-  for (const Landing& landing : landings) landing.finish();
+void finish(const std::vector<StagingBuffer>& buffers) {
+  for (const StagingBuffer& buffer : buffers) buffer.finish();
 }
 
 at::Tensor writable(const at::Tensor& target, bool keeps_content) {

@@ -23,10 +23,10 @@ collectives::CallSignature reduction_of(const at::Tensor& tensor, const c10d::Re
 /// `tensor`, times the factor of a premultiplied sum; as on_cpu().
 at::Tensor input_of(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
-std::vector<Landing> landings_of(const std::vector<at::Tensor>& tensors);
-std::vector<collectives::Bytes> bytes_of(const std::vector<Landing>& landings);
+std::vector<StagingBuffer> staging_buffers_of(const std::vector<at::Tensor>& tensors);
+std::vector<collectives::Bytes> bytes_of(const std::vector<StagingBuffer>& buffers);
 std::vector<collectives::ConstBytes> bytes_of(const std::vector<at::Tensor>& tensors);
-void finish(const std::vector<Landing>& landings);
+void finish(const std::vector<StagingBuffer>& buffers);
 
 /// Memory of a GPU that NCCL writes for `target`: its own where it is contiguous. What is to be
 /// read there, too, is put there in the thread's stream.
