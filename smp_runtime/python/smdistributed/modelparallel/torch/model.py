@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from smdistributed import _runtime
-from smdistributed.modelparallel.torch._checks.built_alike import check_built_alike
 from smdistributed.modelparallel.torch._checks.part_warning import PartWarning
+from smdistributed.modelparallel.torch._checks.replica_check import check_replicas
 from smdistributed.modelparallel.torch._checks.training_checks import TrainingChecks
 from smdistributed.modelparallel.torch._delayed.delayed_parameters import has_delayed, materialize
 from smdistributed.modelparallel.torch._metrics.memory_ledger import memory_in_use
@@ -138,7 +138,7 @@ class DistributedModel(ModelStates):
         self._fp16_module: FP16_Module | None = None
         self.checks = TrainingChecks(self)
         """Checks of the script's training loop, for the library's own modules."""
-        check_built_alike(module)
+        check_replicas(module)
         module = without_compilation(module)
         self.self_check = open_self_check(module)
         """Computes first steps once more, for the library's own modules; None unless asked for."""

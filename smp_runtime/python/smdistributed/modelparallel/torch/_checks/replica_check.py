@@ -11,7 +11,7 @@ from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch.exceptions import SMPPartitionError
 
 
-def check_built_alike(module: nn.Module) -> None:
+def check_replicas(module: nn.Module) -> None:
     """Compares names, shapes and types of parameters and buffers. Collective over all ranks.
 
     Raises SMPPartitionError on all of them, naming a rank and the first difference.
