@@ -67,8 +67,8 @@ def test_state_of_another_optimizer_is_refused_on_all_ranks(pool, saved, before,
 def test_another_number_of_groups_is_refused_on_all_ranks(pool, saved, before, after, steps):
     errors = refused(pool, after, saved(before, "adamw"), "groups", steps=steps)
 
-    resliced = ("tensor" in before) != ("tensor" in after)
-    said = "has 1 groups of parameters, here are 2" if resliced else "in groups of [4], here 4 in "
+    resharded = ("tensor" in before) != ("tensor" in after)
+    said = "has 1 groups of parameters, here are 2" if resharded else "in groups of [4], here 4 in "
     assert all(said in error for error in errors), errors
 
 

@@ -19,7 +19,7 @@ verifies; what begins with an underscore is private:
     _replicas     copies of the model: averaging, Join
     model_views   modules and tensors of the wrapped model, by partition
     nn            distributed modules, and names of Transformers' models
-    _sharding     flat shards, 16-bit computing, master parameters, clipping
+    _sharding     sharded state, 16-bit computing, master parameters, clipping
     _pipeline     inputs and outputs of a step, calls between partitions
     _partition    the trace, and where each module goes
     optimizers    fused optimizers

@@ -130,7 +130,7 @@ class DistributedModel(ModelStates):
         self._assignment: _runtime.Assignment | None = None  # made, or taken over in advance
         self._early_loads: list[Mapping[str, Any]] = []
         self.sharded: ShardedModel | None = None
-        """The flat state of the model, for the library's own modules; None where it has none."""
+        """The sharded state of the model, for the library's own modules; None where it has none."""
         self.remote_modules = RemoteModules()  # for the library's own modules
         self._early_restores: list[Callable[[], None]] = []
         self._post_partition_hooks: OrderedDict[int, Hook] = OrderedDict()

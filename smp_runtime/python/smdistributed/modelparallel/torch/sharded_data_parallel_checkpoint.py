@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import FlatParts, with_tied
-from smdistributed.modelparallel.torch._checkpoint.resliced_parts import joined_entries
+from smdistributed.modelparallel.torch._checkpoint.sharded_checkpoints import ShardedParts, with_tied
+from smdistributed.modelparallel.torch._checkpoint.resharded_parts import joined_entries
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import open_parts
 from smdistributed.modelparallel.torch._state.model_names import (
     get_buffer_names,
@@ -48,18 +48,18 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
     saved = open_parts(Path(checkpoint_dir), tag)
     slices = saved.slices(tp_size=1)
     assert slices is not None  # only of more tensor ranks it may not be known
-    flat = FlatParts(saved)
-    parts = [_of_tensor_rank(flat, rank, dtype) for rank in range(saved.tp)]
+    shards = ShardedParts(saved)
+    parts = [_of_tensor_rank(shards, rank, dtype) for rank in range(saved.tp)]
     return joined_entries(parts, slices.axes)
 
 
-def _of_tensor_rank(flat: FlatParts, rank: int, dtype: torch.dtype) -> dict[str, Any]:
-    entries, tied, is_sharded = flat.entries(rank)
-    if not is_sharded or not flat.is_flat:
+def _of_tensor_rank(shards: ShardedParts, rank: int, dtype: torch.dtype) -> dict[str, Any]:
+    entries, tied, has_shards = shards.entries(rank)
+    if not has_shards or not shards.is_sharded:
         raise SMPCheckpointError(
-            f"{flat.folder} holds no shards of parameters: the job that saved it had no sharded "
+            f"{shards.folder} holds no shards of parameters: the job that saved it had no sharded "
             "data parallelism, or files are missing"
         )
-    masters, _ = plain_of_parts(flat.shards(rank), None)
+    masters, _ = plain_of_parts(shards.shards(rank), None)
     trained = {name: masters.pop(name).to(dtype) for name in list(masters)}  # one at a time
     return entries | with_tied(trained, tied)

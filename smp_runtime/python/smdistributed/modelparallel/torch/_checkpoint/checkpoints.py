@@ -40,13 +40,13 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import (
     write,
     write_text,
 )
-from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import (
-    FlatParts,
-    read_flat_parts,
-    write_flat_parts,
+from smdistributed.modelparallel.torch._checkpoint.sharded_checkpoints import (
+    ShardedParts,
+    read_sharded_parts,
+    write_sharded_parts,
 )
-from smdistributed.modelparallel.torch._checkpoint.resliced_checkpoints import read_resliced_parts
-from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_to_json
+from smdistributed.modelparallel.torch._checkpoint.resharded_checkpoints import read_resharded_parts
+from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_to_json
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
     absent,
     newest,
@@ -181,7 +181,7 @@ def _save_parts(
     with checkpoint_save(root, name) as save:
         part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
         if model.sharded is not None:
-            write_flat_parts(functools.partial(write, save), model, optimizer)
+            write_sharded_parts(functools.partial(write, save), model, optimizer)
         elif ranks.rdp_rank() == 0:
             write(save, f"model_{part}", dict(model.local_state_dict()))
             if optimizer is not None:
@@ -224,7 +224,7 @@ def _resume_parts(
         same_split = same_modules and model.takes_partition(
             saved.partition_json(), f"{saved.folder}/partition.json"
         )
-        resliced = slices is not None and not (
+        resharded = slices is not None and not (
             same_modules
             and saved.tp == ranks.tp_size()
             and slices.axes == axes_of(model.get_module())
@@ -241,21 +241,21 @@ def _resume_parts(
         )
     optimizer: HasStates | None = state.optimizers if load_optimizer else None
     with agreement("smp.resume_from_checkpoint"):
-        flat = FlatParts(saved, tied_names(model.get_module()))
+        parts = ShardedParts(saved, tied_names(model.get_module()))
         masters_only = not load_sharded_optimizer_state and (
-            flat.is_flat or shard_plan() is not None
+            parts.is_sharded or shard_plan() is not None
         )
         if masters_only and optimizer is not None:
-            optimizer.states.restore_loss_scale(flat.loss_scaler)
+            optimizer.states.restore_loss_scale(parts.loss_scaler)
             optimizer = None
         load: Callable[[], None] | None = None
-        if resliced:
+        if resharded:
             assert slices is not None
-            load = read_resliced_parts(flat, saved, slices, model, optimizer, strict)
-        elif shard_plan() is not None or flat.is_flat:
-            load = read_flat_parts(saved, flat, model, optimizer, strict)
+            load = read_resharded_parts(parts, saved, slices, model, optimizer, strict)
+        elif shard_plan() is not None or parts.is_sharded:
+            load = read_sharded_parts(saved, parts, model, optimizer, strict)
         content = saved.user_content()
-    # Not in an agreement: flat state is loaded by all ranks together.
+    # Not in an agreement: sharded state is loaded by all ranks together.
     if load is not None:
         load()
         return content

@@ -12,7 +12,7 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     read_marker_or_object,
     read_object,
 )
-from smdistributed.modelparallel.torch._checkpoint.resliced_parts import Slices, slices_from_json
+from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_from_json
 from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
@@ -69,7 +69,7 @@ class PartialCheckpoint:
         return (self.folder / "model_0.pt").is_file()
 
     def shards(self, tp_rank: int) -> list[str]:
-        """Files of flat state, of all partitions; none where state is not flat."""
+        """Files of sharded state, of all partitions; none where state is not sharded."""
         prefix = "" if self._is_short else rf"\d+_{tp_rank}_"
         pattern = re.compile(rf"optimizer_{prefix}\d+\.pt")
         found = [file.name for file in self.folder.iterdir() if pattern.fullmatch(file.name)]

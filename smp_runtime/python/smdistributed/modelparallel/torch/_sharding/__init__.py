@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flat shards, 16-bit computing, and what an optimizer steps then."""
+"""Sharded state, 16-bit computing, and what an optimizer steps then."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model whose parameters, gradients or optimizer state are flat shards in C++.
+"""A model whose parameters, gradients or optimizer state are shards in C++.
 
 What of it is sharded, and over whom, is one value, ``_runtime.ShardPlan``.
 """

@@ -94,7 +94,7 @@ class OptimizerStates:
         """Any of these; see ``DistributedOptimizer.load_state_dict``."""
         where = "the state dict"
         if self._masters:
-            self._load_flat(state_dict, where)
+            self._load_sharded(state_dict, where)
             return
         check_is_state(state_dict, where)
         partial = bool(state_dict.get(PARTIAL_KEY, False))
@@ -209,7 +209,7 @@ class OptimizerStates:
         whole[_MASTERS_KEY] = {numbers[k]: v for k, v in masters.items() if k in numbers}
         return self._resized(whole, self.given_parameters(), whole_of)
 
-    def _load_flat(self, state_dict: Mapping[str, Any], where: str) -> None:
+    def _load_sharded(self, state_dict: Mapping[str, Any], where: str) -> None:
         if "parameters" in state_dict:
             self.restore_parts([state_dict], where)
             return

@@ -192,7 +192,7 @@ def check_is_state(saved: Any, where: str) -> None:
 
 
 def state_of_parts(parts: Sequence[Mapping[str, Any]]) -> OptimizerState:
-    """Of parts of flat state; see shard_states."""
+    """State in parts of sharded state; see shard_states."""
     groups = parts[0]["param_groups"]
     entries = [one for part in parts for one in part["parameters"].items()]
     return OptimizerState(

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from smdistributed.modelparallel.torch._checkpoint.flat_checkpoints import FlatParts, put_values
-from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
+from smdistributed.modelparallel.torch._checkpoint.sharded_checkpoints import ShardedParts, put_values
+from smdistributed.modelparallel.torch._checkpoint.resharded_parts import (
     Slices,
     joined_entries,
     joined_optimizer,
@@ -23,8 +23,8 @@ from smdistributed.modelparallel.torch._state.tensor_states import axes_of, slic
 from smdistributed.modelparallel.torch.model import DistributedModel
 
 
-def read_resliced_parts(
-    flat: FlatParts,
+def read_resharded_parts(
+    parts: ShardedParts,
     saved: PartialCheckpoint,
     slices: Slices,
     model: DistributedModel,
@@ -36,10 +36,10 @@ def read_resliced_parts(
 
     Raises SMPCheckpointError for parts that are missing or of another model.
     """
-    of_ranks = [flat.plain(rank, optimizer is not None) for rank in range(saved.tp)]
+    of_ranks = [parts.plain(rank, optimizer is not None) for rank in range(saved.tp)]
     models = [entries for entries, _ in of_ranks]
     entries = dict(model.renamed(joined_entries(models, slices.axes), slices.replaced, saved.tp))
-    if flat.is_flat:
+    if parts.is_sharded:
         put_values(model, entries, dict(entries))
     where = str(saved.folder)
     model.check_entries(shapes_of(entries), where, strict, whole=True)

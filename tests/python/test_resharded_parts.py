@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from smdistributed.modelparallel.torch._checkpoint.resliced_parts import (
+from smdistributed.modelparallel.torch._checkpoint.resharded_parts import (
     NAMES_KEY,
     Slices,
     joined_optimizer,

@@ -45,7 +45,7 @@ from smdistributed.modelparallel.torch.model import DistributedModel
 _Value = TypeVar("_Value")
 
 
-def write_flat_parts(
+def write_sharded_parts(
     write: Callable[[str, Any], None],
     model: DistributedModel,
     optimizer: HasStates | None,
@@ -76,8 +76,8 @@ def write_flat_parts(
     write(f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
 
 
-class FlatParts:
-    """What a checkpoint holds of flat state, and of the model beside it, by tensor rank. The first
+class ShardedParts:
+    """A checkpoint's sharded state, and the model beside it, by tensor rank. The first
     versions did not save other names of tied parameters: they are ``tied`` then, of this job's.
 
     Raises SMPCheckpointError for parts that are missing.
@@ -88,14 +88,14 @@ class FlatParts:
         self._shards: list[list[Part]] = [
             [saved.read(name, mmap=True) for name in saved.shards(rank)] for rank in range(saved.tp)
         ]
-        self.is_flat = any(self._shards)
+        self.is_sharded = any(self._shards)
         for part in (part for parts in self._shards for part in parts):
             check_format(part, str(saved.folder))
         for rank, shards in enumerate(self._shards):
             self._check_complete(rank, shards)
 
     def _check_complete(self, rank: int, shards: Sequence[Part]) -> None:
-        if not self.is_flat:
+        if not self.is_sharded:
             return
         first = next(part for parts in self._shards for part in parts)
         wanted = first["partition_count"] * self._saved.pp
@@ -112,8 +112,8 @@ class FlatParts:
         return next((part.get("loss_scaler") for parts in self._shards for part in parts), None)
 
     def shards(self, rank: int) -> list[Part]:
-        """Everything that tensor rank ``rank`` of the saved job had; empty if it is not flat."""
-        return parts_of_tensor_rank(self._shards, rank) if self.is_flat else []
+        """Everything that tensor rank ``rank`` of the saved job had; empty if it is not sharded."""
+        return parts_of_tensor_rank(self._shards, rank) if self.is_sharded else []
 
     def entries(self, rank: int) -> tuple[dict[str, Any], dict[str, str], bool]:
         """Its entries of the model, other names of parameters whose values only shards have, and
@@ -144,14 +144,14 @@ class FlatParts:
         return entries, state_dict
 
 
-def read_flat_parts(
+def read_sharded_parts(
     saved: PartialCheckpoint,
-    parts: FlatParts,
+    parts: ShardedParts,
     model: DistributedModel,
     optimizer: HasStates | None,
     strict: bool,
 ) -> Callable[[], None]:
-    """Flat state into a model without any, or any state into a model with flat state: reads the
+    """Sharded state into a model without, or any state into a model with sharded state: reads the
     files, and returns what loads them. That is collective, so no rank may have failed before.
     Without ``optimizer`` its state is left out.
 
