@@ -68,7 +68,7 @@ class Parts {
     std::vector<std::vector<std::string>> groups;
     if (optimizer_ != nullptr) groups = names_of_groups();
     if (model_.state() != nullptr) {
-      make_flat(groups);
+      make_sharded(groups);
     } else if (replica_ == 0) {
       parts_.push_back({fmt::format("model_{}.pt", part_), entries(/*whole=*/true)});
       if (optimizer_ != nullptr) {
@@ -170,7 +170,7 @@ class Parts {
 
   // --- Sharded or 16-bit ---
 
-  void make_flat(const std::vector<std::vector<std::string>>& groups) {
+  void make_sharded(const std::vector<std::vector<std::string>>& groups) {
     const ModelState& state = *model_.state();
     const bool on_demand = state.plan().on_demand;
     std::vector<at::Tensor> frozen;
@@ -195,10 +195,10 @@ class Parts {
     const int index = state.groups().index;
     parts_.push_back({on_demand ? fmt::format("optimizer_{}.pt", index)
                                 : fmt::format("optimizer_{}_{}.pt", part_, index),
-                      flat_part(groups)});
+                      sharded_part(groups)});
   }
 
-  c10::IValue flat_part(const std::vector<std::vector<std::string>>& groups) {
+  c10::IValue sharded_part(const std::vector<std::vector<std::string>>& groups) {
     ModelState& state = *model_.state();
     const auto masters = state.store().masters();
     std::map<int, ObjectBuilder> states;  // by parameter

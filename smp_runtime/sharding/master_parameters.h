@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of optimizers when the model's state is flat: runs of masters that this rank owns.
+// Parameters of optimizers over sharded or 16-bit state: runs of masters that this rank owns.
 //
 // An optimizer is made from the model's parameters; its groups get the runs instead. A run is as
 // long as consecutive elements belong to one group: with one group it is all that the rank owns.
