@@ -42,6 +42,15 @@ REPLACED = {
     r"enter_words|movements?|borders?": "region, redistribution",
     r"carriers?": "leader of a chunk",
     r"order_plan|step_replay|OrderPlan|StepReplay": "schedule simulation",
+    r"sightings?|kMostLookedAt": "poll, confirmation",
+    r"naming_group": "translate_c10d_errors",
+    r"act_and_tell": "run_collectively",
+    r"stays_|comes?_back|runs_ahead": "microbatch state, revisit, premature forward",
+    r"take_drops|drops_": "released values; inputs, kept outputs",
+    r"landings?|landings_of": "staging buffer",
+    r"(?:check_)?built_alike": "replica check",
+    r"(?:read_)?resliced\w*": "resharded",
+    r"FlatParts|flat_checkpoints|(?:read|write)_flat_parts|is_flat|make_flat": "sharded",
 }
 #: The word in its plain sense.
 PLAIN = (
