@@ -20,7 +20,7 @@ source_options() {
     return
   fi
   if [[ -n ${APT_SNAPSHOT:-} ]]; then
-    # Its release files have expired; they are signed all the same.
+    # The snapshot's release files have expired; they are signed all the same.
     printf 'Types: deb\nURIs: %s\nSuites: bookworm bookworm-updates\nComponents: main\nSigned-By: %s\nCheck-Valid-Until: no\n' \
       "$APT_SNAPSHOT" /usr/share/keyrings/debian-archive-keyring.gpg >"$scratch/snapshot.sources"
     printf '%s\n' "-oDir::Etc::SourceList=/dev/null" "-oDir::Etc::SourceParts=$scratch"
@@ -110,7 +110,7 @@ main() {
   if [[ -s $secrets/apt_conf ]]; then
     export APT_CONFIG=$secrets/apt_conf
   fi
-  # It would empty the cache mount after each package.
+  # Docker's hook would empty the cache mount after each package.
   rm --force /etc/apt/apt.conf.d/docker-clean
   export DEBIAN_FRONTEND=noninteractive
   update "${options[@]}"

@@ -50,7 +50,7 @@ prune_python() {
 prune_triton() {
   # Counter libraries of its profiler, further copies of what nvidia/ has.
   rm --recursive --force triton/backends/nvidia/lib/cupti{,-blackwell} triton/_C/libproton.so
-  # Its compiler for AMD's GPUs, loaded where there is one.
+  # Triton's compiler for AMD's GPUs, loaded where there is one.
   rm --force triton/backends/amd/lib/libtriton_amd_codegen.so
   # Disassemblers and compiler passes for people who debug kernels.
   rm --recursive --force triton/instrumentation triton/FileCheck

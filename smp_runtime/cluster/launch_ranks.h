@@ -29,7 +29,7 @@ LaunchRanks launch_ranks(const Variables& variables);
 /// In a c10d world that is there: a launcher tells the local ones only. Throws as above. Pure.
 LaunchRanks ranks_in_world(int rank, int size, const Variables& variables);
 
-/// By which the launcher tells jobs on a machine apart; empty where it gives nothing.
+/// The launcher's number of the job on this machine; empty where it gives none.
 std::string job_number(const Variables& variables);
 
 /// A port for the rendezvous of that job, the same on all its ranks; `number` counts rendezvous of

@@ -15,7 +15,7 @@
 namespace smp {
 namespace {
 
-/// Its first two bytes: versions that differ behind them have the same functions.
+/// The first two bytes of a version: versions that differ behind them have the same functions.
 std::string text_of(std::uint64_t version) {
   return fmt::format("{}.{}", version >> 56, version >> 48 & 0xff);
 }

@@ -14,7 +14,7 @@ void tell(transport::Transport& transport, int rank, Envelope envelope) {
   try {
     transport.send(rank, encode(std::move(envelope)));
   } catch (const HostError&) {
-    // It is lost, and will be a rank that does not answer.
+    // The rank is lost, and counts as one that does not answer.
   }
 }
 

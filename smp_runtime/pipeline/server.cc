@@ -390,7 +390,8 @@ void Server::tell_driver(Envelope envelope) {
   try {
     send(0, std::move(envelope));
   } catch (const HostError&) {
-    // It ended the step without a need of this rank and left the job, or else receive() says why.
+    // The driver ended the step without a need of this rank and left the job, or else receive()
+    // says why.
   }
 }
 

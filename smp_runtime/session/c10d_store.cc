@@ -35,7 +35,7 @@ auto answered(const std::string& key, const Call& call) {
   }
 }
 
-/// Its prefix, which c10d keeps from its users.
+/// Reads a store's prefix, which c10d keeps from its users.
 struct Prefix : c10d::PrefixStore {
   static const std::string& of(const c10d::PrefixStore& store) { return store.*(&Prefix::prefix_); }
 };

@@ -29,7 +29,7 @@ class MixedPrecisionSteps {
 
   /// One more optimizer steps over the store. Its masters show the gradients that are there.
   void add(MasterParameters& masters);
-  /// It steps no more; `masters` may go.
+  /// An optimizer steps no more; `masters` may go.
   void remove(const MasterParameters& masters);
 
   /// A step is about to add to the gradients that are there, if an update has left any: they are

@@ -46,14 +46,14 @@ struct ShardedUnit {
   std::size_t arena = 0;
   std::int64_t arena_offset = 0;
 
-  // Its life, which UnshardedUnits leads.
+  // State of the unit, which UnshardedUnits changes.
   UnitState state = UnitState::kSharded;
   ShardExchange::Pending pending;
   std::vector<std::uint32_t> versions;  ///< of the parameters when they came alive
   int users = 0;                        ///< calls under way that need it
   bool held = false;                    ///< what reads its values now is not over
 
-  // Its gradient.
+  // State of the unit's gradient.
   std::vector<std::uint8_t> arrived;  ///< by parameter, in the backward that is running
   std::size_t arrivals = 0;           ///< how many of these are set
   bool fresh = true;                  ///< nothing was added to `gradient` since it was zeroed

@@ -109,7 +109,7 @@ SMP_ON_BOTH cuda::Wide<T> gelu_of(cuda::Wide<T> x) {
   }
 }
 
-/// Its derivative.
+/// The derivative of gelu.
 template <GeluKind kKind, typename T>
 SMP_ON_BOTH cuda::Wide<T> gelu_slope(cuda::Wide<T> x) {
   using W = cuda::Wide<T>;
@@ -142,8 +142,8 @@ SMP_ON_BOTH void bias_gelu_tile(const cuda::Tile& tile, const T* input, const T*
   }
 }
 
-/// Its gradient in a strip with regard to the input, and what the strip adds to that of the bias's
-/// N numbers.
+/// The gradient of bias_gelu in a strip with regard to the input, and what the strip adds to that
+/// of the bias's N numbers.
 template <GeluKind kKind, int N, typename T>
 SMP_ON_BOTH void bias_gelu_slopes_of_strip(const cuda::Strip& strip, const T* input, const T* bias,
                                            const T* gradient, T* back, cuda::Wide<T>* sums) {

@@ -20,8 +20,8 @@ namespace smp::transport {
 struct Doorbell;
 struct LinkFrame;
 
-/// It does not notice that a peer has ended (SharedSegment does); sends to one that cannot be
-/// reached any more fail.
+/// Does not notice that a peer has ended (SharedSegment does); sends to one that cannot be reached
+/// any more fail.
 class SharedMemoryLink : public Link {
  public:
   /// Up to here a message does not wait for its receiver.

@@ -28,7 +28,7 @@ class Job {
   /// One of another kind is a ConfigError in any case, and null counts as absent.
   /// @{
 
-  /// Their names, sorted, without those that `train` consumes (sagemaker_*).
+  /// Names of all hyperparameters, sorted, without those that `train` consumes (sagemaker_*).
   [[nodiscard]] std::vector<std::string> hyperparameters() const;
   /// True if the hyperparameter is set, and not null.
   [[nodiscard]] bool has(std::string_view hyperparameter) const;

@@ -12,7 +12,8 @@
 
 namespace smp {
 
-/// Its children, named "0", "1", … or as they were added. They live as long as the units do.
+/// The children of `model`, named "0", "1", … or as they were added. They live as long as the units
+/// do.
 [[nodiscard]] inline std::vector<Unit> units_of(const torch::nn::Sequential& model) {
   std::vector<Unit> units;
   const auto children = model->named_children();

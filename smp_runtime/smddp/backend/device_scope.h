@@ -41,7 +41,7 @@ class DeviceScope {
   DeviceScope(StagingStreams& streams, const std::vector<at::Tensor>& tensors);
 
   [[nodiscard]] const std::optional<c10::Device>& gpu() const { return gpu_; }
-  /// On which results are written; none without a GPU.
+  /// The stream on which results are written; none without a GPU.
   [[nodiscard]] const std::optional<c10::Stream>& up() const { return up_; }
   /// Behind all copies that were made so far.
   [[nodiscard]] cuda::StreamEvent copied() const;

@@ -91,7 +91,7 @@ void PendingWork::await_end(milliseconds timeout) {
 
 bool PendingWork::wait(milliseconds timeout) {
   await_end(timeout);
-  // It has ended, or its time is up.
+  // The work has ended, or its time is up.
   return c10d::Work::wait(timeout == kNoTimeout ? timeout : milliseconds(1));
 }
 

@@ -30,7 +30,7 @@ constexpr uint64_t kTypeBits = uint64_t{0xff} << kTypeShift;
 constexpr uint64_t kSourceBits = uint64_t{0xffffff} << kSourceShift;
 static_assert(static_cast<int>(at::ScalarType::NumOptions) <= 0xff);
 
-/// Behind what the calling thread has copied for a call.
+/// An event behind what the calling thread has copied for a call.
 cuda::StreamEvent copied_for(const PendingWork& work) {
   const auto& results = work.writes_on();
   return results ? cuda::StreamEvent::record(results->device()) : cuda::StreamEvent();

@@ -80,7 +80,7 @@ at::Tensor gather_parts(Communicator& group, const at::Tensor& own, int64_t dim,
   return at::cat(parts, dim);
 }
 
-/// In which entries of the type are added up.
+/// The type in which entries of `type` are added up.
 at::ScalarType wide(at::ScalarType type) {
   if (at::isReducedFloatingType(type)) return at::kFloat;
   return at::isIntegralType(type, /*includeBool=*/false) ? at::kLong : type;

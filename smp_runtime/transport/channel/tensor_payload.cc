@@ -27,7 +27,7 @@ std::vector<at::Tensor> take_tensors(std::shared_ptr<Payload> payload) {
   if (!payload) return {};
   auto* tensors = dynamic_cast<TensorPayload*>(payload.get());
   SMP_CHECK(tensors != nullptr, "a payload that holds no tensors");
-  // They may have been received under another stream.
+  // The tensors may have been received under another stream.
   for (const at::Tensor& tensor : tensors->tensors) {
     if (tensor.defined() && !tensor.is_cpu()) {
       cuda::note_use(tensor, cuda::current_stream(tensor.device()));
