@@ -61,17 +61,6 @@ void write_message(tcp::Connection& peer, const Header& header, std::string_view
   peer.write(bytes, Clock::now() + kLongestWrite);
 }
 
-/// False: the peer is gone, or reads nothing.
-bool tell_peer(std::optional<tcp::Connection>& peer, const Header& header, std::string_view text) {
-  if (!peer) return false;
-  try {
-    write_message(*peer, header, text);
-    return true;
-  } catch (const HostError&) {
-    return false;
-  }
-}
-
 /// A connection to a peer that listens, on which it was told `rank`. Throws HostError at the
 /// deadline, and what `look` throws.
 tcp::Connection dial(const FailureDetector::Peer& peer, int rank, const WaitLimit& limit,
@@ -125,7 +114,21 @@ std::optional<uint64_t> read_hello(tcp::Connection& arrived, const std::string& 
 }  // namespace
 
 struct FailureDetector::PeerState {
+  /// Blocks for up to kLongestWrite where the peer does not read, so call it without the lock of
+  /// the states. False: the peer is gone, or reads nothing.
+  bool tell(const Header& header, std::string_view text) {
+    const std::lock_guard lock(writing);
+    if (!connection) return false;
+    try {
+      write_message(*connection, header, text);
+      return true;
+    } catch (const HostError&) {
+      return false;
+    }
+  }
+
   Peer peer;
+  std::mutex writing;  // one message at a time
   std::optional<tcp::Connection> connection;
   std::optional<ParentOnlyFile> parent_only;  // its socket
   std::string received;
@@ -245,41 +248,61 @@ std::string FailureDetector::failure_of(int rank) const {
 }
 
 void FailureDetector::tell(std::string_view reason) {
-  const std::lock_guard lock(mutex_);
   const std::string_view text = reason.substr(0, kLongestText);
   const Header header{
       .kind = kFailure, .size_bytes = static_cast<uint32_t>(text.size()), .count = 0};
-  for (const auto& peer : peers_) {
-    if (peer->gone) continue;
-    tell_peer(peer->connection, header, text);
-    peer->answer = true;  // nobody waits for the others of a broken group
+  std::vector<PeerState*> told;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& peer : peers_) {
+      if (peer->gone) continue;
+      peer->answer = true;  // nobody waits for the others of a broken group
+      told.push_back(peer.get());
+    }
   }
+  for (PeerState* const peer : told) peer->tell(header, text);
 }
 
 void FailureDetector::leave(const WaitLimit& limit) {
-  std::unique_lock lock(mutex_);
-  const Header header{.kind = kFin, .size_bytes = 0, .count = completed_};
-  for (const auto& peer : peers_) {
-    if (!peer->gone && !tell_peer(peer->connection, header, "")) peer->gone = true;
+  Header header{.kind = kFin, .size_bytes = 0, .count = 0};
+  std::vector<PeerState*> told;
+  {
+    const std::lock_guard lock(mutex_);
+    header.count = completed_;
+    for (const auto& peer : peers_) {
+      if (!peer->gone) told.push_back(peer.get());
+    }
   }
+  std::vector<PeerState*> lost;
+  for (PeerState* const peer : told) {
+    if (!peer->tell(header, "")) lost.push_back(peer);
+  }
+  std::unique_lock lock(mutex_);
+  for (PeerState* const peer : lost) peer->gone = true;
   changed_.wait_until(lock, limit.deadline, [this] {
     return std::ranges::all_of(peers_, [](const auto& one) { return one->gone || one->answer; });
   });
 }
 
-/// Called with the lock.
 void FailureDetector::answer_leavers() {
-  bool awaited = false;
-  for (const auto& peer : peers_) {
-    if (!peer->leaves || peer->answered || peer->gone) continue;
-    if (completed_ < peer->left_after) {
-      awaited = true;
-      continue;
+  std::vector<PeerState*> due;
+  {
+    const std::lock_guard lock(mutex_);
+    bool awaited = false;
+    for (const auto& peer : peers_) {
+      if (!peer->leaves || peer->answered || peer->gone) continue;
+      peer->answered = completed_ >= peer->left_after;
+      if (peer->answered) {
+        due.push_back(peer.get());
+      } else {
+        awaited = true;
+      }
     }
-    tell_peer(peer->connection, {.kind = kFinAck, .size_bytes = 0, .count = 0}, "");
-    peer->answered = true;
+    awaited_.store(awaited);
   }
-  awaited_.store(awaited);
+  for (PeerState* const peer : due) {
+    peer->tell({.kind = kFinAck, .size_bytes = 0, .count = 0}, "");
+  }
 }
 
 void FailureDetector::handle(PeerState& peer, uint32_t kind, uint64_t count,
@@ -357,8 +380,10 @@ void FailureDetector::run() {
     for (size_t i = 0; i < peers_.size(); ++i) {
       if (files[i + 1].revents != 0) read_from(*peers_[i]);
     }
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
     answer_leavers();
   }
 }

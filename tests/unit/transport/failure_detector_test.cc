@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <future>
@@ -258,6 +259,34 @@ TEST(FailureDetector, APeerThatDoesNotReadBlocksNobodyForLong) {
 
   EXPECT_GT(longest, 1s);
   EXPECT_LT(longest, 10s);
+}
+
+TEST(FailureDetector, CollectivesGoOnWhileAPeerDoesNotRead) {
+  Rank rank(0);
+  const tcp::Connection silent = connect_by_hand(*rank.detector, 1);
+  rank.detector->connect({{.rank = 1, .name = "rank 1", .address = ""}}, within(20s));
+  std::atomic<int> begun{0};
+  std::atomic<int> ended{0};
+  std::atomic<bool> seen{false};
+  std::thread teller([&] {
+    const std::string reason(4096, 'x');
+    while (!seen && begun < 100'000) {
+      ++begun;
+      rank.detector->tell(reason);
+      ++ended;
+    }
+  });
+
+  while (!seen && ended < 100'000) {
+    const int blocked = begun;
+    std::this_thread::sleep_for(100ms);
+    rank.detector->completed(1);
+    rank.detector->throw_if_left(1, "all_reduce");
+    seen = blocked > 0 && begun == blocked && ended == blocked - 1;  // one call, before and after
+  }
+  teller.join();
+
+  EXPECT_TRUE(seen);
 }
 
 }  // namespace
