@@ -14,6 +14,7 @@
 
 #include "smp_runtime/api/c10d_groups.h"
 #include "smp_runtime/api/session_core.h"
+#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/topology/setting.h"
@@ -24,6 +25,25 @@ namespace {
 
 using topology::Group;
 using topology::ParallelConfig;
+
+/// For programs in C++.
+const char* words_of(Advice advice) {
+  switch (advice) {
+    case Advice::kOutsideOfStep:
+      return "; call it inside the body of a smp::Step";
+    case Advice::kForeignBackward:
+      return "; call DistributedModel::backward(loss) in place of loss.backward()";
+    case Advice::kFewerBatches:
+      return "";
+    case Advice::kShardedValue:
+      return "; elsewhere save the model with smp::save_checkpoint, and read the file";
+    case Advice::kRemoteValue:
+      return ": call the unit that has it, or give both the same partition";
+    case Advice::kLostWrite:
+      return ": use smp::resume_from_checkpoint";
+  }
+  return "";
+}
 
 int sessions = 0;  // of this process so far: it sets their keys in the store apart
 
@@ -89,6 +109,7 @@ Session::Core::~Core() {
 Session Session::from_environment() { return from_settings({}); }
 
 Session Session::from_settings(std::string_view mp_parameters) {
+  set_advice_words(&words_of);
   return Session(std::make_shared<Core>(mp_parameters));
 }
 

@@ -136,7 +136,7 @@ void Server::drop_order() {
     throw UserCodeError(
         "step {} of {} does not call the modules that the recorded step of its kind called, so the "
         "ranks of a tensor-parallel group cannot keep one order of work; give each way through the "
-        "model a function of its own with smp.step, or set active_microbatches to 1 and pipeline "
+        "model a step of its own, or set active_microbatches to 1 and pipeline "
         "to interleaved",
         step_, options_.name);
   }
@@ -200,8 +200,7 @@ bool Server::look(const std::function<bool()>& over) {
 
 void Server::spin() {
   if (!begun_ || !scheduler_.has_premature_forward()) return;
-  const auto deadline =
-      Clock::now() + std::min(timeline_.mean_run() / kSpinShare, kLongestSpin);
+  const auto deadline = Clock::now() + std::min(timeline_.mean_run() / kSpinShare, kLongestSpin);
   do {
     auto message = receive(deadline);
     if (!message) return;

@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 
 #include "smp_runtime/checkpoint/session/agreement.h"
+#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/python/bindings.h"
@@ -46,6 +47,27 @@ void set_python_error(const std::exception_ptr& held) {
   }
 }
 
+const char* words_of(Advice advice) {
+  switch (advice) {
+    case Advice::kOutsideOfStep:
+      return "; call it inside a function decorated with smp.step";
+    case Advice::kForeignBackward:
+      return "; call model.backward(loss) in place of loss.backward()";
+    case Advice::kFewerBatches:
+      return " or train inside model.join()";
+    case Advice::kShardedValue:
+      return "; elsewhere read them inside of `with smp.gathered_parameters(model):` on all ranks, "
+             "or take them from model.state_dict(), and write them by model.load_state_dict()";
+    case Advice::kRemoteValue:
+      return ": call the module that has it, or keep it on the partition of who reads it with "
+             "smp.set_partition; outside of steps take model.local_parameters(), or "
+             "model.state_dict() on all ranks";
+    case Advice::kLostWrite:
+      return ": use model.load_state_dict()";
+  }
+  return "";
+}
+
 }  // namespace
 
 void raise_in_python(const std::exception_ptr& error) {
@@ -55,6 +77,7 @@ void raise_in_python(const std::exception_ptr& error) {
 }
 
 void bind_errors(py::module_& module) {
+  set_advice_words(&words_of);
   py::register_local_exception_translator([](std::exception_ptr held) { set_python_error(held); });
 
   module.def(

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "smp_runtime/core/advice.h"
 #include "smp_runtime/transport/nccl/nccl_advice.h"
 
 namespace smp::session {
@@ -82,11 +83,12 @@ milliseconds time_of_gloo(std::string_view text) {
   return milliseconds(std::stoll(found[1].str()));
 }
 
-std::string_view advice_on(Uneven batches) {
+std::string advice_on(Uneven batches) {
   switch (batches) {
     case Uneven::kMayJoin:
-      return "where ranks have fewer batches than others, drop the last ones (drop_last=True) or "
-             "train inside model.join()";
+      return advised(
+          "where ranks have fewer batches than others, drop the last ones (drop_last=True)",
+          Advice::kFewerBatches);
     case Uneven::kRefused:
       return "where ranks have fewer batches than others, give all ranks the same number, for "
              "example by drop_last=True in the DataLoader";
@@ -103,7 +105,7 @@ void check(DeadlockDetector& watch, Uneven batches) {
   } catch (const CallMismatch& mismatch) {
     const std::string_view text = mismatch.what();
     if (batches != Uneven::kMayJoin || !text.ends_with(kFewerBatches)) throw;
-    throw CallMismatch("{} or train inside model.join()", text);
+    throw CallMismatch("{}", advised(std::string(text), Advice::kFewerBatches));
   }
 }
 
@@ -156,7 +158,7 @@ void fail_group(c10d::ProcessGroup& group, std::string_view what, std::string_vi
   if (const auto cure = transport::nccl_advice(text); !cure.empty()) {
     throw HostError("{} over {} of the job failed: {}{}", what, members, text, cure);
   }
-  const std::string_view advice = advice_on(batches);
+  const std::string advice = advice_on(batches);
   // smddp names the rank. NCCL fails on one rank while the others wait: they cannot answer.
   if (text.find("smddp: ") == std::string_view::npos &&
       text.find("NCCL") == std::string_view::npos) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::sharding {
@@ -10,11 +11,10 @@ namespace {
 
 /// Has kValuesAreAbsent in it.
 std::string absence(const std::string& name, int partition) {
-  return fmt::format(
-      "parameter {} was read or written, and its values are on partition {}, not here: call the "
-      "module that has it, or keep it on the partition of who reads it with smp.set_partition; "
-      "outside of steps take model.local_parameters(), or model.state_dict() on all ranks",
-      name, partition);
+  return advised(
+      fmt::format("parameter {} was read or written, and its values are on partition {}, not here",
+                  name, partition),
+      Advice::kRemoteValue);
 }
 
 }  // namespace

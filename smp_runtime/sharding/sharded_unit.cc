@@ -10,6 +10,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
+#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::sharding {
@@ -131,13 +132,13 @@ class Maker {
 }  // namespace
 
 std::string absence_of(const std::string& name, const ShardedUnit& unit) {
-  return fmt::format(
-      "{} was read or written, and its values are sharded over {} ranks: they are whole here while "
-      "{} computes. A step's function may read them, alike on all ranks; elsewhere read them "
-      "inside "
-      "of `with smp.gathered_parameters(model):` on all ranks, or take them from "
-      "model.state_dict(), and write them by model.load_state_dict()",
-      name.empty() ? "a slice of parameters" : "parameter " + name, unit.layout.degree, unit.name);
+  return advised(
+      fmt::format(
+          "{} was read or written, and its values are sharded over {} ranks: they are whole "
+          "here while {} computes. A step's function may read them, alike on all ranks",
+          name.empty() ? "a slice of parameters" : "parameter " + name, unit.layout.degree,
+          unit.name),
+      Advice::kShardedValue);
 }
 
 ShardedModel make_units(const UnitOptions& options, const std::vector<StoredParameter>& parameters,

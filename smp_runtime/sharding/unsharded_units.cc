@@ -7,6 +7,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::sharding {
@@ -122,12 +123,13 @@ void UnshardedUnits::check_untouched(const ShardedUnit& unit) {
         static_cast<std::uint32_t>(parameter._version()) == unit.versions[index];
     if (same_memory && same_value) continue;
     const int degree = unit.layout.degree;
-    throw UserCodeError(
+    const std::string facts = fmt::format(
         "parameter {} was {} outside of the optimizer; its values are {} by the library, so that "
-        "the change would be lost: use model.load_state_dict()",
+        "the change would be lost",
         unit.parameters[index].name, same_memory ? "changed in place" : "given other memory",
         degree > 1 ? fmt::format("sharded over {} ranks and kept", degree)
                    : "copies of masters that are kept");
+    throw UserCodeError("{}", advised(facts, Advice::kLostWrite));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include "smp_runtime/core/advice.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/cuda/stream_event.h"
 #include "smp_runtime/pipeline/engine/remote_call.h"
@@ -122,7 +123,8 @@ TensorTree Engine::serve() {
 
 void Engine::require_step(const char* what) const {
   if (server_->microbatch() < 0) {
-    throw UserCodeError("{} is possible only inside a function decorated with smp.step", what);
+    throw UserCodeError("{}", advised(fmt::format("{} is possible only inside a step", what),
+                                      Advice::kOutsideOfStep));
   }
 }
 
@@ -130,9 +132,11 @@ void Engine::require_backward(const Route& route) const {
   require_step("the backward of a call to a module of another rank");
   if (in_backward) return;
   throw UserCodeError(
-      "a backward other than model.backward leads through a module of rank {} of the pipeline "
-      "group, and would use up what that rank keeps for model.backward",
-      route.front().owner);
+      "{}", advised(fmt::format("a backward that is not the step's own leads through a module of "
+                                "rank {} of the pipeline group, and would use up what that rank "
+                                "keeps for the step's",
+                                route.front().owner),
+                    Advice::kForeignBackward));
 }
 
 // --- Calling ---
@@ -199,14 +203,14 @@ at::Tensor Engine::data_of(const at::Tensor& tensor) {
 
 void Engine::backward(const std::vector<at::Tensor>& tensors,
                       const std::vector<at::Tensor>& gradients, double scale, bool keep_graph) {
-  require_step("model.backward");
+  require_step("a backward of the model");
   std::vector<at::Tensor> seeds;
   for (size_t index = 0; index < tensors.size(); ++index) {
     const at::Tensor& tensor = tensors[index];
     if (!tensor.requires_grad()) {
       throw UserCodeError(
-          "model.backward: tensor {} of {} requires no gradient; was it detached, or computed "
-          "under no_grad?",
+          "tensor {} of {} that the model's backward is to begin with requires no gradient; was it "
+          "detached, or computed under no_grad?",
           index, tensors.size());
     }
     if (gradients[index].defined()) {
@@ -215,8 +219,9 @@ void Engine::backward(const std::vector<at::Tensor>& tensors,
       seeds.push_back(at::full(tensor.sizes(), scale, tensor.options()));  // no look at its data
     } else {
       throw UserCodeError(
-          "model.backward: tensor {} has {} elements; give its gradient, or reduce it to one "
-          "element",
+          "tensor {} that the model's backward is to begin with has {} elements; give its "
+          "gradient, "
+          "or reduce it to one element",
           index, tensor.numel());
     }
   }
