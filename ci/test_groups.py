@@ -46,11 +46,17 @@ def listed_tests(preset: str, *options: str) -> list[str]:
     return [line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("  Test ")]
 
 
+# Unit tests that a group with a sanitizer builds and runs: no other build of them is made then.
+SANITIZED: set[str] = set()
+
+
 def labelled(label: str, jobs: int = 1) -> Callable[[Group], Count]:
     """A group that is a ctest label of the release build."""
 
     def run(group: Group) -> Count:
-        selection = ("--label-regex", f"^{label}$")
+        selection = ["--label-regex", f"^{label}$"]
+        if SANITIZED:
+            selection += ["--exclude-regex", f"^({'|'.join(sorted(SANITIZED))})$"]
         if not listed_tests("release", *selection):
             raise Skipped(f"no test is labelled {label}")
         return group.ctest("release", *selection, "--parallel", str(jobs))
@@ -107,11 +113,14 @@ def one_test(*command: str) -> Callable[[Group], Count]:
     return run
 
 
+UNIT = ("--label-regex", "^unit$")
+
+
 def sanitized(preset: str, pattern: str) -> Callable[[Group], Count]:
     """Unit tests whose name matches, built and run with a sanitizer; nothing of it links Torch."""
 
     def run(group: Group) -> Count:
-        selection = ("--label-regex", "^unit$", "--tests-regex", pattern)
+        selection = (*UNIT, "--tests-regex", pattern)
         group.require(CMAKE, "--preset", preset)
         names = listed_tests(preset, *selection)
         group.require(CMAKE, "--build", "--preset", preset, "--target", *names)
@@ -287,6 +296,17 @@ def build(group: Group) -> Count:
     return Count()
 
 
+def build_once(group: Group) -> Count:
+    """Without the unit tests that the group asan builds, too."""
+    group.require("ci/build")
+    group.require(CMAKE, "--preset", "asan")
+    SANITIZED.update(listed_tests("asan", *UNIT))
+    programs = [name for name in listed_tests("release", *UNIT) if name not in SANITIZED]
+    targets = ("other_tests", *programs)
+    group.require(CMAKE, "--build", "--preset", "release", "--target", *targets)
+    return Count()
+
+
 Groups = dict[str, Callable[[Group], Count]]
 PREPARE: Groups = {"setup": setup, "build": build}
 # Groups that show that this machine runs the product.
@@ -300,14 +320,15 @@ HERE = {
     "examples": examples,
     "gpu": labelled("gpu"),
 }
+# First what leaves a processor idle at times, for those beside it.
 ALL = HERE | {
+    "image": image,
     "thorough": thorough,
     "documents": documents,
     "cpp": labelled("cpp"),
     "differential": differential,
     "asan": sanitized("asan", "."),
     "tsan": sanitized("tsan", "^(pipeline|transport|collectives|session)"),
-    "image": image,
     "cluster": cluster,
     "torch_suite": torch_suite,
     "slurm": slurm,
@@ -375,6 +396,8 @@ def main() -> int:
     # Torch looks up the name of each peer that it connects to: a lost answer costs a second, not 5.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")
     start = time.monotonic()
+    if "asan" in groups:
+        PREPARE["build"] = build_once
     total = sum_of(PREPARE, budgets["seconds"])
     if not total.failed:
         total += run_all(groups, budgets["seconds"])
