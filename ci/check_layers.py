@@ -82,6 +82,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/topology",
     ),
     "smp_runtime/checkpoint/session": ("smp_runtime/checkpoint", "smp_runtime/session"),
+    "smp_runtime/checkpoint/state": ("smp_runtime/checkpoint", "smp_runtime/sharding"),
     "smp_runtime/metrics/outputs": (
         "smp_runtime/cluster",
         "smp_runtime/partition",
@@ -90,6 +91,7 @@ USES: dict[str, tuple[str, ...]] = {
     "smp_runtime/metrics": ("smp_runtime/metrics/outputs", "smp_runtime/session"),
     "smp_runtime/api": (
         "smp_runtime/checkpoint/session",
+        "smp_runtime/checkpoint/state",
         "smp_runtime/metrics",
         "smp_runtime/session",
         "smp_runtime/pipeline/session",
@@ -106,6 +108,7 @@ USES: dict[str, tuple[str, ...]] = {
         "smp_runtime/tensor_parallel",
         "smp_runtime/optimizer",
         "smp_runtime/checkpoint/session",
+        "smp_runtime/checkpoint/state",
         "smp_runtime/smddp/backend",
     ),
     "smp_runtime/packaging": ("smp_runtime/core",),

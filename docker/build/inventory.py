@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the image consists of: SBOMs, licences, and which component each program file belongs to.
+"""The components of the image: SBOMs, licences, and which component each program file belongs to.
 
     inventory.py write FOLDER CREATED   SBOMs, licences.txt, versions.txt under FOLDER
     inventory.py orphans                program files (ELF) that belong to none or to several

@@ -11,15 +11,15 @@
 #include "smp/version.h"
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "smp_runtime/api/checkpoint_parts.h"
 #include "smp_runtime/api/parameter_names.h"
-#include "smp_runtime/api/saved_state.h"
-#include "smp_runtime/api/state_files.h"
+#include "smp_runtime/api/saved_folder.h"
 #include "smp_runtime/checkpoint/session/agreement.h"
 #include "smp_runtime/checkpoint/session/checkpoint_save.h"
 #include "smp_runtime/checkpoint/staging.h"
+#include "smp_runtime/checkpoint/state/objects.h"
+#include "smp_runtime/checkpoint/state/restore.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 
@@ -28,7 +28,8 @@ namespace {
 
 using api::OptimizerFields;
 using api::ParameterNames;
-using api::SavedState;
+using api::SavedFolder;
+using checkpoint::SavedState;
 
 constexpr const char* kSave = "smp::save_checkpoint";
 constexpr const char* kResume = "smp::resume_from_checkpoint";
@@ -60,22 +61,26 @@ std::filesystem::path folder_of(const std::filesystem::path& root, std::string n
 class Loader {
  public:
   Loader(DistributedModel::Core& model, DistributedOptimizer::Core* optimizer,
-         const SavedState& saved)
-      : model_(model), optimizer_(optimizer), saved_(saved), names_(model.units()) {}
+         const SavedFolder& folder)
+      : model_(model),
+        optimizer_(optimizer),
+        folder_(folder),
+        saved_(folder.state()),
+        names_(model.units()) {}
 
   void check() const {
     for (const auto& parameter : model_.parameters()) {
-      saved_.check_value(names_.of(parameter), parameter.sizes());
+      folder_.check_value(names_.of(parameter), parameter.sizes());
     }
     for (std::size_t number = 0; number < model_.units().size(); ++number) {
       if (!model_.is_here(number)) continue;
       const Unit& unit = model_.units()[number];
       for (const auto& [name, buffer] : unit.buffers) {
-        saved_.check_value(fmt::format("{}.{}", unit.name, name), buffer.sizes());
+        folder_.check_value(fmt::format("{}.{}", unit.name, name), buffer.sizes());
       }
     }
     if (optimizer_ == nullptr) return;
-    saved_.check_kind(api::fields_of(optimizer_->wrapped()).kind());
+    folder_.check_kind(api::fields_of(optimizer_->wrapped()).kind());
     if (saved_.groups().size() != optimizer_->groups().size()) {
       throw ConfigError("{} has {} groups of parameters, and this optimizer {}", saved_.where(),
                         saved_.groups().size(), optimizer_->groups().size());
@@ -92,7 +97,7 @@ class Loader {
     const at::NoGradGuard no_grad;
     api::ModelState* const state = model_.state();
     for (at::Tensor parameter : model_.parameters()) {
-      const at::Tensor value = saved_.value_of(names_.of(parameter), parameter.sizes());
+      const at::Tensor value = folder_.value_of(names_.of(parameter), parameter.sizes());
       const int number = state == nullptr ? -1 : state->number_of(parameter);
       if (number < 0) {
         parameter.copy_(value);
@@ -104,7 +109,7 @@ class Loader {
       if (!model_.is_here(number)) continue;
       const Unit& unit = model_.units()[number];
       for (auto [name, buffer] : unit.buffers) {
-        buffer.copy_(saved_.value_of(fmt::format("{}.{}", unit.name, name), buffer.sizes()));
+        buffer.copy_(folder_.value_of(fmt::format("{}.{}", unit.name, name), buffer.sizes()));
       }
     }
     if (optimizer_ != nullptr) load_optimizer();
@@ -125,14 +130,14 @@ class Loader {
     if (optimizer_->masters() == nullptr) {
       for (const auto& group : optimizer_->groups()) {
         for (const at::Tensor& parameter : group) {
-          saved_.check_state(names_.of(parameter), 0, parameter.numel());
+          folder_.check_state(names_.of(parameter), 0, parameter.numel());
         }
       }
       return;
     }
     for (const auto& run : optimizer_->masters()->runs()) {
       for (const sharding::OwnedPiece& piece : run.pieces) {
-        saved_.check_state(names_.of(parameter_of(piece)), piece.start, piece.elements);
+        folder_.check_state(names_.of(parameter_of(piece)), piece.start, piece.elements);
       }
     }
   }
@@ -146,7 +151,7 @@ class Loader {
     const OptimizerFields& fields = api::fields_of(wrapped);
     wrapped.state().clear();
     for (std::size_t group = 0; group < saved_.groups().size(); ++group) {
-      fields.put_settings(wrapped.param_groups()[group], saved_.groups()[group].settings);
+      fields.put_settings(wrapped.param_groups()[group], api::settings_of(saved_.groups()[group]));
     }
     if (optimizer_->masters() == nullptr) {
       for (const auto& group : optimizer_->groups()) {
@@ -154,7 +159,11 @@ class Loader {
       }
       return;
     }
-    for (const auto& run : optimizer_->masters()->runs()) load_run(wrapped, fields, run);
+    const std::vector<std::string> names = names_.of_all(model_.state()->parameters());
+    for (const auto& run : optimizer_->masters()->runs()) {
+      const auto state = api::state_from(checkpoint::state_of_run(saved_, run, names));
+      if (!state.empty()) fields.put_state(wrapped, run.parameter, state);
+    }
     if (saved_.loss_scale() && model_.session().config().fp16) {
       optimizer_->scaler().restore(*saved_.loss_scale());
     }
@@ -162,34 +171,14 @@ class Loader {
 
   void load_whole(torch::optim::Optimizer& wrapped, const OptimizerFields& fields,
                   const at::Tensor& parameter) const {
-    const std::string& name = names_.of(parameter);
-    api::ParameterState state{.tensors = {}, .step = saved_.step_of(name)};
-    for (const std::string& key : saved_.state_names(name)) {
-      state.tensors.emplace(key, saved_.run_of(name, key, 0, parameter.numel())
-                                     .view(parameter.sizes())
-                                     .to(parameter.device()));
-    }
+    api::ParameterState state = api::state_from(saved_.whole_state(names_.of(parameter)));
+    for (auto& [key, values] : state.tensors) values = values.to(parameter.device());
     if (!state.empty()) fields.put_state(wrapped, parameter, state);
-  }
-
-  void load_run(torch::optim::Optimizer& wrapped, const OptimizerFields& fields,
-                const sharding::MasterRun& run) const {
-    api::ParameterState state;
-    for (const sharding::OwnedPiece& piece : run.pieces) {
-      const std::string& name = names_.of(parameter_of(piece));
-      if (const auto step = saved_.step_of(name)) state.step = step;
-      for (const std::string& key : saved_.state_names(name)) {
-        const at::Tensor values = saved_.run_of(name, key, piece.start, piece.elements);
-        auto [held, is_new] = state.tensors.try_emplace(key);
-        if (is_new) held->second = at::zeros_like(run.parameter, values.scalar_type());
-        run.slice_of(piece, held->second).copy_(values);
-      }
-    }
-    if (!state.empty()) fields.put_state(wrapped, run.parameter, state);
   }
 
   DistributedModel::Core& model_;
   DistributedOptimizer::Core* const optimizer_;
+  const SavedFolder& folder_;
   const SavedState& saved_;
   const ParameterNames names_;
 };
@@ -219,14 +208,14 @@ void save_checkpoint(Session& session, const std::filesystem::path& folder,
   std::vector<api::CheckpointPart> parts = api::parts_of(*model.core(), optimizer);
   save.together([&] {
     for (api::CheckpointPart& part : parts) {
-      save.add(api::write_object(save.folder() / part.file, part.object));
+      save.add(checkpoint::write_object(save.folder() / part.file, part.object));
       part.object = {};
     }
     if (!save.publishes()) return;
     save.add(checkpoint::write_file(save.folder() / "partition.json",
                                     model.core()->assignment().to_json()));
     if (!content.user_content.isNone()) {
-      save.add(api::write_object(save.folder() / "user_content.pt", content.user_content));
+      save.add(checkpoint::write_object(save.folder() / "user_content.pt", content.user_content));
     }
   });
   save.publish_folder();
@@ -259,7 +248,7 @@ bool has_checkpoint(Session& session, const std::filesystem::path& folder) {
 c10::IValue resume_from_checkpoint(Session& session, const std::filesystem::path& folder,
                                    DistributedModel& model, const ResumeOptions& options) {
   session::Session& job = session.core()->session();
-  std::optional<SavedState> saved;
+  std::optional<SavedFolder> saved;
   std::optional<Loader> loader;
   checkpoint::together(job, kResume, [&] {
     saved.emplace(folder_of(folder, options.tag));

@@ -11,13 +11,19 @@
 
 #include "smp_runtime/api/optimizer_fields.h"
 #include "smp_runtime/api/parameter_names.h"
-#include "smp_runtime/api/saved_state.h"
-#include "smp_runtime/api/state_files.h"
+#include "smp_runtime/checkpoint/state/objects.h"
+#include "smp_runtime/checkpoint/state/part_writer.h"
+#include "smp_runtime/checkpoint/state/saved_state.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::api {
 namespace {
 
+using checkpoint::kKindKey;
+using checkpoint::kNamesKey;
+using checkpoint::kPartialKey;
+using checkpoint::new_list;
+using checkpoint::ObjectBuilder;
 using topology::Group;
 
 c10::IValue list_of(const std::vector<std::string>& texts) {
@@ -200,62 +206,56 @@ class Parts {
 
   c10::IValue sharded_part(const std::vector<std::vector<std::string>>& groups) {
     ModelState& state = *model_.state();
-    const auto masters = state.store().masters();
-    std::map<int, ObjectBuilder> states;  // by parameter
-    std::map<int, ObjectBuilder> scalars;
-    if (optimizer_ != nullptr) add_states(states, scalars);
-    ObjectBuilder parameters;
-    for (const sharding::OwnedPiece& piece : state.store().pieces()) {
-      const at::Tensor& parameter =
-          state.parameters()[static_cast<std::size_t>(piece.parameter)].tensor;
-      parameters.set(
-          names_.of(parameter),
-          ObjectBuilder()
-              .set(std::string("shape"), list_of(parameter.sizes()))
-              .set(std::string("start"), piece.start)
-              .set(std::string(kMaster), alone(masters.at(static_cast<std::size_t>(piece.arena))
-                                                   .narrow(0, piece.offset, piece.elements)))
-              .set(std::string("state"), states[piece.parameter].built())
-              .set(std::string("scalars"), scalars[piece.parameter].built())
-              .built());
+    checkpoint::OwnedState owned{.store = &state.store(),
+                                 .sharers = state.plan().degree,
+                                 .shared = state.plan().degree > 1,
+                                 .index = state.groups().index,
+                                 .names = names_.of_all(state.parameters()),
+                                 .shapes = {},
+                                 .trained = {},
+                                 .optimizers = {}};
+    for (const sharding::StoredParameter& parameter : state.parameters()) {
+      owned.shapes.push_back(parameter.tensor.sizes().vec());
+      owned.trained.push_back(parameter.tensor.requires_grad());
     }
-    ObjectBuilder part;
-    part.set(std::string("format"), std::int64_t{2})
-        .set(std::string("partition_count"), std::int64_t{state.plan().degree})
-        .set(std::string("shared"), state.plan().degree > 1)
-        .set(std::string("rank"), std::int64_t{state.groups().index})
-        .set(std::string("parameters"), parameters.built());
-    auto saved_groups = new_list();
+    if (optimizer_ != nullptr) owned.optimizers.push_back(owned_optimizer(groups));
+    c10::IValue part = checkpoint::part_for_file(owned);
     if (optimizer_ != nullptr) {
-      torch::optim::Optimizer& wrapped = optimizer_->wrapped();
-      const OptimizerFields& fields = fields_of(wrapped);
-      for (std::size_t number = 0; number < groups.size(); ++number) {
-        ObjectBuilder group = settings_of(fields, wrapped.param_groups().at(number));
-        saved_groups.push_back(group.set(std::string("names"), list_of(groups[number])).built());
-      }
       const sharding::LossScaler::State scale = optimizer_->scaler().state();
       auto saved_scale = new_list();
       saved_scale.push_back(scale.scale);
       saved_scale.push_back(scale.good_steps);
       saved_scale.push_back(scale.patience);
-      part.set(std::string("loss_scaler"), saved_scale)
-          .set(std::string("optimizer"), fields.kind());
+      auto object = part.toGenericDict();
+      object.insert("loss_scaler", saved_scale);
+      object.insert("optimizer", fields_of(optimizer_->wrapped()).kind());
     }
-    return part.set(std::string("param_groups"), saved_groups).built();
+    return part;
   }
 
-  void add_states(std::map<int, ObjectBuilder>& states, std::map<int, ObjectBuilder>& scalars) {
+  checkpoint::OwnedOptimizer owned_optimizer(const std::vector<std::vector<std::string>>& groups) {
     torch::optim::Optimizer& wrapped = optimizer_->wrapped();
     const OptimizerFields& fields = fields_of(wrapped);
-    for (const sharding::MasterRun& run : optimizer_->masters()->runs()) {
-      const ParameterState held = fields.state_of(wrapped, run.parameter);
-      for (const sharding::OwnedPiece& piece : run.pieces) {
-        for (const auto& [key, tensor] : held.tensors) {
-          states[piece.parameter].set(key, alone(run.slice_of(piece, tensor)));
-        }
-        if (held.step) scalars[piece.parameter].set(std::string("step"), step_tensor(*held.step));
+    checkpoint::OwnedOptimizer owned{
+        .masters = optimizer_->masters(), .groups = {}, .members = {}, .state_of = {}};
+    for (std::size_t number = 0; number < groups.size(); ++number) {
+      ObjectBuilder group = settings_of(fields, wrapped.param_groups().at(number));
+      owned.groups.push_back(group.set(std::string("names"), list_of(groups[number])).built());
+      std::vector<int> members;
+      for (const at::Tensor& parameter : optimizer_->groups().at(number)) {
+        const int member = model_.state()->number_of(parameter);
+        if (member >= 0) members.push_back(member);
       }
+      owned.members.push_back(std::move(members));
     }
+    owned.state_of = [&wrapped, &fields](const sharding::MasterRun& run) {
+      const ParameterState held = fields.state_of(wrapped, run.parameter);
+      std::map<std::string, c10::IValue> state;
+      for (const auto& [key, tensor] : held.tensors) state.emplace(key, tensor.cpu());
+      if (held.step) state.emplace("step", step_tensor(*held.step));
+      return state;
+    };
+    return owned;
   }
 
   DistributedModel::Core& model_;

@@ -34,12 +34,12 @@ class ModelState {
   /// The store's number of a parameter; -1 for another tensor.
   [[nodiscard]] int number_of(const at::Tensor& parameter) const;
 
-  /// Of all parameters, by number: what masters have, on the CPU; with `frozen_only` those alone
+  /// Values of all parameters, by number, from masters, on the CPU; with `frozen_only` those alone
   /// that are not trained, the others undefined. Collective over the shard group.
   [[nodiscard]] std::vector<at::Tensor> whole_values(bool frozen_only = false) const;
 
-  /// What `call` of a unit, by its number in the model, returns; its parameters are gathered for it
-  /// and for its backward.
+  /// Returns what `call` of a unit, by its number in the model, does; its parameters are gathered
+  /// for it and for its backward.
   Tensors run(std::size_t unit, const std::function<Tensors()>& call);
 
  private:

@@ -30,4 +30,12 @@ const std::string& ParameterNames::of(const at::Tensor& parameter) const {
   return names_[found->second];
 }
 
+std::vector<std::string> ParameterNames::of_all(
+    const std::vector<sharding::StoredParameter>& parameters) const {
+  std::vector<std::string> names;
+  for (const sharding::StoredParameter& parameter : parameters)
+    names.push_back(of(parameter.tensor));
+  return names;
+}
+
 }  // namespace smp::api

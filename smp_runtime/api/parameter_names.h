@@ -8,6 +8,8 @@
 
 #include "smp/unit.h"
 
+#include "smp_runtime/sharding/sharded_unit.h"
+
 namespace smp::api {
 
 /// Each parameter has one name: the first of those under which units have it.
@@ -19,6 +21,9 @@ class ParameterNames {
   [[nodiscard]] const std::vector<std::string>& all() const { return names_; }
   /// Throws InternalError for a tensor that is no parameter.
   [[nodiscard]] const std::string& of(const at::Tensor& parameter) const;
+  /// Names of a store's parameters, by their number there.
+  [[nodiscard]] std::vector<std::string> of_all(
+      const std::vector<sharding::StoredParameter>& parameters) const;
   /// Other names of parameters, and their first ones.
   [[nodiscard]] const std::map<std::string, std::string>& tied() const { return tied_; }
 

@@ -13,7 +13,7 @@
 
 namespace smp::checkpoint {
 
-/// What a file held when it was written.
+/// Size and checksum of a file as written.
 struct FileDigest {
   std::string name;  ///< within its folder
   std::int64_t bytes = 0;

@@ -71,7 +71,7 @@ void finish_commit(const fs::path& commit, const fs::path& root) {
   remove_tree(commit);
 }
 
-/// What killed saves left: unfinished ones go, committed ones are finished, folders set aside
+/// Leftovers of killed saves: unfinished ones go, committed ones are finished, folders set aside
 /// return if nothing took their place.
 void tidy(const fs::path& root, const fs::path& but) {
   for (const fs::path& entry : entries_of(root)) {

@@ -14,7 +14,7 @@
 
 namespace smp::checkpoint {
 
-/// What the name of a checkpoint in parts ends with.
+/// End of the name of a checkpoint in parts.
 inline constexpr const char* kPartial = "_partial";
 /// The file that names the newest checkpoint of its folder.
 inline constexpr const char* kNewest = "newest";
@@ -40,12 +40,12 @@ void publish_folder(const std::filesystem::path& root, const std::string& name,
 void publish_files(const std::filesystem::path& root, const std::string& name,
                    const std::string& token);
 
-/// Where the file or folder `entry` of the checkpoint `name` is to be read, whether or not a save
-/// was killed while it published. The path may not exist.
+/// The place from which the file or folder `entry` of the checkpoint `name` is to be read, whether
+/// or not a save was killed while it published. The path may not exist.
 [[nodiscard]] std::filesystem::path locate(const std::filesystem::path& root,
                                            const std::string& name, const std::string& entry);
 
-/// What is in `folder`, by path, sorted.
+/// Entries of `folder`, by path, sorted.
 [[nodiscard]] std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
 /// Drops a staging folder after a failure. Never throws.

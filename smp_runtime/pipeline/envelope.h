@@ -67,7 +67,7 @@ struct Envelope {
   Route route;                  ///< of calls
   std::vector<ValueId> inputs;  ///< of calls: values that the first hop's request consists of, too
   std::vector<KeptOutput> outputs_kept;  ///< of calls
-  std::vector<ValueId> released;   ///< values that the receiver holds and nobody will ask for again
+  std::vector<ValueId> released;  ///< values that the receiver holds and nobody will ask for again
   std::string body;
   int32_t number =
       -1;  ///< of the body, for PayloadDictionary; without a body, one that was sent before

@@ -149,7 +149,8 @@ bool Scheduler::admits(const Task& task) const {
 }
 
 void Scheduler::begin(TaskKey& key) {
-  const auto [found, first] = microbatches_.try_emplace(key.microbatch, MicrobatchState{.before = key.ranks});
+  const auto [found, first] =
+      microbatches_.try_emplace(key.microbatch, MicrobatchState{.before = key.ranks});
   if (first) ++key.ranks;
   if (key.phase != Phase::kForward) return;
   MicrobatchState& state = found->second;
@@ -230,7 +231,8 @@ void Scheduler::run(Worker& worker) {
   }
   worker.task = nullptr;
   // The body is both forward and backward.
-  if (task.key.phase == Phase::kBackward || task.key.depth == 0) release_forward(task.key.microbatch);
+  if (task.key.phase == Phase::kBackward || task.key.depth == 0)
+    release_forward(task.key.microbatch);
   drop(task);
 }
 

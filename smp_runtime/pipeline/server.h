@@ -42,7 +42,7 @@ struct CallData {
 
 /// The tensors of a call that do not travel over its caller.
 struct DirectValues {
-  std::vector<ValueId> inputs;   ///< of the request; the rank that serves it first waits for them
+  std::vector<ValueId> inputs;  ///< of the request; the rank that serves it first waits for them
   std::vector<KeptOutput> outputs_kept;  ///< of the result
 };
 

@@ -81,7 +81,8 @@ std::optional<int> ValueExchange::fetches_from() const {
 
 std::vector<ValueId> ValueExchange::take_released(int holder) {
   const auto found = released_.find(holder);
-  return found == released_.end() ? std::vector<ValueId>{} : std::move(released_.extract(found).mapped());
+  return found == released_.end() ? std::vector<ValueId>{}
+                                  : std::move(released_.extract(found).mapped());
 }
 
 void ValueExchange::forget(const std::vector<ValueId>& ids) {

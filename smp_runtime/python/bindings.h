@@ -20,6 +20,7 @@ void bind_partition(pybind11::module_& module);
 void bind_pipeline(pybind11::module_& module);
 void bind_replicas(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
+void bind_saved_state(pybind11::module_& module);
 void bind_sharding(pybind11::module_& module);
 void bind_masters(pybind11::module_& module);
 void bind_optimizer(pybind11::module_& module);

@@ -104,11 +104,6 @@ void bind_sharding(py::module_& module) {
       .def_readonly("arena", &sharding::OwnedPiece::arena)
       .def_readonly("offset", &sharding::OwnedPiece::offset);
 
-  py::class_<sharding::EvenShare>(module, "EvenShare", "A rank's part of one parameter by itself.")
-      .def_readonly("start", &sharding::EvenShare::start)
-      .def_readonly("elements", &sharding::EvenShare::elements)
-      .def_readonly("length", &sharding::EvenShare::length);
-
   py::class_<ShardPlan>(module, "ShardPlan", "How a model's state is sharded.")
       .def_readonly("degree", &ShardPlan::degree)
       .def_readonly("own_degree", &ShardPlan::own_degree)
@@ -181,9 +176,6 @@ void bind_sharding(py::module_& module) {
       .def("publish", &ParameterStore::publish, no_gil())
       .def("accept_writes", &ParameterStore::accept_writes)
       .def("whole_unit", &ParameterStore::whole_unit, py::arg("unit"), no_gil())
-      .def("even_shares", &ParameterStore::even_shares, py::arg("parameters"))
-      .def("copy_even_shares", &ParameterStore::copy_even_shares, py::arg("parameters"),
-           py::arg("targets"), no_gil())
       .def("assign", &ParameterStore::assign, py::arg("parameter"), py::arg("value"), no_gil())
       .def("use", &use_of)
       .def("traffic", &traffic_of)

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_checkpoint(module);
   smp::python::bind_sharding(module);
   smp::python::bind_masters(module);
+  smp::python::bind_saved_state(module);
   smp::python::bind_optimizer(module);
   smp::python::bind_tensor_parallel(module);
 }

@@ -61,7 +61,7 @@ HostError lost_connection(std::string_view what, int rank, std::string_view othe
 /// where c10d reports a lost or silent rank; all other errors, such as those of user code, pass.
 template <typename Call>
 decltype(auto) translate_c10d_errors(c10d::ProcessGroup& group, std::string_view what, Call&& call,
-                            Uneven advice = Uneven::kMayJoin) {
+                                     Uneven advice = Uneven::kMayJoin) {
   try {
     return call();
   } catch (const Error&) {

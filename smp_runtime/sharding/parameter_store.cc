@@ -320,11 +320,11 @@ std::vector<at::Tensor> ParameterStore::whole_unit(int number) {
   return values;
 }
 
-std::vector<EvenShare> ParameterStore::even_shares(const std::vector<int>& parameters) const {
-  std::vector<EvenShare> shares;
-  for (const int parameter : parameters) shares.push_back(state_->share_of(parameter));
-  return shares;
+at::ScalarType ParameterStore::master_type(int parameter) const {
+  return state_->at(state_->unit_of.at(static_cast<std::size_t>(parameter))).master.scalar_type();
 }
+
+EvenShare ParameterStore::even_share_of(int parameter) const { return state_->share_of(parameter); }
 
 void ParameterStore::copy_even_shares(const std::vector<int>& parameters,
                                       const std::vector<at::Tensor>& targets) {

@@ -140,10 +140,13 @@ class ParameterStore {
   void accept_writes();
   /// Whole values of one unit's parameters, in order, on the CPU: of the masters. Collective.
   std::vector<at::Tensor> whole_unit(int unit);
-  /// This rank's even share (see even_share) of the masters of each of `parameters`.
-  [[nodiscard]] std::vector<EvenShare> even_shares(const std::vector<int>& parameters) const;
-  /// The elements of these shares, zeros behind them, into `targets` [length], of any type and
-  /// device. Collective, with the same parameters: each unit is whole on every rank for a moment.
+  /// Type of the master of a parameter, alike on all ranks.
+  [[nodiscard]] at::ScalarType master_type(int parameter) const;
+  /// This rank's even share (see even_share) of the master of a parameter.
+  [[nodiscard]] EvenShare even_share_of(int parameter) const;
+  /// The elements of the shares of `parameters`, zeros behind them, into `targets` [length], of any
+  /// type and device. Collective, with the same parameters: each unit is whole on every rank for a
+  /// moment.
   void copy_even_shares(const std::vector<int>& parameters, const std::vector<at::Tensor>& targets);
   /// This rank's part of the masters becomes that of `value`, until publish() only there.
   void assign(int parameter, const at::Tensor& value);

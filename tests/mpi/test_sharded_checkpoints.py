@@ -79,6 +79,24 @@ def test_every_way_of_training_goes_on_from_every_other(pool, saved, before, aft
         assert_same_state(optimizer_state, wanted_state)
 
 
+@pytest.mark.parametrize("after", ["plain", "sharded", "optimizer"])
+@pytest.mark.parametrize("before", ["plain", "sharded", "optimizer"])
+def test_counters_of_parameters_without_a_dimension_stay_counters(pool, tmp_path, before, after):
+    ranks, config = WAYS[before]
+    saved = pool(ranks).run(
+        "saving_jobs:save_after", config, str(tmp_path), "scaled", 1, 0, inner="adamw"
+    )
+    ranks, config = WAYS[after]
+
+    results = pool(ranks).run(
+        "saving_jobs:resume_after", config, str(tmp_path), "scaled", 0, inner="adamw"
+    )
+
+    *_, wanted = saved[0]
+    for _, optimizer_state in results:
+        assert_same_state(optimizer_state, wanted)
+
+
 def test_shards_go_on_under_another_degree(pool, tmp_path):
     wanted, *_ = pool(4).run("saving_jobs:save_after", settings(4), str(tmp_path), "strange", 2, 2)[
         0

@@ -33,7 +33,7 @@ void together(session::Session& session, const std::string& what,
 }
 
 void run_collectively(const std::function<void()>& act,
-                  const std::function<void(const std::string&)>& tell) {
+                      const std::function<void(const std::string&)>& tell) {
   std::exception_ptr own;
   try {
     act();

@@ -17,7 +17,7 @@ class CheckpointError : public HostError {
   using HostError::HostError;
 };
 
-/// What `act` returns. What files or their folder are blamed for in it is a CheckpointError.
+/// Returns what `act` does; errors of it that blame files or their folder become CheckpointErrors.
 template <typename Act>
 auto with_files(const Act& act) {
   try {
@@ -42,6 +42,6 @@ void together(session::Session& session, const std::string& what, const std::fun
 /// Calls `act`, then `tell` with what failed in it, or an empty text. Throws what `act` threw, else
 /// what `tell` did.
 void run_collectively(const std::function<void()>& act,
-                  const std::function<void(const std::string&)>& tell);
+                      const std::function<void(const std::string&)>& tell);
 
 }  // namespace smp::checkpoint

@@ -32,9 +32,9 @@ class CheckpointSave {
   CheckpointSave(const CheckpointSave&) = delete;
   CheckpointSave& operator=(const CheckpointSave&) = delete;
 
-  /// Where files are written to.
+  /// The folder that files are written to.
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-  /// Whether this rank makes the checkpoint visible: one does in each folder, which is one in the
+  /// True if this rank makes the checkpoint visible: one does in each folder, which is one in the
   /// job where all hosts see the same folder.
   [[nodiscard]] bool publishes() const { return publishes_; }
   /// This rank has written a file.

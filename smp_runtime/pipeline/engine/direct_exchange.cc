@@ -62,8 +62,8 @@ DirectExchange::Plan DirectExchange::plan(const Route& route, std::vector<at::Te
     const Site::Output& output = site->outputs[index];
     if (output.way != Site::Way::kDirect) continue;
     plan.direct.outputs_kept.push_back({.output = static_cast<int32_t>(index),
-                                   .destination = output.user,
-                                   .id = server_.new_value()});
+                                        .destination = output.user,
+                                        .id = server_.new_value()});
   }
 
   const int user = route.front().owner;
@@ -150,8 +150,8 @@ DirectValues DirectExchange::plan_backward(std::vector<at::Tensor>& gradients, A
     // Gradients of several uses come here, where they are added.
     if (!argument || argument->uses != 1 || argument->data.defined()) continue;
     direct.outputs_kept.push_back({.output = static_cast<int32_t>(index),
-                              .destination = argument->holder,
-                              .id = server_.new_value()});
+                                   .destination = argument->holder,
+                                   .id = server_.new_value()});
   }
   return direct;
 }
@@ -190,8 +190,8 @@ bool DirectExchange::stands_in(const at::Tensor& tensor) {
 }
 
 decltype(CallData::values) DirectExchange::keep_outputs(std::span<const KeptOutput> wishes,
-                                                    const std::vector<at::Tensor>& tensors,
-                                                    Absent& absent) {
+                                                        const std::vector<at::Tensor>& tensors,
+                                                        Absent& absent) {
   absent.assign(tensors.size(), false);
   decltype(CallData::values) values;
   for (const KeptOutput& wish : wishes) {

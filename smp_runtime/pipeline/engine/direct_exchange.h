@@ -74,8 +74,8 @@ class DirectExchange {
   /// At the rank that serves a call: the values of those `tensors` that are to be kept, which
   /// `absent` marks. A remote tensor stays: another rank holds it.
   [[nodiscard]] decltype(CallData::values) keep_outputs(std::span<const KeptOutput> wishes,
-                                                    const std::vector<at::Tensor>& tensors,
-                                                    Absent& absent);
+                                                        const std::vector<at::Tensor>& tensors,
+                                                        Absent& absent);
 
   /// At the end of a task: fetches what remote tensors of it are still in use, which may outlive
   /// their microbatch.

@@ -729,16 +729,6 @@ class OwnedPiece:
     @property
     def offset(self) -> int: ...
 
-class EvenShare:
-    """This rank's part of a parameter in files of shards. [elements]"""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def elements(self) -> int: ...
-    @property
-    def length(self) -> int: ...
-
 class ShardPlan:
     """How many ranks share state, and how; sharding/shard_groups.h."""
 
@@ -830,14 +820,88 @@ class ParameterStore:
     def publish(self) -> None: ...
     def accept_writes(self) -> None: ...
     def whole_unit(self, unit: int) -> list[torch.Tensor]: ...
-    def even_shares(self, parameters: Sequence[int]) -> list[EvenShare]: ...
-    def copy_even_shares(
-        self, parameters: Sequence[int], targets: Sequence[torch.Tensor]
-    ) -> None: ...
     def assign(self, parameter: int, value: torch.Tensor) -> None: ...
     def use(self) -> dict[str, int]: ...
     def traffic(self) -> dict[str, int]: ...
     def prefetched(self) -> dict[str, int]: ...
+
+# --- bindings_saved_state.cc
+
+class SavedState:
+    """The state of a model and of its optimizer as it was saved, whatever job wrote it;
+    checkpoint/state/saved_state.h. Raises SMPCheckpointError."""
+
+    def __init__(self, where: str) -> None: ...
+    def add_model(self, entries: Mapping[str, Any], tied: Mapping[str, str] = ...) -> None:
+        """A file of a model's entries."""
+    def add_optimizer(
+        self,
+        state: Mapping[str, Any],
+        names: Sequence[str] = ...,
+        shapes: Mapping[str, Sequence[int]] = ...,
+    ) -> None:
+        """The state of an optimizer in any form: a part, a list of parts, or a state dict."""
+    def copy(self) -> SavedState: ...
+    def complete_with(self, other: SavedState) -> None:
+        """Takes from the state of another tensor rank what this lacks."""
+    @property
+    def where(self) -> str: ...
+    @property
+    def entries(self) -> dict[str, Any]:
+        """Of the model."""
+    @property
+    def has_values_in_shards(self) -> bool: ...
+    @property
+    def tied(self) -> dict[str, str]: ...
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of parameters, as far as files say them."""
+    @property
+    def kept_shapes(self) -> dict[str, dict[str, tuple[int, ...] | None]]:
+        """By parameter, the shapes of what the optimizer keeps; None for what is no tensor."""
+    @property
+    def common(self) -> dict[str, Any]: ...
+    @property
+    def groups(self) -> list[tuple[dict[str, Any], list[str]]]:
+        """Settings, and names of parameters."""
+    @property
+    def kind(self) -> str: ...
+    @property
+    def loss_scale(self) -> tuple[float, int, int] | None: ...
+    @property
+    def parts(self) -> int: ...
+    @property
+    def sharers(self) -> int: ...
+    @property
+    def is_one_of_several(self) -> bool: ...
+    @property
+    def is_of_optimizer(self) -> bool: ...
+    def whole_masters(self) -> dict[str, torch.Tensor]: ...
+    def whole_state(self, name: str) -> dict[str, Any]: ...
+    def state_of_run(self, run: MasterRun, names: Sequence[str]) -> dict[str, Any]: ...
+    def restore_masters(self, store: ParameterStore, names: Sequence[str]) -> None: ...
+
+class OwnedState:
+    """Sharded or 16-bit state of this rank; checkpoint/state/part_writer.h."""
+
+    def __init__(
+        self,
+        *,
+        store: ParameterStore,
+        sharers: int,
+        shared: bool,
+        index: int,
+        names: Sequence[str],
+        shapes: Sequence[Sequence[int]],
+        trained: Sequence[bool],
+        masters: Sequence[MasterParameters],
+        groups: Sequence[Sequence[Mapping[str, Any]]],
+        members: Sequence[Sequence[Sequence[int]]],
+        states: Sequence[Sequence[Mapping[str, Any]]],
+    ) -> None: ...
+    def part_of_rank(self) -> dict[str, Any]: ...
+    def part_for_file(self) -> dict[str, Any]:
+        """Collective over the shard group."""
 
 # --- bindings_masters.cc
 

@@ -38,12 +38,12 @@ SmddpBackend::WorkPtr SmddpBackend::broadcast(Tensors& tensors,
                    put_back(tensor, own);
                  });
   }
-  return start(
-      scope, call, tensors,
-      [header, root, buffer = StagingBuffer(tensor, true)](Communicator& group, const WaitLimit& limit) {
-        group.broadcast(header, root, bytes_out(buffer.tensor()), limit);
-        buffer.finish();
-      });
+  return start(scope, call, tensors,
+               [header, root, buffer = StagingBuffer(tensor, true)](Communicator& group,
+                                                                    const WaitLimit& limit) {
+                 group.broadcast(header, root, bytes_out(buffer.tensor()), limit);
+                 buffer.finish();
+               });
 }
 
 SmddpBackend::WorkPtr SmddpBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -234,13 +234,13 @@ SmddpBackend::WorkPtr SmddpBackend::scatter(Tensors& outputs, std::vector<Tensor
   const Tensors mine = joined(inputs);
   if (root == rank_) check_alike(mine, output, size_, "scatter");
   TORCH_CHECK_VALUE(root == rank_ || mine.empty(), "smddp: scatter: inputs belong to the root");
-  return start(scope, {c10d::OpType::SCATTER, "scatter", options.timeout, options.asyncOp, mine},
-               outputs,
-               [call = header_of(output), root, sources = on_cpu(mine),
-                buffer = StagingBuffer(output, false)](Communicator& group, const WaitLimit& limit) {
-                 group.scatter(call, root, bytes_of(sources), bytes_out(buffer.tensor()), limit);
-                 buffer.finish();
-               });
+  return start(
+      scope, {c10d::OpType::SCATTER, "scatter", options.timeout, options.asyncOp, mine}, outputs,
+      [call = header_of(output), root, sources = on_cpu(mine),
+       buffer = StagingBuffer(output, false)](Communicator& group, const WaitLimit& limit) {
+        group.scatter(call, root, bytes_of(sources), bytes_out(buffer.tensor()), limit);
+        buffer.finish();
+      });
 }
 
 SmddpBackend::WorkPtr SmddpBackend::barrier(const c10d::BarrierOptions& options) {

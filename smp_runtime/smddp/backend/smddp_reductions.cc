@@ -59,7 +59,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_each(const DeviceScope& scope, Call c
   }
   return start(scope, std::move(call), tensors,
                [calls, inputs, buffers = staging_buffers_of(tensors)](Communicator& group,
-                                                                const WaitLimit& limit) {
+                                                                      const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    group.all_reduce(calls[i], bytes_in(inputs[i]), bytes_out(buffers[i].tensor()),
                                     limit);
@@ -100,7 +100,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter(Tensors& outputs, std::vector
                 joined(inputs)},
                outputs,
                [call, sources, buffer = StagingBuffer(output, false)](Communicator& group,
-                                                                 const WaitLimit& limit) {
+                                                                      const WaitLimit& limit) {
                  group.reduce_scatter(call, bytes_of(sources), bytes_out(buffer.tensor()), limit);
                  buffer.finish();
                });
@@ -125,7 +125,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_unequal(const DeviceScope& scope,
       {c10d::OpType::REDUCE_SCATTER, "reduce_scatter", options.timeout, options.asyncOp, inputs},
       {output},
       [calls, sources, me = rank_, buffer = StagingBuffer(output, false)](Communicator& group,
-                                                                     const WaitLimit& limit) {
+                                                                          const WaitLimit& limit) {
         for (int root = 0; root < group.size(); ++root) {
           const auto i = static_cast<size_t>(root);
           const at::Tensor unused = root == me ? at::Tensor() : at::empty_like(sources[i]);
@@ -197,7 +197,7 @@ SmddpBackend::WorkPtr SmddpBackend::reduce_scatter_tensor_coalesced(
   for (const at::Tensor& input : inputs) sources.push_back(input_of(input, options.reduceOp));
   return start(scope, call, outputs,
                [calls, sources, buffers = staging_buffers_of(outputs)](Communicator& group,
-                                                                 const WaitLimit& limit) {
+                                                                       const WaitLimit& limit) {
                  for (size_t i = 0; i < calls.size(); ++i) {
                    const auto parts = equal_parts(bytes_in(sources[i]), group.size());
                    group.reduce_scatter(calls[i], parts, bytes_out(buffers[i].tensor()), limit);

@@ -111,11 +111,24 @@ class Squares(nn.Module):
         return {"out": [self.last(x)]}
 
 
+class Scaled(nn.Module):
+    """A parameter without a dimension, as a learned temperature is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.last = Product(7)
+
+    def forward(self, x):
+        return {"out": [self.last(x) * self.scale]}
+
+
 #: In 64 bits the whole numbers of the deeper one stay whole.
 KINDS = {
     "strange": lambda: Strange().double(),
     "chain": Chain,
     "fan": Fan,
+    "scaled": Scaled,
     "squares": lambda: Squares().double(),
 }
 

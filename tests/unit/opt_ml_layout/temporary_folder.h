@@ -44,7 +44,7 @@ inline std::string read_file(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-/// What an expression throws, or an empty text.
+/// Text of the error that an expression throws, or an empty one.
 template <typename Call>
 std::string message_of(Call call) {
   try {

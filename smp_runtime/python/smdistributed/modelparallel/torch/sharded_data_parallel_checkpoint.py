@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._checkpoint.sharded_checkpoints import ShardedParts, with_tied
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import joined_entries
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import open_parts
+from smdistributed.modelparallel.torch._checkpoint.saved_states import SavedRanks, with_tied
 from smdistributed.modelparallel.torch._state.model_names import (
     get_buffer_names,
     get_param_shapes,
 )
-from smdistributed.modelparallel.torch._state.shard_states import plain_of_parts
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 __all__ = [
@@ -45,21 +44,21 @@ def get_full_state_dict_from_sharded_data_parallel_checkpoint(
     Raises:
         SMPCheckpointError: a checkpoint that is not there, damaged, or not complete.
     """
-    saved = open_parts(Path(checkpoint_dir), tag)
-    slices = saved.slices(tp_size=1)
+    folder = open_parts(Path(checkpoint_dir), tag)
+    slices = folder.slices(tp_size=1)
     assert slices is not None  # only of more tensor ranks it may not be known
-    shards = ShardedParts(saved)
-    parts = [_of_tensor_rank(shards, rank, dtype) for rank in range(saved.tp)]
+    saved = SavedRanks(folder)
+    parts = [_of_tensor_rank(saved, rank, dtype) for rank in range(folder.tp)]
     return joined_entries(parts, slices.axes)
 
 
-def _of_tensor_rank(shards: ShardedParts, rank: int, dtype: torch.dtype) -> dict[str, Any]:
-    entries, tied, has_shards = shards.entries(rank)
-    if not has_shards or not shards.is_sharded:
+def _of_tensor_rank(ranks: SavedRanks, rank: int, dtype: torch.dtype) -> dict[str, Any]:
+    saved = ranks.state(rank, optimizer=None)
+    if not ranks.is_sharded or not saved.has_values_in_shards:
         raise SMPCheckpointError(
-            f"{shards.folder} holds no shards of parameters: the job that saved it had no sharded "
+            f"{saved.where} holds no shards of parameters: the job that saved it had no sharded "
             "data parallelism, or files are missing"
         )
-    masters, _ = plain_of_parts(shards.shards(rank), None)
+    masters = saved.whole_masters()
     trained = {name: masters.pop(name).to(dtype) for name in list(masters)}  # one at a time
-    return entries | with_tied(trained, tied)
+    return saved.entries | with_tied(trained, saved.tied)

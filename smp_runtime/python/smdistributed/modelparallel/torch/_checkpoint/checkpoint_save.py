@@ -20,8 +20,8 @@ _SAVE = "smp.save_checkpoint"
 
 @contextmanager
 def checkpoint_save(root: Path, name: str) -> Iterator[_runtime.CheckpointSave]:
-    """What the body writes into ``folder`` and adds is published by the caller, behind it. An error
-    of any rank is raised on all of them, and leaves nothing behind."""
+    """Opens a save: files that the body writes into ``folder`` and adds are published by the
+    caller. An error of any rank is raised on all of them, and leaves nothing behind."""
     save = _runtime.CheckpointSave(state.require_initialized(_SAVE), _SAVE, root, name, __version__)
     with _telling(save.tell):
         yield save

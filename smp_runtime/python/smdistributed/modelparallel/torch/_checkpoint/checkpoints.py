@@ -25,10 +25,11 @@ state is sharded or in 16 bits, or degrees differ.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,33 +41,33 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_save import (
     write,
     write_text,
 )
-from smdistributed.modelparallel.torch._checkpoint.sharded_checkpoints import (
-    ShardedParts,
-    read_sharded_parts,
-    write_sharded_parts,
-)
-from smdistributed.modelparallel.torch._checkpoint.resharded_checkpoints import read_resharded_parts
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_to_json
+from smdistributed.modelparallel.torch._checkpoint.resharded_states import resharded_state
 from smdistributed.modelparallel.torch._checkpoint.saved_parts import (
+    PartialCheckpoint,
     absent,
     newest,
     open_parts,
 )
+from smdistributed.modelparallel.torch._checkpoint.saved_states import SavedRanks, check, restore
 from smdistributed.modelparallel.torch._checkpoint.whole_models import read_whole_model
 from smdistributed.modelparallel.torch._session import comm, ranks
 from smdistributed.modelparallel.torch._session.log import info
 from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
-from smdistributed.modelparallel.torch._state.model_names import tied_names
-from smdistributed.modelparallel.torch._state.optimizer_states import (
-    HasStates,
-    merged_states,
+from smdistributed.modelparallel.torch._state.model_names import (
+    get_buffer_names,
+    get_param_shapes,
+    tied_names,
 )
-from smdistributed.modelparallel.torch._state.state_fit import merged_entries, shapes_of
+from smdistributed.modelparallel.torch._state.optimizer_states import HasStates
+from smdistributed.modelparallel.torch._state.shard_states import part_for_file
 from smdistributed.modelparallel.torch._state.tensor_states import axes_of
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError, SMPValidationError
 from smdistributed.modelparallel.torch.model import DistributedModel
 from smdistributed.modelparallel.torch.optimizer import DistributedOptimizer
 from smdistributed.modelparallel.torch.state_mod import state
+
+_RESUME = "smp.resume_from_checkpoint"
 
 
 def save_checkpoint(
@@ -152,15 +153,15 @@ def resume_from_checkpoint(
     Raises:
         SMPCheckpointError: on all ranks, naming file and rank: absent, damaged, of another model.
     """
-    state.require_initialized("smp.resume_from_checkpoint")
-    model = _model_of("smp.resume_from_checkpoint", None)
+    state.require_initialized(_RESUME)
+    model = _model_of(_RESUME, None)
     root = Path(path)
     if partial:
         content = _resume_parts(
             root, tag, model, strict, load_optimizer, load_sharded_optimizer_state
         )
     else:
-        with agreement("smp.resume_from_checkpoint"):
+        with agreement(_RESUME):
             content = _resume_whole(root, tag, model, strict, translate_function)
     state.reports.event("resumed", f"from {root / (tag or 'the newest')}")
     return content
@@ -181,7 +182,7 @@ def _save_parts(
     with checkpoint_save(root, name) as save:
         part = f"{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
         if model.sharded is not None:
-            write_sharded_parts(functools.partial(write, save), model, optimizer)
+            _write_sharded(save, model, optimizer)
         elif ranks.rdp_rank() == 0:
             write(save, f"model_{part}", dict(model.local_state_dict()))
             if optimizer is not None:
@@ -200,6 +201,60 @@ def _save_parts(
     comm.barrier()
 
 
+def _write_sharded(
+    save: _runtime.CheckpointSave, model: DistributedModel, optimizer: HasStates | None
+) -> None:
+    """The files of this rank where state is sharded or 16-bit: of the first shard group, since the
+    others hold the same. Collective over the data-parallel ranks."""
+    sharded = model.sharded
+    assert sharded is not None
+    on_demand = sharded.plan.on_demand
+    short = on_demand and ranks.tp_size() == 1
+    entries = model.unsharded_entries() if on_demand else model.local_state_dict()
+    part = f"{ranks.pp_rank()}_{ranks.tp_rank()}"
+    if ranks.rdp_rank() == 0 and on_demand:
+        write(save, "model_0.pt" if short else f"model_{part}.pt",
+              {"module": dict(entries), "param_shapes": get_param_shapes(model),
+               "buffer_names": get_buffer_names(model),
+               "tied": tied_names(model.get_module())})  # fmt: skip
+    elif ranks.rdp_rank() == 0:
+        write(save, f"model_{part}.pt", dict(entries))
+    if ranks.rdp_rank() >= sharded.plan.degree:
+        return
+    own = (
+        part_for_file(sharded, [])
+        if optimizer is None
+        else optimizer.states.shard_part_for_checkpoint()
+    )
+    index = sharded.groups.index
+    write(save, f"optimizer_{index}.pt" if short else f"optimizer_{part}_{index}.pt", own)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The layout of a saved job's layers, compared with this one's."""
+
+    same_partition: bool
+    slices: Slices | None
+    """Those of the saved job where layers are sliced, or modules replaced, otherwise here."""
+
+
+def _layout_of(folder: PartialCheckpoint, model: DistributedModel) -> _Layout:
+    slices = folder.slices(ranks.tp_size())
+    same_modules = (
+        (folder.tp > 1) == (ranks.tp_size() > 1)
+        if slices is None or slices.replaced is None
+        else slices.replaced == model.replaced()
+    )
+    same_partition = same_modules and model.takes_partition(
+        folder.partition_json(), f"{folder.folder}/partition.json"
+    )
+    same_slices = slices is None or (
+        same_modules and folder.tp == ranks.tp_size() and slices.axes == axes_of(model.get_module())
+    )
+    return _Layout(same_partition, None if same_slices else slices)
+
+
 def _resume_parts(
     root: Path,
     tag: str | None,
@@ -210,69 +265,38 @@ def _resume_parts(
 ) -> Any:
     if load_optimizer and not state.optimizers:
         raise SMPCheckpointError(
-            "smp.resume_from_checkpoint cannot load the optimizer's state: there is no optimizer "
-            "yet; call smp.DistributedOptimizer first, or give load_optimizer=False"
+            f"{_RESUME} cannot load the optimizer's state: there is no optimizer yet; call "
+            "smp.DistributedOptimizer first, or give load_optimizer=False"
         )
-    with agreement("smp.resume_from_checkpoint"):
-        saved = open_parts(root, tag)
-        slices = saved.slices(ranks.tp_size())
-        same_modules = (
-            (saved.tp > 1) == (ranks.tp_size() > 1)
-            if slices is None or slices.replaced is None
-            else slices.replaced == model.replaced()
-        )
-        same_split = same_modules and model.takes_partition(
-            saved.partition_json(), f"{saved.folder}/partition.json"
-        )
-        resharded = slices is not None and not (
-            same_modules
-            and saved.tp == ranks.tp_size()
-            and slices.axes == axes_of(model.get_module())
-        )
-
-    def own(kind: str) -> str:
-        return f"{kind}_{ranks.pp_rank()}_{ranks.tp_rank()}.pt"
-
+    with agreement(_RESUME):
+        folder = open_parts(root, tag)
+        layout = _layout_of(folder, model)
     # Else some ranks would wait in the first step for others to decide on a partition.
-    if not all(comm.allgather(same_split, comm.CommGroup.WORLD)) and same_split:
+    everywhere = all(comm.allgather(layout.same_partition, comm.CommGroup.WORLD))
+    if layout.same_partition and not everywhere:
         raise SMPCheckpointError(
-            f"{saved.folder} has the same partition.json on some hosts only; give all of them the "
+            f"{folder.folder} has the same partition.json on some hosts only; give all of them the "
             "same checkpoint"
         )
     optimizer: HasStates | None = state.optimizers if load_optimizer else None
-    with agreement("smp.resume_from_checkpoint"):
-        parts = ShardedParts(saved, tied_names(model.get_module()))
-        masters_only = not load_sharded_optimizer_state and (
-            parts.is_sharded or shard_plan() is not None
-        )
-        if masters_only and optimizer is not None:
-            optimizer.states.restore_loss_scale(parts.loss_scaler)
+    with agreement(_RESUME):
+        there = SavedRanks(folder, tied_names(model.get_module()))
+        is_sharded = there.is_sharded or shard_plan() is not None
+        if is_sharded and optimizer is not None and not load_sharded_optimizer_state:
+            optimizer.states.restore_loss_scale(there.loss_scale)
             optimizer = None
-        load: Callable[[], None] | None = None
-        if resharded:
-            assert slices is not None
-            load = read_resharded_parts(parts, saved, slices, model, optimizer, strict)
-        elif shard_plan() is not None or parts.is_sharded:
-            load = read_sharded_parts(saved, parts, model, optimizer, strict)
-        content = saved.user_content()
-    # Not in an agreement: sharded state is loaded by all ranks together.
-    if load is not None:
-        load()
-        return content
-    with agreement("smp.resume_from_checkpoint"):
-        where = str(saved.folder)
-        names = [own("model")] if same_split else saved.files("model")
-        entries = merged_entries(saved.read(name, mmap=not same_split) for name in names)
-        shapes = shapes_of(entries)
-        model.check_entries(shapes, where, strict, only_local=same_split)
-        if optimizer is not None:  # all is compared before anything is loaded
-            names = [own("optimizer")] if same_split else saved.files("optimizer")
-            states = [saved.read(name) for name in names]
-            optimizer.states.check_plain(merged_states(states), where, shapes=shapes)
-        model.load_slices(entries)
-        if optimizer is not None:
-            optimizer.states.load_parts(states, saved.folder)
-        return content
+        stage = ranks.pp_rank() if layout.same_partition and not is_sharded else None
+        if layout.slices is not None:
+            saved = resharded_state(there, layout.slices, model, optimizer, strict)
+        else:
+            saved = there.state(ranks.tp_rank(), optimizer, stage)
+        local = stage is not None and layout.slices is None
+        check(saved, model, optimizer, strict, only_local=local)
+        content = folder.user_content()
+    # Sharded state is loaded by all ranks together: an error of one would leave others waiting.
+    with contextlib.nullcontext() if shard_plan() is not None else agreement(_RESUME):
+        restore(saved, model, optimizer)
+    return content
 
 
 # --- Whole ---

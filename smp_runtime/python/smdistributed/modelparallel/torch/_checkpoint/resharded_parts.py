@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from smdistributed.modelparallel.torch._state.state_fit import KIND_KEY, NAMES_KEY
+from smdistributed.modelparallel.torch._state.state_fit import KIND_KEY, NAMES_KEY, UNNAMED
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 Axes = Mapping[str, int]
@@ -28,7 +28,7 @@ _FORMAT = 2  # 1 said neither its number nor what was replaced
 
 @dataclass(frozen=True)
 class Slices:
-    """How the layers of a job lie over its tensor ranks."""
+    """Layout of a job's layers over its tensor ranks."""
 
     axes: Axes
     """The axis along which entries of the model are sliced; without whole ones."""
@@ -38,7 +38,7 @@ class Slices:
 
 
 def slices_to_json(slices: Slices) -> str:
-    """What ``slices.json`` holds.
+    """Content of ``slices.json``.
 
     >>> text = slices_to_json(Slices({"a.weight": 1}, {"a": "DistributedLinear"}))
     >>> slices_from_json(text, "here")
@@ -117,10 +117,12 @@ def joined_optimizer(
         )
     foreign = [name for name in names if name not in shapes]
     if foreign:
+        is_named = foreign[0] and not foreign[0].startswith(UNNAMED)
+        named = foreign[0] if is_named else "without a name"
         raise SMPCheckpointError(
-            f"the optimizer state in {where} has parameter {foreign[0] or 'without a name'}, which "
-            "the model beside it does not have, and this job has another tensor_parallel_degree; "
-            "go on with the same degree, or give load_optimizer=False"
+            f"the optimizer state in {where} has parameter {named}, which the model beside it does "
+            "not have, and this job has another tensor_parallel_degree; go on with the same "
+            "degree, or give load_optimizer=False"
         )
     moments, others = _fields(parts, names, axes, shapes)
     numbers = {name: number for number, name in enumerate(own_names) if name}

@@ -13,7 +13,6 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoint_files import (
     read_object,
 )
 from smdistributed.modelparallel.torch._checkpoint.resharded_parts import Slices, slices_from_json
-from smdistributed.modelparallel.torch._session import ranks
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 
@@ -38,7 +37,7 @@ class PartialCheckpoint:
         self.pp, self.tp = (1 + max(values) for values in zip(*numbers, strict=True))
 
     def slices(self, tp_size: int) -> Slices | None:
-        """How entries are sliced over tensor ranks, for a job with ``tp_size`` of them. None if
+        """Layout of entries over tensor ranks, for a job with ``tp_size`` of them. None if
         nothing says so, and they are sliced as in any job of that degree.
 
         Raises SMPCheckpointError if nothing says so, and the job that saved had another degree.
@@ -56,20 +55,20 @@ class PartialCheckpoint:
             )
         return None
 
-    def files(self, kind: str, tp_rank: int | None = None) -> list[str]:
-        """The parts of all partitions, of this rank's slice of the layers or another's."""
-        tp = ranks.tp_rank() if tp_rank is None else tp_rank
+    def files(self, kind: str, tp_rank: int, stage: int | None = None) -> list[str]:
+        """The parts of a tensor rank: of all pipeline stages, or of one."""
         if kind == "model" and self._is_short:
             return ["model_0.pt"]
-        return [f"{kind}_{pp}_{tp}.pt" for pp in range(self.pp)]
+        stages = range(self.pp) if stage is None else [stage]
+        return [f"{kind}_{pp}_{tp_rank}.pt" for pp in stages]
 
     @property
     def _is_short(self) -> bool:
-        """Whether names are those of sharded data parallelism alone: without degrees."""
+        """True if names are those of sharded data parallelism alone: without degrees."""
         return (self.folder / "model_0.pt").is_file()
 
     def shards(self, tp_rank: int) -> list[str]:
-        """Files of sharded state, of all partitions; none where state is not sharded."""
+        """Files of sharded or 16-bit state, of all pipeline stages; none without such."""
         prefix = "" if self._is_short else rf"\d+_{tp_rank}_"
         pattern = re.compile(rf"optimizer_{prefix}\d+\.pt")
         found = [file.name for file in self.folder.iterdir() if pattern.fullmatch(file.name)]
@@ -141,7 +140,7 @@ def newest(root: Path, *, partial: bool) -> str:
 
 
 def absent(root: Path, name: str) -> str:
-    """What an error says of a checkpoint that is not there."""
+    """Text of an error about a checkpoint that is not there."""
     if not root.is_dir():
         return f"there is no checkpoint folder {root}"
     there = sorted(entry.name for entry in root.iterdir() if not entry.name.startswith("."))

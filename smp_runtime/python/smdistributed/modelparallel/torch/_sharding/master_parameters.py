@@ -224,24 +224,17 @@ class MasterParameters:
         ]
 
     def take_settings(self, saved: list[dict[str, Any]]) -> None:
-        """Takes the settings of groups of the same parameters; drops the optimizer's state."""
+        """Takes settings of groups of the same parameters; drops the optimizer's state."""
         for group, settings in zip(self.optimizer.param_groups, saved, strict=True):
-            group.update({key: value for key, value in settings.items() if key != "names"})
+            group.update(settings)
         self.optimizer.state.clear()
 
-    def put_piece(
-        self, piece: _runtime.OwnedPiece, values: dict[str, Any], scalars: dict[str, Any]
-    ) -> None:
-        """Puts one piece of the optimizer's state into place."""
-        place = (piece.arena, piece.offset)
-        run = next((run for run in self.runs if (run.arena, run.offset) <= place
-                    < (run.arena, run.offset + run.elements)), None)  # fmt: skip
-        if run is None:
-            return  # a parameter that the optimizer does not have
-        for key, value in values.items():
-            self.put_state(run, piece, key, value, sliced=True)
-        for key, value in scalars.items():
-            self.put_state(run, piece, key, value, sliced=False)
+    def take_state(self, saved: _runtime.SavedState) -> None:
+        """Everything that the optimizer keeps for its runs."""
+        for run in self.runs:
+            kept = saved.state_of_run(run, self.sharded.names)
+            if kept:
+                self.optimizer.state[run.parameter] = kept
 
 
 class MasterNorms(WholeNorms):

@@ -7,9 +7,8 @@ What of it is sharded, and over whom, is one value, ``_runtime.ShardPlan``.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +25,6 @@ from smdistributed.modelparallel.torch._sharding.plain_constructors import (
 )
 from smdistributed.modelparallel.torch._sharding.precision import (
     begins_in_fp16,
-    computing_type,
 )
 from smdistributed.modelparallel.torch._slices.parameter_slices import (
     distribution_axis,
@@ -170,7 +168,7 @@ class ShardedModel:
         """The values of ``parameters`` are here inside. Collective over the shard group."""
         unit_of = self.store.unit_of_parameters()
         units = {unit_of[self.number_of[p]] for p in parameters if p in self.number_of}
-        with self._waiting("smp.gathered_parameters"):
+        with self.waiting("smp.gathered_parameters"):
             self.store.enter(sorted(units))
         try:
             yield
@@ -199,13 +197,13 @@ class ShardedModel:
         for number, unit in enumerate(self.store.units()):
             if frozen_only and self.parameters[unit["parameters"][0]].requires_grad:
                 continue
-            with self._waiting("the gathering of whole parameters"):
+            with self.waiting("the gathering of whole parameters"):
                 values = self.store.whole_unit(number)
             for parameter, value in zip(unit["parameters"], values, strict=True):
                 yield self.names[parameter], value
 
     @contextlib.contextmanager
-    def _waiting(self, what: str) -> Iterator[None]:
+    def waiting(self, what: str) -> Iterator[None]:
         """Around what all ranks that share a copy of the model call."""
         barriers = state.require_initialized(what).barriers
         with barriers.waiting(what, what, self.groups.ranks):
@@ -224,39 +222,6 @@ class ShardedModel:
 
         deferred.make(take)
         self.store.publish()
-
-    def even_masters(
-        self, groups: Sequence[Sequence[int]]
-    ) -> tuple[list[torch.Tensor], dict[int, tuple[int, torch.Tensor]]]:
-        """This rank's even shares of masters on the CPU: of the parameters of each group one flat
-        tensor, one share behind the other, zeros behind the last elements of a parameter.
-        Collective over the shard group.
-
-        Returns the flat tensors and, by parameter, where its share begins in it, and a view of what
-        of the flat tensor is no padding.
-        """
-        flats: list[torch.Tensor] = []
-        targets: dict[int, torch.Tensor] = {}
-        views: dict[int, tuple[int, torch.Tensor]] = {}
-        for numbers in groups:
-            shares = self.store.even_shares(numbers)
-            flat = torch.zeros(sum(one.length for one in shares), dtype=self._saved_type(numbers))
-            offset = 0
-            for number, share in zip(numbers, shares, strict=True):
-                targets[number] = flat.narrow(0, offset, share.length)
-                views[number] = share.start, flat.narrow(0, offset, share.elements)
-                offset += share.length
-            flats.append(flat)
-        with self._waiting("the saving of shards"):
-            self.store.copy_even_shares(list(targets), list(targets.values()))
-        return flats, views
-
-    def _saved_type(self, numbers: Sequence[int]) -> torch.dtype:
-        """One that holds the masters of all these parameters."""
-        types = [self.parameters[number].dtype for number in numbers]
-        if computing_type() is not None:  # complex ones keep theirs
-            types = [torch.float32, *(kind for kind in types if kind.is_complex)]
-        return functools.reduce(torch.promote_types, types or [torch.float32])
 
     def assign(self, values: Mapping[str, torch.Tensor]) -> None:
         """Takes whole values by name; those without one stay. Collective."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What state of a model and its optimizers there is, and whether saved state fits."""
+"""State of a model and its optimizers, and checks that saved state fits."""

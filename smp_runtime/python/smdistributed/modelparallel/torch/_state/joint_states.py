@@ -13,7 +13,7 @@ from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 
 def joint_state_dict(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
-    """What ``optimizers`` say; parameters have numbers behind those of the optimizers before.
+    """State dict of all ``optimizers``; numbers of parameters go on from one to the next.
 
     Raises SMPCheckpointError for one of several that keeps what this has no place for.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -29,21 +28,19 @@ from smdistributed.modelparallel.torch._state.shard_states import (
     is_shared,
     only,
     part_for_file,
-    part_of_plain,
     part_of_rank,
-    plain_of_parts,
     restore,
 )
 from smdistributed.modelparallel.torch._state.state_fit import (
     KIND_KEY,
     NAMES_KEY,
     PARTIAL_KEY,
+    UNNAMED,
     OptimizerState,
     Shapes,
     check_is_state,
     check_optimizer,
-    state_of_parts,
-    state_of_plain,
+    state_of,
 )
 from smdistributed.modelparallel.torch._state.tensor_states import whole_shapes
 from smdistributed.modelparallel.torch.state_mod import state
@@ -60,8 +57,8 @@ class HasStates(Protocol):
 
 
 class OptimizerStates:
-    """Of the wrapped ``optimizers``, as of one whose groups are those of all, one behind the other;
-    ``masters`` of each where state is sharded or 16-bit, else none."""
+    """State of the wrapped ``optimizers``, as of one whose groups are those of all, one behind the
+    other; ``masters`` of each where state is sharded or 16-bit, else none."""
 
     def __init__(
         self,
@@ -82,7 +79,7 @@ class OptimizerStates:
         return {**self._only_local(self.state_dict()), PARTIAL_KEY: True}
 
     def whole(self) -> dict[str, Any]:
-        """That of all ranks; see ``DistributedOptimizer.state_dict``."""
+        """State of all ranks; see ``DistributedOptimizer.state_dict``."""
         if self._masters:
             return self._whole_state()
         own = self._resized(self.state_dict(), self.given_parameters(), whole_of)
@@ -112,7 +109,7 @@ class OptimizerStates:
         load_joint(self._optimizers, self._only_local(state_dict))
 
     def state_dict(self) -> dict[str, Any]:
-        """What the wrapped optimizers say of this rank."""
+        """State dict of the wrapped optimizers on this rank."""
         return joint_state_dict(self._optimizers)
 
     @staticmethod
@@ -149,7 +146,7 @@ class OptimizerStates:
         return state.model.sharded
 
     def shard_part(self) -> dict[str, Any]:
-        """What this rank owns of masters and state; see shard_states."""
+        """Masters and state that this rank owns; see shard_states."""
         return self._named(self._own(part_of_rank(self._sharded, self._masters)))
 
     def _own(self, part: dict[str, Any]) -> dict[str, Any]:
@@ -171,21 +168,29 @@ class OptimizerStates:
         scaler = list(self._scaler.state())
         return {**part, "loss_scaler": scaler, "optimizer": self.kind}
 
-    def restore_parts(self, parts: Sequence[Mapping[str, Any]], where: str) -> None:
-        """Masters, state and loss scale from the parts of any job. Collective."""
-        own_parts = [dict(part) for part in parts]
-        check_same_model(self._sharded, self._masters, own_parts, where)
-        check_optimizer(state_of_parts(own_parts), self.described(), where)
-        restore(self._sharded, self._masters, own_parts)
-        self.restore_loss_scale(parts[0].get("loss_scaler"))
+    def restore(self, saved: _runtime.SavedState) -> None:
+        """Goes on from ``saved``: masters, state and loss scale. Collective where state is sharded.
 
-    def restore_loss_scale(self, saved: Sequence[Any] | None) -> None:
-        """What a part says of the loss scaler; without ``fp16`` there is none to restore."""
+        Raises SMPCheckpointError if it is of another optimizer, or one over other parameters.
+        """
+        if not self._masters:
+            check_optimizer(state_of(saved), self.described(), saved.where)
+            names = [name or f"{UNNAMED}{number}"
+                     for number, name in enumerate(self.parameter_names())]  # fmt: skip
+            self.load_slices(state_dict_of(saved, names))
+            return
+        check_same_model(self._sharded, self._masters, saved)
+        check_optimizer(state_of(saved), self.described(), saved.where)
+        restore(self._sharded, self._masters, saved)
+        self.restore_loss_scale(saved.loss_scale)
+
+    def restore_loss_scale(self, saved: tuple[float, int, int] | None) -> None:
+        """Takes the state of a loss scaler; without ``fp16`` there is none to restore."""
         if saved is not None and state.cfg.fp16:
-            self._scaler.restore((saved[0], saved[1], saved[2]))
+            self._scaler.restore(saved)
 
     def _parts_of_group(self) -> list[dict[str, Any]]:
-        """Of all ranks that share state with this one. Collective."""
+        """Parts of all ranks that share state with this one. Collective."""
         sharded = self._sharded
         parts: list[Any] = [self.shard_part()]
         if sharded.groups.control is not None:
@@ -203,56 +208,36 @@ class OptimizerStates:
         if ranks.pp_size() > 1:
             parts = [part for group in comm.allgather(parts, comm.CommGroup.PP_GROUP)
                      for part in group]  # fmt: skip
-        names = [name for group in parts[0]["param_groups"] for name in group["names"]]
-        masters, whole = plain_of_parts(parts, names)
+        saved = _runtime.SavedState("the state of all ranks")
+        for part in parts:
+            saved.add_optimizer(part)
+        names = [name for _, group in saved.groups for name in group]
+        whole = state_dict_of(saved, names)
         numbers = {name: number for number, name in enumerate(names)}
+        masters = saved.whole_masters()
         whole[_MASTERS_KEY] = {numbers[k]: v for k, v in masters.items() if k in numbers}
         return self._resized(whole, self.given_parameters(), whole_of)
 
     def _load_sharded(self, state_dict: Mapping[str, Any], where: str) -> None:
-        if "parameters" in state_dict:
-            self.restore_parts([state_dict], where)
-            return
-        if isinstance(state_dict.get("state"), list):
-            self.restore_parts(state_dict["state"], where)
-            return
-        self.check_plain(state_dict, where, whole=True)
-        own = self._resized(dict(state_dict), self.given_parameters(), slice_of)
-        self.restore_parts([self.plain_part(own)], where)
+        own = state_dict
+        if "parameters" not in state_dict and not isinstance(state_dict.get("state"), list):
+            self.check_plain(state_dict, where, whole=True)
+            own = self._resized(dict(state_dict), self.given_parameters(), slice_of)
+        self.restore(self._read(own, where, self.described()))
 
-    def plain_part(self, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """A part of what an optimizer over whole parameters saved."""
-        own = [name for one in self._masters for group in one.settings_of_groups()
-               for name in group["names"]]  # fmt: skip
-        names = list(saved.get(NAMES_KEY, own))
-        shapes = dict(zip(self._sharded.names, self._sharded.shapes, strict=True))
-        part = part_of_plain(saved, names, shapes)
-        for number, master in saved.get(_MASTERS_KEY, {}).items():
-            part["parameters"][names[number]]["master"] = master.reshape(-1)
-        return {**part, "optimizer": saved.get(KIND_KEY, "")}
+    def _read(
+        self, state_dict: Mapping[str, Any], where: str, own: OptimizerState
+    ) -> _runtime.SavedState:
+        saved = _runtime.SavedState(where)
+        shapes = {name: shape for name, shape in own.shapes.items() if shape is not None}
+        saved.add_optimizer(state_dict, self.parameter_names(), shapes)
+        return saved
 
     def part_for_checkpoint(self) -> dict[str, Any]:
-        """What local() gives, and the names of the parameters and the optimizer's class, so that
-        another job can tell whether they are its own."""
+        """Returns what local() does, with the names of the parameters and the optimizer's class, so
+        that another job can tell whether they are its own."""
         names = self.parameter_names()
         return {**self.local(), NAMES_KEY: names, KIND_KEY: self.kind}
-
-    def load_parts(self, parts: Sequence[Mapping[str, Any]], folder: Path) -> None:
-        """Loads what all partitions of a checkpoint saved, whatever their number. Where state is
-        sharded all ranks call it.
-
-        Raises SMPCheckpointError if they are of another optimizer, or one over other parameters.
-        """
-        saved = merged_states(parts)
-        self.check_plain(saved, str(folder))
-        if self._masters:
-            part = self.plain_part(saved)
-            if "loss_scaler" in saved:
-                part["loss_scaler"] = saved["loss_scaler"]
-            self.restore_parts([part], str(folder))
-            return
-        saved = {k: v for k, v in saved.items() if k in ("state", "param_groups")}
-        self.load_slices(saved)
 
     # --- Whether state is this optimizer's; see state_fit ---
 
@@ -262,7 +247,7 @@ class OptimizerStates:
         return " + ".join(type(optimizer).__name__ for optimizer in self._optimizers)
 
     def described(self, whole: bool = False) -> OptimizerState:
-        """What can be compared of the wrapped optimizer; shapes of slices, or of whole values."""
+        """The wrapped optimizer as it is compared; shapes of slices, or of whole values."""
         names, parameters = self.parameter_names(), self.given_parameters()
         model = state.model
         local = set(parameters)
@@ -277,7 +262,8 @@ class OptimizerStates:
             shapes = whole_shapes(shapes, cut)
         return OptimizerState(
             kind=self.kind,
-            groups=[[names[number] for number in group] for group in self.groups_by_number()],
+            groups=[[names[number] or f"{UNNAMED}{number}" for number in group]
+                    for group in self.groups_by_number()],
             settings=[optimizer.defaults.keys() for optimizer in self._optimizers],
             fields={key for optimizer in self._optimizers
                     for held in optimizer.state.values() for key in held},
@@ -290,14 +276,12 @@ class OptimizerStates:
         where: str,
         *,
         whole: bool = False,
-        shapes: Shapes | None = None,
     ) -> None:
         """Raises SMPCheckpointError unless this optimizer can go on from ``saved``: the state of
-        one over whole parameters or, without ``whole``, this rank's slices of them. ``shapes`` are
-        those of its parameters, as far as known.
-        """
+        one over whole parameters or, without ``whole``, this rank's slices of them."""
         own = self.described(whole)
-        check_optimizer(state_of_plain(saved, own, where, shapes), own, where)
+        check_is_state(saved, where)
+        check_optimizer(state_of(self._read(saved, where, own), {}), own, where)
 
     def groups_by_number(self) -> list[list[int]]:
         """The numbers of the parameters in each group."""
@@ -322,14 +306,14 @@ class OptimizerStates:
             _move_state(optimizer)
 
     def _groups(self) -> list[list[torch.Tensor]]:
-        """What the script made the groups from; masters may be in their place."""
+        """Parameters that the script made the groups from; masters may be in their place."""
         if self._masters:
             return [group for one in self._masters for group in one.original_groups]
         return [group["params"] for optimizer in self._optimizers
                 for group in optimizer.param_groups]  # fmt: skip
 
     def given_parameters(self) -> list[torch.Tensor]:
-        """What the script made the wrapped optimizers from, in its order."""
+        """Parameters that the script made the wrapped optimizers from, in its order."""
         return [parameter for group in self._groups() for parameter in group]
 
     def parameter_names(self) -> list[str]:
@@ -361,6 +345,17 @@ def _move_state(optimizer: torch.optim.Optimizer) -> None:
             for name, value in values.items():
                 if isinstance(value, torch.Tensor) and (name != "step" or on_device):
                     values[name] = value.to(parameter.device)
+
+
+def state_dict_of(saved: _runtime.SavedState, names: Sequence[str]) -> dict[str, Any]:
+    """The state dict of an optimizer over the whole parameters ``names``, by their numbers."""
+    kept = {number: saved.whole_state(name) for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(names)}
+    return {
+        "state": {number: values for number, values in kept.items() if values} | saved.common,
+        "param_groups": [{**settings, "params": [numbers[name] for name in group]}
+                         for settings, group in saved.groups],
+    }  # fmt: skip
 
 
 def merged_states(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether saved state is of this job's model and optimizer; if not, what differs first, and where.
+"""Checks that saved state is of this job's model and optimizer; names what differs first.
 
 What decides is names, shapes and settings. Nothing is read or loaded here.
 """
@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 
+from smdistributed import _runtime
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
 
 #: In a checkpoint's file: the parameters' names, by their numbers in the optimizer.
 NAMES_KEY = "_smp_parameter_names"
 #: And the name of the optimizer's class.
 KIND_KEY = "_smp_optimizer"
+#: Before the number of a parameter of the optimizer that is none of the model.
+UNNAMED = "#"
 #: Marks a state dict that holds one partition's entries.
 PARTIAL_KEY = "_smp_is_partial"
 #: None: of a value that is no tensor, or not known.
@@ -47,7 +50,7 @@ _NO_OPTIMIZER = "leave its state out with load_optimizer=False of smp.resume_fro
 
 
 def shapes_of(entries: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
-    """Of the entries of a state dict.
+    """Shapes of the entries of a state dict.
 
     >>> shapes_of({"weight": torch.ones(2, 3), "extra": "text"})
     {'weight': (2, 3), 'extra': None}
@@ -105,7 +108,7 @@ parameter weight has shape (2, 3) there and (4, 3) here; build the model as in t
 
 
 def _common_prefix(saved: Shapes, own: Shapes) -> str | None:
-    """What to say where all names would be the model's, but for a prefix of a wrapper's.
+    """Text where all names would be the model's, but for a prefix of a wrapper's.
 
     >>> _common_prefix({"module.a": (1,), "module.b": (2,)}, {"a": (1,), "b": (2,)})
     "fits but for the prefix 'module.' of all its names, of a wrapper that it was saved from; load \
@@ -140,45 +143,33 @@ def _seen(shapes: Shapes, name: str, where: str) -> str:
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """What one can compare: of an optimizer's saved state, or of this job's optimizer."""
+    """An optimizer as it is compared: a saved one, or this job's."""
 
     kind: str
     """The name of its class; empty where the file does not say it."""
     groups: Sequence[Sequence[str]]
-    """The names of the parameters of each group; empty ones where they are not known."""
+    """The names of the parameters of each group; ``UNNAMED`` and the number for those without."""
     settings: Sequence[Collection[str]]
-    """What each group of saved state says; of this job's optimizer, what a group has to say."""
+    """Settings in each group of saved state; of this job's optimizer, those that a group needs."""
     fields: Collection[str]
-    """What it keeps for parameters; of this job's optimizer nothing before its first step."""
+    """Names of what it keeps for parameters; this job's has none before its first step."""
     shapes: Shapes
-    """Of parameters."""
+    """Shapes of parameters."""
     held: Mapping[str, Shapes] = field(default_factory=dict)
     """By parameter, the shapes of what is kept for it."""
 
 
-def state_of_plain(
-    saved: Mapping[str, Any], own: OptimizerState, where: str, shapes: Shapes | None = None
-) -> OptimizerState:
-    """Of a state dict of an optimizer over whole parameters. Names that it does not say are those
-    of ``own``. Raises SMPCheckpointError if it is none.
-    """
-    check_is_state(saved, where)
-    named = [name for group in own.groups for name in group]
-    names = dict(enumerate(saved.get(NAMES_KEY, named)))
-    held = {
-        names.get(number, ""): shapes_of(values)
-        for number, values in saved["state"].items()
-        if isinstance(values, Mapping)
-    }
+def state_of(saved: _runtime.SavedState, shapes: Shapes | None = None) -> OptimizerState:
+    """The optimizer that was saved; ``shapes`` are those of its parameters, as far as known."""
+    held = saved.kept_shapes
     return OptimizerState(
-        kind=str(saved.get(KIND_KEY, "")),
-        groups=[[names.get(number, "") for number in group["params"]]
-                for group in saved["param_groups"]],
-        settings=[group.keys() for group in saved["param_groups"]],
+        kind=saved.kind,
+        groups=[names for _, names in saved.groups],
+        settings=[settings.keys() for settings, _ in saved.groups],
         fields={key for values in held.values() for key in values},
-        shapes={} if shapes is None else shapes,
+        shapes=saved.shapes if shapes is None else shapes,
         held=held,
-    )  # fmt: skip
+    )
 
 
 def check_is_state(saved: Any, where: str) -> None:
@@ -189,19 +180,6 @@ def check_is_state(saved: Any, where: str) -> None:
             f"{where} is no state of an optimizer: it has {keys[:8] or 'no keys'}; expected state "
             "and param_groups, as optimizer.state_dict() returns them"
         )
-
-
-def state_of_parts(parts: Sequence[Mapping[str, Any]]) -> OptimizerState:
-    """State in parts of sharded state; see shard_states."""
-    groups = parts[0]["param_groups"]
-    entries = [one for part in parts for one in part["parameters"].items()]
-    return OptimizerState(
-        kind=str(parts[0].get("optimizer", "")),
-        groups=[group["names"] for group in groups],
-        settings=[group.keys() for group in groups],
-        fields={key for _, entry in entries for key in (*entry["state"], *entry["scalars"])},
-        shapes={name: tuple(entry["shape"]) for name, entry in entries},
-    )
 
 
 def check_optimizer(saved: OptimizerState, own: OptimizerState, where: str) -> None:
@@ -267,7 +245,8 @@ def _described(of: OptimizerState, parameters: Sequence[tuple[str, int]], place:
     name, group = parameters[place]
     shape = of.shapes.get(name)
     size = "" if shape is None else f" of shape {shape}"
-    return f"{name or 'a parameter without a name'}{size} in group {group}"
+    named = "a parameter without a name" if name.startswith(UNNAMED) else name
+    return f"{named}{size} in group {group}"
 
 
 def _listed(names: Iterable[str]) -> str:

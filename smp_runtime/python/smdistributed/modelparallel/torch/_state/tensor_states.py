@@ -33,7 +33,7 @@ def whole_entries(entries: Mapping[str, Any], axes: Mapping[str, int]) -> Ordere
 def whole_shapes(
     shapes: Mapping[str, tuple[int, ...] | None], axes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...] | None]:
-    """Of the whole values whose slices have these."""
+    """Shapes of the whole values whose slices have ``shapes``."""
 
     def whole(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
         return tuple(size * tp_size() if dim == axis % len(shape) else size

@@ -19,8 +19,8 @@ from smdistributed.modelparallel.torch._checkpoint.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
 )
-from smdistributed.modelparallel.torch._checkpoint.sharded_checkpoints import with_tied
 from smdistributed.modelparallel.torch._checkpoint.save_load import load
+from smdistributed.modelparallel.torch._checkpoint.saved_states import with_tied
 from smdistributed.modelparallel.torch._checkpoint.whole_models import INSTEAD
 from smdistributed.modelparallel.torch._session import log
 from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError

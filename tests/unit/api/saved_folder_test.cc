@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/api/saved_state.h"
+#include "smp_runtime/api/saved_folder.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "smp_runtime/api/state_files.h"
+#include "smp_runtime/checkpoint/state/objects.h"
 #include "smp_runtime/core/error.h"
 
 namespace smp::api {
@@ -58,7 +58,7 @@ class GoldenCheckpoint : public ::testing::TestWithParam<std::string> {
 TEST_P(GoldenCheckpoint, IsReadToTheBit) {
   const json expected = read_json(root() / "expected.json");
 
-  const SavedState saved(root() / "golden_partial");
+  const SavedFolder saved(root() / "golden_partial");
 
   for (const auto& [name, value] : expected.at("model").items()) {
     const std::string first = name == "5.weight" ? "4.weight" : name;  // they are tied
@@ -67,33 +67,33 @@ TEST_P(GoldenCheckpoint, IsReadToTheBit) {
     EXPECT_TRUE(at::equal(found.reshape({-1}), flat(right, found))) << name;
   }
   for (const auto& [name, fields] : expected.at("state").items()) {
+    const ParameterState state = state_from(saved.state().whole_state(name));
     std::vector<std::string> names;
     for (const auto& [field, value] : fields.items()) {
       if (field == "step") {
-        EXPECT_EQ(saved.step_of(name), value.get<double>()) << name;
+        EXPECT_EQ(state.step, value.get<double>()) << name;
       } else if (!value.is_null()) {
-        std::vector<double> numbers;
-        flatten(value, numbers);
-        const at::Tensor found =
-            saved.run_of(name, field, 0, static_cast<std::int64_t>(numbers.size()));
+        const at::Tensor found = state.tensors.at(field).reshape({-1});
         EXPECT_TRUE(at::equal(found, flat(value, found))) << name << ' ' << field;
         names.push_back(field);
       }
     }
-    EXPECT_EQ(saved.state_names(name), names);
+    EXPECT_EQ(state.tensors.size(), names.size());
   }
 }
 
 TEST_P(GoldenCheckpoint, HasTheSettingsOfTheGroups) {
   const json expected = read_json(root() / "expected.json");
 
-  const SavedState saved(root() / "golden_partial");
+  const SavedFolder folder(root() / "golden_partial");
+  const checkpoint::SavedState& saved = folder.state();
 
   ASSERT_EQ(saved.groups().size(), expected.at("groups").size());
   for (std::size_t group = 0; group < saved.groups().size(); ++group) {
     const json& right = expected.at("groups").at(group);
-    EXPECT_EQ(saved.groups()[group].settings.numbers.at("lr"), right.at("lr"));
-    EXPECT_EQ(saved.groups()[group].settings.numbers.at("weight_decay"), right.at("weight_decay"));
+    const GroupSettings settings = settings_of(saved.groups()[group]);
+    EXPECT_EQ(settings.numbers.at("lr"), right.at("lr"));
+    EXPECT_EQ(settings.numbers.at("weight_decay"), right.at("weight_decay"));
     EXPECT_THAT(saved.groups()[group].names,
                 UnorderedElementsAreArray(right.at("params").get<std::vector<std::string>>()));
   }
@@ -102,9 +102,9 @@ TEST_P(GoldenCheckpoint, HasTheSettingsOfTheGroups) {
 TEST_P(GoldenCheckpoint, HasItsOptimizerAndUserContent) {
   const json expected = read_json(root() / "expected.json");
 
-  const SavedState saved(root() / "golden_partial");
+  const SavedFolder saved(root() / "golden_partial");
 
-  const ObjectReader content(saved.user_content(), "user_content.pt");
+  const checkpoint::ObjectReader content(saved.user_content(), "user_content.pt");
   EXPECT_EQ(content.at("steps").integer(), 3);
   EXPECT_EQ(content.at("rate").number(), 0.5);
   EXPECT_EQ(content.at("names").elements().at(1).text(), "b");
@@ -113,10 +113,10 @@ TEST_P(GoldenCheckpoint, HasItsOptimizerAndUserContent) {
   EXPECT_NO_THROW(saved.check_kind(kind));
   EXPECT_THROW(saved.check_kind(kind == "SGD" ? "RMSprop" : "SGD"), ConfigError);
   if (!expected.contains("scales")) return;
-  ASSERT_TRUE(saved.loss_scale());
-  EXPECT_EQ(saved.loss_scale()->scale, expected.at("scales")[0][0]);
-  EXPECT_EQ(saved.loss_scale()->good_steps, 1);
-  EXPECT_EQ(saved.loss_scale()->patience, 1);
+  ASSERT_TRUE(saved.state().loss_scale());
+  EXPECT_EQ(saved.state().loss_scale()->scale, expected.at("scales")[0][0]);
+  EXPECT_EQ(saved.state().loss_scale()->good_steps, 1);
+  EXPECT_EQ(saved.state().loss_scale()->patience, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, GoldenCheckpoint,
@@ -133,8 +133,8 @@ INSTANTIATE_TEST_SUITE_P(Forms, GoldenCheckpoint,
                            return name;
                          });
 
-TEST(SavedState, RefusesPartsOfTensorRanks) {
-  EXPECT_THAT([] { SavedState(kCheckpoints / "555f3269/tensor/golden_partial"); },
+TEST(SavedFolder, RefusesPartsOfTensorRanks) {
+  EXPECT_THAT([] { SavedFolder(kCheckpoints / "555f3269/tensor/golden_partial"); },
               ThrowsMessage<ConfigError>(HasSubstr("tensor_parallel_degree 2")));
 }
 

@@ -3,21 +3,22 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/ivalue.h>
 
 #include "smp_runtime/checkpoint/atomic_file.h"
 
-namespace smp::api {
+namespace smp::checkpoint {
 
 /// Numbers, texts, tensors, and lists and dictionaries of them. The file is there whole or not at
 /// all; throws HostError.
-checkpoint::FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object);
+FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object);
 
-/// What torch.save wrote, on the CPU; tensors that shared memory do so again. Of a torch.Size
+/// Reads what torch.save wrote, on the CPU; tensors that shared memory do so again. Of a torch.Size
 /// nothing is left. Throws ConfigError, which names the file, for one that is absent, cut
 /// short, or holds objects of classes.
 c10::IValue read_object(const std::filesystem::path& path);
@@ -48,16 +49,18 @@ class ObjectReader {
   [[nodiscard]] bool has(std::string_view key) const;
   /// The value of a key, which has to be there.
   [[nodiscard]] ObjectReader at(std::string_view key) const;
-  /// Of a dictionary whose keys are texts, or whole numbers, which become texts.
-  [[nodiscard]] std::map<std::string, ObjectReader> items() const;
-  /// Of a list or tuple.
+  /// Items of a dictionary, in order. Keys are texts, or whole numbers, which become texts.
+  [[nodiscard]] std::vector<std::pair<std::string, ObjectReader>> items() const;
+  /// Elements of a list or tuple.
   [[nodiscard]] std::vector<ObjectReader> elements() const;
   [[nodiscard]] at::Tensor tensor() const;
   [[nodiscard]] bool is_tensor() const { return object_.isTensor(); }
+  [[nodiscard]] bool is_list() const { return object_.isList() || object_.isTuple(); }
   /// A number, or a tensor of one element.
   [[nodiscard]] double number() const;
   [[nodiscard]] bool is_number() const;
   [[nodiscard]] std::int64_t integer() const { return static_cast<std::int64_t>(number()); }
+  [[nodiscard]] bool flag() const;
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::vector<std::int64_t> integers() const;
   [[nodiscard]] const c10::IValue& object() const { return object_; }
@@ -69,4 +72,4 @@ class ObjectReader {
   std::string where_;
 };
 
-}  // namespace smp::api
+}  // namespace smp::checkpoint

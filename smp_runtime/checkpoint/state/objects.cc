@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "smp_runtime/api/state_files.h"
+#include "smp_runtime/checkpoint/state/objects.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,7 @@
 
 #include "smp_runtime/core/error.h"
 
-namespace smp::api {
+namespace smp::checkpoint {
 namespace {
 
 /// Torch's reader of pickles knows no torch.Size, of which Python's files have some beside what is
@@ -53,8 +53,8 @@ c10::IValue unpickled(caffe2::serialize::PyTorchStreamReader& reader) {
 
 }  // namespace
 
-checkpoint::FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object) {
-  checkpoint::AtomicFile file(path);
+FileDigest write_object(const std::filesystem::path& path, const c10::IValue& object) {
+  AtomicFile file(path);
   std::exception_ptr failure;  // which must not pass through the archive's C code
   try {
     caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, std::size_t size) {
@@ -120,13 +120,13 @@ ObjectReader ObjectReader::at(std::string_view key) const {
   return {object_.toGenericDict().at(std::string(key)), fmt::format("{}: \"{}\"", where_, key)};
 }
 
-std::map<std::string, ObjectReader> ObjectReader::items() const {
+std::vector<std::pair<std::string, ObjectReader>> ObjectReader::items() const {
   if (!object_.isGenericDict()) refuse("a dictionary");
-  std::map<std::string, ObjectReader> all;
+  std::vector<std::pair<std::string, ObjectReader>> all;
   for (const auto& entry : object_.toGenericDict()) {
     const std::string key =
         entry.key().isInt() ? std::to_string(entry.key().toInt()) : entry.key().toStringRef();
-    all.emplace(key, ObjectReader(entry.value(), fmt::format("{}: \"{}\"", where_, key)));
+    all.emplace_back(key, ObjectReader(entry.value(), fmt::format("{}: \"{}\"", where_, key)));
   }
   return all;
 }
@@ -163,6 +163,11 @@ double ObjectReader::number() const {
   return object_.toScalar().toDouble();
 }
 
+bool ObjectReader::flag() const {
+  if (!object_.isBool()) refuse("True or False");
+  return object_.toBool();
+}
+
 std::string ObjectReader::text() const {
   if (!object_.isString()) refuse("a text");
   return object_.toStringRef();
@@ -174,4 +179,4 @@ std::vector<std::int64_t> ObjectReader::integers() const {
   return all;
 }
 
-}  // namespace smp::api
+}  // namespace smp::checkpoint

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's view of smp_runtime/checkpoint/state. Its errors arrive as SMPCheckpointError.
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "smp_runtime/checkpoint/session/agreement.h"
+#include "smp_runtime/checkpoint/state/part_writer.h"
+#include "smp_runtime/checkpoint/state/restore.h"
+#include "smp_runtime/checkpoint/state/saved_state.h"
+#include "smp_runtime/python/bindings.h"
+#include "smp_runtime/python/objects.h"
+
+namespace smp::python {
+namespace {
+
+namespace py = pybind11;
+using checkpoint::ObjectReader;
+using checkpoint::OwnedOptimizer;
+using checkpoint::OwnedState;
+using checkpoint::SavedParameter;
+using checkpoint::SavedState;
+using checkpoint::with_files;
+using sharding::MasterParameters;
+using sharding::MasterRun;
+using sharding::ParameterStore;
+
+using Names = std::vector<std::string>;
+
+/// A dictionary of Python with `values`.
+py::dict dictionary(const std::map<std::string, c10::IValue>& values) {
+  py::dict result;
+  for (const auto& [key, value] : values) result[py::str(key)] = from_object(value);
+  return result;
+}
+
+py::tuple tuple_of(const std::vector<std::int64_t>& shape) { return py::tuple(py::cast(shape)); }
+
+py::dict shapes_of(const SavedState& saved) {
+  py::dict shapes;
+  for (const std::string& name : saved.parameter_names()) {
+    const SavedParameter& parameter = saved.parameters().at(name);
+    if (parameter.shape) shapes[py::str(name)] = tuple_of(*parameter.shape);
+  }
+  return shapes;
+}
+
+/// By parameter the shapes of what is kept for it; None for what is no tensor.
+py::dict kept_shapes_of(const SavedState& saved) {
+  py::dict all;
+  for (const std::string& name : saved.parameter_names()) {
+    const SavedParameter& parameter = saved.parameters().at(name);
+    py::dict kept;
+    for (const auto& [field, runs] : parameter.runs)
+      kept[py::str(field)] = tuple_of(*parameter.shape);
+    for (const auto& [key, value] : parameter.others) {
+      kept[py::str(key)] =
+          value.isTensor() ? py::object(tuple_of(value.toTensor().sizes().vec())) : py::none();
+    }
+    all[py::str(name)] = kept;
+  }
+  return all;
+}
+
+py::dict entries_of(const SavedState& saved) {
+  py::dict entries;
+  for (const std::string& name : saved.entry_names()) {
+    entries[py::str(name)] = from_object(saved.entries().at(name));
+  }
+  return entries;
+}
+
+py::list groups_of(const SavedState& saved) {
+  py::list groups;
+  for (const checkpoint::SavedGroup& group : saved.groups()) {
+    groups.append(py::make_tuple(dictionary(group.settings), group.names));
+  }
+  return groups;
+}
+
+std::optional<std::tuple<double, std::int64_t, std::int64_t>> loss_scale_of(
+    const SavedState& saved) {
+  if (!saved.loss_scale()) return std::nullopt;
+  return std::tuple(saved.loss_scale()->scale, saved.loss_scale()->good_steps,
+                    saved.loss_scale()->patience);
+}
+
+using ObjectsByName = std::map<std::string, c10::IValue>;
+
+/// Dictionaries of Python, one for each run.
+std::map<const MasterRun*, ObjectsByName> states_by_run(const MasterParameters& masters,
+                                                        const py::list& states) {
+  std::map<const MasterRun*, ObjectsByName> all;
+  auto state = states.begin();
+  for (const MasterRun& run : masters.runs()) {
+    ObjectsByName& kept = all[&run];
+    for (const auto& [key, value] : py::cast<py::dict>(*state++)) {
+      kept.emplace(key.cast<std::string>(), to_object(value));
+    }
+  }
+  return all;
+}
+
+OwnedState owned_state(ParameterStore& store, int sharers, bool shared, int index, Names names,
+                       std::vector<std::vector<std::int64_t>> shapes, std::vector<bool> trained,
+                       const std::vector<const MasterParameters*>& masters,
+                       const std::vector<py::list>& groups,
+                       const std::vector<std::vector<std::vector<int>>>& members,
+                       const std::vector<py::list>& states) {
+  OwnedState owned{.store = &store,
+                   .sharers = sharers,
+                   .shared = shared,
+                   .index = index,
+                   .names = std::move(names),
+                   .shapes = std::move(shapes),
+                   .trained = std::move(trained),
+                   .optimizers = {}};
+  for (std::size_t number = 0; number < masters.size(); ++number) {
+    OwnedOptimizer optimizer{
+        .masters = masters[number], .groups = {}, .members = members.at(number), .state_of = {}};
+    for (const py::handle group : groups.at(number)) optimizer.groups.push_back(to_object(group));
+    optimizer.state_of = [kept = states_by_run(*masters[number], states.at(number))](
+                             const MasterRun& run) { return kept.at(&run); };
+    owned.optimizers.push_back(std::move(optimizer));
+  }
+  return owned;
+}
+
+}  // namespace
+
+void bind_saved_state(py::module_& module) {
+  py::class_<SavedState>(module, "SavedState",
+                         "The state of a model and of its optimizer as it was saved.")
+      .def(py::init<std::string>(), py::arg("where"))
+      .def(
+          "add_model",
+          [](SavedState& saved, const py::object& entries,
+             const std::map<std::string, std::string>& tied) {
+            with_files([&] { saved.add_model({to_items(entries), saved.where()}, tied); });
+          },
+          py::arg("entries"), py::arg("tied") = std::map<std::string, std::string>())
+      .def(
+          "add_optimizer",
+          [](SavedState& saved, const py::object& state, const Names& names,
+             const checkpoint::Shapes& shapes) {
+            with_files([&] {
+              saved.add_optimizer({to_items(state), saved.where()}, names, shapes);
+            });
+          },
+          py::arg("state"), py::arg("names") = Names(), py::arg("shapes") = checkpoint::Shapes())
+      .def("copy", [](const SavedState& saved) { return SavedState(saved); })
+      .def("complete_with", &SavedState::complete_with, py::arg("other"))
+      .def_property_readonly("where", &SavedState::where)
+      .def_property_readonly("entries", &entries_of)
+      .def_property_readonly("has_values_in_shards", &SavedState::has_values_in_shards)
+      .def_property_readonly("tied", &SavedState::tied)
+      .def_property_readonly("shapes", &shapes_of)
+      .def_property_readonly("kept_shapes", &kept_shapes_of)
+      .def_property_readonly("common",
+                             [](const SavedState& saved) { return dictionary(saved.common()); })
+      .def_property_readonly("groups", &groups_of)
+      .def_property_readonly("kind", &SavedState::kind)
+      .def_property_readonly("loss_scale", &loss_scale_of)
+      .def_property_readonly("parts", &SavedState::parts)
+      .def_property_readonly("sharers", &SavedState::sharers)
+      .def_property_readonly("is_one_of_several", &SavedState::is_one_of_several)
+      .def_property_readonly("is_of_optimizer", &SavedState::is_of_optimizer)
+      .def(
+          "whole_masters",
+          [](const SavedState& saved) { return with_files([&] { return saved.whole_masters(); }); })
+      .def(
+          "whole_state",
+          [](const SavedState& saved, const std::string& name) {
+            return dictionary(with_files([&] { return saved.whole_state(name); }));
+          },
+          py::arg("name"))
+      .def(
+          "state_of_run",
+          [](const SavedState& saved, const MasterRun& run, const Names& names) {
+            return dictionary(
+                with_files([&] { return checkpoint::state_of_run(saved, run, names); }));
+          },
+          py::arg("run"), py::arg("names"))
+      .def(
+          "restore_masters",
+          [](const SavedState& saved, ParameterStore& store, const Names& names) {
+            with_files([&] { checkpoint::restore_masters(saved, store, names); });
+          },
+          py::arg("store"), py::arg("names"));
+
+  py::class_<OwnedState>(module, "OwnedState", "Sharded or 16-bit state of this rank.")
+      .def(py::init(&owned_state), py::kw_only(), py::arg("store"), py::arg("sharers"),
+           py::arg("shared"), py::arg("index"), py::arg("names"), py::arg("shapes"),
+           py::arg("trained"), py::arg("masters"), py::arg("groups"), py::arg("members"),
+           py::arg("states"), py::keep_alive<1, 2>(), py::keep_alive<1, 9>())
+      .def("part_of_rank",
+           [](const OwnedState& owned) { return from_object(checkpoint::part_of_rank(owned)); })
+      .def("part_for_file", [](const OwnedState& owned) {
+        c10::IValue part;
+        {
+          const py::gil_scoped_release no_gil;
+          part = checkpoint::part_for_file(owned);
+        }
+        return from_object(part);
+      });
+}
+
+}  // namespace smp::python

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a checkpoint in parts as saved states, one for each tensor rank of the job that
+wrote them, and a saved state's way into this job's model and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from smdistributed import _runtime
+from smdistributed.modelparallel.torch._checkpoint.saved_parts import PartialCheckpoint
+from smdistributed.modelparallel.torch._sharding.sharded_model import plan as shard_plan
+from smdistributed.modelparallel.torch._state.model_names import first_names
+from smdistributed.modelparallel.torch._state.optimizer_states import HasStates
+from smdistributed.modelparallel.torch._state.shard_states import check_same_model
+from smdistributed.modelparallel.torch._state.shard_states import restore as restore_shards
+from smdistributed.modelparallel.torch._state.state_fit import (
+    Shapes,
+    check_optimizer,
+    shapes_of,
+    state_of,
+)
+from smdistributed.modelparallel.torch.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.torch.model import DistributedModel
+
+_Value = TypeVar("_Value")
+
+
+class SavedRanks:
+    """Everything that ``folder`` holds, by tensor rank. The first versions did not save other names
+    of tied parameters: they are ``tied`` then, of this job's.
+
+    Raises SMPCheckpointError for parts of sharded or 16-bit state that are missing.
+    """
+
+    def __init__(self, folder: PartialCheckpoint, tied: Mapping[str, str] | None = None) -> None:
+        self.folder, self._tied = folder, dict(tied or {})
+        self._parts = [self._read_parts(rank) for rank in range(folder.tp)]
+        self.is_sharded = any(saved.parts for saved in self._parts)
+        """True where state is sharded or 16-bit."""
+        if self.is_sharded:
+            for rank, saved in enumerate(self._parts):
+                self._check_complete(rank, saved)
+
+    def _read_parts(self, rank: int) -> _runtime.SavedState:
+        saved = _runtime.SavedState(str(self.folder.folder))
+        for name in self.folder.shards(rank):
+            saved.add_optimizer(self.folder.read(name, mmap=True))
+        return saved
+
+    def _check_complete(self, rank: int, saved: _runtime.SavedState) -> None:
+        wanted = max(one.sharers for one in self._parts) * self.folder.pp
+        if saved.parts == wanted:
+            return
+        of_rank = f" of tensor rank {rank}" if self.folder.tp > 1 else ""
+        raise SMPCheckpointError(
+            f"{self.folder.folder} holds the optimizer files of {saved.parts} of {wanted} "
+            f"ranks{of_rank}: {', '.join(self.folder.shards(rank)[:8])}"
+        )
+
+    @property
+    def loss_scale(self) -> tuple[float, int, int] | None:
+        """The state of the loss scaler, alike on all ranks."""
+        return next((saved.loss_scale for saved in self._parts if saved.loss_scale), None)
+
+    def state(
+        self, rank: int, optimizer: HasStates | None, stage: int | None = None
+    ) -> _runtime.SavedState:
+        """Everything that tensor rank ``rank`` had: of all pipeline stages, or of one. Where the
+        state is not sharded, that of ``optimizer`` is read only if there is one."""
+        saved = self._parts[rank].copy()
+        for other in self._parts:
+            if other is not self._parts[rank]:
+                saved.complete_with(other)
+        folder = self.folder
+        for name in folder.files("model", rank, stage):
+            saved.add_model(folder.read(name, mmap=stage is None), self._tied)
+        if optimizer is not None and not self.is_sharded:
+            shapes = {name: shape for name, shape in shapes_of(saved.entries).items()
+                      if shape is not None}  # fmt: skip
+            names = optimizer.states.parameter_names()
+            for name in folder.files("optimizer", rank, stage):
+                saved.add_optimizer(folder.read(name), names, shapes)
+        return saved
+
+
+def whole_entries_of(saved: _runtime.SavedState) -> dict[str, Any]:
+    """The entries of the model, from masters where there are such, under all names."""
+    return saved.entries | with_tied(saved.whole_masters(), saved.tied)
+
+
+def with_tied(values: Mapping[str, _Value], tied: Mapping[str, str]) -> dict[str, _Value]:
+    """``values``, by first names of parameters, under their other names ``tied``, too."""
+    return {**values, **{name: values[first] for name, first in tied.items() if first in values}}
+
+
+def put_values(model: DistributedModel, entries: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Values of parameters by their first names, under all their names."""
+    for name, first in first_names(model.get_module()).items():
+        if first in values:
+            entries[name] = values[first]
+
+
+def check(
+    saved: _runtime.SavedState,
+    model: DistributedModel,
+    optimizer: HasStates | None,
+    strict: bool,
+    *,
+    only_local: bool = False,
+) -> None:
+    """Raises SMPCheckpointError, naming what differs, unless ``saved`` is the state of this model
+    and ``optimizer``. ``only_local``: it is that of this rank's pipeline stage."""
+    shapes: Shapes = with_tied({**shapes_of(saved.entries), **saved.shapes}, saved.tied)
+    model.check_entries(shapes, saved.where, strict, only_local=only_local)
+    if optimizer is not None:
+        check_optimizer(state_of(saved, shapes), optimizer.states.described(), saved.where)
+
+
+def restore(
+    saved: _runtime.SavedState, model: DistributedModel, optimizer: HasStates | None
+) -> None:
+    """Loads state that ``check`` found to fit, into whatever layout this job has; the optimizer's
+    with an ``optimizer`` only. Collective where this job's state is sharded."""
+    entries = saved.entries
+    if shard_plan() is None:
+        put_values(model, entries, saved.whole_masters())
+        model.load_slices(entries)
+        if optimizer is not None:
+            optimizer.states.restore(saved)
+        return
+
+    def take() -> None:
+        assert model.sharded is not None
+        if optimizer is not None:
+            optimizer.states.restore(saved)
+        elif saved.parts:
+            check_same_model(model.sharded, [], saved)
+            restore_shards(model.sharded, [], saved)
+
+    model.load_slices(entries)
+    model.when_partitioned(take)
