@@ -18,7 +18,7 @@ void bind_errors(pybind11::module_& module);
 void bind_topology(pybind11::module_& module);
 void bind_partition(pybind11::module_& module);
 void bind_pipeline(pybind11::module_& module);
-void bind_replicas(pybind11::module_& module);
+void bind_ddp(pybind11::module_& module);
 void bind_checkpoint(pybind11::module_& module);
 void bind_saved_state(pybind11::module_& module);
 void bind_sharding(pybind11::module_& module);

@@ -14,7 +14,7 @@ PYBIND11_MODULE(_runtime, module) {
   smp::python::bind_metrics(module);
   smp::python::bind_partition(module);
   smp::python::bind_pipeline(module);
-  smp::python::bind_replicas(module);
+  smp::python::bind_ddp(module);
   smp::python::bind_checkpoint(module);
   smp::python::bind_sharding(module);
   smp::python::bind_masters(module);

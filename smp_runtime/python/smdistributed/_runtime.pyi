@@ -564,7 +564,7 @@ class ActivationStore:
         """None for a tensor that is better kept. Nobody may change it afterwards."""
     def stats(self) -> ActivationStats: ...
 
-# --- bindings_replicas.cc
+# --- bindings_ddp.cc
 
 class GradientReducer:
     """Averages gradients over the ranks of a group, in buckets, while backwards still run;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's view of what keeps the replicas of a model alike.
+// Python's view of smp_runtime/ddp.
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,7 +15,7 @@
 
 namespace smp::python {
 
-void bind_replicas(py::module_& module) {
+void bind_ddp(py::module_& module) {
   py::class_<ddp::GradientReducer>(module, "GradientReducer",
                                    "Averages gradients over a c10d group.")
       .def(py::init([](std::string group_name, std::vector<at::Tensor> parameters,
