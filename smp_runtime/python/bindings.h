@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of the extension module smdistributed._runtime, one for each of its files.
+// Parts of the extension module smdistributed._runtime, one for each of its files. Signatures and
+// docstrings stand in these alone; ci/signatures makes smdistributed/*.pyi of them.
 #pragma once
 
 #include <exception>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <pybind11/pybind11.h>
+#include <pybind11/typing.h>
 
 namespace smp::python {
 
@@ -28,6 +32,20 @@ void bind_tensor_parallel(pybind11::module_& module);
 void bind_session(pybind11::module_& module);
 void bind_metrics(pybind11::module_& module);
 
+/// Object of any type as signatures name it; typing.h has no class of its own for that.
+using Any = pybind11::typing::TypeVar<"typing.Any">;
+
+/// Python's bytes, held without Python's lock. A str is refused.
+struct Bytes {
+  std::string value;
+};
+
+/// Makes None of a null pointer, so that the signature says so, too.
+template <typename Pointer>
+std::optional<Pointer> or_none(Pointer pointer) {
+  return pointer ? std::optional(std::move(pointer)) : std::nullopt;
+}
+
 /// A Python object that C++ threads may drop without holding Python's lock.
 inline std::shared_ptr<pybind11::object> shared_object(pybind11::object object) {
   return {new pybind11::object(std::move(object)), [](pybind11::object* held) {
@@ -37,3 +55,18 @@ inline std::shared_ptr<pybind11::object> shared_object(pybind11::object object) 
 }
 
 }  // namespace smp::python
+
+template <>
+struct pybind11::detail::type_caster<smp::python::Bytes> {
+  PYBIND11_TYPE_CASTER(smp::python::Bytes, const_name("bytes"));
+
+  bool load(handle source, bool /*convert*/) {
+    if (!isinstance<bytes>(source)) return false;
+    value.value = reinterpret_borrow<bytes>(source);
+    return true;
+  }
+
+  static handle cast(const smp::python::Bytes& source, return_value_policy, handle) {
+    return bytes(source.value).release();
+  }
+};

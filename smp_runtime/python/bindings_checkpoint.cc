@@ -8,6 +8,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
+#include <pybind11/typing.h>
 
 #include "smp_runtime/checkpoint/atomic_file.h"
 #include "smp_runtime/checkpoint/manifest.h"
@@ -34,8 +35,8 @@ auto checked(const Act& act) {
   return checkpoint::with_files(act);
 }
 
-void write_buffer(AtomicFile& file, const py::buffer& data) {
-  const py::buffer_info info = data.request();
+void write_buffer(AtomicFile& file, const py::typing::Union<py::bytes, py::memoryview>& data) {
+  const py::buffer_info info = py::buffer(data).request();
   const auto* begin = static_cast<const std::byte*>(info.ptr);
   const auto bytes = static_cast<std::size_t>(info.size * info.itemsize);
   checked([&] { file.write(std::span(begin, bytes)); });
@@ -47,18 +48,23 @@ void bind_checkpoint(py::module_& module) {
   module.attr("PARTIAL") = checkpoint::kPartial;
   module.attr("NEWEST") = checkpoint::kNewest;
 
-  py::class_<FileDigest>(module, "FileDigest", "Size and checksum of a file as written.")
+  py::class_<FileDigest>(module, "FileDigest", "Name, size and checksum of a file as written.")
       .def_readonly("name", &FileDigest::name);
 
-  py::class_<AtomicFile>(module, "AtomicFile", "A file that is there whole or not at all.")
+  py::class_<AtomicFile>(module, "AtomicFile",
+                         "A file that is there whole or not at all; checkpoint/atomic_file.h.")
       .def(py::init([](const fs::path& path) {
              return checked([&] { return std::make_unique<AtomicFile>(path); });
            }),
            py::arg("path"))
       .def("write", &write_buffer, py::arg("data"))
-      .def("commit", [](AtomicFile& file) { return checked([&] { return file.commit(); }); });
+      .def(
+          "commit", [](AtomicFile& file) { return checked([&] { return file.commit(); }); },
+          "Makes what was written durable, and the file appear.");
 
-  py::class_<Manifest>(module, "Manifest", "What belongs to a checkpoint.")
+  py::class_<Manifest>(module, "Manifest",
+                       "Which files belong to a checkpoint, and the degrees of its job;\n"
+                       "checkpoint/manifest.h.")
       .def_property_readonly("pp", [](const Manifest& m) { return m.degrees.pipeline; })
       .def_property_readonly("tp", [](const Manifest& m) { return m.degrees.tensor; })
       .def_static(
@@ -68,8 +74,10 @@ void bind_checkpoint(py::module_& module) {
                 [&] { return Manifest::from_json(checkpoint::read_file(path), path.string()); });
           },
           py::arg("path"))
-      .def("__contains__",
-           [](const Manifest& m, const std::string& name) { return m.find(name) != nullptr; })
+      .def(
+          "__contains__",
+          [](const Manifest& m, const std::string& name) { return m.find(name) != nullptr; },
+          py::arg("name"))
       .def(
           "verify",
           [](const Manifest& m, const fs::path& path) {
@@ -77,22 +85,27 @@ void bind_checkpoint(py::module_& module) {
             SMP_CHECK(expected != nullptr, "{} is not in its manifest", path.string());
             checked([&] { checkpoint::verify_file(path, *expected); });
           },
-          py::arg("path"), "Compares a file with what was written.");
+          py::arg("path"), "Raises SMPCheckpointError where size or checksum are not as written.");
 
   module.def(
       "write_file",
       [](const fs::path& path, const std::string& text) {
         return checked([&] { return checkpoint::write_file(path, text); });
       },
-      py::arg("path"), py::arg("text"));
+      py::arg("path"), py::arg("text"), "Writes a text as AtomicFile does.");
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
   module.def(
       "end_together",
       [](session::Session& session, const std::string& what, const std::string& error) {
         checkpoint::end_together(session, what, error);
       },
-      py::arg("session"), py::arg("what"), py::arg("error"), without_gil);
-  py::class_<CheckpointSave>(module, "CheckpointSave", "One save of a checkpoint by all ranks.")
+      py::arg("session"), py::arg("what"), py::arg("error"), without_gil,
+      "At the end of a part that all ranks end: ``error`` is what failed here, or empty. Raises\n"
+      "SMPCheckpointError that names the first rank that failed.");
+  py::class_<CheckpointSave>(
+      module, "CheckpointSave",
+      "One save of a checkpoint by all ranks, or none: what is not published leaves nothing\n"
+      "behind; checkpoint/session/checkpoint_save.h.")
       .def(py::init([](session::Session& session, std::string what, fs::path root, std::string name,
                        std::string library) {
              try {
@@ -108,18 +121,30 @@ void bind_checkpoint(py::module_& module) {
            py::arg("session"), py::arg("what"), py::arg("root"), py::arg("name"),
            py::arg("library"), without_gil)
       .def_property_readonly("folder", &CheckpointSave::folder)
-      .def_property_readonly("publishes", &CheckpointSave::publishes)
-      .def("add", &CheckpointSave::add, py::arg("file"))
-      .def("tell", &CheckpointSave::tell, py::arg("error"), without_gil)
-      .def("publish_folder", &CheckpointSave::publish_folder, without_gil)
-      .def("publish_files", &CheckpointSave::publish_files, py::arg("manifest"), without_gil);
-  module.def("locate", &checkpoint::locate, py::arg("root"), py::arg("name"), py::arg("entry"));
+      .def_property_readonly(
+          "publishes", &CheckpointSave::publishes,
+          "Whether this rank makes the checkpoint visible: one does in each folder, which is one\n"
+          "in the job where all hosts see the same folder.")
+      .def("add", &CheckpointSave::add, py::arg("file"),
+           "This rank has written a file into ``folder``.")
+      .def("tell", &CheckpointSave::tell, py::arg("error"), without_gil,
+           "Tells the others what failed here, empty if nothing, and hears what failed there.\n"
+           "Blocks until all have told; raises SMPCheckpointError where one failed.")
+      .def("publish_folder", &CheckpointSave::publish_folder, without_gil,
+           "The folder becomes the checkpoint, in one step. Collective.")
+      .def("publish_files", &CheckpointSave::publish_files, py::arg("manifest"), without_gil,
+           "Its files become files of ``root``, with a manifest of that name. Collective.");
+  module.def("locate", &checkpoint::locate, py::arg("root"), py::arg("name"), py::arg("entry"),
+             "Where ``entry`` of the checkpoint ``name`` is to be read, also where a save was\n"
+             "killed.");
   module.def(
       "prune_folders",
       [](const fs::path& root, const std::string& keep, int count) {
         return checked([&] { return checkpoint::prune_folders(root, keep, count); });
       },
-      py::arg("root"), py::arg("keep"), py::arg("count"));
+      py::arg("root"), py::arg("keep"), py::arg("count"),
+      "Removes all checkpoints in parts but ``keep`` and the newest others, so that ``count``\n"
+      "remain. Returns the names of those removed.");
 }
 
 }  // namespace smp::python

@@ -16,12 +16,13 @@
 namespace smp::python {
 
 void bind_ddp(py::module_& module) {
-  py::class_<ddp::GradientReducer>(module, "GradientReducer",
-                                   "Averages gradients over a c10d group.")
+  py::class_<ddp::GradientReducer>(
+      module, "GradientReducer",
+      "Averages gradients over the ranks of a group, in buckets, while backwards still run;\n"
+      "ddp/gradient_reducer.h.")
       .def(py::init([](std::string group_name, std::vector<at::Tensor> parameters,
                        int64_t bucket_bytes, bool overlap, bool may_join,
-                       const std::shared_ptr<DeadlockDetectorHandle>& watch,
-                       std::string flags_group_name) {
+                       const WatchArgument& watch, std::string flags_group_name) {
              return std::make_unique<ddp::GradientReducer>(
                  ddp::GradientReducer::Options{.group_name = std::move(group_name),
                                                .bucket_bytes = bucket_bytes,
@@ -32,17 +33,21 @@ void bind_ddp(py::module_& module) {
                  std::move(parameters));
            }),
            py::arg("group_name"), py::arg("parameters"), py::arg("bucket_bytes"),
-           py::arg("overlap"), py::arg("may_join") = true, py::arg("watch") = nullptr,
+           py::arg("overlap"), py::arg("may_join") = true, py::arg("watch") = py::none(),
            py::arg("flags_group_name") = "")
       .def(
           "set_comm_hook",
-          [](ddp::GradientReducer& reducer, py::object state, py::object hook) {
+          [](ddp::GradientReducer& reducer, Any state,
+             py::typing::Callable<Any(py::ellipsis)> hook) {
             reducer.set_comm_hook(
                 std::make_unique<c10d::PythonCommHook>(std::move(state), std::move(hook)));
           },
-          py::arg("state"), py::arg("hook"))
-      .def("begin_step", &ddp::GradientReducer::begin_step, py::arg("due"))
-      .def("average", &ddp::GradientReducer::average, py::call_guard<py::gil_scoped_release>())
+          py::arg("state"), py::arg("hook"),
+          "It reduces the buckets in place of the all-reduce and its division.")
+      .def("begin_step", &ddp::GradientReducer::begin_step, py::arg("due"),
+           "``due``: gradients are averaged at the end of this step.")
+      .def("average", &ddp::GradientReducer::average, py::call_guard<py::gil_scoped_release>(),
+           "Makes each gradient the mean over the group. Blocks, at most for the group's timeout.")
       .def_property_readonly(
           "progress",
           [](const ddp::GradientReducer& reducer) {
@@ -54,12 +59,12 @@ void bind_ddp(py::module_& module) {
   module.def(
       "broadcast_tensors",
       [](const std::string& group_name, const std::vector<at::Tensor>& tensors, int root,
-         bool may_join, const std::shared_ptr<DeadlockDetectorHandle>& watch) {
+         bool may_join, const WatchArgument& watch) {
         ddp::broadcast_tensors(group_name, tensors, root, may_join, watch_of(watch).get());
       },
       py::arg("group_name"), py::arg("tensors"), py::arg("root"), py::arg("may_join") = true,
-      py::arg("watch") = nullptr, py::call_guard<py::gil_scoped_release>(),
-      "Overwrites tensors with those of the group's rank `root`.");
+      py::arg("watch") = py::none(), py::call_guard<py::gil_scoped_release>(),
+      "Overwrites ``tensors`` with those of the group's rank ``root``. Collective.");
 }
 
 }  // namespace smp::python

@@ -87,7 +87,8 @@ void bind_errors(py::module_& module) {
           log::write(static_cast<log::Level>(level), message);
         }
       },
-      py::arg("level"), py::arg("message"), "Levels are those of Python's logging module.");
+      py::arg("level"), py::arg("message"),
+      "Into the log of this rank; levels are those of :mod:`logging`.");
 }
 
 }  // namespace smp::python

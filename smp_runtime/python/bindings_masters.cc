@@ -38,12 +38,12 @@ MastersOwner make_masters(session::Session& session, ParameterStore& store,
                           const std::vector<std::vector<std::int64_t>>& shapes,
                           const std::vector<int>& group_of, const std::vector<bool>& whole,
                           const std::vector<bool>& counts, int groups, bool one_parameter_each,
-                          session::GroupPtr control,
+                          const std::optional<session::GroupPtr>& control,
                           std::function<at::Tensor(const at::Tensor&)> make_leaf) {
   MasterOptions options{.origins = {},
                         .groups = groups,
                         .one_parameter_each = one_parameter_each,
-                        .control = std::move(control),
+                        .control = control.value_or(nullptr),
                         .make_leaf = std::move(make_leaf)};
   for (std::size_t number = 0; number < shapes.size(); ++number) {
     options.origins.push_back({.shape = shapes[number],
@@ -56,7 +56,9 @@ MastersOwner make_masters(session::Session& session, ParameterStore& store,
 }
 
 void bind_loss_scaler(py::module_& module) {
-  py::class_<LossScaler>(module, "LossScaler", "The loss scale of 16-bit training.")
+  py::class_<LossScaler>(module, "LossScaler",
+                         "The scale of fp16, by the overflows that it is told;\n"
+                         "sharding/torch_free/loss_scaler.h.")
       .def(py::init([](bool dynamic, double scale, double factor, std::int64_t window, double least,
                        std::int64_t delayed_shift, bool consecutive_hysteresis) {
              return LossScaler({.dynamic = dynamic,
@@ -94,17 +96,21 @@ void bind_masters(py::module_& module) {
   using no_gil = py::call_guard<py::gil_scoped_release>;
   bind_loss_scaler(module);
 
-  py::class_<MasterRun>(module, "MasterRun", "Masters of this rank that are one parameter.")
+  py::class_<MasterRun>(
+      module, "MasterRun",
+      "A stretch of the masters, and the parameter that the optimizer steps for it.")
       .def_readonly("arena", &MasterRun::arena)
       .def_readonly("offset", &MasterRun::offset)
       .def_readonly("elements", &MasterRun::elements)
       .def_readonly("group", &MasterRun::group)
       .def_readonly("pieces", &MasterRun::pieces)
       .def_readonly("parameter", &MasterRun::parameter)
-      .def("slice_of", &MasterRun::slice_of, py::arg("piece"), py::arg("tensor"));
+      .def("slice_of", &MasterRun::slice_of, py::arg("piece"), py::arg("tensor"),
+           "What of a tensor of as many elements belongs to ``piece``; shares its memory.");
 
   py::class_<MasterParameters, MastersOwner>(module, "MasterParameters",
-                                             "What an optimizer steps for a store.")
+                                             "What an optimizer steps where state is sharded or\n"
+                                             "16-bit; sharding/master_parameters.h.")
       .def(py::init(&make_masters), py::kw_only(), py::arg("session"), py::arg("store"),
            py::arg("shapes"), py::arg("group_of"), py::arg("whole"), py::arg("counts"),
            py::arg("groups"), py::arg("one_parameter_each"), py::arg("control"),
@@ -112,14 +118,19 @@ void bind_masters(py::module_& module) {
       .def_property_readonly("runs", &MasterParameters::runs,
                              py::return_value_policy::reference_internal)
       .def("flat_groups", &MasterParameters::flat_groups)
-      .def("add", &MasterParameters::add, py::arg("parameters"), py::arg("group"), no_gil())
+      .def("add", &MasterParameters::add, py::arg("parameters"), py::arg("group"), no_gil(),
+           "These are in ``group`` from now on: more runs, behind those that are there.")
       .def("show_gradients", &MasterParameters::show_gradients, py::arg("visible"), no_gil())
-      .def("clear_gradients", &MasterParameters::clear_gradients, no_gil())
-      .def("norm", &MasterParameters::norm, py::arg("norm_type"), no_gil())
+      .def("clear_gradients", &MasterParameters::clear_gradients, no_gil(),
+           "Zeros in the store for these parameters, and the runs show none.")
+      .def("norm", &MasterParameters::norm, py::arg("norm_type"), no_gil(),
+           "Of the gradients of these. Collective over a copy of the model.")
       .def("norms_by_number", &MasterParameters::norms_by_number, py::arg("powers"),
            py::arg("norm_type"), no_gil());
 
-  py::class_<MixedPrecisionSteps>(module, "MixedPrecisionSteps", "Steps over masters.")
+  py::class_<MixedPrecisionSteps>(
+      module, "MixedPrecisionSteps",
+      "From gradients to updated masters; sharding/mixed_precision_steps.h.")
       .def(py::init([](session::Session& session, ParameterStore& store, LossScaler& scaler,
                        bool scaled, double clipping) {
              return MixedPrecisionSteps(session, store, scaler,
@@ -128,15 +139,22 @@ void bind_masters(py::module_& module) {
            py::kw_only(), py::arg("session"), py::arg("store"), py::arg("scaler"),
            py::arg("scaled"), py::arg("clipping"), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
            py::keep_alive<1, 4>())
-      .def("add", &MixedPrecisionSteps::add, py::arg("masters"), py::keep_alive<1, 2>(), no_gil())
+      .def("add", &MixedPrecisionSteps::add, py::arg("masters"), py::keep_alive<1, 2>(), no_gil(),
+           "One more optimizer steps over the store.")
       .def("remove", &MixedPrecisionSteps::remove, py::arg("masters"), no_gil())
-      .def("begin_accumulation", &MixedPrecisionSteps::begin_accumulation, no_gil())
+      .def("begin_accumulation", &MixedPrecisionSteps::begin_accumulation, no_gil(),
+           "A step is about to add to gradients that an update has left.")
       .def("begin", &MixedPrecisionSteps::begin, no_gil())
-      .def("unscale", &MixedPrecisionSteps::unscale, no_gil())
-      .def("clip", &MixedPrecisionSteps::clip, py::arg("max_norm"), py::arg("norm_type"), no_gil())
-      .def("begin_update", &MixedPrecisionSteps::begin_update, no_gil())
+      .def("unscale", &MixedPrecisionSteps::unscale, no_gil(),
+           "Gradients become those of the loss itself, once. Where some are not finite,\n"
+           "``overflow`` is True on all ranks if ``scaled``; else raises.")
+      .def("clip", &MixedPrecisionSteps::clip, py::arg("max_norm"), py::arg("norm_type"), no_gil(),
+           "Returns the norm over the whole model before clipping; -1 after an overflow.")
+      .def("begin_update", &MixedPrecisionSteps::begin_update, no_gil(),
+           "What gradients are still to be multiplied by; None where no update may follow.")
       .def("apply_factor", &MixedPrecisionSteps::apply_factor, no_gil())
-      .def("end_update", &MixedPrecisionSteps::end_update, no_gil())
+      .def("end_update", &MixedPrecisionSteps::end_update, no_gil(),
+           "The masters were changed: modules see them. Collective over the shard group.")
       .def_property_readonly("overflow", &MixedPrecisionSteps::overflow)
       .def_property_readonly("last_norm", &MixedPrecisionSteps::last_norm);
 
@@ -150,7 +168,8 @@ void bind_masters(py::module_& module) {
       },
       py::kw_only(), py::arg("session"), py::arg("what"), py::arg("slices"), py::arg("whole"),
       py::arg("max_norm"), py::arg("norm_type"), py::arg("device"), no_gil(),
-      "Clips gradients by their norm over the model; returns that norm.");
+      "Scales gradients to a norm of at most ``max_norm`` over the whole model. Returns the norm\n"
+      "before that. Collective over the model-parallel group; sharding/gradient_clipping.h.");
 }
 
 }  // namespace smp::python

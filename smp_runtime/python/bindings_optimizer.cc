@@ -35,9 +35,11 @@ void bind_optimizer(py::module_& module) {
       py::arg("parameters"), py::arg("gradients"), py::arg("first"), py::arg("second"),
       py::kw_only(), py::arg("rate"), py::arg("beta1"), py::arg("beta2"), py::arg("epsilon"),
       py::arg("decay"), py::arg("decoupled"), py::arg("scale1"), py::arg("scale2"),
-      py::arg("factor") = 1.0, no_gil(), "One step of Adam, in place.");
+      py::arg("factor") = 1.0, no_gil(),
+      "One update of all parameters in place; optimizer/adam.h.");
   module.def("sum_of_powers", &optimizer::sum_of_powers, py::arg("tensors"), py::arg("norm_type"),
-             no_gil(), "A scalar of 64 bits on the CPU; the largest for the infinite norm.");
+             no_gil(),
+             "Of all elements, a 0-dim tensor; the largest absolute value for an infinite norm.");
   module.def("sum_of_squares", &optimizer::sum_of_squares, py::arg("tensors"), no_gil(),
              "Of all elements, in 64 bits.");
 }

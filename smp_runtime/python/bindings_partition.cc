@@ -23,7 +23,9 @@ using partition::JobPartition;
 using partition::ModuleTree;
 
 void bind_partition(py::module_& module) {
-  py::class_<ModuleTree>(module, "ModuleTree", "The modules of a model in execution order.")
+  py::class_<ModuleTree>(
+      module, "ModuleTree",
+      "The modules of a model with their costs, for the partitioner; partition/module_tree.h.")
       .def(py::init<>())
       .def("add_parameter", &ModuleTree::add_parameter, py::arg("name"), py::arg("bytes"))
       .def(
@@ -57,11 +59,11 @@ void bind_partition(py::module_& module) {
           py::arg("bytes"), py::arg("producer"), py::arg("consumers"))
       .def("__len__", &ModuleTree::size);
 
-  py::class_<Assignment>(module, "Assignment", "Which partition runs each module.")
+  py::class_<Assignment>(module, "Assignment",
+                         "Which module is on which partition; partition/assignment.h.")
       .def_readonly("partitions", &Assignment::partitions)
       .def_readonly("partition_of", &Assignment::partition_of)
       .def("__getitem__", &Assignment::at, py::arg("module"))
-      .def("__eq__", [](const Assignment& a, const Assignment& b) { return a == b; })
       .def("to_json", &Assignment::to_json)
       .def_static("from_json", &Assignment::from_json, py::arg("text"), py::arg("where"))
       .def("check_fits", &partition::check_fits, py::arg("tree"), py::arg("partitions"))
@@ -70,13 +72,16 @@ void bind_partition(py::module_& module) {
 
   py::class_<JobPartition>(module, "JobPartition", "What partition_job chose, and why.")
       .def_readonly("assignment", &JobPartition::assignment)
-      .def_readonly("summary", &JobPartition::summary)
-      .def_readonly("warning", &JobPartition::warning);
+      .def_readonly("summary", &JobPartition::summary,
+                    "A line for the log: who decided, and what is expected of it.")
+      .def_readonly("warning", &JobPartition::warning, "What to warn users of; empty if nothing.");
 
   module.def("read_partition_file", &partition::read_partition_file, py::arg("text"),
-             py::arg("where"), py::arg("tree"), py::arg("partitions"));
+             py::arg("where"), py::arg("tree"), py::arg("partitions"),
+             "Raises SMPConfigError, which begins with ``where``, for one that does not fit the\n"
+             "tree.");
   module.def("partition_file_text", &partition::partition_file_text, py::arg("assignment"),
-             py::arg("tree"));
+             py::arg("tree"), "What read_partition_file reads.");
   module.def(
       "partition_job",
       [](const ModuleTree& tree, const topology::ParallelConfig& config,
@@ -93,9 +98,15 @@ void bind_partition(py::module_& module) {
       },
       py::arg("tree"), py::arg("config"), py::kw_only(), py::arg("partitioner"),
       py::arg("elements"), py::arg("parameter_bytes"), py::arg("replicas"), py::arg("on_gpus"),
-      py::arg("device_bytes"), py::arg("recompute_bytes"));
-  module.def("assign_manual", &partition::assign_manual, py::arg("tree"), py::arg("partitions"),
-             py::arg("default_partition"));
+      py::arg("device_bytes"), py::arg("recompute_bytes"),
+      "By the partitioner that ``SMP_PARTITIONER`` names, auto or compat. ``elements`` and\n"
+      "``parameter_bytes`` are those of the model's parameters, which ``replicas`` ranks hold\n"
+      "alike; ``device_bytes`` is the memory of one device, 0 if that is not known, of which one\n"
+      "recompute at a time needs ``recompute_bytes``.");
+  module.def(
+      "assign_manual", &partition::assign_manual, py::arg("tree"), py::arg("partitions"),
+      py::arg("default_partition"),
+      "By the modules' pins; the others are with their parents, or on the default partition.");
 }
 
 }  // namespace smp::python

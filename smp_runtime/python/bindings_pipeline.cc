@@ -21,14 +21,21 @@ namespace smp::python {
 namespace {
 
 using pipeline::TensorTree;
-using PyTree = std::pair<py::bytes, std::vector<at::Tensor>>;
+using PyTree = std::pair<Bytes, std::vector<at::Tensor>>;
+using RunModule = py::typing::Callable<PyTree(int64_t, Bytes, std::vector<at::Tensor>, bool)>;
+using MakeRemoteTensor =
+    py::typing::Callable<at::Tensor(std::vector<int64_t>, at::ScalarType, at::Device)>;
+using RunMicrobatch = py::typing::Callable<void(int64_t)>;
+using Collect = py::typing::Callable<PyTree()>;
 
 TensorTree from_python(const py::object& result) {
-  auto [definition, tensors] = result.cast<std::pair<std::string, std::vector<at::Tensor>>>();
-  return {.definition = std::move(definition), .tensors = std::move(tensors)};
+  auto [definition, tensors] = result.cast<PyTree>();
+  return {.definition = std::move(definition.value), .tensors = std::move(tensors)};
 }
 
-PyTree to_python(TensorTree tree) { return {py::bytes(tree.definition), std::move(tree.tensors)}; }
+PyTree to_python(TensorTree tree) {
+  return {{std::move(tree.definition)}, std::move(tree.tensors)};
+}
 
 std::string format_traceback(const py::error_already_set& error) {
   const py::object trace = error.trace() ? py::object(error.trace()) : py::none();
@@ -88,8 +95,7 @@ class ThreadState {
   PyThreadState* const state_;
 };
 
-/// `make` gets shape, type and device.
-pipeline::RemoteTensorMaker remote_tensor_maker(py::object make) {
+pipeline::RemoteTensorMaker remote_tensor_maker(MakeRemoteTensor make) {
   return [maker = shared_object(std::move(make))](const transport::TensorMeta& meta) -> at::Tensor {
     at::Device device(meta.device);
     if (device.is_cuda()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
@@ -100,9 +106,10 @@ pipeline::RemoteTensorMaker remote_tensor_maker(py::object make) {
 
 class PyEngine {
  public:
-  PyEngine(session::Session& session, int cuda_device, py::object run_module,
-           std::vector<std::string> module_names, py::object after_backward_outside,
-           py::object remote_tensor, py::object memory_in_use) {
+  PyEngine(session::Session& session, int cuda_device, RunModule run_module,
+           std::vector<std::string> module_names,
+           py::typing::Callable<void()> after_backward_outside, MakeRemoteTensor remote_tensor,
+           py::typing::Callable<int64_t()> memory_in_use) {
     const auto runner = shared_object(std::move(run_module));
     const auto after_backward = shared_object(std::move(after_backward_outside));
     const auto in_use = shared_object(std::move(memory_in_use));
@@ -120,7 +127,7 @@ class PyEngine {
         .run_module =
             [runner](int64_t module, TensorTree arguments, bool passes_on) {
               const py::gil_scoped_acquire gil;
-              return from_python((*runner)(module, py::bytes(arguments.definition),
+              return from_python((*runner)(module, Bytes{std::move(arguments.definition)},
                                            std::move(arguments.tensors), passes_on));
             },
         .device = cuda_device < 0
@@ -152,8 +159,8 @@ class PyEngine {
     engine_.reset();
   }
 
-  void drive(const std::string& kind, int64_t microbatches, const py::object& body,
-             const py::object& collect) {
+  void drive(const std::string& kind, int64_t microbatches, const RunMicrobatch& body,
+             const Collect& collect) {
     const py::gil_scoped_release no_gil;
     engine().drive(
         kind, microbatches,
@@ -173,25 +180,16 @@ class PyEngine {
   }
 
   PyTree serve() {
-    TensorTree tree;
-    {
-      const py::gil_scoped_release no_gil;
-      tree = engine().serve();
-    }
-    return to_python(std::move(tree));
+    const py::gil_scoped_release no_gil;
+    return to_python(engine().serve());
   }
 
-  /// `route` has an (owner, module) each.
-  PyTree call(const std::vector<std::pair<int, int64_t>>& route, std::string definition,
+  PyTree call(const std::vector<std::pair<int, int64_t>>& route, Bytes definition,
               std::vector<at::Tensor> tensors) {
-    TensorTree result;
-    {
-      const py::gil_scoped_release no_gil;
-      pipeline::Route hops;
-      for (const auto& [owner, module] : route) hops.push_back({.owner = owner, .target = module});
-      result = engine().call(hops, {std::move(definition), std::move(tensors)});
-    }
-    return to_python(std::move(result));
+    const py::gil_scoped_release no_gil;
+    pipeline::Route hops;
+    for (const auto& [owner, module] : route) hops.push_back({.owner = owner, .target = module});
+    return to_python(engine().call(hops, {std::move(definition.value), std::move(tensors)}));
   }
 
   void backward(const std::vector<at::Tensor>& tensors,
@@ -235,32 +233,50 @@ void bind_pipeline(py::module_& module) {
     }
   });
 
-  py::class_<PyEngine>(module, "Engine",
-                       "The pipeline engine of this rank; pipeline/session/session_engine.h.")
-      .def(py::init<session::Session&, int, py::object, std::vector<std::string>, py::object,
-                    py::object, py::object>(),
+  py::class_<PyEngine>(
+      module, "Engine",
+      "Calls to modules of other ranks of a pipeline group; pipeline/engine/engine.h.")
+      .def(py::init<session::Session&, int, RunModule, std::vector<std::string>,
+                    py::typing::Callable<void()>, MakeRemoteTensor,
+                    py::typing::Callable<int64_t()>>(),
            py::arg("session"), py::kw_only(), py::arg("cuda_device"), py::arg("run_module"),
            py::arg("module_names"), py::arg("after_backward_outside"), py::arg("remote_tensor"),
-           py::arg("memory_in_use"))
-      .def("close", &PyEngine::close)
+           py::arg("memory_in_use"),
+           "Collective over the pipeline group. ``cuda_device`` is -1 for the CPU.")
+      .def("close", &PyEngine::close, "Ends the threads and the connections to the other ranks.")
       .def("drive", &PyEngine::drive, py::arg("kind"), py::arg("microbatches"), py::arg("body"),
-           py::arg("collect"))
-      .def("serve", &PyEngine::serve)
-      .def("data_of", &PyEngine::data_of, py::arg("remote_tensor"))
-      .def("call", &PyEngine::call, py::arg("route"), py::arg("definition"), py::arg("tensors"))
+           py::arg("collect"),
+           "Rank 0: runs ``body`` for each microbatch, then ``collect``, whose result all ranks\n"
+           "get. Blocks until the step is over here.")
+      .def("serve", &PyEngine::serve,
+           "Other ranks: serve calls until the step ends; returns what ``collect`` did.")
+      .def("data_of", &PyEngine::data_of, py::arg("remote_tensor"),
+           "What a remote tensor stands for; any other tensor as it is.")
+      .def("call", &PyEngine::call, py::arg("route"), py::arg("definition"), py::arg("tensors"),
+           "In a step: calls the modules of ``route``, each an owner and its module, with the\n"
+           "result of the one before. Blocks this microbatch; differentiable in ``tensors``.")
       .def("backward", &PyEngine::backward, py::arg("tensors"), py::arg("gradients"),
-           py::arg("scale"), py::arg("keep_graph"))
-      .def("track_parameters", &PyEngine::track_parameters, py::arg("parameters"))
-      .def("take_backwards", &PyEngine::take_backwards)
+           py::arg("scale"), py::arg("keep_graph"),
+           "In the body: backpropagates from ``tensors``; a gradient of None is 1, all are\n"
+           "multiplied by ``scale``.")
+      .def("track_parameters", &PyEngine::track_parameters, py::arg("parameters"),
+           "Those of this rank: what take_backwards counts, and, in a deterministic order, whose\n"
+           "gradients are added by microbatch.")
+      .def("take_backwards", &PyEngine::take_backwards,
+           "More than 0 if a backward ran here since the last call or the beginning of the step.")
       .def("last_step", &PyEngine::last_step)
-      .def_property_readonly("activation_bytes", &PyEngine::activation_bytes)
-      .def_property_readonly("microbatch", &PyEngine::microbatch);
+      .def_property_readonly("activation_bytes", &PyEngine::activation_bytes,
+                             "Of the last step, on this rank.")
+      .def_property_readonly("microbatch", &PyEngine::microbatch,
+                             "The one that the calling thread works for; -1 for none.");
 
   using pipeline::ActivationStore;
   py::class_<ActivationStore::Handle, std::shared_ptr<ActivationStore::Handle>>(
-      module, "StoredActivation", "A tensor in slow memory; forgotten if nobody takes it.")
-      .def("take", &ActivationStore::Handle::take, py::call_guard<py::gil_scoped_release>());
-  py::class_<ActivationStore::Stats>(module, "ActivationStats")
+      module, "StoredActivation", "One tensor in an ActivationStore; forgotten if nobody takes it.")
+      .def("take", &ActivationStore::Handle::take, py::call_guard<py::gil_scoped_release>(),
+           "The tensor, once. On the CPU blocks until it is back.");
+  py::class_<ActivationStore::Stats>(module, "ActivationStats",
+                                     "Of an ActivationStore. [tensors, bytes]")
       .def_readonly("put", &ActivationStore::Stats::put)
       .def_readonly("taken", &ActivationStore::Stats::taken)
       .def_readonly("waits", &ActivationStore::Stats::waits)
@@ -268,14 +284,20 @@ void bind_pipeline(py::module_& module) {
       .def_readonly("slow_bytes", &ActivationStore::Stats::slow_bytes)
       .def_readonly("arena_bytes", &ActivationStore::Stats::arena_bytes);
   py::class_<ActivationStore>(module, "ActivationStore",
-                              "Keeps activations in slow memory between forward and backward.")
+                              "Keeps activations in a slower memory until their backward;\n"
+                              "pipeline/engine/activation_store.h.")
       .def(py::init([](int64_t horizon, int64_t bytes_per_second) {
              return std::make_unique<ActivationStore>(ActivationStore::Options{
                  .horizon = horizon, .bytes_per_second = bytes_per_second});
            }),
            py::arg("horizon"), py::arg("bytes_per_second") = 0)
-      .def("put", &ActivationStore::put, py::arg("tensor"), py::arg("microbatch"),
-           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "put",
+          [](ActivationStore& store, const at::Tensor& tensor, int64_t microbatch) {
+            return or_none(store.put(tensor, microbatch));
+          },
+          py::arg("tensor"), py::arg("microbatch"), py::call_guard<py::gil_scoped_release>(),
+          "None for a tensor that is better kept. Nobody may change it afterwards.")
       .def("stats", &ActivationStore::stats);
 }
 

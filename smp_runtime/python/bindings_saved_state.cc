@@ -9,6 +9,7 @@
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/checkpoint/session/agreement.h"
@@ -33,18 +34,24 @@ using sharding::MasterRun;
 using sharding::ParameterStore;
 
 using Names = std::vector<std::string>;
+using Objects = py::typing::Dict<py::str, Any>;
+using Shape = py::typing::Tuple<py::int_, py::ellipsis>;
+using NamedShapes = py::typing::Dict<py::str, Shape>;
+using KeptShapes =
+    py::typing::Dict<py::str, py::typing::Dict<py::str, py::typing::Optional<Shape>>>;
+using GroupList = py::typing::List<py::typing::Tuple<Objects, py::typing::List<py::str>>>;
 
 /// A dictionary of Python with `values`.
-py::dict dictionary(const std::map<std::string, c10::IValue>& values) {
-  py::dict result;
+Objects dictionary(const std::map<std::string, c10::IValue>& values) {
+  Objects result;
   for (const auto& [key, value] : values) result[py::str(key)] = from_object(value);
   return result;
 }
 
-py::tuple tuple_of(const std::vector<std::int64_t>& shape) { return py::tuple(py::cast(shape)); }
+Shape tuple_of(const std::vector<std::int64_t>& shape) { return py::tuple(py::cast(shape)); }
 
-py::dict shapes_of(const SavedState& saved) {
-  py::dict shapes;
+NamedShapes shapes_of(const SavedState& saved) {
+  NamedShapes shapes;
   for (const std::string& name : saved.parameter_names()) {
     const SavedParameter& parameter = saved.parameters().at(name);
     if (parameter.shape) shapes[py::str(name)] = tuple_of(*parameter.shape);
@@ -53,13 +60,14 @@ py::dict shapes_of(const SavedState& saved) {
 }
 
 /// By parameter the shapes of what is kept for it; None for what is no tensor.
-py::dict kept_shapes_of(const SavedState& saved) {
-  py::dict all;
+KeptShapes kept_shapes_of(const SavedState& saved) {
+  KeptShapes all;
   for (const std::string& name : saved.parameter_names()) {
     const SavedParameter& parameter = saved.parameters().at(name);
     py::dict kept;
-    for (const auto& [field, runs] : parameter.runs)
+    for (const auto& [field, runs] : parameter.runs) {
       kept[py::str(field)] = tuple_of(*parameter.shape);
+    }
     for (const auto& [key, value] : parameter.others) {
       kept[py::str(key)] =
           value.isTensor() ? py::object(tuple_of(value.toTensor().sizes().vec())) : py::none();
@@ -69,16 +77,16 @@ py::dict kept_shapes_of(const SavedState& saved) {
   return all;
 }
 
-py::dict entries_of(const SavedState& saved) {
-  py::dict entries;
+Objects entries_of(const SavedState& saved) {
+  Objects entries;
   for (const std::string& name : saved.entry_names()) {
     entries[py::str(name)] = from_object(saved.entries().at(name));
   }
   return entries;
 }
 
-py::list groups_of(const SavedState& saved) {
-  py::list groups;
+GroupList groups_of(const SavedState& saved) {
+  GroupList groups;
   for (const checkpoint::SavedGroup& group : saved.groups()) {
     groups.append(py::make_tuple(dictionary(group.settings), group.names));
   }
@@ -96,7 +104,7 @@ using ObjectsByName = std::map<std::string, c10::IValue>;
 
 /// Dictionaries of Python, one for each run.
 std::map<const MasterRun*, ObjectsByName> states_by_run(const MasterParameters& masters,
-                                                        const py::list& states) {
+                                                        const py::typing::List<Objects>& states) {
   std::map<const MasterRun*, ObjectsByName> all;
   auto state = states.begin();
   for (const MasterRun& run : masters.runs()) {
@@ -111,9 +119,9 @@ std::map<const MasterRun*, ObjectsByName> states_by_run(const MasterParameters& 
 OwnedState owned_state(ParameterStore& store, int sharers, bool shared, int index, Names names,
                        std::vector<std::vector<std::int64_t>> shapes, std::vector<bool> trained,
                        const std::vector<const MasterParameters*>& masters,
-                       const std::vector<py::list>& groups,
+                       const std::vector<py::typing::List<Objects>>& groups,
                        const std::vector<std::vector<std::vector<int>>>& members,
-                       const std::vector<py::list>& states) {
+                       const std::vector<py::typing::List<Objects>>& states) {
   OwnedState owned{.store = &store,
                    .sharers = sharers,
                    .shared = shared,
@@ -136,8 +144,10 @@ OwnedState owned_state(ParameterStore& store, int sharers, bool shared, int inde
 }  // namespace
 
 void bind_saved_state(py::module_& module) {
-  py::class_<SavedState>(module, "SavedState",
-                         "The state of a model and of its optimizer as it was saved.")
+  py::class_<SavedState>(
+      module, "SavedState",
+      "The state of a model and of its optimizer as it was saved, whatever job wrote "
+      "it; checkpoint/state/saved_state.h.")
       .def(py::init<std::string>(), py::arg("where"))
       .def(
           "add_model",
@@ -145,7 +155,8 @@ void bind_saved_state(py::module_& module) {
              const std::map<std::string, std::string>& tied) {
             with_files([&] { saved.add_model({to_items(entries), saved.where()}, tied); });
           },
-          py::arg("entries"), py::arg("tied") = std::map<std::string, std::string>())
+          py::arg("entries"), py::arg("tied") = std::map<std::string, std::string>(),
+          "Reads a file of a model's entries.")
       .def(
           "add_optimizer",
           [](SavedState& saved, const py::object& state, const Names& names,
@@ -154,18 +165,23 @@ void bind_saved_state(py::module_& module) {
               saved.add_optimizer({to_items(state), saved.where()}, names, shapes);
             });
           },
-          py::arg("state"), py::arg("names") = Names(), py::arg("shapes") = checkpoint::Shapes())
+          py::arg("state"), py::arg("names") = Names(), py::arg("shapes") = checkpoint::Shapes(),
+          "Reads the state of an optimizer in any form: a part, a list of parts, or a state dict.")
       .def("copy", [](const SavedState& saved) { return SavedState(saved); })
-      .def("complete_with", &SavedState::complete_with, py::arg("other"))
+      .def("complete_with", &SavedState::complete_with, py::arg("other"),
+           "Takes from the state of another tensor rank what this lacks.")
       .def_property_readonly("where", &SavedState::where)
-      .def_property_readonly("entries", &entries_of)
+      .def_property_readonly("entries", &entries_of, "Entries of the model.")
       .def_property_readonly("has_values_in_shards", &SavedState::has_values_in_shards)
       .def_property_readonly("tied", &SavedState::tied)
-      .def_property_readonly("shapes", &shapes_of)
-      .def_property_readonly("kept_shapes", &kept_shapes_of)
+      .def_property_readonly("shapes", &shapes_of,
+                             "Shapes of parameters, as far as files say them.")
+      .def_property_readonly(
+          "kept_shapes", &kept_shapes_of,
+          "By parameter, shapes of what the optimizer keeps; None for no tensor.")
       .def_property_readonly("common",
                              [](const SavedState& saved) { return dictionary(saved.common()); })
-      .def_property_readonly("groups", &groups_of)
+      .def_property_readonly("groups", &groups_of, "Settings, and names of parameters.")
       .def_property_readonly("kind", &SavedState::kind)
       .def_property_readonly("loss_scale", &loss_scale_of)
       .def_property_readonly("parts", &SavedState::parts)
@@ -195,21 +211,27 @@ void bind_saved_state(py::module_& module) {
           },
           py::arg("store"), py::arg("names"));
 
-  py::class_<OwnedState>(module, "OwnedState", "Sharded or 16-bit state of this rank.")
+  py::class_<OwnedState>(module, "OwnedState",
+                         "Sharded or 16-bit state of this rank; checkpoint/state/part_writer.h.")
       .def(py::init(&owned_state), py::kw_only(), py::arg("store"), py::arg("sharers"),
            py::arg("shared"), py::arg("index"), py::arg("names"), py::arg("shapes"),
            py::arg("trained"), py::arg("masters"), py::arg("groups"), py::arg("members"),
            py::arg("states"), py::keep_alive<1, 2>(), py::keep_alive<1, 9>())
       .def("part_of_rank",
-           [](const OwnedState& owned) { return from_object(checkpoint::part_of_rank(owned)); })
-      .def("part_for_file", [](const OwnedState& owned) {
-        c10::IValue part;
-        {
-          const py::gil_scoped_release no_gil;
-          part = checkpoint::part_for_file(owned);
-        }
-        return from_object(part);
-      });
+           [](const OwnedState& owned) -> Objects {
+             return from_object(checkpoint::part_of_rank(owned));
+           })
+      .def(
+          "part_for_file",
+          [](const OwnedState& owned) -> Objects {
+            c10::IValue part;
+            {
+              const py::gil_scoped_release no_gil;
+              part = checkpoint::part_for_file(owned);
+            }
+            return from_object(part);
+          },
+          "Collective over the shard group.");
 }
 
 }  // namespace smp::python

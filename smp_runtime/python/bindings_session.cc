@@ -11,6 +11,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "smp_runtime/python/bindings.h"
@@ -34,10 +35,16 @@ using topology::parse_group;
 using SessionOwner = std::unique_ptr<Session, DeleteWithoutLock>;
 const auto kInside = py::return_value_policy::reference_internal;
 
+// session::FindMpi, which may return None.
+using FindMpi = py::typing::Callable<py::typing::Optional<
+    py::typing::Callable<session::Address(std::optional<session::Address>)>>(LaunchRanks)>;
+
 SessionOwner make_session(const topology::ParallelConfig& config, const RuntimeOptions& options,
-                          Variables variables, int number, session::StorePtr store,
-                          std::optional<std::pair<int, int>> world, session::FindMpi find_mpi,
-                          py::object line) {
+                          Variables variables, int number,
+                          const std::optional<session::StorePtr>& store,
+                          std::optional<std::pair<int, int>> world, const FindMpi& find_mpi,
+                          py::typing::Callable<std::string()> line) {
+  auto find = find_mpi.cast<session::FindMpi>();
   auto ask = [call = shared_object(std::move(line))] {
     const py::gil_scoped_acquire gil;
     try {
@@ -51,9 +58,9 @@ SessionOwner make_session(const topology::ParallelConfig& config, const RuntimeO
                                    .options = options,
                                    .variables = std::move(variables),
                                    .number = number,
-                                   .store = std::move(store),
+                                   .store = store.value_or(nullptr),
                                    .world = world,
-                                   .find_mpi = std::move(find_mpi),
+                                   .find_mpi = std::move(find),
                                    .script_line = std::move(ask)}));
 }
 
@@ -84,13 +91,17 @@ class WaitingBlock {
 };
 
 void bind_launch(py::module_& module) {
-  py::class_<LaunchRanks>(module, "LaunchRanks", "Which rank of the job a process is.")
+  py::class_<LaunchRanks>(
+      module, "LaunchRanks",
+      "Which rank of the job a process is; ``local_rank`` and ``local_size`` are None where the\n"
+      "launcher does not tell them, and numbers in a session.")
       .def_readonly("rank", &LaunchRanks::rank)
       .def_readonly("size", &LaunchRanks::size)
       .def_readonly("local_rank", &LaunchRanks::local_rank)
       .def_readonly("local_size", &LaunchRanks::local_size);
 
-  py::class_<RuntimeOptions>(module, "RuntimeOptions", "What a user may set by environment.")
+  py::class_<RuntimeOptions>(module, "RuntimeOptions",
+                             "What a user may set by environment; cluster/runtime_options.h.")
       .def_readonly("parameters", &RuntimeOptions::parameters)
       .def_property_readonly(
           "log_level", [](const RuntimeOptions& self) { return static_cast<int>(self.log_level); })
@@ -104,7 +115,8 @@ void bind_launch(py::module_& module) {
       .def_readonly("cuda_on_cpu", &RuntimeOptions::cuda_on_cpu)
       .def_readonly("deepspeed_names", &RuntimeOptions::deepspeed_names)
       .def_readonly("warnings", &RuntimeOptions::warnings);
-  module.def("runtime_options", &cluster::make_runtime_options, py::arg("variables"));
+  module.def("runtime_options", &cluster::make_runtime_options, py::arg("variables"),
+             "Raises SMPConfigError for a variable that holds what it may not.");
   module.def(
       "runtime_variables",
       [] {
@@ -114,7 +126,7 @@ void bind_launch(py::module_& module) {
         }
         return rows;
       },
-      "Name, default and meaning of each variable of runtime_options().");
+      "Name, default and meaning of every variable that RuntimeOptions reads.");
 }
 
 void bind_groups(py::module_& module) {
@@ -129,95 +141,128 @@ void bind_groups(py::module_& module) {
       .def_readonly("name", &session::GroupRequest::name)
       .def_readonly("description", &session::GroupRequest::description)
       .def_readonly("timeout", &session::GroupRequest::timeout);
-  py::class_<Groups>(module, "Groups", "The groups of one rank.")
+  py::class_<Groups>(
+      module, "Groups",
+      "The groups of one rank, by the names of kinds: WORLD, MP, DP, PP, TP, RDP. Groups are made\n"
+      "on first use, which is collective over their ranks.")
       .def(
           "ranks",
           [](const Groups& self, const std::string& kind) { return self.ranks(parse_group(kind)); },
-          py::arg("kind"))
+          py::arg("kind"), "Of the job, ascending.")
       .def(
           "index",
           [](const Groups& self, const std::string& kind) { return self.index(parse_group(kind)); },
-          py::arg("kind"))
-      .def("user_group", of_kind(&Groups::user_group), py::arg("kind"), without_gil)
-      .def("internal_group", of_kind(&Groups::internal_group), py::arg("kind"), without_gil)
-      .def("cpu_group", of_kind(&Groups::cpu_group), py::arg("kind"), without_gil);
+          py::arg("kind"), "Of this rank in its group.")
+      .def("user_group", of_kind(&Groups::user_group), py::arg("kind"), without_gil,
+           "The one that scripts get; the library puts nothing on it.")
+      .def("internal_group", of_kind(&Groups::internal_group), py::arg("kind"), without_gil,
+           "For the model's tensors, on its device.")
+      .def("cpu_group", of_kind(&Groups::cpu_group), py::arg("kind"), without_gil,
+           "For objects and flags.");
 }
 
 void bind_barriers(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
   py::class_<DeadlockDetectorHandle, std::shared_ptr<DeadlockDetectorHandle>>(
-      module, "DeadlockDetector", "Tells ranks that wait for each other in different calls.");
-  py::class_<WaitingBlock>(module, "WaitingBlock")
+      module, "DeadlockDetector",
+      "Tells ranks that wait for each other in different calls;\n"
+      "session/deadlock/deadlock_detector.h.");
+  py::class_<WaitingBlock>(module, "WaitingBlock", "What StoreBarriers.waiting returns.")
       .def("__enter__", &WaitingBlock::enter)
-      .def("__exit__", [](WaitingBlock& self, const py::args&) { self.exit(); });
-  py::class_<StoreBarriers>(module, "StoreBarriers", "Waits for other ranks over the job's store.")
+      .def(
+          "__exit__",
+          [](WaitingBlock& self, const py::object&, const py::object&, const py::object&) {
+            self.exit();
+          },
+          py::arg("kind"), py::arg("error"), py::arg("trace"));
+  py::class_<StoreBarriers>(module, "StoreBarriers",
+                            "Waits for other ranks over the job's store; session/store_barriers.h.")
       .def("all", &StoreBarriers::all, py::arg("what"), py::arg("label"), py::arg("ranks"),
-           py::arg("advice") = "", without_gil)
+           py::arg("advice") = "", without_gil,
+           "Returns when all ``ranks``, this one among them, have called it under this ``label``.\n"
+           "Raises SMPCommTimeoutError that begins with ``what`` and names the absent ranks.")
       .def(
           "waiting",
           [](StoreBarriers& self, std::string what, std::string label, std::vector<int> needs) {
             return std::make_unique<WaitingBlock>(self, std::move(what), std::move(label),
                                                   std::move(needs));
           },
-          py::arg("what"), py::arg("label"), py::arg("needs"))
+          py::arg("what"), py::arg("label"), py::arg("needs"),
+          "Around a call that does not end before all ranks in ``needs`` make it, too, under the\n"
+          "same ``label``. Waits inside raise SMPMismatchError where ranks are in calls that wait\n"
+          "for each other, and so do later calls.")
       .def_property("timeout", &StoreBarriers::timeout, &StoreBarriers::set_timeout)
-      .def_property_readonly("watch", [](StoreBarriers& self) {
-        return self.watch() ? std::make_shared<DeadlockDetectorHandle>(self.watch()) : nullptr;
-      });
-  py::class_<ObjectExchange>(module, "ObjectExchange", "Bytes between ranks.")
+      .def_property_readonly(
+          "watch",
+          [](StoreBarriers& self) -> WatchArgument {
+            if (!self.watch()) return std::nullopt;
+            return std::make_shared<DeadlockDetectorHandle>(self.watch());
+          },
+          "For other waits to ask; may be None.");
+  py::class_<ObjectExchange>(module, "ObjectExchange",
+                             "Bytes between ranks; blocking. Ranks are those of the job.")
       .def(
           "send",
-          [](ObjectExchange& self, const std::string& what, const std::string& kind,
-             std::string bytes, int destination) {
-            self.send(what, parse_group(kind), std::move(bytes), destination);
+          [](ObjectExchange& self, const std::string& what, const std::string& kind, Bytes data,
+             int destination) {
+            self.send(what, parse_group(kind), std::move(data.value), destination);
           },
-          py::arg("what"), py::arg("kind"), py::arg("data"), py::arg("destination"), without_gil)
+          py::arg("what"), py::arg("kind"), py::arg("data"), py::arg("destination"), without_gil,
+          "Blocks until the destination has it; to this rank itself it is kept.")
       .def(
           "broadcast",
           [](ObjectExchange& self, const std::string& what, const std::string& kind,
-             const std::string& bytes) { self.broadcast(what, parse_group(kind), bytes); },
-          py::arg("what"), py::arg("kind"), py::arg("data"), without_gil)
+             const Bytes& data) { self.broadcast(what, parse_group(kind), data.value); },
+          py::arg("what"), py::arg("kind"), py::arg("data"), without_gil,
+          "To all others of this rank's group, who receive. Blocks until they have it.")
       .def(
           "receive",
           [](ObjectExchange& self, const std::string& what, const std::string& kind, int source) {
-            std::string bytes;
-            {
-              const py::gil_scoped_release release;
-              bytes = self.receive(what, parse_group(kind), source);
-            }
-            return py::bytes(bytes);
+            return Bytes{self.receive(what, parse_group(kind), source)};
           },
-          py::arg("what"), py::arg("kind"), py::arg("source"))
+          py::arg("what"), py::arg("kind"), py::arg("source"), without_gil,
+          "What another rank sent or broadcast.")
       .def(
           "take_own",
-          [](ObjectExchange& self, const std::string& kind) -> std::optional<py::bytes> {
-            const auto bytes = self.take_own(parse_group(kind));
-            return bytes ? std::optional<py::bytes>(*bytes) : std::nullopt;
+          [](ObjectExchange& self, const std::string& kind) -> std::optional<Bytes> {
+            auto data = self.take_own(parse_group(kind));
+            if (!data) return std::nullopt;
+            return Bytes{std::move(*data)};
           },
-          py::arg("kind"))
+          py::arg("kind"),
+          "What this rank sent to itself, the oldest first; None if there is nothing.")
       .def(
           "all_gather",
           [](ObjectExchange& self, const std::string& what, const std::string& kind,
-             const std::string& bytes) {
-            std::vector<std::string> gathered;
-            {
-              const py::gil_scoped_release release;
-              gathered = self.all_gather(what, parse_group(kind), bytes);
+             const Bytes& data) {
+            std::vector<Bytes> gathered;
+            for (std::string& one : self.all_gather(what, parse_group(kind), data.value)) {
+              gathered.push_back({std::move(one)});
             }
-            return std::vector<py::bytes>(gathered.begin(), gathered.end());
+            return gathered;
           },
-          py::arg("what"), py::arg("kind"), py::arg("data"));
+          py::arg("what"), py::arg("kind"), py::arg("data"), without_gil,
+          "By rank in the group. Collective over it.");
 }
 
 }  // namespace
 
 void bind_session(py::module_& module) {
   const auto without_gil = py::call_guard<py::gil_scoped_release>();
-  module.def("set_fabric_defaults", &transport::set_fabric_defaults);
+  module.def(
+      "set_fabric_defaults", &transport::set_fabric_defaults,
+      "Variables of libfabric that have other defaults here, where the environment does not\n"
+      "set them; transport/fabric/fabric_library.h.");
   bind_launch(module);
   bind_groups(module);
   bind_barriers(module);
-  py::class_<Session, SessionOwner>(module, "Session", "One process's part in a job.")
+  py::class_<Session, SessionOwner>(
+      module, "Session",
+      "One process's part in a job; session/session.h. Collective to make.\n"
+      "\n"
+      "Args:\n"
+      "    store: that of a c10d world that is there; else one is opened.\n"
+      "    world: rank and size in that world.")
       .def(py::init(&make_session), py::kw_only(), py::arg("config"), py::arg("options"),
            py::arg("variables"), py::arg("number"), py::arg("store"), py::arg("world"),
            py::arg("find_mpi"), py::arg("script_line"))
@@ -228,19 +273,24 @@ void bind_session(py::module_& module) {
             self.open_groups({std::move(tensors), std::move(cpu), std::move(by_host)},
                              std::move(make));
           },
-          py::arg("tensors"), py::arg("cpu"), py::arg("by_host"), py::arg("make"), without_gil)
+          py::arg("tensors"), py::arg("cpu"), py::arg("by_host"), py::arg("make"), without_gil,
+          "Lets groups be made, by ``make``, of these backends. Collective.")
       .def("all_reduce", &Session::all_reduce, py::arg("what"), py::arg("tensor"), py::arg("group"),
-           py::arg("operation"), without_gil)
-      .def("leave", &Session::leave, py::arg("failed"), py::arg("serves"), without_gil)
-      .def("some_rank_ended_well", &Session::some_rank_ended_well, without_gil)
+           py::arg("operation"), without_gil,
+           "In place. ``what`` begins its errors, which name absent ranks.")
+      .def("leave", &Session::leave, py::arg("failed"), py::arg("serves"), without_gil,
+           "``failed``: waits for nobody. ``serves``: rank 0 serves the store, and goes last.")
+      .def("some_rank_ended_well", &Session::some_rank_ended_well, without_gil,
+           "Whether some rank has left without having failed.")
       .def_property_readonly("config", &Session::config, kInside)
       .def_property_readonly("options", &Session::options, kInside)
       .def_property_readonly("ranks", &Session::ranks, kInside)
       .def_property_readonly("barriers", &Session::barriers, kInside)
       .def_property_readonly("groups", &Session::groups, kInside)
       .def_property_readonly("objects", &Session::objects, kInside)
-      .def_property_readonly("store", &Session::store)
-      .def_property_readonly("world_store", &Session::world_store);
+      .def_property_readonly("store", &Session::store, "Texts by key, of this session alone.")
+      .def_property_readonly("world_store", &Session::world_store,
+                             "The same for c10d's world, whose keys are its own.");
 }
 
 }  // namespace smp::python

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python's view of smp_runtime/sharding.
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +10,7 @@
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
@@ -52,26 +55,41 @@ StoreOwner make_store(session::Session& session, const ShardPlan& plan,
       new ParameterStore(std::move(options), std::move(stored), std::move(block_names)));
 }
 
-py::dict use_of(const ParameterStore& store) {
+using Units = py::typing::List<py::typing::Dict<py::str, Any>>;
+using Numbers = std::map<std::string, std::int64_t>;
+
+Units units_of(const ParameterStore& store) {
   using namespace py::literals;
+  Units units;
+  for (const auto& layout : store.layouts()) {
+    std::vector<int> parameters;
+    for (const auto& placed : layout.parameters) parameters.push_back(placed.parameter);
+    units.append(py::dict("parameters"_a = parameters, "block"_a = layout.block,
+                          "persistent"_a = layout.persistent, "elements"_a = layout.padded));
+  }
+  return units;
+}
+
+Numbers use_of(const ParameterStore& store) {
   const sharding::StoreUse use = store.use();
-  return py::dict("shards"_a = use.shards, "gradients"_a = use.gradients, "live"_a = use.live,
-                  "peak_live"_a = use.peak_live, "spare"_a = use.spare,
-                  "persistent"_a = use.persistent);
+  return {{"shards", use.shards}, {"gradients", use.gradients},
+          {"live", use.live},     {"peak_live", use.peak_live},
+          {"spare", use.spare},   {"persistent", use.persistent}};
 }
 
-py::dict traffic_of(const ParameterStore& store) {
-  using namespace py::literals;
+Numbers traffic_of(const ParameterStore& store) {
   const auto traffic = store.traffic();
-  return py::dict("gathered"_a = traffic.gathered_bytes, "reduced"_a = traffic.reduced_bytes,
-                  "replicas"_a = traffic.replica_bytes);
+  return {{"gathered", traffic.gathered_bytes},
+          {"reduced", traffic.reduced_bytes},
+          {"replicas", traffic.replica_bytes}};
 }
 
-py::dict prefetched_of(const ParameterStore& store) {
-  using namespace py::literals;
+Numbers prefetched_of(const ParameterStore& store) {
   const auto prefetched = store.prefetched();
-  return py::dict("expected"_a = prefetched.expected, "needs"_a = prefetched.needs,
-                  "ahead"_a = prefetched.ahead, "gathers"_a = prefetched.gathers);
+  return {{"expected", prefetched.expected},
+          {"needs", prefetched.needs},
+          {"ahead", prefetched.ahead},
+          {"gathers", prefetched.gathers}};
 }
 
 }  // namespace
@@ -95,16 +113,20 @@ void bind_sharding(py::module_& module) {
         sharding::flatten(flat, parts);
       },
       py::arg("flat"), py::arg("offsets"), py::arg("elements"), py::arg("sources"),
-      py::arg("added"), no_gil(), "Lays tensors, or sums of two, end to end; None is zeros.");
+      py::arg("added"), no_gil(),
+      "Fills stretches of ``flat`` with sums of two tensors, None for zeros; sharding/flatten.h.");
 
-  py::class_<sharding::OwnedPiece>(module, "OwnedPiece", "A run of masters of one parameter.")
+  py::class_<sharding::OwnedPiece>(
+      module, "OwnedPiece",
+      "A stretch of this rank's masters that belongs to one parameter. [elements]")
       .def_readonly("parameter", &sharding::OwnedPiece::parameter)
       .def_readonly("start", &sharding::OwnedPiece::start)
       .def_readonly("elements", &sharding::OwnedPiece::elements)
       .def_readonly("arena", &sharding::OwnedPiece::arena)
       .def_readonly("offset", &sharding::OwnedPiece::offset);
 
-  py::class_<ShardPlan>(module, "ShardPlan", "How a model's state is sharded.")
+  py::class_<ShardPlan>(module, "ShardPlan",
+                        "How many ranks share state, and how; sharding/shard_groups.h.")
       .def_readonly("degree", &ShardPlan::degree)
       .def_readonly("own_degree", &ShardPlan::own_degree)
       .def_readonly("on_demand", &ShardPlan::on_demand)
@@ -119,45 +141,45 @@ void bind_sharding(py::module_& module) {
       [](const session::Session& session) {
         return sharding::plan_shards(session.config(), session.mesh());
       },
-      py::arg("session"), "How the job's settings shard a model; None where they do not.");
+      py::arg("session"), "None where the settings leave a model's state as it is.");
 
+  const auto group = [](session::GroupPtr ShardGroups::*member) {
+    return [member](const ShardGroups& self) { return or_none(self.*member); };
+  };
   py::class_<ShardGroups, std::unique_ptr<ShardGroups, DeleteWithoutLock>>(
-      module, "ShardGroups", "Ranks that hold some parameters alike.")
+      module, "ShardGroups",
+      "The c10d groups of this rank among those that hold some parameters alike; None where it\n"
+      "is alone.")
       .def_readonly("degree", &ShardGroups::degree)
       .def_readonly("index", &ShardGroups::index)
       .def_readonly("ranks", &ShardGroups::ranks)
-      .def_readonly("shards", &ShardGroups::shards)
-      .def_readonly("control", &ShardGroups::control)
-      .def_readonly("across_hosts", &ShardGroups::across_hosts)
-      .def_readonly("within_host", &ShardGroups::within_host);
+      .def_property_readonly("shards", group(&ShardGroups::shards))
+      .def_property_readonly("control", group(&ShardGroups::control))
+      .def_property_readonly(
+          "across_hosts", group(&ShardGroups::across_hosts),
+          "With within_host the two steps of a hierarchical all-gather, where ranks lie evenly\n"
+          "on several hosts; else None.")
+      .def_property_readonly("within_host", group(&ShardGroups::within_host));
   module.def("make_shard_groups", &sharding::make_shard_groups, py::arg("session"), py::arg("plan"),
              no_gil(), "Collective over the data-parallel ranks.");
 
-  py::class_<sharding::RemoteValues>(module, "RemoteValues",
-                                     "Makes what stands for parameters of other partitions.")
+  py::class_<sharding::RemoteValues>(
+      module, "RemoteValues",
+      "Makes what stands for parameters of other partitions of the pipeline, as long as it lives.")
       .def(py::init([] { return std::make_unique<sharding::RemoteValues>(&raise_in_python); }))
       .def("placeholder", &sharding::RemoteValues::placeholder, py::arg("like"), py::arg("sizes"),
            py::arg("name"), py::arg("partition"),
-           "Without memory: an operator that reads it raises SMPStepError by the name.");
+           "Of ``sizes``, else as ``like``, without memory: an operator that reads it raises\n"
+           "SMPStepError by the name.");
 
   py::class_<ParameterStore, StoreOwner>(
-      module, "ParameterStore", "Parameters, gradients and masters, sharded over a c10d group.")
+      module, "ParameterStore",
+      "Parameters, gradients and masters, sharded over a group; its calls are collective and are\n"
+      "explained in sharding/parameter_store.h.")
       .def(py::init(&make_store), py::kw_only(), py::arg("session"), py::arg("plan"),
            py::arg("groups"), py::arg("parameters"), py::arg("names"), py::arg("blocks"),
            py::arg("group_of"), py::arg("block_names"), py::arg("prefetch") = true)
-      .def("units",
-           [](const ParameterStore& store) {
-             py::list units;
-             for (const auto& layout : store.layouts()) {
-               std::vector<int> parameters;
-               for (const auto& placed : layout.parameters) parameters.push_back(placed.parameter);
-               using namespace py::literals;
-               units.append(py::dict("parameters"_a = parameters, "block"_a = layout.block,
-                                     "persistent"_a = layout.persistent,
-                                     "elements"_a = layout.padded));
-             }
-             return units;
-           })
+      .def("units", &units_of)
       .def("unit_of_parameters", &ParameterStore::unit_of_parameters)
       .def("begin_pass", &ParameterStore::begin_pass, py::arg("training"))
       .def("begin_step", &ParameterStore::begin_step, py::arg("due"), py::arg("backwards"))

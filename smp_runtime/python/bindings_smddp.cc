@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,14 +35,16 @@ namespace py = pybind11;
   throw py::error_already_set();
 }
 
-smddp::SmddpBackend* as_ours(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  return dynamic_cast<smddp::SmddpBackend*>(backend.get());
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+/// Null for None, and for another backend.
+smddp::SmddpBackend* as_ours(const std::optional<BackendPtr>& backend) {
+  return backend ? dynamic_cast<smddp::SmddpBackend*>(backend->get()) : nullptr;
 }
 
-c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                         int size, std::chrono::milliseconds timeout,
-                                         const std::vector<int64_t>& global_ranks,
-                                         const c10::intrusive_ptr<c10d::Backend>& job) {
+BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                  std::chrono::milliseconds timeout, const std::vector<int64_t>& global_ranks,
+                  const std::optional<BackendPtr>& job) {
   try {
     static const bool log_is_set = [rank] {  // before the first group has threads
       const Variables variables = read_variables();
@@ -95,22 +98,29 @@ PYBIND11_MODULE(_smddp, module) {
   smp::smddp::set_interpreter({.holds_lock = &smp::python::holds_lock,
                                .without_lock = &smp::python::without_lock,
                                .handle_signals = &smp::python::handle_signals});
-  module.def("create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
-             pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
-             pybind11::arg("job") = c10::intrusive_ptr<c10d::Backend>(),
-             "Makes this rank's end of a group; collective. `job` knows the ends of its ranks.");
-  module.def("set_fabric_defaults", &smp::transport::set_fabric_defaults,
-             "Variables of libfabric that have other defaults here.");
-  module.def("missing_rank_variables", &smp::cluster::missing_rank_variables,
-             pybind11::arg("variables"),
-             "What init_process_group() needs besides, under mpirun or srun; nothing that is set.");
+  module.def(
+      "create_backend", &smp::python::create, pybind11::arg("store"), pybind11::arg("rank"),
+      pybind11::arg("size"), pybind11::arg("timeout"), pybind11::arg("global_ranks"),
+      pybind11::arg("job") = pybind11::none(),
+      "A c10d backend; smddp/backend/smddp_backend.h. Collective over the group. ``job``, if\n"
+      "it is such a backend too, tells which ranks of the job have ended.");
+  module.def(
+      "set_fabric_defaults", &smp::transport::set_fabric_defaults,
+      "Variables of libfabric that have other defaults here, where the environment does not\n"
+      "set them.");
+  module.def(
+      "missing_rank_variables", &smp::cluster::missing_rank_variables, pybind11::arg("variables"),
+      "RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE as Open MPI, PMI or Slurm say them,\n"
+      "and the place of the rendezvous where all ranks are on this host or Slurm names the\n"
+      "first one, as far as they are unset; empty for a process that no launcher started.");
   module.def(
       "leave",
-      [](const c10::intrusive_ptr<c10d::Backend>& backend, bool failed) {
+      [](const std::optional<smp::python::BackendPtr>& backend, bool failed) {
         const pybind11::gil_scoped_release release;  // it waits for the other ranks
         if (auto* ours = smp::python::as_ours(backend)) ours->leave(failed);
       },
       pybind11::arg("backend"), pybind11::arg("failed"),
-      "Leaves a group at the end of a process, after what is queued unless the process has failed; "
-      "groups of other backends stay as they are.");
+      "Leaves the group at the end of a process, after what is queued for it, at most 10 s; of a\n"
+      "process that has ``failed`` what is queued ends with an error at once. A ``backend`` of\n"
+      "another kind stays as it is.");
 }

@@ -29,7 +29,8 @@ void bind_tensor_parallel(py::module_& module) {
   using no_gil = py::call_guard<py::gil_scoped_release>;
 
   py::class_<Redistribution>(module, "Redistribution",
-                             "How tensors are redistributed in a tensor-parallel group.")
+                             "How a tensor changes hands between tensor ranks;\n"
+                             "tensor_parallel/torch_free/redistribution.h.")
       .def_static("stay", [] { return Redistribution{.kind = RedistributionKind::kStay}; })
       .def_static(
           "slice",
@@ -55,7 +56,7 @@ void bind_tensor_parallel(py::module_& module) {
           py::arg("dim"), py::arg("join"));
 
   py::class_<RegionMapping>(module, "RegionMapping",
-                            "A redistribution forward, and one backward with a factor.")
+                            "One redistribution forward, another one for the gradient.")
       .def(py::init([](Redistribution forward, Redistribution backward, double backward_scale) {
              return RegionMapping{
                  .forward = forward, .backward = backward, .backward_scale = backward_scale};
@@ -63,18 +64,19 @@ void bind_tensor_parallel(py::module_& module) {
            py::arg("forward"), py::arg("backward"), py::arg("backward_scale") = 1.0);
 
   py::class_<TensorExchange, std::shared_ptr<TensorExchange>>(
-      module, "TensorExchange", "The collectives of one tensor-parallel group.")
+      module, "TensorExchange",
+      "One rank's side of its tensor-parallel group; tensor_parallel/tensor_exchange.h.")
       .def(py::init([](std::string group_name, int size, int rank, int under_way,
-                       const std::shared_ptr<DeadlockDetectorHandle>& watch) {
+                       const WatchArgument& watch) {
              return std::make_shared<TensorExchange>(std::move(group_name), size, rank, under_way,
                                                      watch_of(watch));
            }),
            py::arg("group_name"), py::arg("size"), py::arg("rank"),
            py::arg("under_way") = tensor_parallel::ExchangeThrottle::kUnlimited,
-           py::arg("watch") = nullptr)
+           py::arg("watch") = py::none())
       .def_property_readonly("bytes_sent", &TensorExchange::bytes_sent)
       .def("move", &TensorExchange::move, py::arg("redistribution"), py::arg("tensor"), no_gil(),
-           "The tensor after a redistribution, without a history for autograd.")
+           "The tensor after ``redistribution``, without a history for autograd.")
       .def(
           "cross",
           [](const std::shared_ptr<TensorExchange>& exchange, const RegionMapping& mapping,
@@ -82,7 +84,7 @@ void bind_tensor_parallel(py::module_& module) {
             return tensor_parallel::cross(exchange, mapping, tensor);
           },
           py::arg("mapping"), py::arg("tensor"), no_gil(),
-          "The tensor in its new layout; its gradient comes back in the old one.")
+          "The same forward, differentiable: the gradient comes back in the old layout.")
       .def("layer_norm", &tensor_parallel::sliced_layer_norm, py::arg("states"), py::arg("weight"),
            py::arg("bias"), py::arg("epsilon"), no_gil(), "Over a last dim that is sliced.")
       .def("vocabulary_loss", &tensor_parallel::vocabulary_loss, py::arg("scores"),
@@ -90,9 +92,12 @@ void bind_tensor_parallel(py::module_& module) {
            "The loss of each row, of scores for a slice of the vocabulary.");
 
   module.def("masked_softmax", &tensor_parallel::masked_softmax, py::arg("scores"), py::arg("bias"),
-             py::arg("causal"), py::arg("window"), no_gil(), "Attention probabilities.");
+             py::arg("causal"), py::arg("window"), no_gil(),
+             "softmax(scores + bias), without later keys if ``causal``, and those ``window``\n"
+             "before; tensor_parallel/fused_blocks.h.");
   module.def("bias_gelu", &tensor_parallel::bias_gelu, py::arg("states"), py::arg("bias"),
-             py::arg("approximate"), no_gil(), "gelu(input + bias), which keeps no sum.");
+             py::arg("approximate"), no_gil(),
+             "gelu(states + bias), which keeps both and not their sum.");
 }
 
 }  // namespace smp::python

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <pybind11/pybind11.h>
@@ -37,9 +38,12 @@ class DeadlockDetectorHandle {
   std::unique_ptr<WatchPtr, DeleteWithoutLock> watch_;
 };
 
+/// An argument of Python's, or None.
+using WatchArgument = std::optional<std::shared_ptr<DeadlockDetectorHandle>>;
+
 /// For C++, which keeps the handle alive; nothing where there is none.
-inline WatchPtr watch_of(const std::shared_ptr<DeadlockDetectorHandle>& handle) {
-  return handle ? WatchPtr(handle, handle->watch().get()) : nullptr;
+inline WatchPtr watch_of(const WatchArgument& handle) {
+  return handle ? WatchPtr(*handle, (*handle)->watch().get()) : nullptr;
 }
 
 }  // namespace smp::python

@@ -8,11 +8,12 @@
 PYBIND11_MODULE(_runtime, module) {
   module.doc() = "The C++ side of smdistributed; its names may change without notice.";
   smp::check_torch();
+  // Signatures name a class as Python does where it has been bound before them.
   smp::python::bind_errors(module);
   smp::python::bind_topology(module);
   smp::python::bind_session(module);
-  smp::python::bind_metrics(module);
   smp::python::bind_partition(module);
+  smp::python::bind_metrics(module);
   smp::python::bind_pipeline(module);
   smp::python::bind_ddp(module);
   smp::python::bind_checkpoint(module);
