@@ -5,22 +5,22 @@
 #include <utility>
 
 #include "entrypoint/config/command_line.h"
-#include "entrypoint/launch/doctor/host_probe.h"
-#include "entrypoint/launch/host_gathering.h"
+#include "entrypoint/doctor/host_probe.h"
+#include "entrypoint/job/ending.h"
+#include "entrypoint/job/run.h"
+#include "entrypoint/job/subcommands.h"
 #include "entrypoint/plan/plan_report.h"
 #include "entrypoint/plan/start_check.h"
-#include "entrypoint/supervise/job_run.h"
-#include "entrypoint/supervise/report.h"
-#include "entrypoint/supervise/side_actions.h"
+#include "entrypoint/ssh/host_gathering.h"
 
 namespace entrypoint {
 namespace {
 
 /// A plan asks nobody.
-FindHosts find_hosts(bool only_plans, supervise::Supervisor& supervisor) {
+FindHosts find_hosts(bool only_plans, Supervisor& supervisor) {
   if (only_plans) return nullptr;
   return [&supervisor](const ClusterJob& cluster, const LaunchOptions& options) {
-    return launch::gather_hosts(cluster, options, supervisor);
+    return gather_hosts(cluster, options, supervisor);
   };
 }
 
@@ -30,20 +30,20 @@ int train(const CommandLine& line) {
   const bool only_plans = line.action == Action::kPlan;
   bool runs = false;
   try {
-    supervise::Supervisor supervisor;  // first: it blocks the signals for all that follows
+    Supervisor supervisor;  // first: it blocks the signals for all that follows
     JobConfig job = read_job_config(layout, environment, find_hosts(only_plans, supervisor));
     if (line.action == Action::kCheck) job = make_check_job(std::move(job));
-    supervise::speak_as_the_launcher(job.log_level);
-    const HostFacts facts = launch::probe_host(job);
+    speak_as_the_launcher(job.log_level);
+    const HostFacts facts = probe_host(job);
     const LaunchPlan plan = make_launch_plan(job, facts);
     runs = !only_plans && !job.options.dry_run;
-    if (runs) return supervise::run_job(std::move(job), facts, plan, supervisor);
+    if (runs) return run_job(std::move(job), facts, plan, supervisor);
     std::cout << (only_plans && !line.json ? plan_text(plan) : plan_json(plan));
     return 0;
   } catch (const std::exception& error) {
-    if (only_plans) return supervise::complain(error);
-    if (!runs) supervise::remove_old_markers(layout);
-    return supervise::publish(layout, supervise::report_error(error));
+    if (only_plans) return complain(error);
+    if (!runs) remove_old_markers(layout);
+    return publish(layout, report_error(error));
   }
 }
 
@@ -52,13 +52,13 @@ int train(const CommandLine& line) {
 
 int main(int argc, char** argv) {
   using entrypoint::Action;
-  entrypoint::supervise::speak_as_the_launcher();
+  entrypoint::speak_as_the_launcher();
   try {
     const entrypoint::CommandLine line = entrypoint::parse_command_line(argc, argv);
     const bool runs_job = line.action == Action::kTrain || line.action == Action::kCheck ||
                           line.action == Action::kPlan;
-    return runs_job ? entrypoint::train(line) : entrypoint::supervise::run_side_action(line);
+    return runs_job ? entrypoint::train(line) : entrypoint::run_side_action(line);
   } catch (const std::exception& error) {
-    return entrypoint::supervise::complain(error);
+    return entrypoint::complain(error);
   }
 }

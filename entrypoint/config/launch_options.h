@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "entrypoint/config/process_environment.h"
-#include "entrypoint/fabric/efa.h"
+#include "entrypoint/network/efa.h"
 
 // OPTION(type, field, environment variable, default, meaning)
 #define ENTRYPOINT_OPTIONS(OPTION)                                                               \

@@ -3,15 +3,15 @@
 
 #include <dlfcn.h>
 
+#include "entrypoint/process/spawn.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 
 namespace entrypoint::fetch {
 
-std::unique_ptr<Transfer> load_transfer(const std::filesystem::path& launcher,
-                                        const TransferSettings& settings) {
+std::unique_ptr<Transfer> load_transfer(const TransferSettings& settings) {
   const std::filesystem::path file =
-      launcher.parent_path().parent_path() / "lib" / "smp" / "libsmp_transfer.so";
+      launcher_path().parent_path().parent_path() / "lib" / "smp" / "libsmp_transfer.so";
   void* const module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) {
     throw smp::HostError(

@@ -41,10 +41,9 @@ struct TransferSettings {
   int log_threshold = 0;
 };
 
-/// libsmp_transfer.so of the same installation or build tree as `launcher`. Never unloaded: the
-/// libraries below it do not like that. Throws HostError when it or what it needs is missing.
-std::unique_ptr<Transfer> load_transfer(const std::filesystem::path& launcher,
-                                        const TransferSettings& settings);
+/// libsmp_transfer.so of this program's installation or build tree. Never unloaded: the libraries
+/// below it do not like that. Throws HostError when it or what it needs is missing.
+std::unique_ptr<Transfer> load_transfer(const TransferSettings& settings);
 
 /// The Transfer itself; linked into the module, and into tests.
 std::unique_ptr<Transfer> make_transfer(const TransferSettings& settings);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan has to know about the machine. Gathered once by launch/, given by tests.
+// What the plan has to know about the machine. Gathered once by doctor/, given by tests.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/fabric/efa.h"
-#include "entrypoint/fabric/interfaces.h"
+#include "entrypoint/network/efa.h"
+#include "entrypoint/network/interfaces.h"
 
 namespace entrypoint {
 

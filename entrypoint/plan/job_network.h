@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "entrypoint/config/job_config.h"
-#include "entrypoint/fabric/efa.h"
+#include "entrypoint/network/efa.h"
 #include "entrypoint/plan/host_facts.h"
 #include "entrypoint/plan/runner_choice.h"
 

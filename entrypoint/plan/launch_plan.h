@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `train` intends to do on this host: a value made by pure functions, printed by `--plan` and
-// carried out by launch/ and supervise/.
+// carried out by job/run.
 #pragma once
 
 #include <filesystem>

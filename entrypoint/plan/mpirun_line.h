@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "entrypoint/config/job_config.h"
-#include "entrypoint/fabric/efa.h"
+#include "entrypoint/network/efa.h"
 #include "entrypoint/plan/host_facts.h"
 #include "entrypoint/plan/launch_plan.h"
 #include "entrypoint/plan/mpi_options.h"
@@ -67,7 +67,7 @@ class MpirunLine {
   /// The user's options stand here, before what is added later.
   void place_custom_options() { ours_.emplace_back(); }
 
-  /// The whole line: mpirun, options, the parent of a rank (launch/rank_exec.h) with
+  /// The whole line: mpirun, options, the parent of a rank (runners/rank_exec.h) with
   /// `rank_exec_options`, `starter` (a program that starts the rank's, or nothing) and the rank's
   /// command.
   [[nodiscard]] MpiCommand finish(const std::vector<std::string>& rank_exec_options,

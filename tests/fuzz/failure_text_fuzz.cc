@@ -8,18 +8,18 @@
 #include <string>
 #include <string_view>
 
-#include "entrypoint/supervise/cause.h"
-#include "entrypoint/supervise/failure_text.h"
-#include "entrypoint/supervise/line_stream.h"
-#include "entrypoint/supervise/output_record.h"
-#include "entrypoint/supervise/rank_lines.h"
-#include "entrypoint/supervise/secret_values.h"
+#include "entrypoint/job/failure/cause.h"
+#include "entrypoint/job/failure/failure_text.h"
+#include "entrypoint/process/line_stream.h"
+#include "entrypoint/job/failure/output_record.h"
+#include "entrypoint/process/rank_lines.h"
+#include "entrypoint/job/failure/secret_values.h"
 #include "opt_ml_layout/outputs.h"
 #include "opt_ml_layout/utf8.h"
 
 namespace {
 
-using namespace entrypoint::supervise;  // a program, not a header
+using namespace entrypoint;  // a program, not a header
 
 void require(bool holds) {
   if (!holds) std::abort();
@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
   if (count < 3) return 0;
   const std::size_t step = bytes[0] % 64U + 1U;
   const bool has_ranks = (bytes[1] & 1U) != 0;
-  const entrypoint::launch::ExitStatus status{.code = bytes[2] % 200, .signal = bytes[1] % 32};
+  const entrypoint::ExitStatus status{.code = bytes[2] % 200, .signal = bytes[1] % 32};
   const std::string text(bytes + 3, bytes + count);
   const std::string_view out = std::string_view(text).substr(0, text.size() / 4);
   const std::string_view err = std::string_view(text).substr(text.size() / 4);

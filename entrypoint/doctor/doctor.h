@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// `train --doctor`: looks at this machine as a job would and says what is in its way.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "entrypoint/config/process_environment.h"
+#include "entrypoint/doctor/finding.h"
+#include "opt_ml_layout/paths.h"
+
+namespace entrypoint {
+
+/// Looks; changes nothing and starts nothing of the job. Blocks for some seconds where names do not
+/// resolve or hosts do not answer, and as long as importing torch takes, at most a minute.
+std::vector<Finding> examine(const opt_ml::Layout& layout, const EnvironmentMap& environment);
+
+}  // namespace entrypoint

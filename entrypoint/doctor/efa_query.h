@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of EFA is found by starting libfabric's own program, and by the job's environment.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "entrypoint/config/process_environment.h"
+#include "entrypoint/network/efa.h"
+
+namespace entrypoint {
+
+/// Sets `provider`, and `providers` where EFA is not among them. Starts fi_info of the folders of
+/// `path` (PATH's value), up to twice; where it is not installed or does not end within `limit`,
+/// nothing is set.
+void ask_libfabric(const std::string& path, EfaProbe& probe,
+                   std::chrono::seconds limit = std::chrono::seconds(30));
+
+/// What connects NCCL to libfabric: NCCL_NET_PLUGIN as the job has it, else the plugin's file as
+/// find_nccl_plugin() finds it; empty: none.
+std::string choose_nccl_plugin(const EnvironmentMap& environment);
+
+}  // namespace entrypoint

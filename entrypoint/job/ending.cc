@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/job/ending.h"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <fmt/ranges.h>
+
+#include "entrypoint/job/failure/failure_text.h"
+#include "entrypoint/job/failure/free_space.h"
+#include "entrypoint/job/failure/memory_events.h"
+#include "entrypoint/plan/secrets.h"
+#include "opt_ml_layout/outputs.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+
+namespace entrypoint {
+namespace {
+
+int exit_code_of(const ExitStatus& status, int stop_signal, ExitPolicy policy) {
+  if (status.ok()) return 0;
+  if (stop_signal != 0) return 128 + stop_signal;
+  return policy == ExitPolicy::kPropagate ? status.shell_code() : 1;
+}
+
+std::optional<bool> ran_out_of_memory(std::optional<long> before) {
+  const std::optional<long> now = oom_kills();
+  if (!before || !now) return std::nullopt;
+  return *now > *before;
+}
+
+}  // namespace
+
+bool is_gloo_abort(const ExitStatus& status, const OutputRecord& record) {
+  constexpr std::string_view kLastWords =
+      "terminate called after throwing an instance of 'gloo::EnforceNotMet'";
+  if (status.shell_code() != 128 + SIGABRT) return false;
+  return std::ranges::any_of(record.telling_lines(), [&](const std::string& line) {
+    return line.find(kLastWords) != std::string::npos;
+  });
+}
+
+Report report_outcome(const Outcome& outcome, const Supervisor& supervisor,
+                      const OutputRecord& record, const ReportContext& context) {
+  if (outcome.followed) {
+    return {.exit_code = outcome.followed->exit_code,
+            .failure_text = outcome.followed->failure_text};
+  }
+  const int exit_code = exit_code_of(outcome.status, supervisor.stop_signal(), context.policy);
+  if (exit_code == 0) return {};
+  const Failure failure{
+      .error_class = outcome.error_class,
+      .status = outcome.status,
+      .stop_signal = supervisor.stop_signal(),
+      .out_of_memory = ran_out_of_memory(context.oom_kills_before),
+      .is_mpirun = context.runs_mpirun && outcome.error_class == Failure{}.error_class,
+      .shared_memory = context.shared_memory,
+      .full_disks = free_space_text(free_space(context.folders), kFullBelow),
+      .debugger = context.debugger,
+      .channels = context.channels,
+      .module = context.module,
+      .command = fmt::to_string(fmt::join(mask_secrets(outcome.command), " "))};
+  const auto host_of = [&](int rank) {
+    // What mpirun's map says of its ranks counts before the plan.
+    const std::string host = supervisor.rank_tags().host_of(rank);
+    const auto place = std::ranges::find(context.ranks, rank, &RankPlace::rank);
+    return host.empty() && place != context.ranks.end() ? place->host : host;
+  };
+  return {.exit_code = exit_code,
+          .failure_text = context.secrets.mask(failure_text(failure, record, host_of))};
+}
+
+Report report_error(const std::exception& error, const ReportContext& context) {
+  const bool users_own = dynamic_cast<const smp::ConfigError*>(&error) != nullptr ||
+                         dynamic_cast<const smp::UserCodeError*>(&error) != nullptr;
+  std::string text = users_own ? error.what() : fmt::format("Framework Error: \n{}", error.what());
+  const std::string full_disks = free_space_text(free_space(context.folders), kFullBelow);
+  if (!full_disks.empty()) text += fmt::format("\nDisk full: {}", full_disks);
+  return {.exit_code = 1, .failure_text = context.secrets.mask(std::move(text))};
+}
+
+void remove_old_markers(const opt_ml::Layout& layout) {
+  for (const std::filesystem::path& marker : {layout.success_marker(), layout.failure_marker()}) {
+    std::error_code error;
+    if (std::filesystem::remove(marker, error)) {
+      SMP_LOG(info, "Removed {}, which an earlier run left", marker.string());
+    } else if (error) {
+      SMP_LOG(warning, "{} is an earlier run's and cannot be removed: {}", marker.string(),
+              error.message());
+    }
+  }
+}
+
+int publish(const opt_ml::Layout& layout, const Report& report) {
+  try {
+    // A job that ended before its folders were made has a report all the same.
+    std::error_code ignored;
+    if (std::filesystem::is_directory(layout.base(), ignored)) opt_ml::create_job_folders(layout);
+    if (report.exit_code == 0) {
+      if (std::filesystem::exists(layout.failure_marker(), ignored)) {
+        SMP_LOG(warning, "The script wrote {} and ended well: its exit code decides",
+                layout.failure_marker().string());
+      }
+      opt_ml::write_success(layout);
+      SMP_LOG(info, "Reporting training SUCCESS");
+      return 0;
+    }
+    SMP_LOG(error, "Reporting training FAILURE");
+    // The log has the output already; the rest is in the file.
+    SMP_LOG(error, "{}", report.failure_text.substr(0, report.failure_text.find("\n\n")));
+    if (!opt_ml::write_failure(layout, report.failure_text)) {
+      SMP_LOG(info, "{} was there before and is kept", layout.failure_marker().string());
+    }
+    SMP_LOG(error, "Encountered exit_code {}", report.exit_code);
+    return report.exit_code;
+  } catch (const smp::Error& error) {
+    SMP_LOG(error, "{}", error.what());
+    return report.exit_code == 0 ? 1 : report.exit_code;
+  }
+}
+
+void speak_as_the_launcher(int level) {
+  smp::log::configure("sagemaker-training-toolkit", static_cast<smp::log::Level>(level));
+}
+
+int complain(const std::exception& error) {
+  SMP_LOG(error, "{}", error.what());
+  return 1;
+}
+
+}  // namespace entrypoint

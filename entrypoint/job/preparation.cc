@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/job/preparation.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "entrypoint/config/shell_text.h"
+#include "entrypoint/doctor/host_probe.h"
+#include "entrypoint/doctor/python_packages.h"
+#include "entrypoint/plan/secrets.h"
+#include "entrypoint/process/helper_result.h"
+#include "entrypoint/runners/child_environment.h"
+#include "entrypoint/ssh/peer.h"
+#include "opt_ml_layout/python_text.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/core/text_file.h"
+
+namespace entrypoint {
+namespace {
+
+constexpr std::chrono::seconds kOneLookup{30};
+constexpr std::chrono::minutes kTokenLimit{5};
+
+void write_files(const LaunchPlan& plan) {
+  for (const PlannedFile& file : plan.files) {
+    std::error_code failed;
+    std::filesystem::create_directories(file.path.parent_path(), failed);
+    if (failed) {
+      throw smp::HostError("{}: {}; a variable that is too long for the environment goes there",
+                           file.path.parent_path().string(), failed.message());
+    }
+    smp::replace_text(file.path, file.content, smp::kForOwner);
+  }
+  constexpr mode_t kForEverybody = 0777;
+  const char* const program = plan.make_executable.c_str();
+  if (plan.make_executable.empty() || chmod(program, kForEverybody) == 0) return;
+  const int error = errno;
+  if (access(program, X_OK) == 0) return;  // another user's file, or a mount that cannot be written
+  throw smp::ConfigError(
+      "{}: has no execute permission and cannot be given it: {}; give it one where it comes from "
+      "(chmod +x)",
+      plan.make_executable.string(), std::strerror(error));
+}
+
+std::string install_error_class(const std::vector<std::string>& argv) {
+  const bool installs_module = std::ranges::find(argv, ".") != argv.end();
+  return installs_module ? "InstallModuleError" : "InstallRequirementsError";
+}
+
+/// What pip runs with. The index holds a token: it is in nobody else's environment, in no command
+/// line and in no log.
+std::optional<std::vector<std::string>> pip_environment(const LaunchPlan& plan,
+                                                        const JobSettings& settings,
+                                                        const fetch::TransferSettings& transfer,
+                                                        ProcessRunner& runner) {
+  std::vector<std::string> environment = planned_environment(plan, settings.inherited);
+  if (!plan.package_repository) return environment;
+  const PackageRepository& repository = *plan.package_repository;
+  SMP_LOG(info, "pip installs from CodeArtifact repository {} of domain {} in {}", repository.name,
+          repository.domain, repository.region);
+  const auto index = run_helper(
+      runner, "asking CodeArtifact for a token",
+      [&] { return fetch::load_transfer(transfer)->package_index(repository); }, kTokenLimit);
+  if (!index) return std::nullopt;
+  set_variable(environment, "PIP_INDEX_URL", *index);
+  return environment;
+}
+
+/// The library's extension fits the torch that it was built with.
+class InstalledTorch {
+ public:
+  InstalledTorch(std::string python, std::vector<std::string> environment)
+      : python_(std::move(python)), environment_(std::move(environment)), before_(version()) {}
+
+  void warn_if_replaced() const {
+    const std::string now = version();
+    if (before_.empty() || now == before_) return;
+    SMP_LOG(warning,
+            "pip replaced torch {} by {}: compiled extensions fit the torch that they were built "
+            "with, the model-parallel library's among them; leave torch out of the requirements, "
+            "or pin torch=={}",
+            before_, now.empty() ? "nothing" : now, before_);
+  }
+
+ private:
+  [[nodiscard]] std::string version() const {
+    return installed_version(python_, "torch", environment_);
+  }
+
+  std::string python_;
+  std::vector<std::string> environment_;
+  std::string before_;
+};
+
+std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settings,
+                               const fetch::TransferSettings& transfer, ProcessRunner& runner) {
+  if (plan.install.empty()) return std::nullopt;
+  const auto environment = pip_environment(plan, settings, transfer, runner);
+  if (!environment) {
+    return Outcome{.status = stopped_status(runner), .command = plan.install.front()};
+  }
+  const InstalledTorch torch(plan.install.front().front(), *environment);
+  for (const std::vector<std::string>& argv : plan.install) {
+    const std::string error_class = install_error_class(argv);
+    if (error_class == "InstallModuleError") {
+      SMP_LOG(info, "Installing module with the following command:\n{}", shell_join(argv));
+    } else {
+      SMP_LOG(info, "Installing dependencies from requirements.txt");
+    }
+    const ChildId pip =
+        runner.start(Command{.name = "pip",
+                             .argv = argv,
+                             .environment = *environment,
+                             .working_directory = plan.working_directory,
+                             .output = Output::kStream,
+                             .on_stop = stop_steps(Runner::kProcess, settings.stop_after)});
+    const ExitStatus status = run_to_end(runner, pip);
+    if (!status.ok()) return Outcome{.status = status, .error_class = error_class, .command = argv};
+    if (runner.stop_signal() != 0)
+      return Outcome{.status = stopped_status(runner), .command = argv};
+  }
+  torch.warn_if_replaced();
+  return std::nullopt;
+}
+
+std::optional<Outcome> wait_for_names(const LaunchPlan& plan, const JobSettings& settings,
+                                      ProcessRunner& runner) {
+  const Deadline deadline = Clock::now() + settings.worker_timeout;
+  std::map<std::string, ChildId> helpers;
+  for (const std::string& host : plan.hosts) {
+    helpers[host] = runner.start(HelperProcess{.name = "look up " + host, .work = [host, deadline] {
+                                                 wait_for_name(host, deadline);
+                                                 return std::string{};
+                                               }});
+  }
+  std::string missing;
+  for (const auto& [host, helper] : helpers) {
+    while (!runner.ended(helper) && runner.stop_signal() == 0) {
+      if (runner.wait(deadline + kOneLookup) == Wake::kDeadline) break;
+    }
+    const auto ended = runner.ended(helper);
+    if (!ended) runner.send(helper, SIGKILL);
+    if (!ended || !ended->ok()) missing += (missing.empty() ? "" : ", ") + host;
+  }
+  if (runner.stop_signal() != 0) {
+    return Outcome{.status = stopped_status(runner), .command = plan.argv};
+  }
+  if (!missing.empty()) {
+    throw smp::HostError(
+        "no address for {} after {} s; the job's containers must be on one network that knows them "
+        "by the names in resourceconfig.json (SM_LAUNCH_WORKER_TIMEOUT sets the time)",
+        missing, std::chrono::duration_cast<std::chrono::seconds>(settings.worker_timeout).count());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Outcome> prepare(const LaunchPlan& plan, const JobSettings& settings,
+                               const fetch::TransferSettings& transfer, ProcessRunner& runner) {
+  write_files(plan);
+  if (auto outcome = install(plan, settings, transfer, runner)) return outcome;
+  if (plan.hosts.size() == 1 || !settings.wait_for_names) return std::nullopt;
+  SMP_LOG(info, "Block until all host DNS lookups succeed.");
+  // The MPI runner waits for names itself, host by host, on its way to ssh.
+  return plan.runs_mpirun() ? std::nullopt : wait_for_names(plan, settings, runner);
+}
+
+void log_invocation(const LaunchPlan& plan) {
+  if (!smp::log::enabled(smp::log::Level::kInfo)) return;
+  std::string text = "Invoking user script\n\n";
+  // Log readers search for these words, so they stay where the variables do not.
+  if (smp::log::enabled(smp::log::Level::kDebug)) {
+    text += "Training Env:\n\n";
+    text += opt_ml::to_json_indented(mask_secrets(plan.training_environment), 4);
+    text += "\n\nEnvironment variables:\n\n";
+    for (const Variable& variable : mask_secrets(std::span<const Variable>(plan.environment))) {
+      text += fmt::format("{}={}\n", variable.name, variable.value);
+    }
+  } else {
+    text += fmt::format(
+        "Training Env: in SM_TRAINING_ENV. Environment variables: {} are set; SM_LOG_LEVEL=10 "
+        "prints all of them\n",
+        plan.environment.size());
+  }
+  text += "\nInvoking script with the following command:\n\n";
+  const auto& command = plan.argv.empty() ? plan.user_command : plan.argv;
+  text += shell_join(mask_secrets(command)) + "\n\n";
+  smp::log::write(smp::log::Level::kInfo, text);
+}
+
+}  // namespace entrypoint

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/process/line_stream.h"
+
+namespace entrypoint {
+
+void LineStream::emit(std::string_view piece) {
+  emit_(piece, at_line_start_);
+  at_line_start_ = piece.back() == '\n' || piece.back() == '\r';
+}
+
+void LineStream::append(std::string_view bytes, Clock::time_point now) {
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find_first_of("\n\r");
+    const std::size_t count = end == std::string_view::npos ? bytes.size() : end + 1;
+    if (partial_.empty()) partial_since_ = now;
+    if (end != std::string_view::npos && partial_.empty()) {
+      emit(bytes.substr(0, count));
+    } else {
+      partial_.append(bytes.substr(0, count));
+      if (end != std::string_view::npos || partial_.size() >= kLongestLine) finish();
+    }
+    bytes.remove_prefix(count);
+  }
+}
+
+void LineStream::flush_aged(Clock::time_point now) {
+  if (now >= due()) finish();
+}
+
+void LineStream::finish() {
+  if (partial_.empty()) return;
+  emit(partial_);
+  partial_.clear();
+}
+
+LineStream::Clock::time_point LineStream::due() const {
+  return partial_.empty() ? Clock::time_point::max() : partial_since_ + kPartialLineAge;
+}
+
+}  // namespace entrypoint

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The environments of what we start, as lists of NAME=value.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "entrypoint/plan/launch_plan.h"
+
+namespace entrypoint {
+
+/// Sets or replaces one variable.
+void set_variable(std::vector<std::string>& environment, std::string_view name,
+                  std::string_view value);
+
+/// Our own environment (`inherited`) with the plan's variables, this host's included, and without
+/// those that the plan drops. Pure.
+std::vector<std::string> planned_environment(const LaunchPlan& plan,
+                                             std::vector<std::string> inherited);
+
+/// The same, put down as files in the launch folder for the parents of ranks of this host: a
+/// session of sshd starts with next to nothing.
+void save_rank_environment(const std::filesystem::path& folder, const LaunchPlan& plan,
+                           std::span<const std::string> planned);
+
+/// What a rank's program gets: what this host's `train` saved, over it what mpirun brought
+/// (`current`), over it what belongs to this host. Variables of the ssh session itself do not
+/// count. Pure but for reading the two files; without them the result is `current`.
+std::vector<std::string> rank_environment(const std::filesystem::path& folder,
+                                          std::vector<std::string> current);
+
+}  // namespace entrypoint

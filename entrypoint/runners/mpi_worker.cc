@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/runners/mpi_worker.h"
+
+#include <algorithm>
+#include <csignal>
+#include <string_view>
+
+#include <unistd.h>
+
+#include "entrypoint/network/peer_watch.h"
+#include "entrypoint/process/helper_result.h"
+#include "entrypoint/process/process_tree.h"
+#include "entrypoint/runners/child_environment.h"
+#include "entrypoint/ssh/host_records.h"
+#include "entrypoint/ssh/peer.h"
+#include "entrypoint/ssh/ssh_client.h"
+#include "entrypoint/ssh/sshd.h"
+#include "smp_runtime/core/error.h"
+#include "smp_runtime/core/log.h"
+#include "smp_runtime/core/split.h"
+
+namespace entrypoint {
+namespace {
+
+constexpr std::chrono::milliseconds kLookForStatus{50};
+constexpr std::chrono::seconds kExchangeMargin{15};
+constexpr std::string_view kMasterFailed = "failed\n";  // before a status, where a key would be
+// The job is about to end or never began; the master's word may still be on its way.
+constexpr std::chrono::milliseconds kStopWithoutRanks{10'000};
+
+std::vector<std::string> texts(const std::vector<tcp::Address>& addresses) {
+  std::vector<std::string> result;
+  for (const tcp::Address& address : addresses) {
+    if (std::ranges::find(result, address.text()) == result.end()) result.push_back(address.text());
+  }
+  return result;
+}
+
+}  // namespace
+
+MpiWorker::MpiWorker(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner)
+    : plan_(plan), settings_(std::move(settings)), runner_(runner), keys_(plan_, settings_) {
+  for (const std::string& host : plan_.hosts) check_host_name(host);
+}
+
+Outcome MpiWorker::run() {
+  ran_ = true;
+  // Of an earlier run in this container; it would end this one at once.
+  std::error_code ignored;
+  std::filesystem::remove(job_status_path(plan_.master, settings_.cluster_job), ignored);
+  save_rank_environment(keys_.folder().path(), plan_,
+                        planned_environment(plan_, settings_.inherited));
+  offer_records(keys_.folder().path(), plan_);
+  if (const auto outcome = take_master_key()) return *outcome;
+
+  const ChildId sshd = start_sshd(runner_, keys_.folder(), settings_);
+  const WatchRequest watched{.hosts = {plan_.master}, .port = settings_.ssh_port};
+  const Deadline deadline = Clock::now() + settings_.worker_timeout;
+  // Who handed its key over has its sshd; of another master nothing is known yet.
+  const bool is_up = !keys_.is_mounted();
+  const ChildId watch =
+      runner_.start(HelperProcess{.name = "watch master", .work = [watched, deadline, is_up] {
+                                    if (!is_up) {
+                                      wait_for_port(watched.hosts.front(), watched.port, deadline);
+                                    }
+                                    return watch_hosts(watched);
+                                  }});
+  SMP_LOG(info, "Ready for the master's ranks: master={} port={}", plan_.master,
+          settings_.ssh_port);
+  return follow_master(sshd, watch);
+}
+
+ExchangeRequest MpiWorker::exchange() const {
+  return {.host = plan_.current_host,
+          .master = plan_.master,
+          .job = job_digest(plan_.hosts, settings_.digested_name()),
+          .host_key = keys_.host_key(),
+          .master_addresses = [master = plan_.master, port = settings_.ssh_port] {
+            return tcp::resolve(master, port);
+          }};
+}
+
+// None: this host has the key. A value: a stop came first, or the master failed.
+std::optional<Outcome> MpiWorker::take_master_key() {
+  if (keys_.is_mounted()) {
+    keys_.authorize(keys_.job_key(), {});
+    return std::nullopt;
+  }
+  const Deadline deadline = Clock::now() + settings_.worker_timeout;
+  const auto exchange_keys = [&]() -> std::string {
+    tcp::Listener listener = listen_at_ssh_port(settings_.listen_addresses, settings_.ssh_port);
+    const ExchangeRequest request = exchange();
+    const Received received = receive_key(listener, request, deadline);
+    if (received.failure) return std::string(kMasterFailed) + job_status_text(*received.failure);
+    std::string key = received.key;
+    // Right now the name resolves, and to where the key came from.
+    for (const std::string& address : texts(request.master_addresses())) key += "\n" + address;
+    return key;
+  };
+  const auto answer = run_helper(runner_, "the key exchange", exchange_keys,
+                                 settings_.worker_timeout + kExchangeMargin);
+  if (!answer) return Outcome{.status = stopped_status(runner_)};
+  if (answer->starts_with(kMasterFailed)) {
+    const JobStatus status = parse_job_status(answer->substr(kMasterFailed.size()));
+    SMP_LOG(error, "The master failed before any rank could start");
+    return Outcome{.status = {.code = status.exit_code, .signal = 0}, .followed = status};
+  }
+  const std::vector<std::string> lines = smp::split(*answer, '\n');
+  keys_.authorize(lines.front(), {lines.begin() + 1, lines.end()});
+  SMP_LOG(info, "Exchanged keys with {}", plan_.master);
+  return std::nullopt;
+}
+
+void MpiWorker::announce(const JobStatus& status) {
+  if (ran_ || status.exit_code == 0) return;
+  SMP_LOG(info, "Waiting for the master to tell it: master={}", plan_.master);
+  const Deadline deadline = Clock::now() + settings_.worker_timeout;
+  const auto tell_master = [&]() -> std::string {
+    tcp::Listener listener = listen_at_ssh_port(settings_.listen_addresses, settings_.ssh_port);
+    if (tell_master_of_failure(listener, exchange(), status, deadline)) return {};
+    throw smp::HostError("it did not come in time");
+  };
+  try {
+    run_helper(runner_, "telling the master", tell_master,
+               settings_.worker_timeout + kExchangeMargin);
+  } catch (const smp::Error& error) {
+    SMP_LOG(warning, "{} was not told: {}", plan_.master, error.what());
+  }
+}
+
+Outcome MpiWorker::follow_master(ChildId sshd, ChildId watch) {
+  const std::filesystem::path path = job_status_path(plan_.master, settings_.cluster_job);
+  std::optional<Deadline> stop_deadline;
+  // No deadline of its own: the job takes what it takes. A master that vanishes ends the watch.
+  while (true) {
+    // The file first: the master may be gone because the job is over.
+    const bool master_is_lost = runner_.ended(watch).has_value();
+    if (const auto status = read_job_status(path)) {
+      runner_.send(watch, SIGKILL);
+      SMP_LOG(info, "The master reports exit code {}", status->exit_code);
+      return {.status = {.code = status->exit_code, .signal = 0}, .followed = status};
+    }
+    if (master_is_lost) {
+      throw smp::HostError("the master {}; nothing is known of how the job ended, see its log",
+                           runner_.collected(watch));
+    }
+    if (runner_.ended(sshd)) {
+      throw smp::HostError("sshd ended, so the master cannot reach this host: {}",
+                           runner_.collected(sshd));
+    }
+    if (runner_.stop_signal() != 0 && !stop_deadline) {
+      const std::chrono::milliseconds time =
+          stop_ranks() ? settings_.stop_after : std::min(settings_.stop_after, kStopWithoutRanks);
+      stop_deadline = Clock::now() + time;
+    }
+    if (stop_deadline && Clock::now() >= *stop_deadline) {
+      return {.status = stopped_status(runner_)};
+    }
+    runner_.wait(Clock::now() + kLookForStatus);
+  }
+}
+
+// False when there are none.
+bool MpiWorker::stop_ranks() {
+  bool any = false;
+  // They descend from sshd and orted; as PID 1 or subreaper we are above both.
+  for (const Process& process : descendants(getpid())) {
+    const std::vector<std::string> command = command_line_of(process.pid);
+    if (command.size() < 2 || command[1] != "--rank-exec") continue;
+    kill(process.pid, SIGUSR1);
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace entrypoint

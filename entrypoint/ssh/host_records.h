@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the other hosts recorded of a job, for the report that one of them writes. Each host keeps
+// its records where its own tree is; a link in its folder of the job leads there.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "entrypoint/plan/launch_plan.h"
+
+namespace entrypoint {
+
+/// Where this host's ranks and its launcher record; empty where the job has no report.
+std::filesystem::path records_folder(const LaunchPlan& plan);
+
+/// Lets the master find the records of this host below the job's `folder`.
+void offer_records(const std::filesystem::path& folder, const LaunchPlan& plan);
+
+struct RecordsRequest {
+  std::filesystem::path ssh_config;
+  std::filesystem::path into;
+  std::vector<std::string> environment;
+};
+
+/// Copies the records of `host`, which must have passed check_host_name(). Blocks for at most
+/// `limit`; throws HostError where they do not come.
+void fetch_records(const RecordsRequest& request, const std::string& host,
+                   std::chrono::milliseconds limit);
+
+}  // namespace entrypoint
