@@ -123,7 +123,7 @@ USES: dict[str, tuple[str, ...]] = {
     "entrypoint/ssh": ("entrypoint/plan", "entrypoint/process"),
     "entrypoint/doctor": ("entrypoint/ssh",),
     "entrypoint/runners": ("entrypoint/ssh",),
-    "entrypoint/job/failure": ("entrypoint/plan", "entrypoint/process", "entrypoint/report"),
+    "entrypoint/job/failure": ("opt_ml_layout", "entrypoint/process", "entrypoint/report"),
     "entrypoint/job": (
         "entrypoint/job/failure",
         "entrypoint/runners",

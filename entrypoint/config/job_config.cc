@@ -97,7 +97,7 @@ std::vector<std::string> standing_for_hosts(const ClusterJob& cluster) {
 
 /// Of a tree that names its hosts, only a contradiction to the cluster matters.
 void read_hosts(const opt_ml::Layout& layout, const EnvironmentMap& environment,
-                const FindHosts& find_hosts, JobFiles& files) {
+                const std::vector<std::string>& hosts, JobFiles& files) {
   const LaunchOptions options = read_options(environment);
   const fs::path file = layout.resource_config();
   std::error_code ignored;
@@ -117,8 +117,7 @@ void read_hosts(const opt_ml::Layout& layout, const EnvironmentMap& environment,
     return;
   }
   if (files.cluster->hosts.empty()) {
-    files.cluster->hosts =
-        find_hosts ? find_hosts(*files.cluster, options) : standing_for_hosts(*files.cluster);
+    files.cluster->hosts = hosts.empty() ? standing_for_hosts(*files.cluster) : hosts;
   }
   files.resources = make_resources(*files.cluster, smp::host_name());
   files.hosts_by_cluster = true;
@@ -266,10 +265,19 @@ JobConfig make_job_config(const opt_ml::Layout& layout, JobFiles files,
   return job;
 }
 
+std::optional<ClusterJob> cluster_to_ask(const opt_ml::Layout& layout,
+                                         const EnvironmentMap& environment) {
+  std::error_code ignored;
+  if (fs::exists(layout.resource_config(), ignored)) return std::nullopt;
+  if (!read_options(environment).cluster) return std::nullopt;
+  auto cluster = find_cluster(environment);
+  return cluster && cluster->hosts.empty() ? std::move(cluster) : std::nullopt;
+}
+
 JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment,
-                          const FindHosts& find_hosts) {
+                          const std::vector<std::string>& hosts) {
   JobFiles files;
-  read_hosts(layout, environment, find_hosts, files);
+  read_hosts(layout, environment, hosts, files);
   files.channels = opt_ml::read_data_channels(layout);
   files.hyperparameters = opt_ml::read_hyperparameters(layout, files.channels);
   files.tensorboard_folder = opt_ml::read_tensorboard_folder(layout);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -144,13 +143,15 @@ std::string module_of_entry_point(const std::string& entry_point);
 CodeFolder look_into_code(const opt_ml::Layout& layout, const std::string& entry_point,
                           const EnvironmentMap& environment);
 
-/// Asks the nodes of a cluster for the hosts, where its engine tells each the main one's alone.
-using FindHosts = std::function<std::vector<std::string>(const ClusterJob&, const LaunchOptions&)>;
+/// The cluster whose nodes have to be asked for the job's hosts: its engine tells each the main
+/// one's alone, and the tree names none. Throws ConfigError.
+std::optional<ClusterJob> cluster_to_ask(const opt_ml::Layout& layout,
+                                         const EnvironmentMap& environment);
 
-/// Reads the tree and looks into its code folder; changes nothing. Without `find_hosts` the hosts
-/// that only it would find have names that stand for them. Throws ConfigError, HostError when a
-/// file cannot be read, and what `find_hosts` throws.
+/// Reads the tree and looks into its code folder; changes nothing. `hosts` is what the nodes said
+/// where they have to be asked; without it names stand for hosts. Throws ConfigError, and HostError
+/// when a file cannot be read.
 JobConfig read_job_config(const opt_ml::Layout& layout, EnvironmentMap environment,
-                          const FindHosts& find_hosts = nullptr);
+                          const std::vector<std::string>& hosts = {});
 
 }  // namespace entrypoint

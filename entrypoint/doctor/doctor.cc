@@ -138,7 +138,7 @@ class Examination {
     }
     try {
       plan_ = make_launch_plan(*job_, probe_host(*job_));
-      add("plan", Health::kGood, plan_->reason);
+      add("plan", Health::kGood, plan_->outline.runner.reason);
       for (const std::string& warning : plan_->warnings) {
         add("plan", Health::kWarning, warning, "train --plan shows what would be started");
       }
@@ -203,11 +203,12 @@ class Examination {
       needs.instance_type = job_->resources.current_instance_type;
       needs.efa = job_->options.efa;
     }
-    if (plan_) needs.processes_per_host = plan_->processes_per_host;
+    if (plan_) needs.processes_per_host = plan_->outline.runner.processes_per_host;
     std::optional<TorchFacts> torch;
     if (!python_.empty()) torch = ask_torch(python_);
     std::vector<fs::path> folders{layout_.output(), layout_.model(), "/tmp"};
-    if (plan_ && plan_->runs_mpirun()) folders.push_back(temporary_folder(environment_));
+    if (plan_ && plan_->outline.runner.runs_mpirun())
+      folders.push_back(temporary_folder(environment_));
     const MachineFacts facts = entrypoint::look_at_machine(environment_, packages_, folders);
     const auto findings = judge_machine(facts, torch, needs);
     findings_.insert(findings_.end(), findings.begin(), findings.end());

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::hours kLimit{1};
 
-void fetch_local(const CodeSource& source, const fs::path& code, const TransferSettings& settings) {
+void fetch_local(const CodeSource& source, const TransferSettings& settings) {
+  const fs::path& code = source.folder;
   std::error_code error;
   const fs::file_status status = fs::status(source.path, error);
   if (fs::is_directory(status)) {
@@ -35,15 +36,14 @@ void fetch_local(const CodeSource& source, const fs::path& code, const TransferS
 
 }  // namespace
 
-bool fetch_code(const CodeSource& source, const fs::path& folder, const TransferSettings& settings,
-                ProcessRunner& runner) {
-  SMP_LOG(info, "Fetching code from {} into {}", source.location, folder.string());
+bool fetch_code(const CodeSource& source, const TransferSettings& settings, ProcessRunner& runner) {
+  SMP_LOG(info, "Fetching code from {} into {}", source.location, source.folder.string());
   const LaunchFolder scratch;
   const auto work = [&]() -> std::string {
     if (source.kind == CodeSource::Kind::kLocal) {
-      fetch_local(source, folder, settings);
+      fetch_local(source, settings);
     } else {
-      load_transfer(settings)->unpack_object(source.object, folder,
+      load_transfer(settings)->unpack_object(source.object, source.folder,
                                              scratch.file("sourcedir.tar.gz"));
     }
     return {};

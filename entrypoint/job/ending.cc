@@ -9,10 +9,8 @@
 
 #include <fmt/ranges.h>
 
+#include "entrypoint/job/failure/exhaustion.h"
 #include "entrypoint/job/failure/failure_text.h"
-#include "entrypoint/job/failure/free_space.h"
-#include "entrypoint/job/failure/memory_events.h"
-#include "entrypoint/plan/secrets.h"
 #include "opt_ml_layout/outputs.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
@@ -43,18 +41,15 @@ bool is_gloo_abort(const ExitStatus& status, const OutputRecord& record) {
   });
 }
 
-Report report_outcome(const Outcome& outcome, const Supervisor& supervisor,
-                      const OutputRecord& record, const ReportContext& context) {
-  if (outcome.followed) {
-    return {.exit_code = outcome.followed->exit_code,
-            .failure_text = outcome.followed->failure_text};
-  }
-  const int exit_code = exit_code_of(outcome.status, supervisor.stop_signal(), context.policy);
+JobStatus status_of(const Outcome& outcome, const Supervisor& processes, const OutputRecord& output,
+                    const EndContext& context) {
+  if (outcome.followed) return *outcome.followed;
+  const int exit_code = exit_code_of(outcome.status, processes.stop_signal(), context.policy);
   if (exit_code == 0) return {};
   const Failure failure{
       .error_class = outcome.error_class,
       .status = outcome.status,
-      .stop_signal = supervisor.stop_signal(),
+      .stop_signal = processes.stop_signal(),
       .out_of_memory = ran_out_of_memory(context.oom_kills_before),
       .is_mpirun = context.runs_mpirun && outcome.error_class == Failure{}.error_class,
       .shared_memory = context.shared_memory,
@@ -65,15 +60,15 @@ Report report_outcome(const Outcome& outcome, const Supervisor& supervisor,
       .command = fmt::to_string(fmt::join(mask_secrets(outcome.command), " "))};
   const auto host_of = [&](int rank) {
     // What mpirun's map says of its ranks counts before the plan.
-    const std::string host = supervisor.rank_tags().host_of(rank);
+    const std::string host = processes.rank_tags().host_of(rank);
     const auto place = std::ranges::find(context.ranks, rank, &RankPlace::rank);
     return host.empty() && place != context.ranks.end() ? place->host : host;
   };
   return {.exit_code = exit_code,
-          .failure_text = context.secrets.mask(failure_text(failure, record, host_of))};
+          .failure_text = context.secrets.mask(failure_text(failure, output, host_of))};
 }
 
-Report report_error(const std::exception& error, const ReportContext& context) {
+JobStatus status_of(const std::exception& error, const EndContext& context) {
   const bool users_own = dynamic_cast<const smp::ConfigError*>(&error) != nullptr ||
                          dynamic_cast<const smp::UserCodeError*>(&error) != nullptr;
   std::string text = users_own ? error.what() : fmt::format("Framework Error: \n{}", error.what());
@@ -94,12 +89,12 @@ void remove_old_markers(const opt_ml::Layout& layout) {
   }
 }
 
-int publish(const opt_ml::Layout& layout, const Report& report) {
+int publish(const opt_ml::Layout& layout, const JobStatus& status) {
   try {
     // A job that ended before its folders were made has a report all the same.
     std::error_code ignored;
     if (std::filesystem::is_directory(layout.base(), ignored)) opt_ml::create_job_folders(layout);
-    if (report.exit_code == 0) {
+    if (status.exit_code == 0) {
       if (std::filesystem::exists(layout.failure_marker(), ignored)) {
         SMP_LOG(warning, "The script wrote {} and ended well: its exit code decides",
                 layout.failure_marker().string());
@@ -110,23 +105,23 @@ int publish(const opt_ml::Layout& layout, const Report& report) {
     }
     SMP_LOG(error, "Reporting training FAILURE");
     // The log has the output already; the rest is in the file.
-    SMP_LOG(error, "{}", report.failure_text.substr(0, report.failure_text.find("\n\n")));
-    if (!opt_ml::write_failure(layout, report.failure_text)) {
+    SMP_LOG(error, "{}", status.failure_text.substr(0, status.failure_text.find("\n\n")));
+    if (!opt_ml::write_failure(layout, status.failure_text)) {
       SMP_LOG(info, "{} was there before and is kept", layout.failure_marker().string());
     }
-    SMP_LOG(error, "Encountered exit_code {}", report.exit_code);
-    return report.exit_code;
+    SMP_LOG(error, "Encountered exit_code {}", status.exit_code);
+    return status.exit_code;
   } catch (const smp::Error& error) {
     SMP_LOG(error, "{}", error.what());
-    return report.exit_code == 0 ? 1 : report.exit_code;
+    return status.exit_code == 0 ? 1 : status.exit_code;
   }
 }
 
-void speak_as_the_launcher(int level) {
+void log_as_the_launcher(int level) {
   smp::log::configure("sagemaker-training-toolkit", static_cast<smp::log::Level>(level));
 }
 
-int complain(const std::exception& error) {
+int print_error(const std::exception& error) {
   SMP_LOG(error, "{}", error.what());
   return 1;
 }

@@ -10,24 +10,16 @@
 
 #include "entrypoint/config/launch_options.h"
 #include "entrypoint/job/failure/output_record.h"
-#include "entrypoint/job/failure/secret_values.h"
-#include "entrypoint/plan/launch_plan.h"
-#include "entrypoint/process/exit_status.h"
+#include "entrypoint/plan/parallel_check.h"
+#include "entrypoint/plan/secrets.h"
 #include "entrypoint/process/supervisor.h"
 #include "entrypoint/runners/job_runner.h"
 #include "opt_ml_layout/paths.h"
 
 namespace entrypoint {
 
-struct Report {
-  int exit_code = 0;
-  std::string failure_text;  ///< empty on success
-
-  bool operator==(const Report&) const = default;
-};
-
-/// What the report rests on besides the outcome.
-struct ReportContext {
+/// What the end is judged by besides the outcome.
+struct EndContext {
   ExitPolicy policy = ExitPolicy::kOne;
   std::optional<long> oom_kills_before;        ///< oom_kills() when the job began
   std::vector<std::filesystem::path> folders;  ///< a full disk under one of them is told
@@ -46,16 +38,16 @@ struct ReportContext {
 /// failure whatever was printed.
 bool is_gloo_abort(const ExitStatus& status, const OutputRecord& record);
 
-/// The report on a job whose program ended and wrote `record`. Exit status: 0 when it ended well,
+/// The status of a job whose program ended and wrote `output`. Exit code: 0 when it ended well,
 /// stopped or not; 128 + N after a stop by signal N; else 1, or the program's own where the user
 /// wants that. A worker repeats what the master said. Pure but for the kernel's memory counter and
 /// the free space.
-Report report_outcome(const Outcome& outcome, const Supervisor& supervisor,
-                      const OutputRecord& record, const ReportContext& context);
+JobStatus status_of(const Outcome& outcome, const Supervisor& processes, const OutputRecord& output,
+                    const EndContext& context);
 
-/// The report on a job that an exception ended: the message alone for what the user can correct,
+/// The status of a job that an exception ended: the message alone for what the user can correct,
 /// "Framework Error" before everything else; then the disks that are full.
-Report report_error(const std::exception& error, const ReportContext& context = {});
+JobStatus status_of(const std::exception& error, const EndContext& context = {});
 
 /// Removes the markers that an earlier run left in the tree, and says so in the log: what is found
 /// at the end is this run's.
@@ -63,12 +55,12 @@ void remove_old_markers(const opt_ml::Layout& layout);
 
 /// Writes the marker (a failure text of the user's own stays) and says so in the log. A marker that
 /// cannot be written makes success a failure. Returns the exit status.
-int publish(const opt_ml::Layout& layout, const Report& report);
+int publish(const opt_ml::Layout& layout, const JobStatus& status);
 
 /// From now on log lines carry the name that users' filters know. `level` as in Python's logging.
-void speak_as_the_launcher(int level = 20);
+void log_as_the_launcher(int level = 20);
 
 /// An error outside of a job: one line, no marker. Returns the exit status.
-int complain(const std::exception& error);
+int print_error(const std::exception& error);
 
 }  // namespace entrypoint

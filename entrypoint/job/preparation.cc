@@ -11,13 +11,10 @@
 #include <unistd.h>
 
 #include "entrypoint/config/shell_text.h"
-#include "entrypoint/doctor/host_probe.h"
 #include "entrypoint/doctor/python_packages.h"
-#include "entrypoint/plan/secrets.h"
 #include "entrypoint/process/helper_result.h"
 #include "entrypoint/runners/child_environment.h"
 #include "entrypoint/ssh/peer.h"
-#include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/core/log.h"
 #include "smp_runtime/core/text_file.h"
@@ -39,14 +36,14 @@ void write_files(const LaunchPlan& plan) {
     smp::replace_text(file.path, file.content, smp::kForOwner);
   }
   constexpr mode_t kForEverybody = 0777;
-  const char* const program = plan.make_executable.c_str();
-  if (plan.make_executable.empty() || chmod(program, kForEverybody) == 0) return;
+  const char* const program = plan.entry.make_executable.c_str();
+  if (plan.entry.make_executable.empty() || chmod(program, kForEverybody) == 0) return;
   const int error = errno;
   if (access(program, X_OK) == 0) return;  // another user's file, or a mount that cannot be written
   throw smp::ConfigError(
       "{}: has no execute permission and cannot be given it: {}; give it one where it comes from "
       "(chmod +x)",
-      plan.make_executable.string(), std::strerror(error));
+      plan.entry.make_executable.string(), std::strerror(error));
 }
 
 std::string install_error_class(const std::vector<std::string>& argv) {
@@ -56,18 +53,17 @@ std::string install_error_class(const std::vector<std::string>& argv) {
 
 /// What pip runs with. The index holds a token: it is in nobody else's environment, in no command
 /// line and in no log.
-std::optional<std::vector<std::string>> pip_environment(const LaunchPlan& plan,
-                                                        const JobSettings& settings,
-                                                        const fetch::TransferSettings& transfer,
-                                                        ProcessRunner& runner) {
-  std::vector<std::string> environment = planned_environment(plan, settings.inherited);
-  if (!plan.package_repository) return environment;
-  const PackageRepository& repository = *plan.package_repository;
+std::optional<std::vector<std::string>> pip_environment(const JobOutline& outline,
+                                                        const Preparation& means) {
+  std::vector<std::string> environment =
+      planned_environment(outline.environment, means.settings.inherited);
+  if (!outline.package_repository) return environment;
+  const PackageRepository& repository = *outline.package_repository;
   SMP_LOG(info, "pip installs from CodeArtifact repository {} of domain {} in {}", repository.name,
           repository.domain, repository.region);
   const auto index = run_helper(
-      runner, "asking CodeArtifact for a token",
-      [&] { return fetch::load_transfer(transfer)->package_index(repository); }, kTokenLimit);
+      means.processes, "asking CodeArtifact for a token",
+      [&] { return fetch::load_transfer(means.transfer)->package_index(repository); }, kTokenLimit);
   if (!index) return std::nullopt;
   set_variable(environment, "PIP_INDEX_URL", *index);
   return environment;
@@ -99,15 +95,15 @@ class InstalledTorch {
   std::string before_;
 };
 
-std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settings,
-                               const fetch::TransferSettings& transfer, ProcessRunner& runner) {
-  if (plan.install.empty()) return std::nullopt;
-  const auto environment = pip_environment(plan, settings, transfer, runner);
+std::optional<Outcome> install(const LaunchPlan& plan, const Preparation& means) {
+  ProcessRunner& runner = means.processes;
+  if (plan.entry.install.empty()) return std::nullopt;
+  const auto environment = pip_environment(plan.outline, means);
   if (!environment) {
-    return Outcome{.status = stopped_status(runner), .command = plan.install.front()};
+    return Outcome{.status = stopped_status(runner), .command = plan.entry.install.front()};
   }
-  const InstalledTorch torch(plan.install.front().front(), *environment);
-  for (const std::vector<std::string>& argv : plan.install) {
+  const InstalledTorch torch(plan.entry.install.front().front(), *environment);
+  for (const std::vector<std::string>& argv : plan.entry.install) {
     const std::string error_class = install_error_class(argv);
     if (error_class == "InstallModuleError") {
       SMP_LOG(info, "Installing module with the following command:\n{}", shell_join(argv));
@@ -118,9 +114,9 @@ std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settin
         runner.start(Command{.name = "pip",
                              .argv = argv,
                              .environment = *environment,
-                             .working_directory = plan.working_directory,
+                             .working_directory = plan.outline.code.folder,
                              .output = Output::kStream,
-                             .on_stop = stop_steps(Runner::kProcess, settings.stop_after)});
+                             .on_stop = stop_steps(Runner::kProcess, means.settings.stop_after)});
     const ExitStatus status = run_to_end(runner, pip);
     if (!status.ok()) return Outcome{.status = status, .error_class = error_class, .command = argv};
     if (runner.stop_signal() != 0)
@@ -130,11 +126,11 @@ std::optional<Outcome> install(const LaunchPlan& plan, const JobSettings& settin
   return std::nullopt;
 }
 
-std::optional<Outcome> wait_for_names(const LaunchPlan& plan, const JobSettings& settings,
-                                      ProcessRunner& runner) {
-  const Deadline deadline = Clock::now() + settings.worker_timeout;
+std::optional<Outcome> wait_for_names(const LaunchPlan& plan, const Preparation& means) {
+  ProcessRunner& runner = means.processes;
+  const Deadline deadline = Clock::now() + means.settings.worker_timeout;
   std::map<std::string, ChildId> helpers;
-  for (const std::string& host : plan.hosts) {
+  for (const std::string& host : plan.outline.runner.hosts) {
     helpers[host] = runner.start(HelperProcess{.name = "look up " + host, .work = [host, deadline] {
                                                  wait_for_name(host, deadline);
                                                  return std::string{};
@@ -150,50 +146,47 @@ std::optional<Outcome> wait_for_names(const LaunchPlan& plan, const JobSettings&
     if (!ended || !ended->ok()) missing += (missing.empty() ? "" : ", ") + host;
   }
   if (runner.stop_signal() != 0) {
-    return Outcome{.status = stopped_status(runner), .command = plan.argv};
+    return Outcome{.status = stopped_status(runner), .command = plan.command.argv};
   }
   if (!missing.empty()) {
     throw smp::HostError(
         "no address for {} after {} s; the job's containers must be on one network that knows them "
         "by the names in resourceconfig.json (SM_LAUNCH_WORKER_TIMEOUT sets the time)",
-        missing, std::chrono::duration_cast<std::chrono::seconds>(settings.worker_timeout).count());
+        missing,
+        std::chrono::duration_cast<std::chrono::seconds>(means.settings.worker_timeout).count());
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<Outcome> prepare(const LaunchPlan& plan, const JobSettings& settings,
-                               const fetch::TransferSettings& transfer, ProcessRunner& runner) {
-  write_files(plan);
-  if (auto outcome = install(plan, settings, transfer, runner)) return outcome;
-  if (plan.hosts.size() == 1 || !settings.wait_for_names) return std::nullopt;
-  SMP_LOG(info, "Block until all host DNS lookups succeed.");
-  // The MPI runner waits for names itself, host by host, on its way to ssh.
-  return plan.runs_mpirun() ? std::nullopt : wait_for_names(plan, settings, runner);
+void join_certificates(const ExtraCertificates& certificates) {
+  const std::string extra = smp::read_text(certificates.extra);
+  if (extra.find("-----BEGIN CERTIFICATE-----") == std::string::npos) {
+    throw smp::ConfigError(
+        "SMP_EXTRA_CA_FILE={}: {}; bind a file of PEM certificates into the container, or unset it",
+        certificates.extra.string(),
+        extra.empty() ? "no such file, or it is empty" : "it holds no PEM certificate");
+  }
+  std::string text = smp::read_text(certificates.system);
+  if (text.empty()) {
+    SMP_LOG(warning, "{} is not there: only the authorities of {} are trusted",
+            certificates.system.string(), certificates.extra.string());
+  } else if (text.back() != '\n') {
+    text += '\n';
+  }
+  std::error_code failed;
+  std::filesystem::create_directories(certificates.joined.parent_path(), failed);
+  smp::replace_text(certificates.joined, text + extra, smp::kForOwner);
 }
 
-void log_invocation(const LaunchPlan& plan) {
-  if (!smp::log::enabled(smp::log::Level::kInfo)) return;
-  std::string text = "Invoking user script\n\n";
-  // Log readers search for these words, so they stay where the variables do not.
-  if (smp::log::enabled(smp::log::Level::kDebug)) {
-    text += "Training Env:\n\n";
-    text += opt_ml::to_json_indented(mask_secrets(plan.training_environment), 4);
-    text += "\n\nEnvironment variables:\n\n";
-    for (const Variable& variable : mask_secrets(std::span<const Variable>(plan.environment))) {
-      text += fmt::format("{}={}\n", variable.name, variable.value);
-    }
-  } else {
-    text += fmt::format(
-        "Training Env: in SM_TRAINING_ENV. Environment variables: {} are set; SM_LOG_LEVEL=10 "
-        "prints all of them\n",
-        plan.environment.size());
-  }
-  text += "\nInvoking script with the following command:\n\n";
-  const auto& command = plan.argv.empty() ? plan.user_command : plan.argv;
-  text += shell_join(mask_secrets(command)) + "\n\n";
-  smp::log::write(smp::log::Level::kInfo, text);
+std::optional<Outcome> prepare(const LaunchPlan& plan, const Preparation& means) {
+  write_files(plan);
+  if (auto outcome = install(plan, means)) return outcome;
+  if (plan.outline.runner.hosts.size() == 1 || !means.settings.wait_for_names) return std::nullopt;
+  SMP_LOG(info, "Block until all host DNS lookups succeed.");
+  // The MPI runner waits for names itself, host by host, on its way to ssh.
+  return plan.outline.runner.runs_mpirun() ? std::nullopt : wait_for_names(plan, means);
 }
 
 }  // namespace entrypoint

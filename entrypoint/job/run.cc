@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/job/run.h"
 
-#include <algorithm>
-#include <csignal>
+#include <exception>
 #include <filesystem>
+#include <iostream>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include <fmt/ranges.h>
 
+#include "entrypoint/config/shell_text.h"
+#include "entrypoint/doctor/host_probe.h"
 #include "entrypoint/doctor/temporary_folder.h"
 #include "entrypoint/fetch/code_fetch.h"
 #include "entrypoint/fetch/output_sync.h"
-#include "entrypoint/job/certificates.h"
+#include "entrypoint/job/end_report.h"
 #include "entrypoint/job/ending.h"
-#include "entrypoint/job/failure/cause.h"
-#include "entrypoint/job/failure/memory_events.h"
+#include "entrypoint/job/failure/exhaustion.h"
 #include "entrypoint/job/preparation.h"
-#include "entrypoint/plan/environment.h"
-#include "entrypoint/plan/runner_choice.h"
-#include "entrypoint/plan/shared_memory.h"
-#include "entrypoint/process/spawn.h"
-#include "entrypoint/report/host_samples.h"
-#include "entrypoint/report/report_command.h"
-#include "entrypoint/report/told_steps.h"
+#include "entrypoint/plan/plan_report.h"
+#include "entrypoint/plan/start_check.h"
 #include "entrypoint/runners/job_runner.h"
-#include "entrypoint/ssh/host_records.h"
+#include "entrypoint/ssh/node_report.h"
 #include "entrypoint/ssh/sshd.h"
 #include "opt_ml_layout/outputs.h"
+#include "opt_ml_layout/python_text.h"
 #include "smp_runtime/cluster/launch_ranks.h"
 #include "smp_runtime/core/log.h"
 
@@ -35,19 +34,17 @@ namespace {
 
 // What the job left behind gets this long to end by itself.
 constexpr std::chrono::milliseconds kSweepGrace{2000};
-// Files on other hosts are written by other clocks.
-constexpr std::chrono::seconds kClockMargin{10};
 
-/// As botocore, we read AWS_CA_BUNDLE.
-fetch::TransferSettings transfer_settings(const JobConfig& job, const LaunchPlan& plan) {
+fetch::TransferSettings transfer_settings(const JobConfig& job, const JobOutline& outline) {
   fetch::TransferSettings transfer{.environment = job.environment, .job_region = job.region};
-  if (const std::string* bundle = find_variable(plan.environment, "AWS_CA_BUNDLE")) {
+  // As botocore does.
+  if (const std::string* bundle = find_variable(outline.environment.variables, "AWS_CA_BUNDLE")) {
     transfer.environment["AWS_CA_BUNDLE"] = *bundle;
   }
   return transfer;
 }
 
-JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
+JobSettings settings_of(const JobConfig& job, const JobOutline& outline) {
   JobSettings settings{
       .stop_after = job.options.stop_after,
       .worker_timeout = job.options.worker_timeout,
@@ -59,7 +56,7 @@ JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
           !opt_ml::parse_switch(value_or(job.environment, "SM_STUDIO_LOCAL_MODE")).value_or(false),
       .inherited = current_environment()};
   for (const Interface& interface : list_interfaces()) {
-    if (interface.name == plan.interface_name) {
+    if (interface.name == outline.network.interface_name) {
       settings.listen_addresses = interface.listen_addresses();
     }
   }
@@ -67,7 +64,7 @@ JobSettings settings_of(const JobConfig& job, const LaunchPlan& plan) {
 }
 
 /// Log readers search for some of these lines: they are the reference's, word by word.
-void introduce(const JobConfig& job, const HostFacts& facts, const LaunchPlan& plan) {
+void log_summary(const JobConfig& job, const HostFacts& facts, const LaunchPlan& plan) {
   if (facts.num_gpus == 0) SMP_LOG(info, "No GPUs detected (normal if no gpus installed)");
   SMP_LOG(info, "train {}: cpus={} gpus={} neurons={}", SMP_VERSION, facts.num_cpus, facts.num_gpus,
           facts.num_neurons);
@@ -79,20 +76,47 @@ void introduce(const JobConfig& job, const HostFacts& facts, const LaunchPlan& p
     const std::string& module = *job.framework_module;
     SMP_LOG(info, "Imported framework {}", module.substr(0, module.find(':')));
   }
-  if (plan.runner == Runner::kSmddp) SMP_LOG(info, "Invoking SMDataParallel");
-  if (plan.runner == Runner::kTorchrun) SMP_LOG(info, "Invoking TorchDistributed...");
-  if (job.framework_module && plan.runner != Runner::kTrainingModule) {
+  if (plan.outline.runner.kind == Runner::kSmddp) SMP_LOG(info, "Invoking SMDataParallel");
+  if (plan.outline.runner.kind == Runner::kTorchrun) SMP_LOG(info, "Invoking TorchDistributed...");
+  if (job.framework_module && plan.outline.runner.kind != Runner::kTrainingModule) {
     SMP_LOG(info, "Invoking user training script.");
   }
-  if (!plan.cluster.empty()) SMP_LOG(info, "Cluster: {}", plan.cluster);
-  SMP_LOG(info, "Runner: {}", plan.reason);
+  if (!plan.outline.cluster.empty()) SMP_LOG(info, "Cluster: {}", plan.outline.cluster);
+  SMP_LOG(info, "Runner: {}", plan.outline.runner.reason);
   for (const std::string& note : plan.notes) SMP_LOG(info, "{}", note);
   for (const std::string& warning : plan.warnings) SMP_LOG(warning, "{}", warning);
 }
 
-bool is_tolerated(const JobConfig& job, const Outcome& outcome, const OutputRecord& record) {
+/// Section "Invoking user script" of the log: the training environment, every exported variable and
+/// the command, secrets masked.
+void log_invocation(const LaunchPlan& plan) {
+  if (!smp::log::enabled(smp::log::Level::kInfo)) return;
+  const ProgramEnvironment& environment = plan.outline.environment;
+  std::string text = "Invoking user script\n\n";
+  // Log readers search for these words, so they stay where the variables do not.
+  if (smp::log::enabled(smp::log::Level::kDebug)) {
+    text += "Training Env:\n\n";
+    text += opt_ml::to_json_indented(mask_secrets(environment.job.training_environment), 4);
+    text += "\n\nEnvironment variables:\n\n";
+    for (const Variable& variable :
+         mask_secrets(std::span<const Variable>(environment.variables))) {
+      text += fmt::format("{}={}\n", variable.name, variable.value);
+    }
+  } else {
+    text += fmt::format(
+        "Training Env: in SM_TRAINING_ENV. Environment variables: {} are set; SM_LOG_LEVEL=10 "
+        "prints all of them\n",
+        environment.variables.size());
+  }
+  text += "\nInvoking script with the following command:\n\n";
+  const auto& command = plan.command.argv.empty() ? plan.command.user_command : plan.command.argv;
+  text += shell_join(mask_secrets(command)) + "\n\n";
+  smp::log::write(smp::log::Level::kInfo, text);
+}
+
+bool is_tolerated(const JobConfig& job, const Outcome& outcome, const OutputRecord& output) {
   const bool is_pytorch = job.framework_module && *job.framework_module == kPyTorchModule;
-  if (!is_pytorch || !job.options.tolerate_gloo_abort || !is_gloo_abort(outcome.status, record)) {
+  if (!is_pytorch || !job.options.tolerate_gloo_abort || !is_gloo_abort(outcome.status, output)) {
     return false;
   }
   SMP_LOG(warning,
@@ -101,212 +125,215 @@ bool is_tolerated(const JobConfig& job, const Outcome& outcome, const OutputReco
   return true;
 }
 
-/// Entry point and installation depend on what the code folder holds.
-LaunchPlan plan_with_code(JobConfig& job, const HostFacts& facts) {
-  job.code = look_into_code(job.layout, job.entry_point, job.environment);
-  job.code.fetched = true;
-  return make_launch_plan(job, facts);
+void warn_of_left_processes(const Supervisor& processes, const SecretValues& secrets) {
+  if (processes.stop_signal() != 0) return;  // the stop ended the script alone
+  const std::string text = left_processes_text(processes.left_processes());
+  if (!text.empty()) SMP_LOG(warning, "{}", secrets.mask(text));
 }
 
-Report run_planned(JobConfig& job, const HostFacts& facts, LaunchPlan& plan,
-                   const JobSettings& settings, const fetch::TransferSettings& transfer,
-                   std::unique_ptr<Job>& launched, const OutputRecord& record,
-                   Supervisor& supervisor) {
-  ReportContext context{.policy = job.options.exit,
-                        .oom_kills_before = oom_kills(),
-                        .folders = {job.layout.base(), job.layout.output(), "/tmp"},
-                        .channels = job.channels.sorted_names(),
-                        .ranks = plan.ranks,
-                        .runs_mpirun = plan.runs_mpirun(),
-                        .shared_memory = shared_memory_text(facts),
-                        .debugger = value_or(job.environment, "USE_SMDEBUG") != "0",
-                        .secrets = SecretValues(plan, settings.inherited)};
+class JobRun {
+ public:
+  /// Throws ConfigError for a job that is known to be none before anything is done for it.
+  JobRun(JobConfig job, const HostFacts& facts, Supervisor& processes)
+      : job_(std::move(job)),
+        facts_(facts),
+        processes_(processes),
+        outline_(outline_job(job_, facts_)),
+        settings_(settings_of(job_, outline_)),
+        transfer_(transfer_settings(job_, outline_)),
+        secrets_(outline_.environment.variables, settings_.inherited) {
+    if (!outline_.code.is_fetched()) plan_ = make_launch_plan(job_, facts_, outline_);
+  }
+
+  /// Returns the exit status of `train`.
+  int to_end();
+
+ private:
+  void prepare_host();
+  std::optional<Outcome> fetch_code();
+  Outcome run_program();
+  JobStatus run_plan();
+  void announce(const JobStatus& status);
+
+  JobConfig job_;
+  const HostFacts& facts_;
+  Supervisor& processes_;
+  JobOutline outline_;
+  JobSettings settings_;
+  fetch::TransferSettings transfer_;
+  SecretValues secrets_;
+  OutputRecord output_;
+  std::optional<LaunchPlan> plan_;  ///< none while the code is not there
+  std::unique_ptr<JobRunner> runner_;
+};
+
+void JobRun::prepare_host() {
+  opt_ml::create_job_folders(job_.layout);
+  opt_ml::try_job_folders(job_.layout);
+  const RunnerChoice& choice = outline_.runner;
+  if (choice.runs_mpirun()) {
+    std::vector<std::string> options;
+    for (const MpiOption& option : outline_.mpi_options.options) {
+      options.insert(options.end(), option.words.begin(), option.words.end());
+    }
+    try_temporary_folder(options, job_.environment);
+  }
+  remove_old_markers(job_.layout);
+  processes_.merge_streams(job_.options.merge);
+  processes_.watch_output([this](StreamKind kind, const RankTag* tag, std::string_view piece) {
+    output_.add(kind, tag, piece);
+  });
+  if (choice.runs_mpirun()) {
+    output_.expect_mpirun();
+    const TagEnd end = facts_.has_prterun ? TagEnd::kSpace : TagEnd::kColon;
+    processes_.set_rank_tags(RankTags(choice.hosts, choice.processes_per_host, end));
+  }
+}
+
+/// Afterwards there is a plan, or the job ends so.
+std::optional<Outcome> JobRun::fetch_code() {
+  if (plan_) return std::nullopt;
+  if (!fetch::fetch_code(outline_.code, transfer_, processes_)) {
+    const LaunchPlan unfinished = make_launch_plan(job_, facts_, outline_);
+    return Outcome{.status = stopped_status(processes_),
+                   .command = unfinished.command.user_command};
+  }
+  job_.code = look_into_code(job_.layout, job_.entry_point, job_.environment);
+  job_.code.fetched = true;
+  plan_ = make_launch_plan(job_, facts_, outline_);
+  return std::nullopt;
+}
+
+Outcome JobRun::run_program() {
+  const LaunchPlan& plan = *plan_;
+  if (auto outcome = runner_->connect()) {
+    if (outcome->command.empty()) outcome->command = plan.command.argv;
+    return *outcome;
+  }
+  if (plan.check) {
+    SMP_LOG(info, "Check before the start: {}", shell_join(mask_secrets(plan.check->argv)));
+    Outcome checked = runner_->run(plan.check->argv);
+    if (processes_.stop_signal() != 0) {
+      if (checked.status.ok()) checked.status = stopped_status(processes_);
+      return checked;
+    }
+    if (!checked.status.ok() && plan.check->fails_job) return checked;
+    if (!checked.status.ok()) {
+      SMP_LOG(
+          warning,
+          "The check before the start failed, and the job goes on; SM_LAUNCH_CHECK=strict would "
+          "have ended it");
+    }
+  }
+  return runner_->run(plan.command.argv);
+}
+
+JobStatus JobRun::run_plan() {
+  EndContext context{.policy = job_.options.exit,
+                     .oom_kills_before = oom_kills(),
+                     .folders = {job_.layout.base(), job_.layout.output(), "/tmp"},
+                     .channels = job_.channels.sorted_names(),
+                     .ranks = outline_.ranks.places,
+                     .runs_mpirun = outline_.runner.runs_mpirun(),
+                     .shared_memory = shared_memory_text(facts_),
+                     .debugger = value_or(job_.environment, "USE_SMDEBUG") != "0",
+                     .secrets = secrets_};
   try {
-    if (plan.certificates) join_certificates(*plan.certificates);
-    std::optional<Outcome> outcome;
-    if (plan.code.is_fetched() &&
-        !fetch::fetch_code(plan.code, plan.working_directory, transfer, supervisor)) {
-      outcome = Outcome{.status = stopped_status(supervisor), .command = plan.user_command};
+    if (outline_.certificates) join_certificates(*outline_.certificates);
+    std::optional<Outcome> outcome = fetch_code();
+    if (!outcome) {
+      context.module = job_.code.entry_point_module;
+      log_summary(job_, facts_, *plan_);
+      outcome = prepare(*plan_, {settings_, transfer_, processes_});
     }
     if (!outcome) {
-      if (plan.code.is_fetched()) plan = plan_with_code(job, facts);
-      context.module = job.code.entry_point_module;
-      introduce(job, facts, plan);
-      outcome = prepare(plan, settings, transfer, supervisor);
-    }
-    if (!outcome) {
-      launched = make_job(plan, settings, supervisor);
-      log_invocation(plan);
-      outcome = launched->run();
-      if (is_tolerated(job, *outcome, record)) outcome->status = {};
+      runner_ = make_runner(outline_, settings_, processes_);
+      log_invocation(*plan_);
+      outcome = run_program();
+      if (is_tolerated(job_, *outcome, output_)) outcome->status = {};
       // Open MPI 5 may end with 0 where it lost a host.
-      const bool lost_host = plan.runs_mpirun() && !record.reports().lost_host().empty();
+      const bool lost_host = context.runs_mpirun && !output_.reports().lost_host().empty();
       if (outcome->status.ok() && lost_host) outcome->status.code = 1;
     }
-    return report_outcome(*outcome, supervisor, record, context);
+    return status_of(*outcome, processes_, output_, context);
   } catch (const std::exception& error) {
-    return report_error(error, context);
+    return status_of(error, context);
   }
 }
 
 /// Hosts that rely on each other learn it also when this one never came to its job.
-void announce(std::unique_ptr<Job>& launched, const LaunchPlan& plan, const JobSettings& settings,
-              const Report& report, Supervisor& supervisor) {
+void JobRun::announce(const JobStatus& status) {
   try {
-    if (!launched && supervisor.stop_signal() == 0) {
-      launched = make_job(plan, settings, supervisor);
+    if (!runner_ && processes_.stop_signal() == 0) {
+      runner_ = make_runner(outline_, settings_, processes_);
     }
-    if (launched) {
-      launched->announce({.exit_code = report.exit_code, .failure_text = report.failure_text});
-    }
+    if (runner_) runner_->announce(status);
   } catch (const std::exception& error) {
     SMP_LOG(warning, "the other hosts cannot be told: {}", error.what());
   }
 }
 
-/// What the host is busy with is recorded beside the ranks' records, until it is killed.
-std::optional<ChildId> start_sampler(const JobConfig& job, const LaunchPlan& plan,
-                                     Supervisor& supervisor) {
-  if (!job.options.report) return std::nullopt;
-  return supervisor.start(HelperProcess{
-      .name = "sample host", .work = [folder = records_folder(plan), host = job.current_host()] {
-        report::sample_host_for_ever(folder, host);
-        return std::string();
-      }});
-}
-
-/// What the script tells of its steps, for the report of one that does not use smp.
-std::shared_ptr<report::StepLog> watch_steps(const JobConfig& job, const LaunchPlan& plan,
-                                             OutputRecord& record) {
-  if (!job.options.report) return nullptr;
-  auto log = std::make_shared<report::StepLog>(records_folder(plan), job.current_host());
-  record.watch([log](int rank, std::string_view line) { log->add(rank, line); });
-  return log;
-}
-
-/// One host says what the job was like, from what all of them recorded. A report that cannot be
-/// written is not worth a job.
-void write_job_report(const JobConfig& job, const LaunchPlan& plan, const Report& ended,
-                      std::filesystem::file_time_type began, const OutputRecord& record) {
-  report::JobEnd end{.exit_code = ended.exit_code, .failure = ended.failure_text};
-  if (end.exit_code != 0) {
-    const auto& lines = record.lines(StreamKind::kErr);
-    end.last_lines.assign(lines.begin(), lines.end());
+int JobRun::to_end() {
+  prepare_host();
+  const auto began = std::filesystem::file_time_type::clock::now();
+  fetch::OutputSync output_sync(outline_.intermediate_output, job_.layout, transfer_, processes_);
+  JobRecorder recorder(job_, outline_, output_, processes_);
+  JobStatus status = run_plan();
+  recorder.stop();
+  // Our own marker first: where the first container to end stops all others, a worker that was
+  // told ends at once.
+  status.exit_code = publish(job_.layout, status);
+  if (status.exit_code == 0) {
+    const bool is_python = plan_ && plan_->entry.kind == EntryPointKind::kProgram;
+    warn_of_hidden_error(is_python ? job_.entry_point : "", output_, secrets_);
+    warn_of_empty_model(job_, began);
   }
-  report::ReportRequest request{.folders = {records_folder(plan)},
-                                .page = job.layout.output_data() / "report.html",
-                                .since = began - kClockMargin,
-                                .end = std::move(end)};
-  if (const std::string metrics = value_or(job.environment, "SMP_METRICS");
-      std::filesystem::is_regular_file(metrics)) {
-    request.folders.emplace_back(metrics);
+  if (job_.options.report && job_.is_master()) {
+    if (runner_ && processes_.stop_signal() == 0) runner_->collect_records();
+    recorder.write_report(status);
   }
-  try {
-    const std::string verdict = report::write_report(request);
-    if (ended.exit_code == 0 && !verdict.empty()) SMP_LOG(info, "{}", verdict);
-    SMP_LOG(info, "The report of the job: {}", request.page.string());
-  } catch (const std::exception& error) {
-    SMP_LOG(warning, "There is no report of the job: {}", error.what());
+  announce(status);
+  output_sync.finish();
+  const auto grace_end = Clock::now() + job_.options.grace;
+  while (processes_.stop_signal() == 0 && processes_.wait(grace_end) != Wake::kDeadline) {
   }
+  warn_of_left_processes(processes_, secrets_);
+  processes_.sweep(kSweepGrace);
+  return status.exit_code;
 }
 
-bool holds_bytes(const std::filesystem::path& folder) {
-  std::error_code unreadable;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, unreadable)) {
-    std::error_code gone;
-    if (entry.is_regular_file(gone) && entry.file_size(gone) > 0 && !gone) return true;
+JobConfig read_job(const opt_ml::Layout& layout, const EnvironmentMap& environment,
+                   ProcessRunner& processes) {
+  std::vector<std::string> hosts;
+  if (const auto cluster = cluster_to_ask(layout, environment)) {
+    hosts = gather_hosts(*cluster, read_options(environment), processes);
   }
-  return static_cast<bool>(unreadable);
-}
-
-std::string new_files(const std::filesystem::path& folder, std::filesystem::file_time_type since) {
-  constexpr std::size_t kNamed = 3;
-  std::vector<std::string> names;
-  std::error_code unreadable;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, unreadable)) {
-    std::error_code gone;
-    const bool is_new = entry.is_regular_file(gone) && entry.last_write_time(gone) >= since;
-    if (is_new && !gone && names.size() < kNamed) names.push_back(entry.path().filename());
-  }
-  std::ranges::sort(names);
-  return names.empty() ? std::string()
-                       : fmt::format("; new in {}: {}", folder.string(), fmt::join(names, ", "));
-}
-
-/// The service uploads an empty model, which is found when it is deployed.
-void tell_of_empty_model(const JobConfig& job, const LaunchPlan& plan,
-                         std::filesystem::file_time_type began) {
-  if (!job.is_master() || holds_bytes(job.layout.model())) return;
-  SMP_LOG(warning, "The script wrote nothing into SM_MODEL_DIR ({}): the job's model is empty{}",
-          job.layout.model().string(), new_files(plan.working_directory, began));
-}
-
-/// A shell script goes on after a command that failed, and so ends well.
-void tell_of_hidden_error(const JobConfig& job, const LaunchPlan& plan, const OutputRecord& record,
-                          const SecretValues& secrets) {
-  const bool is_python = plan.entry_point_kind == EntryPointKind::kProgram;
-  const auto error = hidden_error(record, is_python ? job.entry_point : "");
-  if (!error) return;
-  SMP_LOG(warning,
-          "the script ended with 0, and its output has an uncaught error: {}; in shell scripts use "
-          "set -eo pipefail",
-          secrets.mask(*error));
-}
-
-void tell_of_left_processes(const Supervisor& supervisor, const SecretValues& secrets) {
-  if (supervisor.stop_signal() != 0) return;  // the stop ended the script alone
-  const std::string text = left_processes_text(supervisor.left_processes());
-  if (!text.empty()) SMP_LOG(warning, "{}", secrets.mask(text));
+  return read_job_config(layout, environment, hosts);
 }
 
 }  // namespace
 
-int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor) {
-  opt_ml::create_job_folders(job.layout);
-  opt_ml::try_job_folders(job.layout);
-  if (plan.runs_mpirun()) try_temporary_folder(plan.argv, job.environment);
-  remove_old_markers(job.layout);
-  const auto began = std::filesystem::file_time_type::clock::now();
-  supervisor.merge_streams(job.options.merge);
-  OutputRecord record;
-  supervisor.watch_output([&record](StreamKind kind, const RankTag* tag, std::string_view piece) {
-    record.add(kind, tag, piece);
-  });
-  if (plan.runs_mpirun()) {
-    record.expect_mpirun();
-    const TagEnd end = facts.has_prterun ? TagEnd::kSpace : TagEnd::kColon;
-    supervisor.set_rank_tags(RankTags(plan.hosts, plan.processes_per_host, end));
+int run(const CommandLine& line) {
+  const EnvironmentMap environment = smp::read_variables();
+  const opt_ml::Layout layout = find_layout(environment);
+  bool has_begun = false;
+  try {
+    Supervisor processes;  // first: it blocks the signals for all that follows
+    JobConfig job = read_job(layout, environment, processes);
+    if (line.action == Action::kCheck) job = make_check_job(std::move(job));
+    log_as_the_launcher(job.log_level);
+    const HostFacts facts = probe_host(job);
+    if (job.options.dry_run) {
+      std::cout << plan_json(make_launch_plan(job, facts));
+      return 0;
+    }
+    JobRun started(std::move(job), facts, processes);
+    has_begun = true;
+    return started.to_end();
+  } catch (const std::exception& error) {
+    if (!has_begun) remove_old_markers(layout);
+    return publish(layout, status_of(error));
   }
-  const JobSettings settings = settings_of(job, plan);
-  const fetch::TransferSettings transfer = transfer_settings(job, plan);
-
-  fetch::OutputSync output_sync(plan.intermediate_output, job.layout, transfer, supervisor);
-  std::unique_ptr<Job> launched;
-  const std::optional<ChildId> sampler = start_sampler(job, plan, supervisor);
-  const std::shared_ptr<report::StepLog> step_log = watch_steps(job, plan, record);
-  Report ended = run_planned(job, facts, plan, settings, transfer, launched, record, supervisor);
-  if (sampler) supervisor.send(*sampler, SIGKILL);
-  // Our own marker first: where the first container to end stops all others, a worker that was
-  // told ends at once.
-  ended.exit_code = publish(job.layout, ended);
-  const SecretValues secrets(plan, settings.inherited);
-  if (ended.exit_code == 0) {
-    tell_of_hidden_error(job, plan, record, secrets);
-    tell_of_empty_model(job, plan, began);
-  }
-  if (job.options.report && job.is_master()) {
-    if (launched && supervisor.stop_signal() == 0) launched->collect_records();
-    step_log->flush();
-    write_job_report(job, plan, ended, began, record);
-  }
-  announce(launched, plan, settings, ended, supervisor);
-  output_sync.finish();
-  const auto grace_end = Clock::now() + job.options.grace;
-  while (supervisor.stop_signal() == 0 && supervisor.wait(grace_end) != Wake::kDeadline) {
-  }
-  tell_of_left_processes(supervisor, secrets);
-  supervisor.sweep(kSweepGrace);
-  return ended.exit_code;
 }
 
 }  // namespace entrypoint

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries a plan out and reports its end.
+// The job, from its tree to its end.
 #pragma once
 
-#include "entrypoint/config/job_config.h"
-#include "entrypoint/plan/launch_plan.h"
-#include "entrypoint/process/supervisor.h"
+#include "entrypoint/config/command_line.h"
 
 namespace entrypoint {
 
-/// Fetches the code, plans again with what it holds, prepares the host, runs the plan, writes the
-/// marker, tells the other hosts, ends what is left. Returns the exit status of `train`. Errors of
-/// the job are part of the report; only what goes wrong before there is a job to report on is
-/// thrown.
-int run_job(JobConfig job, const HostFacts& facts, LaunchPlan plan, Supervisor& supervisor);
+/// Reads the job, decides, fetches its code, plans, prepares the host, runs the plan, writes the
+/// marker, tells the other hosts, ends what is left; or runs the check before the start alone.
+/// Returns the exit status of `train`. Throws nothing: errors are part of the report.
+int run(const CommandLine& line);
 
 }  // namespace entrypoint

@@ -1,21 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entrypoint/job/subcommands.h"
 
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/config/make_tree_command.h"
 #include "entrypoint/doctor/doctor.h"
-#include "entrypoint/job/other_command.h"
+#include "entrypoint/doctor/host_probe.h"
+#include "entrypoint/job/ending.h"
+#include "entrypoint/job/preparation.h"
+#include "entrypoint/plan/plan_report.h"
+#include "entrypoint/process/spawn.h"
+#include "entrypoint/process/supervisor.h"
 #include "entrypoint/report/report_command.h"
+#include "entrypoint/runners/child_environment.h"
 #include "entrypoint/runners/rank_exec.h"
 #include "smp_runtime/core/error.h"
 
 namespace entrypoint {
-
 namespace {
+
+void print_plan(bool as_json) {
+  const Supervisor signals;  // a reader that goes away early ends nothing
+  const EnvironmentMap environment = smp::read_variables();
+  const JobConfig job = read_job_config(find_layout(environment), environment);
+  log_as_the_launcher(job.log_level);
+  const LaunchPlan plan = make_launch_plan(job, probe_host(job));
+  std::cout << (as_json ? plan_json(plan) : plan_text(plan));
+}
 
 /// Where the page went, and the verdict.
 std::string report_of(const CommandLine& line) {
@@ -31,10 +48,48 @@ std::string report_of(const CommandLine& line) {
                      verdict.empty() ? "No rank recorded a step." : verdict);
 }
 
+/// Becomes somebody else's command, as in `docker run IMAGE bash`, with the hostname shim preloaded
+/// and SMP_EXTRA_CA_FILE trusted.
+[[noreturn]] void become(const std::vector<std::string>& command) {
+  std::vector<std::string> environment = current_environment();
+  const std::string shim = find_hostname_shim(launcher_path()).string();
+  const std::string own(value_of(environment, "LD_PRELOAD"));
+  if (!shim.empty()) {
+    set_variable(environment, "LD_PRELOAD", own.empty() ? shim : shim + ":" + own);
+  }
+  const EnvironmentMap own_environment = smp::read_variables();
+  if (const auto certificates = plan_certificates(own_environment, find_layout(own_environment))) {
+    join_certificates(*certificates);
+    for (const std::string& name : certificates->variables) {
+      set_variable(environment, name, certificates->joined.string());
+    }
+  }
+  const std::string path(value_of(environment, "PATH"));
+  const std::filesystem::path program = find_program(command.front(), path);
+  if (program.empty()) {
+    throw smp::ConfigError(
+        "\"{}\" is neither `train`, nor one of its options, nor a program on PATH; {}",
+        command.front(), nearest_command(command.front()));
+  }
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  std::vector<char*> variables;
+  for (const std::string& entry : environment) {
+    variables.push_back(const_cast<char*>(entry.c_str()));
+  }
+  variables.push_back(nullptr);
+  execve(program.c_str(), argv.data(), variables.data());
+  throw smp::ConfigError("cannot execute {}: {}", program.string(), std::strerror(errno));
+}
+
 }  // namespace
 
-int run_side_action(const CommandLine& line) {
+int run_subcommand(const CommandLine& line) {
   switch (line.action) {
+    case Action::kPlan:
+      print_plan(line.json);
+      return 0;
     case Action::kDoctor: {
       const EnvironmentMap environment = smp::read_variables();
       const auto findings = examine(find_layout(environment), environment);
@@ -61,10 +116,9 @@ int run_side_action(const CommandLine& line) {
       become(line.command);
     case Action::kTrain:
     case Action::kCheck:
-    case Action::kPlan:
       break;
   }
-  throw smp::InternalError("action {} is not a side action", static_cast<int>(line.action));
+  throw smp::InternalError("action {} is a job", static_cast<int>(line.action));
 }
 
 }  // namespace entrypoint

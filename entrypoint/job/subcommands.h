@@ -6,9 +6,9 @@
 
 namespace entrypoint {
 
-/// --doctor, --rank-exec, --make-tree, --report, --help, --version, or somebody else's command,
-/// which this process then becomes. Returns the exit status. Throws ConfigError for what cannot be
-/// done.
-int run_side_action(const CommandLine& line);
+/// --plan, --doctor, --rank-exec, --make-tree, --report, --help, --version, or somebody else's
+/// command, which this process then becomes. Returns the exit status. Throws ConfigError for what
+/// cannot be done.
+int run_subcommand(const CommandLine& line);
 
 }  // namespace entrypoint

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "smp_runtime/core/error.h"
+#include "smp_runtime/core/interfaces.h"
 
 namespace entrypoint {
 namespace {
@@ -104,6 +105,18 @@ InterfaceChoice choose_interface(const InterfaceQuestion& question) {
   if (candidates.size() == 1) return taken(candidates.front(), "is the only one and is taken");
   throw smp::ConfigError("{}, and none can be picked among: {}; correct network_interface_name",
                          what_is_found(question), described(question.interfaces));
+}
+
+std::vector<Interface> list_interfaces() {
+  std::vector<Interface> interfaces;
+  for (const smp::NetworkInterface& found : smp::network_interfaces()) {
+    Interface one{.name = found.name, .loopback = found.loopback};
+    for (const smp::tcp::Address& address : found.addresses) {
+      one.addresses.push_back(address.text());
+    }
+    interfaces.push_back(std::move(one));
+  }
+  return interfaces;
 }
 
 }  // namespace entrypoint

@@ -40,10 +40,15 @@ CodeSource local_source(const JobConfig& job, const std::string& path, CodeSourc
   return source;
 }
 
+/// Names code elsewhere, and has other code in its folder.
+bool skips_fetch(const JobConfig& job) {
+  return !choose_code_source(job).is_fetched() && !job.names_code_folder() && !job.code.fetched;
+}
+
 }  // namespace
 
 CodeSource choose_code_source(const JobConfig& job) {
-  CodeSource source{.location = job.module_dir};
+  CodeSource source{.folder = job.layout.code(), .location = job.module_dir};
   const bool has_code = !job.code.entries.empty();
   if (job.names_code_folder() || job.code.fetched) return source;
   if (has_code && job.options.code == CodePolicy::kKeep) return source;
@@ -65,13 +70,23 @@ CodeSource choose_code_source(const JobConfig& job) {
 }
 
 std::optional<std::string> skipped_fetch_warning(const JobConfig& job) {
-  const CodeSource source = choose_code_source(job);
-  const bool skipped = !source.is_fetched() && !job.names_code_folder() && !job.code.fetched;
-  if (!skipped || job.entry_point.empty() || job.code.entry_point_exists) return std::nullopt;
+  if (!skips_fetch(job) || job.entry_point.empty() || job.code.entry_point_exists) {
+    return std::nullopt;
+  }
   return fmt::format(
       "{} holds code, so {} is not fetched, and {} is not in that folder; set "
       "SM_LAUNCH_CODE=replace to fetch it, or empty the folder",
       job.layout.code().string(), job.module_dir, job.entry_point);
+}
+
+std::optional<std::string> fetch_note(const JobConfig& job) {
+  if (choose_code_source(job).is_fetched()) {
+    return "the code is not here yet: a setup.py or requirements.txt in it will change what is "
+           "installed, a setup.py also how it is run";
+  }
+  if (!skips_fetch(job) || skipped_fetch_warning(job)) return std::nullopt;
+  return fmt::format("{} holds code, so {} is not fetched", job.layout.code().string(),
+                     job.module_dir);
 }
 
 }  // namespace entrypoint

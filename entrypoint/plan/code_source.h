@@ -18,10 +18,11 @@ struct CodeSource {
     kS3,      ///< an archive on S3
   };
   Kind kind = Kind::kFolder;
-  std::string location;        ///< as the job names it, `file://` included
-  std::filesystem::path path;  ///< kLocal
-  S3Location object;           ///< kS3
-  bool over_existing = false;  ///< the folder holds code that is to be replaced
+  std::filesystem::path folder;  ///< where it goes, and its program runs
+  std::string location;          ///< as the job names it, `file://` included
+  std::filesystem::path path;    ///< kLocal
+  S3Location object;             ///< kS3
+  bool over_existing = false;    ///< the folder holds code that is to be replaced
 
   [[nodiscard]] bool is_fetched() const { return kind != Kind::kFolder; }
 };
@@ -34,5 +35,8 @@ CodeSource choose_code_source(const JobConfig& job);
 /// The warning for code that is not fetched because other code is there, which then lacks the entry
 /// point. Pure.
 std::optional<std::string> skipped_fetch_warning(const JobConfig& job);
+
+/// A line for the log where code is not fetched, or still has to be. Pure.
+std::optional<std::string> fetch_note(const JobConfig& job);
 
 }  // namespace entrypoint

@@ -8,17 +8,27 @@
 #include <vector>
 
 #include "entrypoint/config/job_config.h"
-#include "entrypoint/plan/launch_plan.h"
 
 namespace entrypoint {
 
+enum class EntryPointKind {
+  kNone,        ///< a training module looks for itself
+  kProgram,     ///< a Python script
+  kPackage,     ///< Python code with a setup.py
+  kModule,      ///< "-m MODULE"
+  kCommand,     ///< a script of another language, by the shell
+  kExecutable,  ///< a compiled program, or any program of the image: without a shell
+};
+
 struct EntryPoint {
-  EntryPointKind kind = EntryPointKind::kProgram;
+  EntryPointKind kind = EntryPointKind::kNone;
   std::string name;    ///< file relative to the code folder, or of the image; kModule: "-m MODULE"
   std::string module;  ///< kPackage, kModule: for `python -m`
 
-  std::vector<std::vector<std::string>> install;  ///< commands to run before, on every host
-  std::filesystem::path make_executable;          ///< kCommand, kExecutable
+  /// Run one after the other in the code folder before the start, on every host: pip.
+  std::vector<std::vector<std::string>> install;
+  /// Made executable before the start (mode 0777): kCommand, kExecutable; empty: nothing.
+  std::filesystem::path make_executable;
   std::vector<std::string> notes;
   std::vector<std::string> warnings;
 
@@ -51,5 +61,14 @@ std::vector<std::string> process_command(const EntryPoint& entry,
 /// exception on one rank ends all of them.
 std::vector<std::string> rank_command(const EntryPoint& entry, const std::filesystem::path& python,
                                       bool has_mpi4py, const std::vector<std::string>& arguments);
+
+/// The command for SAGEMAKER_TRAINING_MODULE=module:function, which images of other frameworks set:
+/// a program that cannot import Python has Python do it.
+///
+/// `python -c PROGRAM module:function`: the program imports the module and calls the function
+/// without arguments, as the reference launcher does. Throws ConfigError when `python` is empty or
+/// `module` is not of that form.
+std::vector<std::string> make_training_module_command(const std::string& module,
+                                                      const std::filesystem::path& python);
 
 }  // namespace entrypoint

@@ -178,13 +178,13 @@ class EnvironmentMaker {
   }
 
   void add_rendezvous() {
-    add_unless_set("MASTER_ADDR", input_.master_address);
+    add_unless_set("MASTER_ADDR", input_.network.master_address);
     add_unless_set("MASTER_PORT", job_.master_port);
-    add_unless_set("NCCL_SOCKET_IFNAME", input_.interface_name);
+    add_unless_set("NCCL_SOCKET_IFNAME", input_.network.interface_name);
     // EFA is libfabric's, yet a user who reads "IB disabled" beside it is misled.
-    add_unless_set("NCCL_IB_DISABLE", input_.efa ? "" : "1");
+    add_unless_set("NCCL_IB_DISABLE", input_.network.efa.enabled ? "" : "1");
     add_unless_set("NCCL_DEBUG", "WARN");
-    add_unless_set("GLOO_SOCKET_IFNAME", input_.gloo_interface);
+    add_unless_set("GLOO_SOCKET_IFNAME", input_.network.gloo_interface);
     if (!input_.facts.torch_version.empty()) {
       add_other("SM_DLC_TORCH_VERSION", input_.facts.torch_version);
     }

@@ -3,32 +3,43 @@
 // more that its successors set.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "entrypoint/config/job_config.h"
 #include "entrypoint/plan/host_facts.h"
-#include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/plan/job_network.h"
 
 namespace entrypoint {
 
-/// What the plan decided before it makes the environment.
+/// One exported variable. Order matters: it is the order of mpirun's -x flags.
+struct Variable {
+  std::string name;
+  std::string value;
+
+  bool operator==(const Variable&) const = default;
+};
+
+/// A file that has to be there before the command starts.
+struct PlannedFile {
+  std::filesystem::path path;
+  std::string content;
+};
+
 struct EnvironmentInput {
   const JobConfig& job;
   const HostFacts& facts;
-  std::vector<std::string> user_arguments;
-  std::string master_address;  ///< name or address of the master host
-  std::string interface_name;  ///< empty: none is named
-  std::string gloo_interface;  ///< empty: none is named
-  bool efa = false;
+  const JobNetwork& network;
+  const std::vector<std::string>& user_arguments;
 };
 
 struct JobEnvironment {
-  std::vector<Variable> table;   ///< SM_* in the order of mpirun's -x flags, PYTHONPATH last
-  std::vector<Variable> others;  ///< rendezvous, NCCL, names of newer SDKs
-  std::vector<PlannedFile> files;
-  opt_ml::Value training_environment;
+  std::vector<Variable> table;         ///< SM_* in the order of mpirun's -x flags, PYTHONPATH last
+  std::vector<Variable> others;        ///< rendezvous, NCCL, names of newer SDKs
+  std::vector<PlannedFile> files;      ///< values that are too long for a variable
+  opt_ml::Value training_environment;  ///< SM_TRAINING_ENV as a value, for the log
   std::vector<std::string> notes;
   std::vector<std::string> warnings;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan has to know about the machine. Gathered once by doctor/, given by tests.
+// What the plan has to know about the machine. Gathered once by doctor/host_probe, given by tests.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "entrypoint/config/process_environment.h"
 #include "entrypoint/network/efa.h"
 #include "entrypoint/network/interfaces.h"
 
@@ -38,5 +39,14 @@ struct HostFacts {
   std::filesystem::path hostname_shim;  ///< library to preload; empty: none is installed
   std::filesystem::path launcher;       ///< this binary, absolute
 };
+
+/// Where /dev/shm is small: its size, what becomes of shared tensors, and what to do. `environment`
+/// is the job's. Pure.
+std::optional<std::string> shared_memory_warning(const EnvironmentMap& environment,
+                                                 const HostFacts& facts);
+
+/// What a process that a bus error ended has to know: how much shared memory there is. Pure; empty
+/// where that is not known.
+std::string shared_memory_text(const HostFacts& facts);
 
 }  // namespace entrypoint

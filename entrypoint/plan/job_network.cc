@@ -85,11 +85,10 @@ std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runn
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
                           const RunnerChoice& choice) {
   JobNetwork network;
-  const bool by_mpirun = choice.runner == Runner::kMpi || choice.runner == Runner::kSmddp;
-  if (by_mpirun) check_host_names(choice.hosts);
+  if (choice.runs_mpirun()) check_host_names(choice.hosts);
   const bool several_hosts = choice.hosts.size() > 1 || job.cluster_serves_hosts();
   choose_interfaces(job, facts, several_hosts, network);
-  if (by_mpirun && several_hosts) check_mpirun_and_ipv6(facts, network);
+  if (choice.runs_mpirun() && several_hosts) check_mpirun_and_ipv6(facts, network);
 
   network.master_address = job.master;
   if (!several_hosts && !facts.current_host_resolves) {
@@ -98,30 +97,15 @@ JobNetwork choose_network(const JobConfig& job, const HostFacts& facts,
                                         job.master, network.master_address));
   }
   const EfaSwitch wanted = job.options.efa;
-  const bool plain = choice.runner == Runner::kProcess || choice.runner == Runner::kTrainingModule;
+  const bool plain = choice.kind == Runner::kProcess || choice.kind == Runner::kTrainingModule;
   if (plain && wanted != EfaSwitch::kOn) return network;  // nobody asked them to talk
-  network.efa = decide_efa(fabric_instance_types(job, choice.runner), facts.efa, wanted);
+  network.efa = decide_efa(fabric_instance_types(job, choice.kind), facts.efa, wanted);
   network.notes.push_back(network.efa.reason);
   if (const auto& problem = network.efa.problem) {
     if (problem->loss == EfaLoss::kRefused) throw smp::ConfigError(problem->text());
     network.warnings.push_back(problem->text());
   }
   return network;
-}
-
-std::vector<Variable> fabric_variables(const EfaDecision& efa, const EnvironmentMap& environment) {
-  if (!efa.enabled) return {};
-  std::vector<Variable> variables = {
-      {"FI_PROVIDER", "efa"}, {"NCCL_PROTO", "simple"}, {"FI_EFA_FORK_SAFE", "1"}};
-  if (efa.device_rdma) {
-    variables.push_back({"FI_EFA_USE_DEVICE_RDMA", "1"});
-    variables.push_back({"RDMAV_FORK_SAFE", "1"});
-  }
-  if (!efa.nccl_plugin.empty()) variables.push_back({"NCCL_NET_PLUGIN", efa.nccl_plugin});
-  std::erase_if(variables, [&](const Variable& variable) {
-    return !value_or(environment, variable.name).empty();
-  });
-  return variables;
 }
 
 }  // namespace entrypoint

@@ -25,10 +25,6 @@ struct JobNetwork {
 /// where it cannot be used, and for host names that mpirun refuses.
 JobNetwork choose_network(const JobConfig& job, const HostFacts& facts, const RunnerChoice& choice);
 
-/// Variables that processes which mpirun does not start need for EFA; those of the job's
-/// environment win.
-std::vector<Variable> fabric_variables(const EfaDecision& efa, const EnvironmentMap& environment);
-
 /// The type of this host, and of the other groups that take part. SMDDP goes by what the SDK sent.
 /// Never empty.
 std::vector<std::string> fabric_instance_types(const JobConfig& job, Runner runner);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/mpi_command.h"
-
 #include <array>
 
-#include "entrypoint/plan/environment.h"
+#include "entrypoint/plan/mpirun_line.h"
 #include "entrypoint/plan/words.h"
 #include "smp_runtime/core/number.h"
 
@@ -29,7 +27,7 @@ class MpiCommandMaker {
   explicit MpiCommandMaker(const MpiCommandInput& input) : input_(input), line_(input) {}
 
   MpiCommand make() {
-    line_.add_hosts(/*with_slots=*/input_.processes_per_host != 1);
+    line_.add_hosts(/*with_slots=*/input_.outline.runner.processes_per_host != 1);
     line_.add({"--display-map"});
     line_.add({"--tag-output"});
     add_transport();
@@ -58,7 +56,8 @@ class MpiCommandMaker {
   }
 
   void add_job_variables() {
-    for (const auto* variables : {&input_.table, &input_.others}) {
+    const JobEnvironment& environment = input_.outline.environment.job;
+    for (const auto* variables : {&environment.table, &environment.others}) {
       for (const Variable& variable : *variables) {
         if (variable.name.empty() || is_host_variable(variable.name)) continue;
         line_.export_name(variable.name);

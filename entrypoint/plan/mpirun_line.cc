@@ -36,40 +36,42 @@ void MpirunLine::export_if_set(const std::string& name) {
 
 void MpirunLine::add_hosts(bool with_slots) {
   Words hosts;
-  for (const std::string& host : input_.hosts) {
-    hosts.push_back(with_slots ? fmt::format("{}:{}", host, input_.processes_per_host) : host);
+  for (const std::string& host : input_.outline.runner.hosts) {
+    hosts.push_back(
+        with_slots ? fmt::format("{}:{}", host, input_.outline.runner.processes_per_host) : host);
   }
   add({"--host", fmt::format("{}", fmt::join(hosts, ","))});
-  add({"-np", std::to_string(input_.total_processes)});
+  add({"-np", std::to_string(input_.outline.ranks.total_processes)});
   add({"--allow-run-as-root"});
 }
 
 void MpirunLine::add_interface() {
-  if (input_.interface_name.empty()) return;
-  add({"-mca", "btl_tcp_if_include", input_.interface_name});
-  add({"-mca", "oob_tcp_if_include", input_.interface_name});
+  if (input_.outline.network.interface_name.empty()) return;
+  add({"-mca", "btl_tcp_if_include", input_.outline.network.interface_name});
+  add({"-mca", "oob_tcp_if_include", input_.outline.network.interface_name});
 }
 
 void MpirunLine::export_nccl() {
-  if (!input_.interface_name.empty()) export_default("NCCL_SOCKET_IFNAME", input_.interface_name);
-  if (input_.custom.nccl_debug) {
-    export_value("NCCL_DEBUG", *input_.custom.nccl_debug);
+  if (!input_.outline.network.interface_name.empty())
+    export_default("NCCL_SOCKET_IFNAME", input_.outline.network.interface_name);
+  if (input_.outline.mpi_options.nccl_debug) {
+    export_value("NCCL_DEBUG", *input_.outline.mpi_options.nccl_debug);
   } else {
     export_default("NCCL_DEBUG", "INFO");
   }
 }
 
 void MpirunLine::export_fabric() {
-  if (!input_.efa.enabled) return;
+  if (!input_.outline.network.efa.enabled) return;
   export_default("FI_PROVIDER", "efa");
   export_default("NCCL_PROTO", "simple");
-  if (input_.efa.device_rdma) export_default("FI_EFA_USE_DEVICE_RDMA", "1");
+  if (input_.outline.network.efa.device_rdma) export_default("FI_EFA_USE_DEVICE_RDMA", "1");
   // EFA and a data loader that forks corrupt memory without it. Its older name,
   // RDMAV_FORK_SAFE, slows allocation down: only when the user sets it.
   export_default("FI_EFA_FORK_SAFE", "1");
   export_if_set("RDMAV_FORK_SAFE");
-  if (!input_.efa.nccl_plugin.empty()) {
-    export_default("NCCL_NET_PLUGIN", input_.efa.nccl_plugin);
+  if (!input_.outline.network.efa.nccl_plugin.empty()) {
+    export_default("NCCL_NET_PLUGIN", input_.outline.network.efa.nccl_plugin);
   }
 }
 
@@ -89,7 +91,7 @@ void MpirunLine::export_preload() {
 }
 
 MpiCommand MpirunLine::finish(const Words& rank_exec_options, const Words& starter) const {
-  MergedMpiOptions merged = merge_mpi_options(ours_, input_.custom.options);
+  MergedMpiOptions merged = merge_mpi_options(ours_, input_.outline.mpi_options.options);
   MpiCommand result{.argv = {"mpirun"}, .notes = std::move(merged.notes)};
   for (const MpiOption& option : merged.ours) {
     append(result.argv, option.words);

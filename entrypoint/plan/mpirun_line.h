@@ -6,25 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/config/job_config.h"
-#include "entrypoint/network/efa.h"
-#include "entrypoint/plan/host_facts.h"
-#include "entrypoint/plan/launch_plan.h"
-#include "entrypoint/plan/mpi_options.h"
+#include "entrypoint/plan/job_outline.h"
 
 namespace entrypoint {
 
 struct MpiCommandInput {
   const JobConfig& job;
   const HostFacts& facts;
-  const CustomMpiOptions& custom;
-  const EfaDecision& efa;
-  std::vector<std::string> hosts;
-  int processes_per_host = 1;
-  int total_processes = 1;
-  std::string interface_name;          ///< empty: none is named
-  std::vector<Variable> table;         ///< SM_* of the job, in the order of -x flags
-  std::vector<Variable> others;        ///< rendezvous and the like
+  const JobOutline& outline;
   std::vector<std::string> command;    ///< of one rank
   std::filesystem::path command_file;  ///< has `command` where that is too long; or empty
 };
@@ -80,5 +69,17 @@ class MpirunLine {
   const MpiCommandInput& input_;
   std::vector<MpiOption> ours_;  ///< one without words marks the place of the user's
 };
+
+/// The line of the MPI runner, on the master host. Pure. Options in the reference launcher's order,
+/// each key once, the user's custom ones winning; variables that tell hosts apart are not exported;
+/// secrets go by name only.
+MpiCommand make_mpi_command(const MpiCommandInput& input);
+
+/// The line of the SMDDP runner, on the master host: for scripts written for Amazon's data-parallel
+/// library, and for native DDP over it. Pure. Options in the reference launcher's order, each key
+/// once, the user's custom ones winning. No SM_* is exported: each host's `train` gives its ranks
+/// what it knows itself. Ranks get RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE. The outline's
+/// custom options are the runner's own.
+MpiCommand make_smddp_command(const MpiCommandInput& input);
 
 }  // namespace entrypoint

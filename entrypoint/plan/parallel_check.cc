@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "entrypoint/plan/runner_choice.h"
 #include "opt_ml_layout/python_text.h"
 #include "smp_runtime/core/error.h"
 #include "smp_runtime/topology/mesh.h"
@@ -68,7 +67,9 @@ ParallelSettings read_parallel_settings(const JobConfig& job, Runner runner) {
         "the first generation's keys",
         newer->name, title_of(runner));
   }
-  return {.config = topology::make_parallel_config(settings)};
+  ParallelSettings result{.config = topology::make_parallel_config(settings)};
+  result.warnings = result.config->warnings;
+  return result;
 }
 
 std::optional<std::string> one_process_warning(
@@ -85,30 +86,43 @@ std::optional<std::string> one_process_warning(
       config->sharded_data_parallel_degree);
 }
 
-std::vector<RankPlace> place_ranks(const std::optional<topology::ParallelConfig>& config,
-                                   const std::vector<std::string>& hosts, int processes_per_host,
-                                   int total_processes, std::vector<std::string>& warnings) {
+RankLayout lay_out_ranks(const RunnerChoice& choice, const HostFacts& facts, int total_processes,
+                         const std::optional<topology::ParallelConfig>& config) {
+  RankLayout layout{.total_processes = total_processes};
+  if (!choice.starts_ranks()) return layout;
+  const int per_host = choice.processes_per_host;
+  if (facts.num_gpus > 0 && per_host > facts.num_gpus) {
+    layout.warnings.push_back(fmt::format(
+        "{} processes per host, but host {} has {} GPUs: processes will share GPUs or fail; lower "
+        "sagemaker_mpi_num_of_processes_per_host",
+        per_host, choice.current_host, facts.num_gpus));
+  }
   std::optional<topology::Mesh> mesh;
   if (config) {
-    const auto advice = topology::validate_world(*config, total_processes, processes_per_host);
-    warnings.insert(warnings.end(), advice.begin(), advice.end());
+    const auto advice = topology::validate_world(*config, total_processes, per_host);
+    layout.warnings.insert(layout.warnings.end(), advice.begin(), advice.end());
     mesh = topology::Mesh::make(*config, total_processes);
   }
-  std::vector<RankPlace> ranks;
   for (int rank = 0; rank < total_processes; ++rank) {
     // More ranks than slots: the last host's numbers go on, as mpirun's do when it oversubscribes.
-    const int host = std::min(rank / processes_per_host, static_cast<int>(hosts.size()) - 1);
+    const int host = std::min(rank / per_host, static_cast<int>(choice.hosts.size()) - 1);
     RankPlace place{.rank = rank,
-                    .host = hosts[static_cast<std::size_t>(host)],
-                    .local_rank = rank - host * processes_per_host};
+                    .host = choice.hosts[static_cast<std::size_t>(host)],
+                    .local_rank = rank - host * per_host};
     if (mesh) {
       const topology::Coordinates at = mesh->coordinates(rank);
       place.grid = {
           .pp = at.pp, .tp = at.tp, .dp = mesh->rank_in(topology::Group::kDp, rank), .rdp = at.rdp};
     }
-    ranks.push_back(std::move(place));
+    layout.places.push_back(std::move(place));
   }
-  return ranks;
+  if (choice.kind == Runner::kMpi && total_processes > choice.slots()) {
+    layout.warnings.push_back(fmt::format(
+        "{} processes for {} slots ({} hosts of {}): mpirun refuses unless its options say "
+        "--oversubscribe",
+        total_processes, choice.slots(), choice.hosts.size(), per_host));
+  }
+  return layout;
 }
 
 }  // namespace entrypoint

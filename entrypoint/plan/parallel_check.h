@@ -7,15 +7,31 @@
 #include <vector>
 
 #include "entrypoint/config/job_config.h"
-#include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/plan/host_facts.h"
+#include "entrypoint/plan/runner_choice.h"
 #include "smp_runtime/topology/parallel_config.h"
 
 namespace entrypoint {
+
+/// Where one rank runs, and who it is in the model-parallel grid.
+struct RankPlace {
+  struct Grid {
+    int pp = 0;
+    int tp = 0;
+    int dp = 0;
+    int rdp = 0;
+  };
+  int rank = 0;
+  std::string host;
+  int local_rank = 0;
+  std::optional<Grid> grid;  ///< only for model-parallel jobs
+};
 
 struct ParallelSettings {
   /// The settings of our own library; nothing when the job has none, or another library's.
   std::optional<smp::topology::ParallelConfig> config;
   std::vector<std::string> notes;
+  std::vector<std::string> warnings;
 };
 
 /// The job's settings under the runner that was chosen. Under torchrun mp_parameters may be those
@@ -27,10 +43,17 @@ ParallelSettings read_parallel_settings(const JobConfig& job, Runner runner);
 std::optional<std::string> one_process_warning(
     const std::optional<smp::topology::ParallelConfig>& config);
 
-/// Ranks by host in launch order, with their coordinates when `config` is there. Throws ConfigError
-/// when the settings do not fit the number of ranks; advice goes to `warnings`.
-std::vector<RankPlace> place_ranks(const std::optional<smp::topology::ParallelConfig>& config,
-                                   const std::vector<std::string>& hosts, int processes_per_host,
-                                   int total_processes, std::vector<std::string>& warnings);
+/// The processes of a job: ranks by host in launch order.
+struct RankLayout {
+  int total_processes = 1;        ///< mpirun's -np
+  std::vector<RankPlace> places;  ///< of every rank; empty for kProcess and kTrainingModule
+  std::vector<std::string> notes;
+  std::vector<std::string> warnings;
+};
+
+/// `total_processes` over the hosts of the choice, with their coordinates when `config` is there.
+/// Throws ConfigError when the settings do not fit the number of ranks. Pure.
+RankLayout lay_out_ranks(const RunnerChoice& choice, const HostFacts& facts, int total_processes,
+                         const std::optional<smp::topology::ParallelConfig>& config);
 
 }  // namespace entrypoint

@@ -2,7 +2,6 @@
 #include "entrypoint/plan/plan_report.h"
 
 #include <iterator>
-#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -48,9 +47,10 @@ std::string_view name_of(Role role) {
   return "alone";
 }
 
-std::string_view name_of(std::optional<EntryPointKind> kind) {
-  if (!kind) return "none";
-  switch (*kind) {
+std::string_view name_of(EntryPointKind kind) {
+  switch (kind) {
+    case EntryPointKind::kNone:
+      return "none";
     case EntryPointKind::kPackage:
       return "package";
     case EntryPointKind::kModule:
@@ -97,13 +97,13 @@ class Text {
   std::string text_;
 };
 
-void add_ranks(Text& text, const LaunchPlan& plan) {
-  if (plan.ranks.empty()) return;
-  const bool grid = plan.ranks.front().grid.has_value();
+void add_ranks(Text& text, const std::vector<RankPlace>& ranks) {
+  if (ranks.empty()) return;
+  const bool grid = ranks.front().grid.has_value();
   text.line("\nRanks:");
   text.line("  {:>5}  {:>5}{}  host", "rank", "local",
             grid ? fmt::format("  {:>3}  {:>3}  {:>3}  {:>3}", "pp", "tp", "dp", "rdp") : "");
-  for (const RankPlace& place : plan.ranks) {
+  for (const RankPlace& place : ranks) {
     const auto& at = place.grid;
     text.line(
         "  {:>5}  {:>5}{}  {}", place.rank, place.local_rank,
@@ -119,9 +119,9 @@ Value pairs(const std::vector<Variable>& variables) {
   return result;
 }
 
-Value ranks_value(const LaunchPlan& plan) {
+Value ranks_value(const std::vector<RankPlace>& ranks) {
   Value::List result;
-  for (const RankPlace& place : plan.ranks) {
+  for (const RankPlace& place : ranks) {
     Value row = Value::Object{};
     row.set("rank", place.rank);
     row.set("host", place.host);
@@ -140,90 +140,96 @@ Value ranks_value(const LaunchPlan& plan) {
 }  // namespace
 
 std::string plan_text(const LaunchPlan& plan) {
+  const JobOutline& outline = plan.outline;
   Text text;
-  text.line("Runner:     {} ({})", name_of(plan.runner), plan.reason);
-  if (!plan.cluster.empty()) text.line("Cluster:    {}", plan.cluster);
-  text.line("This host:  {}, {}", plan.current_host, name_of(plan.role));
-  text.line("Hosts:      {} (master {})", fmt::join(plan.hosts, ", "), plan.master);
-  text.line("Processes:  {} per host, {} in all", plan.processes_per_host, plan.total_processes);
-  text.line("Interface:  {}", plan.interface_name.empty() ? "not named" : plan.interface_name);
-  text.line("Directory:  {}", plan.working_directory.string());
-  text.line("Code:       {}", code_words(plan.code));
-  if (plan.certificates) {
-    text.line("Trusts:     {} besides {}", plan.certificates->extra.string(),
-              plan.certificates->system.string());
+  text.line("Runner:     {} ({})", name_of(outline.runner.kind), outline.runner.reason);
+  if (!outline.cluster.empty()) text.line("Cluster:    {}", outline.cluster);
+  text.line("This host:  {}, {}", outline.runner.current_host, name_of(outline.runner.role));
+  text.line("Hosts:      {} (master {})", fmt::join(outline.runner.hosts, ", "),
+            outline.runner.master);
+  text.line("Processes:  {} per host, {} in all", outline.runner.processes_per_host,
+            outline.ranks.total_processes);
+  text.line("Interface:  {}",
+            outline.network.interface_name.empty() ? "not named" : outline.network.interface_name);
+  text.line("Directory:  {}", outline.code.folder.string());
+  text.line("Code:       {}", code_words(outline.code));
+  if (outline.certificates) {
+    text.line("Trusts:     {} besides {}", outline.certificates->extra.string(),
+              outline.certificates->system.string());
   }
-  if (plan.package_repository) {
+  if (outline.package_repository) {
     text.line("Packages:   from CodeArtifact repository {} of domain {} in {}",
-              plan.package_repository->name, plan.package_repository->domain,
-              plan.package_repository->region);
+              outline.package_repository->name, outline.package_repository->domain,
+              outline.package_repository->region);
   }
-  if (plan.intermediate_output) {
-    const auto& prefix = plan.intermediate_output->prefix;
+  if (outline.intermediate_output) {
+    const auto& prefix = outline.intermediate_output->prefix;
     text.line("Uploads:    output/intermediate to {}",
-              prefix ? prefix->text() : plan.intermediate_output->location);
+              prefix ? prefix->text() : outline.intermediate_output->location);
   }
-  text.line("Kind:       {}", name_of(plan.entry_point_kind));
-  add_ranks(text, plan);
+  text.line("Kind:       {}", name_of(plan.entry.kind));
+  add_ranks(text, outline.ranks.places);
   text.list("Warnings", plan.warnings);
   text.list("Notes", plan.notes);
 
   text.line("\nEnvironment:");
-  for (const Variable& variable : mask_secrets(plan.environment)) {
+  for (const Variable& variable : mask_secrets(outline.environment.variables)) {
     text.line("  {}={}", variable.name, shell_quote(variable.value));
   }
   if (!plan.files.empty()) text.line("\nFiles to write:");
   for (const PlannedFile& file : plan.files) {
     text.line("  {} ({} bytes)", file.path.string(), file.content.size());
   }
-  if (!plan.install.empty()) text.line("\nInstalled first:");
-  for (const auto& command : plan.install) text.line("  {}", shell_join(command));
+  if (!plan.entry.install.empty()) text.line("\nInstalled first:");
+  for (const auto& command : plan.entry.install) text.line("  {}", shell_join(command));
 
   if (plan.check)
     text.line("\nCheck before the start:\n  {}", shell_join(mask_secrets(plan.check->argv)));
-  if (plan.argv.empty()) {
-    text.line("\nCommand:\n  none: this host serves the ranks that {} starts on it", plan.master);
-    text.line("\nCommand of a rank:\n  {}", shell_join(mask_secrets(plan.user_command)));
+  if (plan.command.argv.empty()) {
+    text.line("\nCommand:\n  none: this host serves the ranks that {} starts on it",
+              outline.runner.master);
+    text.line("\nCommand of a rank:\n  {}", shell_join(mask_secrets(plan.command.user_command)));
   } else {
-    text.line("\nCommand:\n  {}", shell_join(mask_secrets(plan.argv)));
+    text.line("\nCommand:\n  {}", shell_join(mask_secrets(plan.command.argv)));
   }
   return text.take();
 }
 
 std::string plan_json(const LaunchPlan& plan) {
+  const JobOutline& outline = plan.outline;
   Value result = Value::Object{};
-  result.set("runner", name_of(plan.runner));
-  result.set("role", name_of(plan.role));
-  result.set("reason", plan.reason);
-  if (!plan.cluster.empty()) result.set("cluster", plan.cluster);
-  result.set("current_host", plan.current_host);
-  result.set("master", plan.master);
-  result.set("hosts", Value::list_of(plan.hosts));
-  result.set("processes_per_host", plan.processes_per_host);
-  result.set("total_processes", plan.total_processes);
-  result.set("interface_name", plan.interface_name);
-  result.set("working_directory", plan.working_directory.string());
-  result.set("entry_point_kind", name_of(plan.entry_point_kind));
-  result.set("code", code_value(plan.code));
+  result.set("runner", name_of(outline.runner.kind));
+  result.set("role", name_of(outline.runner.role));
+  result.set("reason", outline.runner.reason);
+  if (!outline.cluster.empty()) result.set("cluster", outline.cluster);
+  result.set("current_host", outline.runner.current_host);
+  result.set("master", outline.runner.master);
+  result.set("hosts", Value::list_of(outline.runner.hosts));
+  result.set("processes_per_host", outline.runner.processes_per_host);
+  result.set("total_processes", outline.ranks.total_processes);
+  result.set("interface_name", outline.network.interface_name);
+  result.set("working_directory", outline.code.folder.string());
+  result.set("entry_point_kind", name_of(plan.entry.kind));
+  result.set("code", code_value(outline.code));
   result.set("package_repository",
-             plan.package_repository ? Value(plan.package_repository->name) : Value());
-  const auto& output = plan.intermediate_output;
+             outline.package_repository ? Value(outline.package_repository->name) : Value());
+  const auto& output = outline.intermediate_output;
   result.set("intermediate_output",
              !output ? Value() : Value(output->prefix ? output->prefix->text() : output->location));
-  result.set("ranks", ranks_value(plan));
-  result.set("environment", pairs(plan.environment));
-  result.set("host_environment", pairs(plan.host_environment));
-  result.set("unset", Value::list_of(plan.unset));
+  result.set("ranks", ranks_value(outline.ranks.places));
+  result.set("environment", pairs(outline.environment.variables));
+  result.set("host_environment", pairs(outline.environment.host_variables));
+  result.set("unset", Value::list_of(outline.environment.unset));
   Value::List files;
   for (const PlannedFile& file : plan.files) files.emplace_back(file.path.string());
   result.set("files", std::move(files));
-  result.set("make_executable", plan.make_executable.string());
+  result.set("make_executable", plan.entry.make_executable.string());
   Value::List install;
-  for (const auto& command : plan.install) install.push_back(Value::list_of(command));
+  for (const auto& command : plan.entry.install) install.push_back(Value::list_of(command));
   result.set("install", std::move(install));
-  result.set("argv", Value::list_of(mask_secrets(plan.argv)));
+  result.set("argv", Value::list_of(mask_secrets(plan.command.argv)));
   if (plan.check) result.set("check", Value::list_of(mask_secrets(plan.check->argv)));
-  result.set("user_command", Value::list_of(mask_secrets(plan.user_command)));
+  result.set("user_command", Value::list_of(mask_secrets(plan.command.user_command)));
   result.set("notes", Value::list_of(plan.notes));
   result.set("warnings", Value::list_of(plan.warnings));
   return opt_ml::to_json_indented(result, kIndent) + "\n";

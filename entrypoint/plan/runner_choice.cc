@@ -96,9 +96,9 @@ void tell_what_has_no_effect(const JobConfig& job, const Candidate& taken, Runne
     choice.warnings.push_back(fmt::format(
         "mp_parameters together with sagemaker_distributed_dataparallel_enabled=true is not "
         "supported: the {} runner is taken{}",
-        title_of(choice.runner),
-        choice.runner == Runner::kSmddp ? "; ask for one of the two"
-                                        : " and the latter has no effect"));
+        title_of(choice.kind),
+        choice.kind == Runner::kSmddp ? "; ask for one of the two"
+                                      : " and the latter has no effect"));
   }
   for (const Candidate& other : kCandidates) {
     const bool is_later = &other > &taken && job.distribution.*other.wanted;
@@ -108,8 +108,16 @@ void tell_what_has_no_effect(const JobConfig& job, const Candidate& taken, Runne
   }
 }
 
+RunnerChoice on_hosts_of(const JobConfig& job) {
+  return {.hosts = job.hosts,
+          .current_host = job.current_host(),
+          .master = job.master,
+          .cluster_serves_hosts = job.cluster_serves_hosts()};
+}
+
 RunnerChoice call_module(const JobConfig& job) {
-  RunnerChoice choice{.runner = Runner::kTrainingModule, .hosts = job.hosts};
+  RunnerChoice choice = on_hosts_of(job);
+  choice.kind = Runner::kTrainingModule;
   choice.reason = fmt::format(
       "SAGEMAKER_TRAINING_MODULE={} is not one that this launcher stands in for: Python imports "
       "and calls it on every host",
@@ -146,7 +154,7 @@ RunnerChoice choose_runner(const JobConfig& job, const HostFacts& facts) {
   if (job.framework_module && *job.framework_module != kPyTorchModule) return call_module(job);
 
   const Distribution& distribution = job.distribution;
-  RunnerChoice choice{.hosts = job.hosts};
+  RunnerChoice choice = on_hosts_of(job);
   const RunnerWish wish = job.options.runner;
   if (wish == RunnerWish::kProcess) {
     choice.reason = "SM_LAUNCH_RUNNER=process: a plain process on every host";
@@ -167,14 +175,14 @@ RunnerChoice choose_runner(const JobConfig& job, const HostFacts& facts) {
     choice.reason = "the distribution asked for is not PyTorch's: a plain process on every host";
     return choice;
   }
-  choice.runner = taken->runner;
+  choice.kind = taken->runner;
   choice.reason = by_variable ? fmt::format("SM_LAUNCH_RUNNER={}: {}",
                                             value_or(job.environment, "SM_LAUNCH_RUNNER"),
                                             title_of(taken->runner))
                               : fmt::format("{} is true: {}", taken->flag, title_of(taken->runner));
   choice.hosts = distribution.hosts;
   choice.processes_per_host = processes_per_host(job, facts);
-  if (choice.runner != Runner::kTorchrun) {
+  if (choice.kind != Runner::kTorchrun) {
     choice.role = job.is_master() ? Role::kMaster : Role::kWorker;
   }
   warn_of_unequal_hosts(job, choice);

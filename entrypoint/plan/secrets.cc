@@ -86,6 +86,25 @@ Value masked_list(const Value::List& list) {
   return Value::list_of(mask_secrets(words));
 }
 
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+// `https://aws:TOKEN@host/`, as pip and git print it.
+void mask_url_passwords(std::string& text) {
+  constexpr std::string_view kMark = "://";
+  for (std::size_t at = 0; (at = text.find(kMark, at)) != std::string::npos;) {
+    at += kMark.size();
+    const std::size_t end = std::min(text.find_first_of(" \t\n\"'/<>", at), text.size());
+    const std::size_t host = text.rfind('@', end);
+    const std::size_t colon = text.find(':', at);
+    if (host == std::string::npos || host < at || colon >= host) continue;
+    text.replace(colon + 1, host - colon - 1, kMask);
+  }
+}
+
 }  // namespace
 
 bool is_secret_name(std::string_view name) {
@@ -135,6 +154,30 @@ Value mask_secrets(const Value& value) {
     result.set(member.key, secret ? Value(kMask) : mask_secrets(member.value));
   }
   return result;
+}
+
+SecretValues::SecretValues(std::span<const Variable> environment,
+                           std::span<const std::string> inherited) {
+  for (const Variable& variable : environment) add(variable.name, variable.value);
+  for (const std::string& entry : inherited) {
+    const std::size_t mark = entry.find('=');
+    if (mark == std::string::npos) continue;
+    add(std::string_view(entry).substr(0, mark), std::string_view(entry).substr(mark + 1));
+  }
+  std::ranges::sort(values_, [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a < b;
+  });
+  values_.erase(std::unique(values_.begin(), values_.end()), values_.end());
+}
+
+void SecretValues::add(std::string_view name, std::string_view value) {
+  if (value.size() >= kShortest && is_secret_name(name)) values_.emplace_back(value);
+}
+
+std::string SecretValues::mask(std::string text) const {
+  for (const std::string& value : values_) replace_all(text, value, kMask);
+  mask_url_passwords(text);
+  return text;
 }
 
 }  // namespace entrypoint

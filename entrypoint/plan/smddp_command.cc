@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/smddp_command.h"
-
-#include "entrypoint/plan/job_network.h"
+#include "entrypoint/plan/mpirun_line.h"
 #include "entrypoint/plan/words.h"
 
 namespace entrypoint {
@@ -22,7 +20,7 @@ class SmddpCommandMaker {
     line_.export_search_paths();
     line_.export_value(
         several_hosts() ? "SMDATAPARALLEL_USE_HOMOGENEOUS" : "SMDATAPARALLEL_USE_SINGLENODE", "1");
-    if (input_.efa.enabled) line_.export_default("FI_PROVIDER", "efa");
+    if (input_.outline.network.efa.enabled) line_.export_default("FI_PROVIDER", "efa");
     line_.export_default("RDMAV_FORK_SAFE", "1");
     line_.export_preload();
     line_.place_custom_options();
@@ -33,7 +31,7 @@ class SmddpCommandMaker {
   }
 
  private:
-  [[nodiscard]] bool several_hosts() const { return input_.hosts.size() > 1; }
+  [[nodiscard]] bool several_hosts() const { return input_.outline.runner.hosts.size() > 1; }
 
   void add_transport() {
     line_.add_interface();
@@ -42,7 +40,8 @@ class SmddpCommandMaker {
     line_.add({"-mca", "btl", "^openib"});
     line_.add({"-mca", "orte_abort_on_non_zero_status", "1"});
     line_.add({"-mca", "btl_vader_single_copy_mechanism", "none"});
-    line_.add({"-mca", "plm_rsh_num_concurrent", std::to_string(input_.hosts.size())});
+    line_.add(
+        {"-mca", "plm_rsh_num_concurrent", std::to_string(input_.outline.runner.hosts.size())});
   }
 
   void add_servers() {

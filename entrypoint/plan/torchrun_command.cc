@@ -9,7 +9,7 @@
 namespace entrypoint {
 namespace {
 
-void check_entry_point(const EntryPoint& entry) {
+void refuse_other_kinds(const EntryPoint& entry) {
   if (entry.kind == EntryPointKind::kPackage) {
     throw smp::ConfigError(
         "Python packages are not supported for torch_distributed. Please use a python script as "
@@ -26,42 +26,51 @@ void check_entry_point(const EntryPoint& entry) {
   }
 }
 
-Words program(const TorchrunInput& input) {
-  const bool users_interpreter = !input.job.options.python.empty();
-  if (input.facts.has_torchrun && !users_interpreter) return {"torchrun"};
-  if (input.facts.torch_version.empty()) {
+Words torchrun_program(const JobConfig& job, const HostFacts& facts) {
+  const bool users_interpreter = !job.options.python.empty();
+  if (facts.has_torchrun && !users_interpreter) return {"torchrun"};
+  if (facts.torch_version.empty()) {
     throw smp::ConfigError(
         "sagemaker_torch_distributed_enabled=true needs torchrun, which is not on PATH{}; install "
         "torch, or set SM_LAUNCH_PYTHON to an interpreter that has it",
-        input.facts.python.empty() ? "; nor is Python"
-                                   : ", and " + input.facts.python.string() + " has no torch");
+        facts.python.empty() ? "; nor is Python"
+                             : ", and " + facts.python.string() + " has no torch");
   }
-  return {input.facts.python.string(), "-m", "torch.distributed.run"};
+  return {facts.python.string(), "-m", "torch.distributed.run"};
 }
 
 }  // namespace
 
 std::vector<std::string> make_torchrun_command(const TorchrunInput& input) {
-  check_entry_point(input.entry);
+  refuse_other_kinds(input.entry);
+  const std::vector<std::string>& hosts = input.outline.runner.hosts;
   Words words;
   if (value_or(input.job.environment, "RUN_NEURON_PARALLEL_COMPILE") == "1") {
     words.emplace_back("neuron_parallel_compile");
   }
-  append(words, program(input));
-  append(words, {"--nnodes", std::to_string(input.hosts.size()), "--nproc_per_node",
-                 std::to_string(input.processes_per_host)});
-  const bool several_hosts = input.hosts.size() > 1;
-  if (several_hosts) append(words, {"--master_addr", input.master_address});
-  // On one host, too: torchrun would take a port of its own, whatever the environment says.
-  append(words, {"--master_port", input.master_port});
+  append(words, torchrun_program(input.job, input.facts));
+  append(words, {"--nnodes", std::to_string(hosts.size()), "--nproc_per_node",
+                 std::to_string(input.outline.runner.processes_per_host)});
+  const bool several_hosts = hosts.size() > 1;
   if (several_hosts) {
-    const auto node = std::ranges::find(input.hosts, input.job.current_host());
-    append(words, {"--node_rank", std::to_string(node - input.hosts.begin())});
+    const auto& variables = input.outline.environment.variables;
+    append(words, {"--master_addr", *find_variable(variables, "MASTER_ADDR")});
+  }
+  // On one host, too: torchrun would take a port of its own, whatever the environment says.
+  append(words, {"--master_port", input.port});
+  if (several_hosts) {
+    const auto node = std::ranges::find(hosts, input.job.current_host());
+    append(words, {"--node_rank", std::to_string(node - hosts.begin())});
   }
   append(words,
          input.entry.module.empty() ? Words{input.entry.name} : Words{"-m", input.entry.module});
   append(words, input.arguments);
   return words;
+}
+
+void check_torchrun(const JobConfig& job, const HostFacts& facts, const EntryPoint& entry) {
+  refuse_other_kinds(entry);
+  torchrun_program(job, facts);
 }
 
 }  // namespace entrypoint

@@ -52,15 +52,15 @@ void set_variable(std::vector<std::string>& environment, std::string_view name,
   set_entry(environment, fmt::format("{}={}", name, value));
 }
 
-std::vector<std::string> planned_environment(const LaunchPlan& plan,
+std::vector<std::string> planned_environment(const ProgramEnvironment& plan,
                                              std::vector<std::string> inherited) {
   std::erase_if(inherited, [&plan](const std::string& entry) {
     return std::ranges::find(plan.unset, name_of(entry)) != plan.unset.end();
   });
-  for (const Variable& variable : plan.environment) {
+  for (const Variable& variable : plan.variables) {
     set_variable(inherited, variable.name, variable.value);
   }
-  for (const Variable& variable : plan.host_environment) {
+  for (const Variable& variable : plan.host_variables) {
     set_variable(inherited, variable.name, variable.value);
   }
   // Output is streamed live; Python would keep 8 KiB back, as it writes to a pipe.
@@ -70,10 +70,10 @@ std::vector<std::string> planned_environment(const LaunchPlan& plan,
   return inherited;
 }
 
-void save_rank_environment(const std::filesystem::path& folder, const LaunchPlan& plan,
+void save_rank_environment(const std::filesystem::path& folder, const ProgramEnvironment& plan,
                            std::span<const std::string> planned) {
   std::vector<std::string> of_host;
-  for (const Variable& variable : plan.host_environment) {
+  for (const Variable& variable : plan.host_variables) {
     of_host.push_back(fmt::format("{}={}", variable.name, variable.value));
   }
   smp::replace_text(folder / kSavedFile, to_text(planned), smp::kForOwner);

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/plan/program_environment.h"
 
 namespace entrypoint {
 
@@ -18,12 +18,12 @@ void set_variable(std::vector<std::string>& environment, std::string_view name,
 
 /// Our own environment (`inherited`) with the plan's variables, this host's included, and without
 /// those that the plan drops. Pure.
-std::vector<std::string> planned_environment(const LaunchPlan& plan,
+std::vector<std::string> planned_environment(const ProgramEnvironment& plan,
                                              std::vector<std::string> inherited);
 
 /// The same, put down as files in the launch folder for the parents of ranks of this host: a
 /// session of sshd starts with next to nothing.
-void save_rank_environment(const std::filesystem::path& folder, const LaunchPlan& plan,
+void save_rank_environment(const std::filesystem::path& folder, const ProgramEnvironment& plan,
                            std::span<const std::string> planned);
 
 /// What a rank's program gets: what this host's `train` saved, over it what mpirun brought

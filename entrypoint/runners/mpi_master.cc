@@ -9,8 +9,6 @@
 
 #include "entrypoint/network/peer_watch.h"
 #include "entrypoint/runners/child_environment.h"
-#include "entrypoint/runners/local_runner.h"
-#include "entrypoint/runners/start_check.h"
 #include "entrypoint/ssh/host_records.h"
 #include "entrypoint/ssh/key_exchange.h"
 #include "entrypoint/ssh/ssh_client.h"
@@ -33,31 +31,32 @@ constexpr std::chrono::milliseconds kPreparation{120'000};
 
 }  // namespace
 
-MpiMaster::MpiMaster(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner)
-    : plan_(plan), settings_(std::move(settings)), runner_(runner), keys_(plan_, settings_) {
-  for (const std::string& host : plan_.hosts) {
+MpiMaster::MpiMaster(const JobOutline& outline, JobSettings settings, ProcessRunner& processes)
+    : outline_(outline),
+      choice_(outline.runner),
+      settings_(std::move(settings)),
+      processes_(processes),
+      keys_(choice_, settings_) {
+  for (const std::string& host : choice_.hosts) {
     check_host_name(host);
-    if (host != plan_.current_host) workers_.push_back(host);
+    if (host != choice_.current_host) workers_.push_back(host);
   }
   waiting_ = workers_;
 }
 
-Outcome MpiMaster::run() {
+std::optional<Outcome> MpiMaster::connect() {
   keys_.authorize(keys_.job_key(), {});
-  save_rank_environment(keys_.folder().path(), plan_,
-                        planned_environment(plan_, settings_.inherited));
+  save_rank_environment(keys_.folder().path(), outline_.environment,
+                        planned_environment(outline_.environment, settings_.inherited));
   // Workers look at this port to see that their master lives; those of an engine ask for nothing.
-  std::optional<ChildId> sshd;
-  if (!plan_.cluster_serves_hosts) sshd = start_sshd(runner_, keys_.folder(), settings_);
-  if (const auto outcome = wait_for_workers(sshd)) return *outcome;
-  return run_checked(plan_, planned_command(plan_, settings_, mpirun_environment()), runner_,
-                     [&](const Command& command) { return run_ranks(command, sshd); });
+  if (!choice_.cluster_serves_hosts) sshd_ = start_sshd(processes_, keys_.folder(), settings_);
+  return wait_for_workers();
 }
 
 PeerRequest MpiMaster::peer(const std::string& host) const {
   return {.host = host,
           .port = settings_.ssh_port,
-          .job = job_digest(plan_.hosts, settings_.digested_name()),
+          .job = job_digest(choice_.hosts, settings_.digested_name()),
           .job_key = keys_.is_mounted() ? "" : keys_.job_key(),
           .folder = keys_.folder().path(),
           .ssh_config = keys_.ssh_config(),
@@ -65,50 +64,50 @@ PeerRequest MpiMaster::peer(const std::string& host) const {
 }
 
 // None: all are there. A value: a stop came first, or a worker failed and said how.
-std::optional<Outcome> MpiMaster::wait_for_workers(std::optional<ChildId> sshd) {
+std::optional<Outcome> MpiMaster::wait_for_workers() {
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   std::map<std::string, ChildId> helpers;
   for (const std::string& host : workers_) {
-    helpers[host] = runner_.start(
+    helpers[host] = processes_.start(
         HelperProcess{.name = "reach " + host, .work = [request = peer(host), deadline] {
                         const std::optional<JobStatus> failed = wait_for_peer(request, deadline);
                         return failed ? job_status_text(*failed) : std::string{};
                       }});
   }
-  const auto sshd_ended = [&] { return sshd && runner_.ended(*sshd); };
+  const auto sshd_ended = [&] { return sshd_ && processes_.ended(*sshd_); };
   const auto answered = [&](ChildId helper) {
-    const auto ended = runner_.ended(helper);
+    const auto ended = processes_.ended(helper);
     return ended && ended->ok();
   };
   const auto failed = [&](const auto& item) {
-    return answered(item.second) && !runner_.collected(item.second).empty();
+    return answered(item.second) && !processes_.collected(item.second).empty();
   };
   const auto pending = [&] {
     return std::ranges::any_of(helpers,
-                               [&](const auto& item) { return !runner_.ended(item.second); });
+                               [&](const auto& item) { return !processes_.ended(item.second); });
   };
-  while (pending() && runner_.stop_signal() == 0 && !sshd_ended() &&
+  while (pending() && processes_.stop_signal() == 0 && !sshd_ended() &&
          std::ranges::none_of(helpers, failed)) {
-    if (runner_.wait(deadline + kPeerMargin) == Wake::kDeadline) break;
+    if (processes_.wait(deadline + kPeerMargin) == Wake::kDeadline) break;
   }
 
   std::string unreachable;
   for (const auto& [host, helper] : helpers) {
-    const auto ended = runner_.ended(helper);
+    const auto ended = processes_.ended(helper);
     if (answered(helper)) {
       std::erase(waiting_, host);
-      if (runner_.collected(helper).empty()) ready_.push_back(host);
+      if (processes_.collected(helper).empty()) ready_.push_back(host);
       continue;
     }
-    runner_.send(helper, SIGKILL);
-    const std::string reason = ended ? runner_.collected(helper) : host + ": no answer";
+    processes_.send(helper, SIGKILL);
+    const std::string reason = ended ? processes_.collected(helper) : host + ": no answer";
     unreachable += (unreachable.empty() ? "" : "; ") + reason;
   }
-  if (runner_.stop_signal() != 0) {
-    return Outcome{.status = stopped_status(runner_), .command = plan_.argv};
+  if (processes_.stop_signal() != 0) {
+    return Outcome{.status = stopped_status(processes_)};
   }
   if (const auto told = std::ranges::find_if(helpers, failed); told != helpers.end()) {
-    JobStatus status = parse_job_status(runner_.collected(told->second));
+    JobStatus status = parse_job_status(processes_.collected(told->second));
     SMP_LOG(error, "{} failed before any rank could start", told->first);
     status.failure_text +=
         fmt::format("\nSo says host {}; no rank of the job has started.\n", told->first);
@@ -116,23 +115,24 @@ std::optional<Outcome> MpiMaster::wait_for_workers(std::optional<ChildId> sshd) 
   }
   waiting_.clear();  // who did not answer until now is not told either
   if (sshd_ended()) {
-    throw smp::HostError("sshd ended at its start: {}", runner_.collected(*sshd));
+    throw smp::HostError("sshd ended at its start: {}", processes_.collected(*sshd_));
   }
   if (!unreachable.empty()) {
     throw smp::HostError(
         "{} of {} hosts could not be reached within {} s: {}; see that every container of the job "
         "started and look at its log (SM_LAUNCH_WORKER_TIMEOUT sets the time)",
-        helpers.size() - ready_.size(), plan_.hosts.size(),
+        helpers.size() - ready_.size(), choice_.hosts.size(),
         std::chrono::duration_cast<std::chrono::seconds>(settings_.worker_timeout).count(),
         unreachable);
   }
-  SMP_LOG(info, "All hosts can be reached over ssh: hosts={} port={}", plan_.hosts.size(),
+  SMP_LOG(info, "All hosts can be reached over ssh: hosts={} port={}", choice_.hosts.size(),
           settings_.ssh_port);
   return std::nullopt;
 }
 
 std::vector<std::string> MpiMaster::mpirun_environment() const {
-  std::vector<std::string> environment = planned_environment(plan_, settings_.inherited);
+  std::vector<std::string> environment =
+      planned_environment(outline_.environment, settings_.inherited);
   // By the environment, so that the command line stays what the documentation shows; an agent of
   // the user's on the command line wins over this.
   const std::vector<std::string> ssh = ssh_command(keys_.ssh_config());
@@ -150,49 +150,51 @@ std::vector<std::string> MpiMaster::mpirun_environment() const {
   return environment;
 }
 
-Outcome MpiMaster::run_ranks(const Command& mpirun_command, std::optional<ChildId> sshd) {
-  const ChildId mpirun = runner_.start(mpirun_command);
+Outcome MpiMaster::run(const std::vector<std::string>& argv) {
+  const ChildId mpirun =
+      processes_.start(command_for(outline_, settings_, argv, mpirun_environment()));
   const WatchRequest watched{.hosts = workers_, .port = settings_.ssh_port};
-  const ChildId watch = runner_.start(
+  const ChildId watch = processes_.start(
       HelperProcess{.name = "watch workers", .work = [watched] { return watch_hosts(watched); }});
 
   std::string loss;
-  while (!runner_.ended(mpirun) && loss.empty()) {
-    runner_.wait(kNever);
-    if (runner_.ended(watch)) loss = runner_.collected(watch);
-    if (sshd && runner_.ended(*sshd)) SMP_LOG(debug, "sshd ended: {}", runner_.collected(*sshd));
+  while (!processes_.ended(mpirun) && loss.empty()) {
+    processes_.wait(kNever);
+    if (processes_.ended(watch)) loss = processes_.collected(watch);
+    if (sshd_ && processes_.ended(*sshd_))
+      SMP_LOG(debug, "sshd ended: {}", processes_.collected(*sshd_));
   }
-  runner_.send(watch, SIGKILL);
-  if (loss.empty()) return {.status = *runner_.ended(mpirun), .command = mpirun_command.argv};
+  processes_.send(watch, SIGKILL);
+  if (loss.empty()) return {.status = *processes_.ended(mpirun), .command = argv};
 
   SMP_LOG(error, "{}", loss);
   std::erase_if(ready_, [&](const std::string& host) { return loss.starts_with(host + " "); });
-  runner_.send(mpirun, SIGTERM);
+  processes_.send(mpirun, SIGTERM);
   const Deadline deadline = Clock::now() + kMpirunEnd;
-  while (!runner_.ended(mpirun) && runner_.wait(deadline) != Wake::kDeadline) {
+  while (!processes_.ended(mpirun) && processes_.wait(deadline) != Wake::kDeadline) {
   }
-  runner_.send(mpirun, SIGKILL);
+  processes_.send(mpirun, SIGKILL);
   throw smp::HostError("{}; its container was stopped or its machine failed, see its log", loss);
 }
 
 void MpiMaster::collect_records() {
   const RecordsRequest request{.ssh_config = keys_.ssh_config(),
-                               .into = records_folder(plan_),
+                               .into = records_folder(outline_.environment),
                                .environment = settings_.inherited};
-  if (request.into.empty() || plan_.cluster_serves_hosts) return;
+  if (request.into.empty() || choice_.cluster_serves_hosts) return;
   std::map<std::string, ChildId> helpers;
   for (const std::string& host : ready_) {
     helpers[host] =
-        runner_.start(HelperProcess{.name = "records of " + host, .work = [request, host] {
-                                      fetch_records(request, host, kRecords);
-                                      return std::string{};
-                                    }});
+        processes_.start(HelperProcess{.name = "records of " + host, .work = [request, host] {
+                                         fetch_records(request, host, kRecords);
+                                         return std::string{};
+                                       }});
   }
   const Deadline deadline = Clock::now() + kRecords + kRecordsMargin;
   for (const auto& [host, helper] : helpers) {
     const auto failure = failure_of(helper, deadline, /*heeds_stop=*/true);
     if (!failure) continue;
-    runner_.send(helper, SIGKILL);
+    processes_.send(helper, SIGKILL);
     SMP_LOG(warning, "The report is without {}: {}", host,
             failure->empty() ? "its records did not come in time" : *failure);
   }
@@ -200,34 +202,34 @@ void MpiMaster::collect_records() {
 
 std::optional<std::string> MpiMaster::failure_of(ChildId helper, Deadline deadline,
                                                  bool heeds_stop) {
-  while (!runner_.ended(helper) && runner_.wait(deadline) != Wake::kDeadline) {
-    if (heeds_stop && runner_.stop_signal() != 0) break;
+  while (!processes_.ended(helper) && processes_.wait(deadline) != Wake::kDeadline) {
+    if (heeds_stop && processes_.stop_signal() != 0) break;
   }
-  const auto ended = runner_.ended(helper);
+  const auto ended = processes_.ended(helper);
   if (ended && ended->ok()) return std::nullopt;
-  return ended ? runner_.collected(helper) : std::string();
+  return ended ? processes_.collected(helper) : std::string();
 }
 
 void MpiMaster::announce(const JobStatus& status) {
-  if (plan_.cluster_serves_hosts) return;  // nobody there reads it, and the engine ends them
+  if (choice_.cluster_serves_hosts) return;  // nobody there reads it, and the engine ends them
   const StatusDelivery delivery{.ssh_config = keys_.ssh_config(),
-                                .master = plan_.master,
+                                .master = choice_.master,
                                 .cluster_job = settings_.cluster_job,
                                 .environment = settings_.inherited};
   std::map<std::string, ChildId> helpers;
   for (const std::string& host : ready_) {
-    helpers[host] = runner_.start(HelperProcess{
+    helpers[host] = processes_.start(HelperProcess{
         .name = "tell " + host, .work = [delivery, host, status, until = Clock::now() + kDelivery] {
           deliver_job_status(delivery, host, status, until);
           return std::string{};
         }});
   }
-  if (runner_.stop_signal() != 0) waiting_.clear();  // every host is stopped
+  if (processes_.stop_signal() != 0) waiting_.clear();  // every host is stopped
   const std::chrono::milliseconds limit =
       waiting_.empty() ? kDelivery : std::min(kPreparation, settings_.worker_timeout);
   for (const std::string& host : waiting_) {
     SMP_LOG(info, "Waiting for {} to tell it", host);
-    helpers[host] = runner_.start(HelperProcess{
+    helpers[host] = processes_.start(HelperProcess{
         .name = "tell " + host,
         .work = [request = peer(host), delivery, status, until = Clock::now() + limit] {
           tell_peer(request, delivery, status, until);

@@ -12,27 +12,29 @@
 
 namespace entrypoint {
 
-class MpiMaster final : public Job {
+class MpiMaster final : public JobRunner {
  public:
-  MpiMaster(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner);
+  MpiMaster(const JobOutline& outline, JobSettings settings, ProcessRunner& processes);
 
-  Outcome run() override;
+  std::optional<Outcome> connect() override;
+  Outcome run(const std::vector<std::string>& argv) override;
   void collect_records() override;
   void announce(const JobStatus& status) override;
 
  private:
   PeerRequest peer(const std::string& host) const;
-  std::optional<Outcome> wait_for_workers(std::optional<ChildId> sshd);
+  std::optional<Outcome> wait_for_workers();
   /// Waits for a helper process until it ends; a stop ends the wait, too, if it `heeds_stop`.
   /// Nothing where it succeeded, else what it said, which is nothing of one that goes on.
   std::optional<std::string> failure_of(ChildId helper, Deadline deadline, bool heeds_stop);
-  Outcome run_ranks(const Command& mpirun_command, std::optional<ChildId> sshd);
   std::vector<std::string> mpirun_environment() const;
 
-  const LaunchPlan& plan_;
+  const JobOutline& outline_;
+  const RunnerChoice& choice_;
   JobSettings settings_;
-  ProcessRunner& runner_;
+  ProcessRunner& processes_;
   ClusterKeys keys_;
+  std::optional<ChildId> sshd_;
   std::vector<std::string> workers_;
   std::vector<std::string> ready_;    ///< workers that ssh reaches, and so can be told
   std::vector<std::string> waiting_;  ///< may still prepare themselves, or wait for a key

@@ -38,44 +38,48 @@ std::vector<std::string> texts(const std::vector<tcp::Address>& addresses) {
 
 }  // namespace
 
-MpiWorker::MpiWorker(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner)
-    : plan_(plan), settings_(std::move(settings)), runner_(runner), keys_(plan_, settings_) {
-  for (const std::string& host : plan_.hosts) check_host_name(host);
+MpiWorker::MpiWorker(const JobOutline& outline, JobSettings settings, ProcessRunner& processes)
+    : outline_(outline),
+      choice_(outline.runner),
+      settings_(std::move(settings)),
+      processes_(processes),
+      keys_(choice_, settings_) {
+  for (const std::string& host : choice_.hosts) check_host_name(host);
 }
 
-Outcome MpiWorker::run() {
-  ran_ = true;
+std::optional<Outcome> MpiWorker::connect() {
+  connects_ = true;
   // Of an earlier run in this container; it would end this one at once.
   std::error_code ignored;
-  std::filesystem::remove(job_status_path(plan_.master, settings_.cluster_job), ignored);
-  save_rank_environment(keys_.folder().path(), plan_,
-                        planned_environment(plan_, settings_.inherited));
-  offer_records(keys_.folder().path(), plan_);
-  if (const auto outcome = take_master_key()) return *outcome;
+  std::filesystem::remove(job_status_path(choice_.master, settings_.cluster_job), ignored);
+  save_rank_environment(keys_.folder().path(), outline_.environment,
+                        planned_environment(outline_.environment, settings_.inherited));
+  offer_records(keys_.folder().path(), records_folder(outline_.environment));
+  if (auto outcome = take_master_key()) return outcome;
 
-  const ChildId sshd = start_sshd(runner_, keys_.folder(), settings_);
-  const WatchRequest watched{.hosts = {plan_.master}, .port = settings_.ssh_port};
+  sshd_ = start_sshd(processes_, keys_.folder(), settings_);
+  const WatchRequest watched{.hosts = {choice_.master}, .port = settings_.ssh_port};
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   // Who handed its key over has its sshd; of another master nothing is known yet.
   const bool is_up = !keys_.is_mounted();
-  const ChildId watch =
-      runner_.start(HelperProcess{.name = "watch master", .work = [watched, deadline, is_up] {
-                                    if (!is_up) {
-                                      wait_for_port(watched.hosts.front(), watched.port, deadline);
-                                    }
-                                    return watch_hosts(watched);
-                                  }});
-  SMP_LOG(info, "Ready for the master's ranks: master={} port={}", plan_.master,
+  watch_ = processes_.start(
+      HelperProcess{.name = "watch master", .work = [watched, deadline, is_up] {
+                      if (!is_up) {
+                        wait_for_port(watched.hosts.front(), watched.port, deadline);
+                      }
+                      return watch_hosts(watched);
+                    }});
+  SMP_LOG(info, "Ready for the master's ranks: master={} port={}", choice_.master,
           settings_.ssh_port);
-  return follow_master(sshd, watch);
+  return std::nullopt;
 }
 
 ExchangeRequest MpiWorker::exchange() const {
-  return {.host = plan_.current_host,
-          .master = plan_.master,
-          .job = job_digest(plan_.hosts, settings_.digested_name()),
+  return {.host = choice_.current_host,
+          .master = choice_.master,
+          .job = job_digest(choice_.hosts, settings_.digested_name()),
           .host_key = keys_.host_key(),
-          .master_addresses = [master = plan_.master, port = settings_.ssh_port] {
+          .master_addresses = [master = choice_.master, port = settings_.ssh_port] {
             return tcp::resolve(master, port);
           }};
 }
@@ -97,9 +101,9 @@ std::optional<Outcome> MpiWorker::take_master_key() {
     for (const std::string& address : texts(request.master_addresses())) key += "\n" + address;
     return key;
   };
-  const auto answer = run_helper(runner_, "the key exchange", exchange_keys,
+  const auto answer = run_helper(processes_, "the key exchange", exchange_keys,
                                  settings_.worker_timeout + kExchangeMargin);
-  if (!answer) return Outcome{.status = stopped_status(runner_)};
+  if (!answer) return Outcome{.status = stopped_status(processes_)};
   if (answer->starts_with(kMasterFailed)) {
     const JobStatus status = parse_job_status(answer->substr(kMasterFailed.size()));
     SMP_LOG(error, "The master failed before any rank could start");
@@ -107,13 +111,13 @@ std::optional<Outcome> MpiWorker::take_master_key() {
   }
   const std::vector<std::string> lines = smp::split(*answer, '\n');
   keys_.authorize(lines.front(), {lines.begin() + 1, lines.end()});
-  SMP_LOG(info, "Exchanged keys with {}", plan_.master);
+  SMP_LOG(info, "Exchanged keys with {}", choice_.master);
   return std::nullopt;
 }
 
 void MpiWorker::announce(const JobStatus& status) {
-  if (ran_ || status.exit_code == 0) return;
-  SMP_LOG(info, "Waiting for the master to tell it: master={}", plan_.master);
+  if (connects_ || status.exit_code == 0) return;
+  SMP_LOG(info, "Waiting for the master to tell it: master={}", choice_.master);
   const Deadline deadline = Clock::now() + settings_.worker_timeout;
   const auto tell_master = [&]() -> std::string {
     tcp::Listener listener = listen_at_ssh_port(settings_.listen_addresses, settings_.ssh_port);
@@ -121,42 +125,42 @@ void MpiWorker::announce(const JobStatus& status) {
     throw smp::HostError("it did not come in time");
   };
   try {
-    run_helper(runner_, "telling the master", tell_master,
+    run_helper(processes_, "telling the master", tell_master,
                settings_.worker_timeout + kExchangeMargin);
   } catch (const smp::Error& error) {
-    SMP_LOG(warning, "{} was not told: {}", plan_.master, error.what());
+    SMP_LOG(warning, "{} was not told: {}", choice_.master, error.what());
   }
 }
 
-Outcome MpiWorker::follow_master(ChildId sshd, ChildId watch) {
-  const std::filesystem::path path = job_status_path(plan_.master, settings_.cluster_job);
+Outcome MpiWorker::run(const std::vector<std::string>& /*argv*/) {
+  const std::filesystem::path path = job_status_path(choice_.master, settings_.cluster_job);
   std::optional<Deadline> stop_deadline;
   // No deadline of its own: the job takes what it takes. A master that vanishes ends the watch.
   while (true) {
     // The file first: the master may be gone because the job is over.
-    const bool master_is_lost = runner_.ended(watch).has_value();
+    const bool master_is_lost = processes_.ended(watch_).has_value();
     if (const auto status = read_job_status(path)) {
-      runner_.send(watch, SIGKILL);
+      processes_.send(watch_, SIGKILL);
       SMP_LOG(info, "The master reports exit code {}", status->exit_code);
       return {.status = {.code = status->exit_code, .signal = 0}, .followed = status};
     }
     if (master_is_lost) {
       throw smp::HostError("the master {}; nothing is known of how the job ended, see its log",
-                           runner_.collected(watch));
+                           processes_.collected(watch_));
     }
-    if (runner_.ended(sshd)) {
+    if (processes_.ended(sshd_)) {
       throw smp::HostError("sshd ended, so the master cannot reach this host: {}",
-                           runner_.collected(sshd));
+                           processes_.collected(sshd_));
     }
-    if (runner_.stop_signal() != 0 && !stop_deadline) {
+    if (processes_.stop_signal() != 0 && !stop_deadline) {
       const std::chrono::milliseconds time =
           stop_ranks() ? settings_.stop_after : std::min(settings_.stop_after, kStopWithoutRanks);
       stop_deadline = Clock::now() + time;
     }
     if (stop_deadline && Clock::now() >= *stop_deadline) {
-      return {.status = stopped_status(runner_)};
+      return {.status = stopped_status(processes_)};
     }
-    runner_.wait(Clock::now() + kLookForStatus);
+    processes_.wait(Clock::now() + kLookForStatus);
   }
 }
 

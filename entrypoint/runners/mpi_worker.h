@@ -12,27 +12,31 @@
 
 namespace entrypoint {
 
-class MpiWorker final : public Job {
+class MpiWorker final : public JobRunner {
  public:
-  MpiWorker(const LaunchPlan& plan, JobSettings settings, ProcessRunner& runner);
+  MpiWorker(const JobOutline& outline, JobSettings settings, ProcessRunner& processes);
 
-  /// Returns what the master said. Throws HostError when the master does not come or vanishes.
-  Outcome run() override;
-  /// Of a host that failed before run(): waits for the master, up to the job's worker timeout, to
-  /// tell it. After run() the master knows.
+  /// Throws HostError when the master does not come.
+  std::optional<Outcome> connect() override;
+  /// Waits for the master's word, and returns it. Throws HostError when the master vanishes.
+  Outcome run(const std::vector<std::string>& argv) override;
+  /// Of a host that failed before connect(): waits for the master, up to the job's worker timeout,
+  /// to tell it. After connect() the master knows.
   void announce(const JobStatus& status) override;
 
  private:
   [[nodiscard]] ExchangeRequest exchange() const;
   std::optional<Outcome> take_master_key();
-  Outcome follow_master(ChildId sshd, ChildId watch);
   static bool stop_ranks();
 
-  const LaunchPlan& plan_;
+  const JobOutline& outline_;
+  const RunnerChoice& choice_;
   JobSettings settings_;
-  ProcessRunner& runner_;
+  ProcessRunner& processes_;
   ClusterKeys keys_;
-  bool ran_ = false;
+  ChildId sshd_ = 0;
+  ChildId watch_ = 0;  ///< of the master
+  bool connects_ = false;
 };
 
 }  // namespace entrypoint

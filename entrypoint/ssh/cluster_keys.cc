@@ -9,7 +9,7 @@
 
 namespace entrypoint {
 
-ClusterKeys::ClusterKeys(const LaunchPlan& plan, const JobSettings& settings)
+ClusterKeys::ClusterKeys(const RunnerChoice& runner, const JobSettings& settings)
     : mounted_(!settings.ssh_key.empty()) {
   const std::filesystem::path host_file = folder_.file("host_key");
   std::filesystem::create_directory(folder_.file("known_hosts"));
@@ -28,13 +28,13 @@ ClusterKeys::ClusterKeys(const LaunchPlan& plan, const JobSettings& settings)
     smp::replace_text(host_file, text, smp::kForOwner);
     folder_.write("job_key", text);
     host_key_ = job_key_ = public_key_of(host_file, settings.inherited);
-    for (const std::string& host : plan.hosts) {
+    for (const std::string& host : runner.hosts) {
       folder_.write("known_hosts/" + host, known_host_line(host, settings.ssh_port, host_key_));
     }
     return;
   }
   host_key_ = make_key(host_file, settings.inherited);
-  if (plan.role == Role::kMaster) {
+  if (runner.role == Role::kMaster) {
     job_key_ = make_key(folder_.file("job_key"), settings.inherited);
   }
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/plan/runner_choice.h"
 #include "entrypoint/process/launch_folder.h"
 #include "entrypoint/ssh/job_settings.h"
 
@@ -17,7 +17,7 @@ namespace entrypoint {
 class ClusterKeys {
  public:
   /// Makes this host's key and, on the master, the job's; or takes the mounted pair. Throws.
-  ClusterKeys(const LaunchPlan& plan, const JobSettings& settings);
+  ClusterKeys(const RunnerChoice& runner, const JobSettings& settings);
 
   [[nodiscard]] const LaunchFolder& folder() const { return folder_; }
   [[nodiscard]] bool is_mounted() const { return mounted_; }

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "entrypoint/config/shell_text.h"
-#include "entrypoint/plan/environment.h"
 #include "entrypoint/process/spawn.h"
 #include "entrypoint/ssh/ssh_client.h"
 #include "entrypoint/ssh/sshd.h"
@@ -22,13 +21,12 @@ constexpr const char* kLink = "records";
 
 }  // namespace
 
-fs::path records_folder(const LaunchPlan& plan) {
-  const std::string* folder = find_variable(plan.environment, "SMP_RECORDS");
+fs::path records_folder(const ProgramEnvironment& environment) {
+  const std::string* folder = find_variable(environment.variables, "SMP_RECORDS");
   return folder == nullptr ? fs::path() : fs::path(*folder);
 }
 
-void offer_records(const fs::path& folder, const LaunchPlan& plan) {
-  const fs::path records = records_folder(plan);
+void offer_records(const fs::path& folder, const fs::path& records) {
   if (records.empty()) return;
   std::error_code failed;
   fs::remove(folder / kLink, failed);

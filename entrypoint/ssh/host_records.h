@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "entrypoint/plan/launch_plan.h"
+#include "entrypoint/plan/program_environment.h"
 
 namespace entrypoint {
 
 /// Where this host's ranks and its launcher record; empty where the job has no report.
-std::filesystem::path records_folder(const LaunchPlan& plan);
+std::filesystem::path records_folder(const ProgramEnvironment& environment);
 
-/// Lets the master find the records of this host below the job's `folder`.
-void offer_records(const std::filesystem::path& folder, const LaunchPlan& plan);
+/// Lets the master find `records`, those of this host, below the job's `folder`.
+void offer_records(const std::filesystem::path& folder, const std::filesystem::path& records);
 
 struct RecordsRequest {
   std::filesystem::path ssh_config;

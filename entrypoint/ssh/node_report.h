@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "entrypoint/config/cluster_resources.h"
+#include "entrypoint/config/launch_options.h"
 #include "entrypoint/process/process_runner.h"
 #include "smp_runtime/core/tcp.h"
 
@@ -32,5 +34,11 @@ std::vector<std::string> collect_reports(tcp::Listener& listener, const std::str
 /// returns all addresses. Throws HostError when it refuses, and at the deadline.
 std::vector<std::string> report_to_main(const std::string& main, int port, const std::string& job,
                                         int number, Deadline deadline);
+
+/// The hosts of a job whose engine names the main one alone. Blocks until all nodes have reported
+/// to the main one, for at most the worker timeout. Throws HostError at the deadline, when a report
+/// is refused, and when a stop comes first.
+std::vector<std::string> gather_hosts(const ClusterJob& cluster, const LaunchOptions& options,
+                                      ProcessRunner& runner);
 
 }  // namespace entrypoint

@@ -10,10 +10,10 @@
 
 #include "entrypoint/job/failure/cause.h"
 #include "entrypoint/job/failure/failure_text.h"
-#include "entrypoint/process/line_stream.h"
 #include "entrypoint/job/failure/output_record.h"
+#include "entrypoint/plan/secrets.h"
+#include "entrypoint/process/line_stream.h"
 #include "entrypoint/process/rank_lines.h"
-#include "entrypoint/job/failure/secret_values.h"
 #include "opt_ml_layout/outputs.h"
 #include "opt_ml_layout/utf8.h"
 

@@ -111,9 +111,9 @@ Results run_case(const fs::path& folder) {
     const JobConfig job =
         read_job_config(opt_ml::Layout(tree), read_environment(folder / "environment"));
     const LaunchPlan plan = make_launch_plan(job, read_machine(folder / "machine.json"));
-    results = {{"argv", in_lines(plan.argv)},
-               {"user_command", in_lines(plan.user_command)},
-               {"env", in_lines(plan.environment)},
+    results = {{"argv", in_lines(plan.command.argv)},
+               {"user_command", in_lines(plan.command.user_command)},
+               {"env", in_lines(plan.outline.environment.variables)},
                {"plan", plan_text(plan)}};
   } catch (const smp::Error& error) {
     results = {{"failure", std::string(error.what()) + "\n"}};

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/job/failure/free_space.h"
+#include "entrypoint/job/failure/exhaustion.h"
 #include "entrypoint/process/launch_folder.h"
 #include "entrypoint/process/spawn.h"
 #include "smp_runtime/core/error.h"
@@ -24,13 +24,13 @@ using testing::Not;
 using testing::StartsWith;
 
 int exit_code(const ExitStatus& status, ExitPolicy policy) {
-  const Supervisor supervisor;
-  return report_outcome({.status = status, .command = {"x"}}, supervisor, {},
-                        {.policy = policy, .oom_kills_before = 0})
+  const Supervisor processes;
+  return status_of(Outcome{.status = status, .command = {"x"}}, processes, {},
+                   {.policy = policy, .oom_kills_before = 0})
       .exit_code;
 }
 
-TEST(Report, MakesOneOfEveryFailureUnlessAskedOtherwise) {
+TEST(Ending, MakesOneOfEveryFailureUnlessAskedOtherwise) {
   const ExitStatus seven{.code = 7, .signal = 0};
   const ExitStatus killed{.code = 0, .signal = SIGKILL};
 
@@ -41,57 +41,55 @@ TEST(Report, MakesOneOfEveryFailureUnlessAskedOtherwise) {
   EXPECT_EQ(exit_code(killed, ExitPolicy::kPropagate), 137);
 }
 
-TEST(Report, OfAStoppedJobDependsOnHowItsProgramTookIt) {
-  Supervisor supervisor;
+TEST(Ending, OfAStoppedJobDependsOnHowItsProgramTookIt) {
+  Supervisor processes;
   kill(getpid(), SIGTERM);
-  supervisor.wait(kNever);
+  processes.wait(kNever);
 
   const auto report = [&](const ExitStatus& status) {
-    return report_outcome({.status = status, .command = {"x"}}, supervisor, {},
-                          {.policy = ExitPolicy::kPropagate, .oom_kills_before = 0});
+    return status_of(Outcome{.status = status, .command = {"x"}}, processes, {},
+                     {.policy = ExitPolicy::kPropagate, .oom_kills_before = 0});
   };
 
-  EXPECT_EQ(report({}), Report{});
+  EXPECT_EQ(report({}), JobStatus{});
   EXPECT_EQ(report({.code = 3, .signal = 0}).exit_code, 143);
   EXPECT_THAT(report({.code = 3, .signal = 0}).failure_text, HasSubstr("ExitCode 3\n"));
 }
 
-TEST(Report, OfAWorkerRepeatsTheMaster) {
-  const Supervisor supervisor;
+TEST(Ending, OfAWorkerRepeatsTheMaster) {
+  const Supervisor processes;
   const Outcome outcome{.status = {.code = 1, .signal = 0},
                         .followed = JobStatus{.exit_code = 1, .failure_text = "as said"}};
 
-  EXPECT_EQ(report_outcome(outcome, supervisor, {}, {}),
-            (Report{.exit_code = 1, .failure_text = "as said"}));
+  EXPECT_EQ(status_of(outcome, processes, {}, {}),
+            (JobStatus{.exit_code = 1, .failure_text = "as said"}));
 }
 
-TEST(Report, MasksSecretsOfTheCommand) {
-  const Supervisor supervisor;
+TEST(Ending, MasksSecretsOfTheCommand) {
+  const Supervisor processes;
+  const Outcome outcome{.status = {.code = 1, .signal = 0},
+                        .command = {"python3", "--api_key", "hunter2", "--epochs", "3"}};
 
-  const Report report =
-      report_outcome({.status = {.code = 1, .signal = 0},
-                      .command = {"python3", "--api_key", "hunter2", "--epochs", "3"}},
-                     supervisor, {}, {.oom_kills_before = 0});
+  const JobStatus status = status_of(outcome, processes, {}, {.oom_kills_before = 0});
 
-  EXPECT_THAT(report.failure_text, HasSubstr("Command \"python3 --api_key ****** --epochs 3\""));
+  EXPECT_THAT(status.failure_text, HasSubstr("Command \"python3 --api_key ****** --epochs 3\""));
 }
 
-TEST(Report, MasksSecretsThatTheProgramPrinted) {
-  const Supervisor supervisor;
-  OutputRecord record;
-  record.add(StreamKind::kErr, nullptr, "ValueError: bad key hunter2x for https://me:pass@host/\n");
-  LaunchPlan plan;
-  plan.environment = {{.name = "SM_HP_API_KEY", .value = "hunter2x"}};
+TEST(Ending, MasksSecretsThatTheProgramPrinted) {
+  const Supervisor processes;
+  OutputRecord output;
+  output.add(StreamKind::kErr, nullptr, "ValueError: bad key hunter2x for https://me:pass@host/\n");
+  const std::vector<Variable> environment{{.name = "SM_HP_API_KEY", .value = "hunter2x"}};
 
-  const Report report = report_outcome({.status = {.code = 1, .signal = 0}, .command = {"sh"}},
-                                       supervisor, record, {.secrets = SecretValues(plan, {})});
+  const JobStatus status = status_of(Outcome{.status = {.code = 1, .signal = 0}, .command = {"sh"}},
+                                     processes, output, {.secrets = SecretValues(environment, {})});
 
-  EXPECT_THAT(report.failure_text,
+  EXPECT_THAT(status.failure_text,
               HasSubstr("\"ValueError: bad key ****** for https://me:******@host/\""));
-  EXPECT_THAT(report.failure_text, Not(HasSubstr("hunter2x")));
+  EXPECT_THAT(status.failure_text, Not(HasSubstr("hunter2x")));
 }
 
-TEST(Report, SaysThatADiskIsFull) {
+TEST(Ending, SaysThatADiskIsFull) {
   const std::vector<FreeSpace> spaces = {{.folder = "/opt/ml", .bytes = 4096},
                                          {.folder = "/tmp", .bytes = 5'000'000'000}};
 
@@ -101,16 +99,16 @@ TEST(Report, SaysThatADiskIsFull) {
   EXPECT_EQ(free_space(folders).size(), 1);
 }
 
-TEST(Report, TellsTheUsersErrorsFromOurs) {
-  EXPECT_EQ(report_error(smp::ConfigError("bad name")).failure_text, "bad name");
-  EXPECT_EQ(report_error(smp::HostError("no route")).failure_text, "Framework Error: \nno route");
-  EXPECT_EQ(report_error(std::runtime_error("?")).exit_code, 1);
+TEST(Ending, TellsTheUsersErrorsFromOurs) {
+  EXPECT_EQ(status_of(smp::ConfigError("bad name")).failure_text, "bad name");
+  EXPECT_EQ(status_of(smp::HostError("no route")).failure_text, "Framework Error: \nno route");
+  EXPECT_EQ(status_of(std::runtime_error("?")).exit_code, 1);
 }
 
-TEST(Report, OfAnErrorSaysThatADiskIsFull) {
-  const Report report = report_error(smp::HostError("no code"), {.folders = {"/proc"}});
+TEST(Ending, OfAnErrorSaysThatADiskIsFull) {
+  const JobStatus status = status_of(smp::HostError("no code"), {.folders = {"/proc"}});
 
-  EXPECT_EQ(report.failure_text, "Framework Error: \nno code\nDisk full: /proc 0 bytes");
+  EXPECT_EQ(status.failure_text, "Framework Error: \nno code\nDisk full: /proc 0 bytes");
 }
 
 class Publish : public testing::Test {

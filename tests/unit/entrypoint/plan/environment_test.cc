@@ -19,13 +19,12 @@ using ::testing::IsEmpty;
 
 JobEnvironment environment_of(const JobConfig& job, bool efa = false,
                               const HostFacts& facts = a_machine()) {
-  return make_environment({.job = job,
-                           .facts = facts,
-                           .user_arguments = {"--a", "b"},
-                           .master_address = "algo-1",
-                           .interface_name = "eth0",
+  const JobNetwork network{.interface_name = "eth0",
                            .gloo_interface = "eth0",
-                           .efa = efa});
+                           .master_address = "algo-1",
+                           .efa = {.enabled = efa}};
+  return make_environment(
+      {.job = job, .facts = facts, .network = network, .user_arguments = {"--a", "b"}});
 }
 
 TEST(Environment, TheTableComesInItsOrder) {

@@ -36,14 +36,14 @@ std::ptrdiff_t count_of(const Words& argv, const std::string& word) {
 TEST(LaunchPlan, WithoutADistributionEveryHostRunsAPlainProcess) {
   const LaunchPlan plan = plan_of(a_job().with_hosts({"algo-1", "algo-2"}).with("lr", "0.1"));
 
-  EXPECT_EQ(plan.runner, Runner::kProcess);
-  EXPECT_EQ(plan.role, Role::kAlone);
-  EXPECT_FALSE(plan.spans_hosts());
-  EXPECT_THAT(plan.argv, ElementsAre("/usr/bin/python3", "--", "train.py", "--lr", "0.1"));
-  EXPECT_EQ(plan.argv, plan.user_command);
-  EXPECT_EQ(plan.working_directory, "/opt/ml/code");
-  EXPECT_EQ(value_of(plan.environment, "OMP_NUM_THREADS"), "(absent)");
-  EXPECT_THAT(plan.ranks, IsEmpty());
+  EXPECT_EQ(plan.outline.runner.kind, Runner::kProcess);
+  EXPECT_EQ(plan.outline.runner.role, Role::kAlone);
+  EXPECT_FALSE(plan.outline.runner.spans_hosts());
+  EXPECT_THAT(plan.command.argv, ElementsAre("/usr/bin/python3", "--", "train.py", "--lr", "0.1"));
+  EXPECT_EQ(plan.command.argv, plan.command.user_command);
+  EXPECT_EQ(plan.outline.code.folder, "/opt/ml/code");
+  EXPECT_EQ(value_of(plan, "OMP_NUM_THREADS"), "(absent)");
+  EXPECT_THAT(plan.outline.ranks.places, IsEmpty());
 }
 
 TEST(LaunchPlan, TwoHostsWithEightGpusGiveSixteenSlots) {
@@ -52,38 +52,39 @@ TEST(LaunchPlan, TwoHostsWithEightGpusGiveSixteenSlots) {
   const LaunchPlan plan =
       plan_of(a_job().with_hosts({"algo-1", "algo-2"}).with("sagemaker_mpi_enabled", true), facts);
 
-  EXPECT_EQ(plan.total_processes, 16);
-  EXPECT_TRUE(has_sequence(plan.argv, {"--host", "algo-1:8,algo-2:8", "-np", "16"}));
-  EXPECT_EQ(plan.role, Role::kMaster);
-  EXPECT_TRUE(plan.spans_hosts());
-  EXPECT_EQ(plan.ranks.size(), 16);
-  EXPECT_EQ(plan.ranks[9].host, "algo-2");
-  EXPECT_EQ(plan.ranks[9].local_rank, 1);
+  EXPECT_EQ(plan.outline.ranks.total_processes, 16);
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"--host", "algo-1:8,algo-2:8", "-np", "16"}));
+  EXPECT_EQ(plan.outline.runner.role, Role::kMaster);
+  EXPECT_TRUE(plan.outline.runner.spans_hosts());
+  EXPECT_EQ(plan.outline.ranks.places.size(), 16);
+  EXPECT_EQ(plan.outline.ranks.places[9].host, "algo-2");
+  EXPECT_EQ(plan.outline.ranks.places[9].local_rank, 1);
 }
 
 TEST(LaunchPlan, OneProcessAHostNamesNoSlots) {
   const LaunchPlan plan = plan_of(a_job().with_hosts({"algo-1", "algo-2"}).with_mpi(1));
 
-  EXPECT_TRUE(has_sequence(plan.argv, {"--host", "algo-1,algo-2", "-np", "2"}));
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"--host", "algo-1,algo-2", "-np", "2"}));
 }
 
 TEST(LaunchPlan, AWorkerServesAndRunsNothing) {
   const LaunchPlan plan =
       plan_of(a_job().with_hosts({"algo-1", "algo-2"}).on_host("algo-2").with_mpi(2));
 
-  EXPECT_EQ(plan.role, Role::kWorker);
-  EXPECT_THAT(plan.argv, IsEmpty());
-  EXPECT_THAT(plan.user_command, ElementsAre("/usr/bin/python3", "-m", "mpi4py", "train.py"));
-  EXPECT_EQ(value_of(plan.host_environment, "SM_CURRENT_HOST"), "algo-2");
-  EXPECT_EQ(value_of(plan.host_environment, "OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(plan.outline.runner.role, Role::kWorker);
+  EXPECT_THAT(plan.command.argv, IsEmpty());
+  EXPECT_THAT(plan.command.user_command,
+              ElementsAre("/usr/bin/python3", "-m", "mpi4py", "train.py"));
+  EXPECT_EQ(value_of(plan.outline.environment.host_variables, "SM_CURRENT_HOST"), "algo-2");
+  EXPECT_EQ(value_of(plan.outline.environment.host_variables, "OMP_NUM_THREADS"), "2");
 }
 
 TEST(LaunchPlan, RanksRunUnderTheLaunchersShim) {
   const LaunchPlan plan = plan_of(a_job().with_mpi(2).with("a", "x y"));
 
-  EXPECT_TRUE(
-      has_sequence(plan.argv, {"/opt/smp/bin/train", "--rank-exec", "--", "/usr/bin/python3", "-m",
-                               "mpi4py", "train.py", "-a", "x y"}));
+  EXPECT_TRUE(has_sequence(plan.command.argv,
+                           {"/opt/smp/bin/train", "--rank-exec", "--", "/usr/bin/python3", "-m",
+                            "mpi4py", "train.py", "-a", "x y"}));
 }
 
 TEST(LaunchPlan, VariablesThatTellHostsApartAreNotExportedByTheMaster) {
@@ -92,11 +93,11 @@ TEST(LaunchPlan, VariablesThatTellHostsApartAreNotExportedByTheMaster) {
   for (const char* name :
        {"SM_CURRENT_HOST", "SM_NUM_GPUS", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV",
         "SM_CURRENT_INSTANCE_GROUP_HOSTS", "OMP_NUM_THREADS"}) {
-    EXPECT_FALSE(has_sequence(plan.argv, {"-x", name})) << name;
-    EXPECT_NE(value_of(plan.host_environment, name), "(absent)") << name;
+    EXPECT_FALSE(has_sequence(plan.command.argv, {"-x", name})) << name;
+    EXPECT_NE(value_of(plan.outline.environment.host_variables, name), "(absent)") << name;
   }
   for (const char* name : {"SM_HOSTS", "SM_HP_LR", "PYTHONPATH", "MASTER_ADDR", "MASTER_PORT"}) {
-    EXPECT_TRUE(has_sequence(plan.argv, {"-x", name})) << name;
+    EXPECT_TRUE(has_sequence(plan.command.argv, {"-x", name})) << name;
   }
 }
 
@@ -107,10 +108,10 @@ TEST(LaunchPlan, CredentialsGoByNameOnly) {
                   .with_variable("AWS_SECRET_ACCESS_KEY", "hidden")
                   .with_variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2"));
 
-  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "AWS_SECRET_ACCESS_KEY"}));
-  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"}));
-  EXPECT_FALSE(has_sequence(plan.argv, {"-x", "AWS_ACCESS_KEY_ID"}));
-  EXPECT_THAT(plan.argv, Each(Not(HasSubstr("hidden"))));
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"-x", "AWS_SECRET_ACCESS_KEY"}));
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"-x", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"}));
+  EXPECT_FALSE(has_sequence(plan.command.argv, {"-x", "AWS_ACCESS_KEY_ID"}));
+  EXPECT_THAT(plan.command.argv, Each(Not(HasSubstr("hidden"))));
 }
 
 TEST(LaunchPlan, EveryMcaParameterAndVariableComesOnce) {
@@ -122,22 +123,23 @@ TEST(LaunchPlan, EveryMcaParameterAndVariableComesOnce) {
           .with("sagemaker_mpi_custom_mpi_options",
                 "--mca btl_vader_single_copy_mechanism none -x NCCL_PROTO=LL -x NCCL_DEBUG=TRACE"));
 
-  EXPECT_EQ(count_of(plan.argv, "btl_vader_single_copy_mechanism"), 1);
-  EXPECT_EQ(std::ranges::count_if(
-                plan.argv, [](const std::string& word) { return word.starts_with("NCCL_PROTO"); }),
-            1);
-  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "NCCL_PROTO=LL"}));
-  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "NCCL_DEBUG=TRACE"}));
+  EXPECT_EQ(count_of(plan.command.argv, "btl_vader_single_copy_mechanism"), 1);
+  EXPECT_EQ(
+      std::ranges::count_if(plan.command.argv,
+                            [](const std::string& word) { return word.starts_with("NCCL_PROTO"); }),
+      1);
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"-x", "NCCL_PROTO=LL"}));
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"-x", "NCCL_DEBUG=TRACE"}));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("-x NCCL_PROTO=LL replaces the launcher's")));
 }
 
 TEST(LaunchPlan, EfaFlagsFollowTheInstanceType) {
-  const Words p4d = plan_of(a_job().with_mpi(1).on_instance("ml.p4d.24xlarge")).argv;
+  const Words p4d = plan_of(a_job().with_mpi(1).on_instance("ml.p4d.24xlarge")).command.argv;
   EXPECT_TRUE(has_sequence(
       p4d, {"-x", "FI_PROVIDER=efa", "-x", "NCCL_PROTO=simple", "-x", "FI_EFA_USE_DEVICE_RDMA=1"}));
   EXPECT_TRUE(has_sequence(p4d, {"-x", "FI_EFA_FORK_SAFE=1"}));
 
-  const Words g5 = plan_of(a_job().with_mpi(1).on_instance("ml.g5.48xlarge")).argv;
+  const Words g5 = plan_of(a_job().with_mpi(1).on_instance("ml.g5.48xlarge")).command.argv;
   EXPECT_TRUE(has_sequence(g5, {"-x", "FI_PROVIDER=efa"}));
   EXPECT_FALSE(has_sequence(g5, {"-x", "FI_EFA_USE_DEVICE_RDMA=1"}));
   EXPECT_TRUE(has_sequence(g5, {"-x", "FI_EFA_FORK_SAFE=1"}));
@@ -145,7 +147,7 @@ TEST(LaunchPlan, EfaFlagsFollowTheInstanceType) {
   const Words off =
       plan_of(
           a_job().with_mpi(1).on_instance("ml.p4d.24xlarge").with_variable("SM_LAUNCH_EFA", "off"))
-          .argv;
+          .command.argv;
   EXPECT_FALSE(has_sequence(off, {"-x", "FI_PROVIDER=efa"}));
 }
 
@@ -155,17 +157,17 @@ TEST(LaunchPlan, NcclGetsItsPluginForEfaUnderEveryRunner) {
   HostFacts facts = a_machine();
   facts.efa = {.devices = {"rdmap0s6"}, .has_gpus = true, .nccl_plugin = kPlugin};
 
-  EXPECT_TRUE(has_sequence(plan_of(a_job().with_mpi(1), facts).argv, flag));
-  EXPECT_TRUE(has_sequence(plan_of(a_job().with_smddp(1), facts).argv, flag));
-  EXPECT_EQ(value_of(plan_of(a_job().with_torchrun(1), facts).environment, "NCCL_NET_PLUGIN"),
-            kPlugin);
+  EXPECT_TRUE(has_sequence(plan_of(a_job().with_mpi(1), facts).command.argv, flag));
+  EXPECT_TRUE(has_sequence(plan_of(a_job().with_smddp(1), facts).command.argv, flag));
+  EXPECT_EQ(value_of(plan_of(a_job().with_torchrun(1), facts), "NCCL_NET_PLUGIN"), kPlugin);
   // Plain processes have to ask.
-  EXPECT_EQ(value_of(plan_of(a_job(), facts).environment, "NCCL_NET_PLUGIN"), "(absent)");
-  EXPECT_EQ(value_of(plan_of(a_job().with_variable("SM_LAUNCH_EFA", "on"), facts).environment,
-                     "NCCL_NET_PLUGIN"),
-            kPlugin);
+  EXPECT_EQ(value_of(plan_of(a_job(), facts), "NCCL_NET_PLUGIN"), "(absent)");
+  EXPECT_EQ(
+      value_of(plan_of(a_job().with_variable("SM_LAUNCH_EFA", "on"), facts), "NCCL_NET_PLUGIN"),
+      kPlugin);
   EXPECT_FALSE(has_sequence(
-      plan_of(a_job().with_mpi(1).with_variable("SM_LAUNCH_EFA", "off"), facts).argv, flag));
+      plan_of(a_job().with_mpi(1).with_variable("SM_LAUNCH_EFA", "off"), facts).command.argv,
+      flag));
 }
 
 TEST(LaunchPlan, ThePluginThatTheJobSetsStays) {
@@ -173,17 +175,16 @@ TEST(LaunchPlan, ThePluginThatTheJobSetsStays) {
   facts.efa = {.devices = {"rdmap0s6"}, .has_gpus = true, .nccl_plugin = "mine"};
   const auto own = [](JobBuilder job) { return job.with_variable("NCCL_NET_PLUGIN", "mine"); };
 
-  EXPECT_TRUE(
-      has_sequence(plan_of(own(a_job().with_mpi(1)), facts).argv, {"-x", "NCCL_NET_PLUGIN=mine"}));
-  EXPECT_TRUE(has_sequence(plan_of(own(a_job().with_smddp(1)), facts).argv,
+  EXPECT_TRUE(has_sequence(plan_of(own(a_job().with_mpi(1)), facts).command.argv,
+                           {"-x", "NCCL_NET_PLUGIN=mine"}));
+  EXPECT_TRUE(has_sequence(plan_of(own(a_job().with_smddp(1)), facts).command.argv,
                            {"-x", "NCCL_NET_PLUGIN=mine"}));
   // It is inherited, so nothing is set over it.
-  EXPECT_EQ(value_of(plan_of(own(a_job().with_torchrun(1)), facts).environment, "NCCL_NET_PLUGIN"),
-            "(absent)");
+  EXPECT_EQ(value_of(plan_of(own(a_job().with_torchrun(1)), facts), "NCCL_NET_PLUGIN"), "(absent)");
   EXPECT_EQ(count_of(plan_of(own(a_job().with_mpi(1).with("sagemaker_mpi_custom_mpi_options",
                                                           "-x NCCL_NET_PLUGIN=none")),
                              facts)
-                         .argv,
+                         .command.argv,
                      "NCCL_NET_PLUGIN=mine"),
             0);
 }
@@ -194,7 +195,7 @@ TEST(LaunchPlan, CustomOptionsStandBeforeTheFabrics) {
                   .with_mpi(1)
                   .on_instance("ml.p4d.24xlarge")
                   .with("sagemaker_mpi_custom_mpi_options", "--verbose --NCCL_DEBUG WARN"))
-          .argv;
+          .command.argv;
 
   EXPECT_TRUE(has_sequence(argv, {"-x", "NCCL_DEBUG=WARN"}));
   EXPECT_TRUE(has_sequence(argv, {"--verbose", "-x", "FI_PROVIDER=efa"}));
@@ -203,8 +204,9 @@ TEST(LaunchPlan, CustomOptionsStandBeforeTheFabrics) {
 TEST(LaunchPlan, TheHostnameShimStandsBeforeTheUsersPreload) {
   const LaunchPlan plan = plan_of(a_job().with_mpi(1).with_variable("LD_PRELOAD", "/mine.so"));
 
-  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "LD_PRELOAD=/opt/smp/libhostname.so:/mine.so"}));
-  EXPECT_EQ(value_of(plan.environment, "LD_PRELOAD"), "/opt/smp/libhostname.so:/mine.so");
+  EXPECT_TRUE(
+      has_sequence(plan.command.argv, {"-x", "LD_PRELOAD=/opt/smp/libhostname.so:/mine.so"}));
+  EXPECT_EQ(value_of(plan, "LD_PRELOAD"), "/opt/smp/libhostname.so:/mine.so");
 }
 
 TEST(LaunchPlan, ASmallSharedMemoryIsAWarningWithWhereTensorsLie) {
@@ -226,15 +228,15 @@ TEST(LaunchPlan, ASmallSharedMemoryIsAWarningWithWhereTensorsLie) {
 
 TEST(LaunchPlan, CpusAreSharedAmongTheRanksOfAHost) {
   const LaunchPlan plan = plan_of(a_job().with_mpi(2));
-  EXPECT_EQ(value_of(plan.environment, "OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(value_of(plan, "OMP_NUM_THREADS"), "2");
   EXPECT_THAT(plan.notes,
               Contains(HasSubstr("each rank of this host gets 2 (4 CPUs, 2 processes)")));
 
-  EXPECT_EQ(value_of(plan_of(a_job().with_mpi(64)).environment, "OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(value_of(plan_of(a_job().with_mpi(64)), "OMP_NUM_THREADS"), "1");
 
   const LaunchPlan own = plan_of(a_job().with_mpi(2).with_variable("OMP_NUM_THREADS", "7"));
-  EXPECT_EQ(value_of(own.environment, "OMP_NUM_THREADS"), "(absent)");
-  EXPECT_TRUE(has_sequence(own.argv, {"-x", "OMP_NUM_THREADS"}));
+  EXPECT_EQ(value_of(own, "OMP_NUM_THREADS"), "(absent)");
+  EXPECT_TRUE(has_sequence(own.command.argv, {"-x", "OMP_NUM_THREADS"}));
 }
 
 TEST(LaunchPlan, MoreProcessesThanGpusIsAWarningWithTheNumbers) {
@@ -276,11 +278,11 @@ TEST(LaunchPlan, RanksKnowTheirCoordinates) {
       "mp_parameters",
       R"({"pipeline_parallel_degree": 2, "ddp": true, "placement_strategy": "cluster"})"));
 
-  ASSERT_EQ(plan.ranks.size(), 4);
-  const auto& second = *plan.ranks[1].grid;
+  ASSERT_EQ(plan.outline.ranks.places.size(), 4);
+  const auto& second = *plan.outline.ranks.places[1].grid;
   EXPECT_EQ(second.pp, 1);
   EXPECT_EQ(second.dp, 0);
-  const auto& third = *plan.ranks[2].grid;
+  const auto& third = *plan.outline.ranks.places[2].grid;
   EXPECT_EQ(third.pp, 0);
   EXPECT_EQ(third.dp, 1);
   EXPECT_EQ(third.rdp, 1);
@@ -301,19 +303,21 @@ TEST(LaunchPlan, AHostOutsideTheDistributionRunsThePlainScript) {
                   .with_mpi(2)
                   .with("sagemaker_distribution_instance_groups", "[\"train\"]"));
 
-  EXPECT_EQ(plan.runner, Runner::kProcess);
-  EXPECT_THAT(plan.reason, HasSubstr("group data takes no part"));
-  EXPECT_EQ(plan.master, "algo-2");
-  EXPECT_EQ(value_of(plan.environment, "MASTER_ADDR"), "algo-2");
+  EXPECT_EQ(plan.outline.runner.kind, Runner::kProcess);
+  EXPECT_THAT(plan.outline.runner.reason, HasSubstr("group data takes no part"));
+  EXPECT_EQ(plan.outline.runner.master, "algo-2");
+  EXPECT_EQ(value_of(plan, "MASTER_ADDR"), "algo-2");
 }
 
 TEST(LaunchPlan, ProcessCountsOfTheUserWin) {
-  EXPECT_EQ(plan_of(a_job().with_mpi(4).with("sagemaker_mpi_num_processes", 2)).total_processes, 2);
+  EXPECT_EQ(plan_of(a_job().with_mpi(4).with("sagemaker_mpi_num_processes", 2))
+                .outline.ranks.total_processes,
+            2);
 
   const LaunchPlan custom =
       plan_of(a_job().with_mpi(4).with("sagemaker_mpi_custom_mpi_options", "-np 3"));
-  EXPECT_EQ(custom.total_processes, 3);
-  EXPECT_EQ(count_of(custom.argv, "-np"), 1);
+  EXPECT_EQ(custom.outline.ranks.total_processes, 3);
+  EXPECT_EQ(count_of(custom.command.argv, "-np"), 1);
 
   EXPECT_THAT(plan_of(a_job().with_mpi(4).with("sagemaker_mpi_num_processes", 6)).warnings,
               ElementsAre(HasSubstr("6 processes for 4 slots (1 hosts of 4)")));
@@ -325,7 +329,7 @@ TEST(LaunchPlan, WithoutMpi4pyRanksRunPlainPythonWithAWarning) {
 
   const LaunchPlan plan = plan_of(a_job().with_mpi(2), facts);
 
-  EXPECT_THAT(plan.user_command, ElementsAre("/usr/bin/python3", "train.py"));
+  EXPECT_THAT(plan.command.user_command, ElementsAre("/usr/bin/python3", "train.py"));
   EXPECT_THAT(plan.warnings, Contains(HasSubstr("has no mpi4py")));
 }
 
@@ -336,10 +340,10 @@ TEST(LaunchPlan, OneHostWhoseNameDoesNotResolveMeetsAtTheLoopback) {
 
   const LaunchPlan plan = plan_of(a_job().with_mpi(2), facts);
 
-  EXPECT_EQ(value_of(plan.environment, "MASTER_ADDR"), "127.0.0.1");
-  EXPECT_EQ(value_of(plan.environment, "GLOO_SOCKET_IFNAME"), "lo");
-  EXPECT_EQ(plan.interface_name, "");
-  EXPECT_EQ(count_of(plan.argv, "btl_tcp_if_include"), 0);
+  EXPECT_EQ(value_of(plan, "MASTER_ADDR"), "127.0.0.1");
+  EXPECT_EQ(value_of(plan, "GLOO_SOCKET_IFNAME"), "lo");
+  EXPECT_EQ(plan.outline.network.interface_name, "");
+  EXPECT_EQ(count_of(plan.command.argv, "btl_tcp_if_include"), 0);
 }
 
 TEST(LaunchPlan, SaysWhatIsFetchedAndUploaded) {
@@ -352,10 +356,11 @@ TEST(LaunchPlan, SaysWhatIsFetchedAndUploaded) {
                   .with_variable("CA_REPOSITORY_ARN",
                                  "arn:aws:codeartifact:eu-west-1:1:repository/dom/repo"));
 
-  EXPECT_EQ(plan.code.object, (S3Location{"b", "code.tar.gz"}));
+  EXPECT_EQ(plan.outline.code.object, (S3Location{"b", "code.tar.gz"}));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("the code is not here yet")));
-  EXPECT_EQ(plan.intermediate_output->prefix->text(), "s3://out/p/job-1/output/intermediate");
-  EXPECT_EQ(plan.package_repository->name, "repo");
+  EXPECT_EQ(plan.outline.intermediate_output->prefix->text(),
+            "s3://out/p/job-1/output/intermediate");
+  EXPECT_EQ(plan.outline.package_repository->name, "repo");
   EXPECT_THAT(plan_error(a_job().with_variable("CA_REPOSITORY_ARN", "arn:x")),
               HasSubstr("CA_REPOSITORY_ARN=\"arn:x\""));
 }
@@ -363,7 +368,7 @@ TEST(LaunchPlan, SaysWhatIsFetchedAndUploaded) {
 TEST(LaunchPlan, CodeThatIsThereIsKeptWithANoteOrAWarning) {
   const JobBuilder job = a_job().with("sagemaker_submit_directory", "s3://b/k");
 
-  EXPECT_FALSE(plan_of(job).code.is_fetched());
+  EXPECT_FALSE(plan_of(job).outline.code.is_fetched());
   EXPECT_THAT(plan_of(job).notes,
               ElementsAre("/opt/ml/code holds code, so s3://b/k is not fetched"));
   EXPECT_THAT(plan_of(JobBuilder(job)
@@ -377,7 +382,7 @@ TEST(LaunchPlan, AShellGetsWhatOneArgumentCannotHoldOneByOne) {
   const std::string half(70'000, 'x');
   const JobBuilder job = a_job().with_entry_point("run.sh").with("a", half).with("b", half);
 
-  EXPECT_THAT(plan_of(job).argv,
+  EXPECT_THAT(plan_of(job).command.argv,
               ElementsAre("/bin/sh", "-c", "./run.sh \"$@\"", "./run.sh", "-a", half, "-b", half));
 }
 
@@ -388,7 +393,7 @@ TEST(LaunchPlan, ALongHyperparameterIsNamedWithWhereItIs) {
         JobBuilder(job).with_entry_point("run.sh"), JobBuilder(job).with_smddp(1)}) {
     const LaunchPlan plan = plan_of(any);
 
-    EXPECT_THAT(plan.user_command, Each(Not(HasSubstr("--sizes"))));
+    EXPECT_THAT(plan.command.user_command, Each(Not(HasSubstr("--sizes"))));
     EXPECT_THAT(plan.warnings,
                 Contains("hyperparameter \"sizes\" is not sent as an argument: one holds at most "
                          "131071 bytes, and all together get 524288; read the file that "
@@ -415,14 +420,14 @@ TEST(LaunchPlan, ACommandTooLongForOpenMpiGoesByFileOnEveryHost) {
 
   const std::filesystem::path path = "/opt/ml/input/config/sm_env/rank_command";
   EXPECT_THAT(
-      Words(master.argv.end() - 5, master.argv.end()),
+      Words(master.command.argv.end() - 5, master.command.argv.end()),
       ElementsAre("/opt/smp/bin/train", "--rank-exec", "--command-file", path.string(), "--"));
   for (const LaunchPlan* plan : {&master, &worker}) {
     const auto file = std::ranges::find(plan->files, path, &PlannedFile::path);
     ASSERT_NE(file, plan->files.end());
     EXPECT_TRUE(file->content.starts_with(std::string("/usr/bin/python3\0-m\0mpi4py\0", 27)));
     EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(file->content, '\0')),
-              plan->user_command.size());
+              plan->command.user_command.size());
   }
   EXPECT_THAT(master.warnings, Contains(HasSubstr("more than Open MPI passes on")));
 }
@@ -433,13 +438,13 @@ TEST(LaunchPlan, AmazonsOwnWrapperIsUsedWhereItIs) {
   const JobBuilder job = a_job().with_mpi(2).on_instance("ml.p4d.24xlarge");
 
   EXPECT_TRUE(has_sequence(
-      plan_of(JobBuilder(job).with("mp_parameters", R"({"partitions": 2})"), facts).argv,
+      plan_of(JobBuilder(job).with("mp_parameters", R"({"partitions": 2})"), facts).command.argv,
       {"--rank-exec", "--", "smddpmprun", "-i", "ml.p4d.24xlarge", "--allow-bypass"}));
   EXPECT_EQ(count_of(plan_of(JobBuilder(job).with(
                                  "mp_parameters",
                                  R"({"partitions": 2, "ddp": true, "ddp_dist_backend": "nccl"})"),
                              facts)
-                         .argv,
+                         .command.argv,
                      "smddpmprun"),
             0);
 }

@@ -25,7 +25,7 @@ inline std::string value_of(const std::vector<Variable>& variables, std::string_
   return value == nullptr ? "(absent)" : *value;
 }
 inline std::string value_of(const LaunchPlan& plan, std::string_view name) {
-  return value_of(plan.environment, name);
+  return value_of(plan.outline.environment.variables, name);
 }
 
 /// Whether `words` stand in `argv` one after the other.

@@ -28,9 +28,9 @@ TEST(ParallelCheck, TorchrunPassesTheSecondGenerationsSettingsOn) {
   EXPECT_FALSE(settings.config.has_value());
   EXPECT_THAT(settings.notes, ElementsAre(HasSubstr("second generation and passed on unchecked")));
   const LaunchPlan plan = make_launch_plan(job, a_machine());
-  EXPECT_EQ(plan.ranks.size(), 8);
-  EXPECT_FALSE(plan.ranks.front().grid.has_value());
-  EXPECT_THAT(plan.user_command.back(), "hybrid_shard_degree=2,tensor_parallel_degree=8");
+  EXPECT_EQ(plan.outline.ranks.places.size(), 8);
+  EXPECT_FALSE(plan.outline.ranks.places.front().grid.has_value());
+  EXPECT_THAT(plan.command.user_command.back(), "hybrid_shard_degree=2,tensor_parallel_degree=8");
 }
 
 TEST(ParallelCheck, AKeyOfNeitherGenerationIsNamed) {
@@ -40,8 +40,8 @@ TEST(ParallelCheck, AKeyOfNeitherGenerationIsNamed) {
 
 TEST(ParallelCheck, TheFirstGenerationUnderTorchrunIsCheckedAsUnderMpi) {
   const LaunchPlan plan = torchrun_plan(R"({"partitions": 2, "ddp": true})");
-  ASSERT_EQ(plan.ranks.size(), 8);
-  EXPECT_EQ(plan.ranks[1].grid->pp, 1);
+  ASSERT_EQ(plan.outline.ranks.places.size(), 8);
+  EXPECT_EQ(plan.outline.ranks.places[1].grid->pp, 1);
   EXPECT_THAT(plan.warnings, IsEmpty());
 
   EXPECT_THAT(message_of([] { torchrun_plan(R"({"partitions": 3, "ddp": true})"); }),

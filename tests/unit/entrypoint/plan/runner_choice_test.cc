@@ -49,11 +49,11 @@ TEST(RunnerChoice, TheFirstOfTheTableWins) {
                       {{"sagemaker_multi_worker_mirrored_strategy_enabled"}, Runner::kProcess}};
   for (const Row& row : rows) {
     const JobConfig job = with_flags(row.flags);
-    EXPECT_EQ(choice_of(job).runner, row.runner) << row.flags.size();
+    EXPECT_EQ(choice_of(job).kind, row.runner) << row.flags.size();
     // Images without a training module choose alike: nothing there depends on not being able to.
     JobConfig pytorch = job;
     pytorch.framework_module = kPyTorchModule;
-    EXPECT_EQ(choice_of(pytorch).runner, row.runner);
+    EXPECT_EQ(choice_of(pytorch).kind, row.runner);
   }
 }
 
@@ -81,19 +81,19 @@ TEST(RunnerChoice, TheVariableNamesItWhateverTheHyperparametersSay) {
 
     const RunnerChoice choice = choice_of(job, facts);
 
-    EXPECT_EQ(choice.runner, runner) << value;
+    EXPECT_EQ(choice.kind, runner) << value;
     EXPECT_THAT(choice.hosts, ElementsAre("algo-1", "algo-2")) << value;
     EXPECT_EQ(choice.processes_per_host, runner == Runner::kProcess ? 1 : 4) << value;
     EXPECT_THAT(choice.reason, HasSubstr(std::string("SM_LAUNCH_RUNNER=") + value)) << value;
     EXPECT_THAT(choice.notes, IsEmpty()) << value;
-    EXPECT_EQ(choice_of(JobBuilder(job).with(kTorchrun, true)).runner, runner) << value;
+    EXPECT_EQ(choice_of(JobBuilder(job).with(kTorchrun, true)).kind, runner) << value;
   }
   EXPECT_THAT(
       choice_of(with_flags({kMpi, kTorchrun}).with_variable("SM_LAUNCH_RUNNER", "torchrun")).notes,
       ElementsAre("sagemaker_mpi_enabled=true has no effect beside SM_LAUNCH_RUNNER"));
   EXPECT_THAT(choice_of(with_flags({kMpi}).with_variable("SM_LAUNCH_RUNNER", "process")).notes,
               ElementsAre("sagemaker_mpi_enabled=true has no effect beside SM_LAUNCH_RUNNER"));
-  EXPECT_EQ(choice_of(with_flags({kMpi}).with_variable("SM_LAUNCH_RUNNER", "auto")).runner,
+  EXPECT_EQ(choice_of(with_flags({kMpi}).with_variable("SM_LAUNCH_RUNNER", "auto")).kind,
             Runner::kMpi);
   EXPECT_THAT(message_of([] { JobConfig(a_job().with_variable("SM_LAUNCH_RUNNER", "mpirun")); }),
               HasSubstr("SM_LAUNCH_RUNNER"));
@@ -159,12 +159,12 @@ TEST(RunnerChoice, AGroupOutsideTheDistributionRunsPlainProcesses) {
                              .with("sagemaker_distribution_instance_groups", R"(["train"])");
 
   const RunnerChoice outside = choice_of(JobBuilder(job).in_group("data"));
-  EXPECT_EQ(outside.runner, Runner::kProcess);
+  EXPECT_EQ(outside.kind, Runner::kProcess);
   EXPECT_EQ(outside.reason, "group data takes no part in the distribution: a plain process");
   EXPECT_THAT(outside.hosts, ElementsAre("algo-1", "algo-2", "algo-3"));
 
   const RunnerChoice inside = choice_of(JobBuilder(job).in_group("train").on_host("algo-2"));
-  EXPECT_EQ(inside.runner, Runner::kTorchrun);
+  EXPECT_EQ(inside.kind, Runner::kTorchrun);
   EXPECT_THAT(inside.hosts, ElementsAre("algo-3", "algo-2"));  // file order, not sorted
 }
 
@@ -191,7 +191,7 @@ TEST(RunnerChoice, AForeignTrainingModuleIsCalledOnEveryHost) {
 
   const RunnerChoice choice = choice_of(job);
 
-  EXPECT_EQ(choice.runner, Runner::kTrainingModule);
+  EXPECT_EQ(choice.kind, Runner::kTrainingModule);
   EXPECT_EQ(choice.role, Role::kAlone);
   EXPECT_THAT(choice.reason, HasSubstr("SAGEMAKER_TRAINING_MODULE=mine.training:main is not one"));
   EXPECT_THAT(choice_of(JobBuilder(job).with_variable("SM_LAUNCH_RUNNER", "mpi")).warnings,
@@ -203,7 +203,7 @@ TEST(RunnerChoice, AJobHandedOverByAmazonsLauncherIsAPyTorchJob) {
   JobBuilder job = with_flags({kMpi});
   job.with_variable("SAGEMAKER_TRAINING_MODULE", "smdistributed.training:main");
 
-  EXPECT_EQ(choice_of(job).runner, Runner::kMpi);
+  EXPECT_EQ(choice_of(job).kind, Runner::kMpi);
 }
 
 TEST(RunnerChoice, TheNativeLauncherSwitchIsAnsweredWithANote) {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/smddp_command.h"
-
 #include <algorithm>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "entrypoint/plan/environment.h"
+#include "entrypoint/plan/mpirun_line.h"
 #include "tests/unit/entrypoint/job_builder.h"
 #include "tests/unit/entrypoint/plan/launch_plans.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
@@ -24,7 +23,7 @@ using testing_support::message_of;
 
 TEST(SmddpCommand, OneHostIsWordForWord) {
   EXPECT_THAT(
-      plan_of(a_job().with_smddp(2)).argv,
+      plan_of(a_job().with_smddp(2)).command.argv,
       ElementsAre("mpirun", "--host", "algo-1", "-np", "2", "--allow-run-as-root", "--tag-output",
                   "--oversubscribe", "-mca", "btl_tcp_if_include", "eth0", "-mca",
                   "oob_tcp_if_include", "eth0", "-mca", "plm_rsh_no_tree_spawn", "1", "-mca", "pml",
@@ -44,21 +43,21 @@ TEST(SmddpCommand, SeveralHostsHaveSlotsAndAServer) {
                                       .with("sagemaker_instance_type", "ml.p4d.24xlarge")
                                       .with_smddp(1));
 
-  EXPECT_TRUE(has_sequence(plan.argv, {"--host", "algo-1:1,algo-2:1", "-np", "2"}));
-  EXPECT_TRUE(has_sequence(plan.argv, {"plm_rsh_num_concurrent", "2"}));
-  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "SMDATAPARALLEL_USE_HOMOGENEOUS=1"}));
-  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "SMDATAPARALLEL_SERVER_ADDR=algo-1", "-x",
-                                       "SMDATAPARALLEL_SERVER_PORT=7592", "-x",
-                                       "SAGEMAKER_INSTANCE_TYPE=ml.p4d.24xlarge"}));
-  EXPECT_EQ(plan.role, Role::kMaster);
-  EXPECT_TRUE(plan.spans_hosts());
-  EXPECT_EQ(plan.ranks.size(), 2);
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"--host", "algo-1:1,algo-2:1", "-np", "2"}));
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"plm_rsh_num_concurrent", "2"}));
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"-x", "SMDATAPARALLEL_USE_HOMOGENEOUS=1"}));
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"-x", "SMDATAPARALLEL_SERVER_ADDR=algo-1", "-x",
+                                               "SMDATAPARALLEL_SERVER_PORT=7592", "-x",
+                                               "SAGEMAKER_INSTANCE_TYPE=ml.p4d.24xlarge"}));
+  EXPECT_EQ(plan.outline.runner.role, Role::kMaster);
+  EXPECT_TRUE(plan.outline.runner.spans_hosts());
+  EXPECT_EQ(plan.outline.ranks.places.size(), 2);
 }
 
 TEST(SmddpCommand, WithoutAnInstanceTypeItIsTheHosts) {
   EXPECT_TRUE(has_sequence(
       plan_of(a_job().with_hosts({"algo-1", "algo-2"}).on_instance("ml.p4d.24xlarge").with_smddp(8))
-          .argv,
+          .command.argv,
       {"-x", "SAGEMAKER_INSTANCE_TYPE=ml.p4d.24xlarge"}));
 }
 
@@ -71,24 +70,25 @@ TEST(SmddpCommand, NoVariableOfTheTableIsExportedButTheHostGivesThem) {
                                         .with("lr", 1)
                                         .with_variable("AWS_SECRET_ACCESS_KEY", "hidden"));
 
-  EXPECT_THAT(master.argv, Each(Not(StartsWith("SM_"))));
-  EXPECT_THAT(master.argv, Each(Not(HasSubstr("AWS_"))));
-  EXPECT_THAT(worker.argv, ElementsAre());
+  EXPECT_THAT(master.command.argv, Each(Not(StartsWith("SM_"))));
+  EXPECT_THAT(master.command.argv, Each(Not(HasSubstr("AWS_"))));
+  EXPECT_THAT(worker.command.argv, ElementsAre());
   for (const char* name : {"SM_HP_LR", "SM_HOSTS", "MASTER_ADDR", "MASTER_PORT"}) {
-    EXPECT_NE(find_variable(worker.environment, name), nullptr) << name;
+    EXPECT_NE(find_variable(worker.outline.environment.variables, name), nullptr) << name;
   }
-  EXPECT_EQ(*find_variable(worker.environment, "MASTER_ADDR"), "algo-1");
-  EXPECT_EQ(*find_variable(worker.host_environment, "SM_CURRENT_HOST"), "algo-2");
-  EXPECT_EQ(*find_variable(worker.host_environment, "OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(*find_variable(worker.outline.environment.variables, "MASTER_ADDR"), "algo-1");
+  EXPECT_EQ(*find_variable(worker.outline.environment.host_variables, "SM_CURRENT_HOST"), "algo-2");
+  EXPECT_EQ(*find_variable(worker.outline.environment.host_variables, "OMP_NUM_THREADS"), "2");
 }
 
 TEST(SmddpCommand, EfaIsUsedOnlyWhereItIs) {
-  const Words without = plan_of(a_job().with_smddp(1)).argv;
+  const Words without = plan_of(a_job().with_smddp(1)).command.argv;
   EXPECT_THAT(without, Each(Not(HasSubstr("FI_"))));
   EXPECT_THAT(without, Each(Not(HasSubstr("NCCL_PROTO"))));
 
   const Words with =
-      plan_of(a_job().with_smddp(1).with("sagemaker_instance_type", "ml.p4d.24xlarge")).argv;
+      plan_of(a_job().with_smddp(1).with("sagemaker_instance_type", "ml.p4d.24xlarge"))
+          .command.argv;
   EXPECT_TRUE(has_sequence(with, {"-x", "FI_PROVIDER=efa", "-x", "RDMAV_FORK_SAFE=1", "-x"}));
   EXPECT_TRUE(has_sequence(with, {"-x", "NCCL_PROTO=simple", "-x", "FI_EFA_USE_DEVICE_RDMA=1", "-x",
                                   "FI_EFA_FORK_SAFE=1"}));
@@ -103,12 +103,13 @@ TEST(SmddpCommand, ItsOwnCustomOptionsWin) {
                   .with("sagemaker_distributed_dataparallel_custom_mpi_options",
                         "-verbose --NCCL_DEBUG WARN -x NCCL_PROTO=LL --mca pml cm -np 3"));
 
-  EXPECT_TRUE(has_sequence(plan.argv, {"-verbose", "-x", "NCCL_PROTO=LL", "--mca", "pml", "cm",
+  EXPECT_TRUE(
+      has_sequence(plan.command.argv, {"-verbose", "-x", "NCCL_PROTO=LL", "--mca", "pml", "cm",
                                        "-np", "3", "-x", "FI_EFA_USE_DEVICE_RDMA=1"}));
-  EXPECT_TRUE(has_sequence(plan.argv, {"-x", "NCCL_DEBUG=WARN"}));
-  EXPECT_THAT(plan.argv, Not(Contains("OF=mpi")));
-  EXPECT_EQ(std::ranges::count(plan.argv, "pml"), 1);
-  EXPECT_EQ(plan.total_processes, 3);
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"-x", "NCCL_DEBUG=WARN"}));
+  EXPECT_THAT(plan.command.argv, Not(Contains("OF=mpi")));
+  EXPECT_EQ(std::ranges::count(plan.command.argv, "pml"), 1);
+  EXPECT_EQ(plan.outline.ranks.total_processes, 3);
 
   EXPECT_THAT(message_of([] {
                 plan_of(a_job().with_smddp(1).with(
@@ -119,7 +120,8 @@ TEST(SmddpCommand, ItsOwnCustomOptionsWin) {
 }
 
 TEST(SmddpCommand, TheCountOfTheMpiRunnerIsNotItsOwn) {
-  EXPECT_EQ(plan_of(a_job().with_smddp(2).with("sagemaker_mpi_num_processes", 7)).total_processes,
+  EXPECT_EQ(plan_of(a_job().with_smddp(2).with("sagemaker_mpi_num_processes", 7))
+                .outline.ranks.total_processes,
             2);
 }
 
@@ -127,7 +129,7 @@ TEST(SmddpCommand, AmazonsStarterIsUsedWhereItIs) {
   HostFacts facts = a_machine();
   facts.has_smddprun = true;
 
-  EXPECT_TRUE(has_sequence(plan_of(a_job().with_smddp(2), facts).argv,
+  EXPECT_TRUE(has_sequence(plan_of(a_job().with_smddp(2), facts).command.argv,
                            {"--rank-variables", "--", "smddprun", "/usr/bin/python3", "-m"}));
   EXPECT_THAT(plan_of(a_job().with_smddp(2)).notes,
               Contains("smddprun not being used as smddp is not installed"));

@@ -31,7 +31,7 @@ TEST(StartCheck, TheCheckIsStartedAsTheScriptIs) {
   const LaunchPlan torchrun = plan_of(JobBuilder(job).with_torchrun(2).on_host("algo-2"));
   ASSERT_TRUE(torchrun.check);
   EXPECT_TRUE(has_sequence(torchrun.check->argv, {"--master_port", "7778", "--node_rank", "1"}));
-  EXPECT_TRUE(has_sequence(torchrun.argv, {"--master_port", "7777", "--node_rank", "1"}));
+  EXPECT_TRUE(has_sequence(torchrun.command.argv, {"--master_port", "7777", "--node_rank", "1"}));
   EXPECT_TRUE(has_sequence(torchrun.check->argv, check));
 
   const LaunchPlan process = plan_of(JobBuilder(job).with_variable("SM_LAUNCH_CHECK", "strict"));
@@ -70,9 +70,9 @@ TEST(StartCheck, TheCheckAloneTakesTheScriptsPlace) {
 
   const LaunchPlan plan = plan_of(job);
 
-  EXPECT_THAT(plan.install, IsEmpty());
-  EXPECT_TRUE(has_sequence(plan.argv, {"-m", "smdistributed.check", "--outliers", "fail"}));
-  EXPECT_THAT(plan.argv, Not(Contains("--lr")));
+  EXPECT_THAT(plan.entry.install, IsEmpty());
+  EXPECT_TRUE(has_sequence(plan.command.argv, {"-m", "smdistributed.check", "--outliers", "fail"}));
+  EXPECT_THAT(plan.command.argv, Not(Contains("--lr")));
 }
 
 }  // namespace

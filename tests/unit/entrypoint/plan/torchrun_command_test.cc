@@ -24,14 +24,14 @@ using testing_support::message_of;
 TEST(TorchrunCommand, OneHostNeedsNoAddress) {
   const LaunchPlan plan = plan_of(a_job().with_torchrun(4).with("lr", "0.1"));
 
-  EXPECT_THAT(plan.argv, ElementsAre("torchrun", "--nnodes", "1", "--nproc_per_node", "4",
-                                     "--master_port", "7777", "train.py", "--lr", "0.1"));
+  EXPECT_THAT(plan.command.argv, ElementsAre("torchrun", "--nnodes", "1", "--nproc_per_node", "4",
+                                             "--master_port", "7777", "train.py", "--lr", "0.1"));
   EXPECT_EQ(value_of(plan, "SM_MASTER_PORT"), "7777");
-  EXPECT_EQ(plan.user_command, plan.argv);
-  EXPECT_EQ(plan.total_processes, 4);
-  EXPECT_EQ(plan.ranks.size(), 4);
-  EXPECT_FALSE(plan.spans_hosts());
-  EXPECT_THAT(plan.host_environment, IsEmpty());
+  EXPECT_EQ(plan.command.user_command, plan.command.argv);
+  EXPECT_EQ(plan.outline.ranks.total_processes, 4);
+  EXPECT_EQ(plan.outline.ranks.places.size(), 4);
+  EXPECT_FALSE(plan.outline.runner.spans_hosts());
+  EXPECT_THAT(plan.outline.environment.host_variables, IsEmpty());
 }
 
 TEST(TorchrunCommand, EveryHostRunsItWithItsOwnNodeRank) {
@@ -44,24 +44,25 @@ TEST(TorchrunCommand, EveryHostRunsItWithItsOwnNodeRank) {
 
   const LaunchPlan plan = plan_of(job);
 
-  EXPECT_EQ(plan.role, Role::kAlone);
-  EXPECT_THAT(plan.argv,
+  EXPECT_EQ(plan.outline.runner.role, Role::kAlone);
+  EXPECT_THAT(plan.command.argv,
               ElementsAre("torchrun", "--nnodes", "2", "--nproc_per_node", "8", "--master_addr",
                           "algo-3", "--master_port", "7777", "--node_rank", "1", "train.py"));
-  EXPECT_TRUE(has_sequence(plan_of(JobBuilder(job).on_host("algo-3")).argv, {"--node_rank", "0"}));
-  EXPECT_EQ(plan.ranks[8].host, "algo-1");
-  EXPECT_FALSE(plan.spans_hosts());  // torchrun needs no ssh
+  EXPECT_TRUE(
+      has_sequence(plan_of(JobBuilder(job).on_host("algo-3")).command.argv, {"--node_rank", "0"}));
+  EXPECT_EQ(plan.outline.ranks.places[8].host, "algo-1");
+  EXPECT_FALSE(plan.outline.runner.spans_hosts());  // torchrun needs no ssh
 }
 
 TEST(TorchrunCommand, TheUsersRendezvousWins) {
   const JobBuilder job = a_job().with_torchrun(2).with_variable("MASTER_PORT", "12345");
 
-  EXPECT_TRUE(has_sequence(plan_of(job).argv,
+  EXPECT_TRUE(has_sequence(plan_of(job).command.argv,
                            {"--nproc_per_node", "2", "--master_port", "12345", "train.py"}));
   EXPECT_TRUE(has_sequence(
       plan_of(
           JobBuilder(job).with_hosts({"algo-1", "algo-2"}).with_variable("MASTER_ADDR", "10.0.0.9"))
-          .argv,
+          .command.argv,
       {"--master_addr", "10.0.0.9", "--master_port", "12345"}));
 }
 
@@ -86,19 +87,20 @@ TEST(TorchrunCommand, AModuleIsRunByItsName) {
   EXPECT_THAT(
       plan_of(
           a_job().with_torchrun(2).with("sagemaker_program", "-m recipes.train").with("lr", "0.1"))
-          .argv,
+          .command.argv,
       ElementsAre("torchrun", "--nnodes", "1", "--nproc_per_node", "2", "--master_port", "7777",
                   "-m", "recipes.train", "--lr", "0.1"));
 }
 
 TEST(TorchrunCommand, AnInterpreterOfTheUsersRunsTheModule) {
-  EXPECT_TRUE(has_sequence(
-      plan_of(a_job().with_torchrun(2).with_variable("SM_LAUNCH_PYTHON", "python3.12")).argv,
-      {"/usr/bin/python3", "-m", "torch.distributed.run", "--nnodes", "1"}));
+  EXPECT_TRUE(
+      has_sequence(plan_of(a_job().with_torchrun(2).with_variable("SM_LAUNCH_PYTHON", "python3.12"))
+                       .command.argv,
+                   {"/usr/bin/python3", "-m", "torch.distributed.run", "--nnodes", "1"}));
 
   HostFacts facts = a_machine();
   facts.has_torchrun = false;
-  EXPECT_THAT(plan_of(a_job().with_torchrun(2), facts).argv.at(2), "torch.distributed.run");
+  EXPECT_THAT(plan_of(a_job().with_torchrun(2), facts).command.argv.at(2), "torch.distributed.run");
 
   facts.torch_version.clear();
   EXPECT_THAT(message_of([&] { plan_of(a_job().with_torchrun(2), facts); }),
@@ -107,7 +109,8 @@ TEST(TorchrunCommand, AnInterpreterOfTheUsersRunsTheModule) {
 
 TEST(TorchrunCommand, NeuronGraphsAreCompiledAheadOnRequest) {
   EXPECT_TRUE(has_sequence(
-      plan_of(a_job().with_torchrun(2).with_variable("RUN_NEURON_PARALLEL_COMPILE", "1")).argv,
+      plan_of(a_job().with_torchrun(2).with_variable("RUN_NEURON_PARALLEL_COMPILE", "1"))
+          .command.argv,
       {"neuron_parallel_compile", "torchrun", "--nnodes"}));
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/training_module_command.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "entrypoint/plan/entry_point.h"
 #include "entrypoint/plan/environment.h"
 #include "tests/unit/entrypoint/job_builder.h"
 #include "tests/unit/opt_ml_layout/temporary_folder.h"
@@ -48,10 +47,10 @@ TEST(ModuleCommand, NoEntryPointIsNeededForTheModuleLooksForItself) {
 
   const LaunchPlan plan = make_launch_plan(job, a_machine());
 
-  EXPECT_EQ(plan.runner, Runner::kTrainingModule);
-  EXPECT_EQ(plan.argv.back(), "sagemaker_xgboost_container.training:main");
-  EXPECT_THAT(plan.install, IsEmpty());
-  EXPECT_EQ(*find_variable(plan.environment, "SM_FRAMEWORK_MODULE"),
+  EXPECT_EQ(plan.outline.runner.kind, Runner::kTrainingModule);
+  EXPECT_EQ(plan.command.argv.back(), "sagemaker_xgboost_container.training:main");
+  EXPECT_THAT(plan.entry.install, IsEmpty());
+  EXPECT_EQ(*find_variable(plan.outline.environment.variables, "SM_FRAMEWORK_MODULE"),
             "sagemaker_xgboost_container.training:main");
 }
 

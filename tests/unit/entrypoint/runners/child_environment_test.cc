@@ -13,15 +13,15 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;
 
-LaunchPlan a_plan() {
-  LaunchPlan plan;
-  plan.environment = {{"SM_HOSTS", "[]"}, {"SM_CURRENT_HOST", "algo-2"}};
-  plan.host_environment = {{"SM_CURRENT_HOST", "algo-2"}, {"OMP_NUM_THREADS", "4"}};
+ProgramEnvironment a_plan() {
+  ProgramEnvironment plan;
+  plan.variables = {{"SM_HOSTS", "[]"}, {"SM_CURRENT_HOST", "algo-2"}};
+  plan.host_variables = {{"SM_CURRENT_HOST", "algo-2"}, {"OMP_NUM_THREADS", "4"}};
   return plan;
 }
 
 TEST(PlannedEnvironment, PutsThePlanOverWhatIsInherited) {
-  LaunchPlan plan = a_plan();
+  ProgramEnvironment plan = a_plan();
   plan.unset = {"OLD"};
 
   EXPECT_THAT(planned_environment(plan, {"OLD=1", "SM_HOSTS=stale", "KEEP=a=b"}),
@@ -36,7 +36,7 @@ TEST(PlannedEnvironment, LeavesBufferingToAUserWhoSetIt) {
 class RankEnvironment : public testing::Test {
  protected:
   void SetUp() override {
-    const LaunchPlan plan = a_plan();
+    const ProgramEnvironment plan = a_plan();
     save_rank_environment(folder_.path(), plan,
                           planned_environment(plan, {"HOME=/root", "MINE=multi\nline", "PATH=/a"}));
   }

@@ -6,10 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "entrypoint/process/launch_folder.h"
-#include "entrypoint/ssh/ssh_client.h"
-#include "smp_runtime/core/error.h"
-
 namespace entrypoint {
 namespace {
 
@@ -52,31 +48,6 @@ TEST(StopSteps, LeaveTorchrunAloneWhileItsWorkersStop) {
                           StopStep{.after = 110s, .signal = SIGKILL}));
   EXPECT_EQ(stop_steps(Runner::kSmddp, 110s), stop_steps(Runner::kMpi, 110s));
   EXPECT_EQ(stop_steps(Runner::kTrainingModule, 110s), stop_steps(Runner::kProcess, 110s));
-}
-
-TEST(HostName, TakesWhatTheServiceAndTheSdkWrite) {
-  for (const char* host : {"algo-1", "algo-2-x7k2p", "sagemaker-local", "10.0.0.1", "a_b.c"}) {
-    EXPECT_NO_THROW(check_host_name(host)) << host;
-  }
-}
-
-TEST(HostName, RefusesWhatSshOrAFileNameWouldMisread) {
-  for (const char* host : {"", "-oProxyCommand=x", "a b", "a/b", "..", "a\nb", "a%n", "é"}) {
-    EXPECT_THROW(check_host_name(host), smp::ConfigError) << host;
-  }
-}
-
-TEST(LaunchFolder, IsPrivateAndGoesWithItsOwner) {
-  std::filesystem::path path;
-  {
-    const LaunchFolder folder;
-    path = folder.path();
-    const auto file = folder.write("secret", "x");
-    EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms::owner_all);
-    EXPECT_EQ(std::filesystem::status(file).permissions(),
-              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-  }
-  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 }  // namespace

@@ -88,5 +88,17 @@ TEST(SshConfig, PinsHostKeysAndNeverAsks) {
   EXPECT_THAT(text, HasSubstr("UserKnownHostsFile /f/known_hosts/%n\n"));
 }
 
+TEST(HostName, TakesWhatTheServiceAndTheSdkWrite) {
+  for (const char* host : {"algo-1", "algo-2-x7k2p", "sagemaker-local", "10.0.0.1", "a_b.c"}) {
+    EXPECT_NO_THROW(check_host_name(host)) << host;
+  }
+}
+
+TEST(HostName, RefusesWhatSshOrAFileNameWouldMisread) {
+  for (const char* host : {"", "-oProxyCommand=x", "a b", "a/b", "..", "a\nb", "a%n", "é"}) {
+    EXPECT_THROW(check_host_name(host), smp::ConfigError) << host;
+  }
+}
+
 }  // namespace
 }  // namespace entrypoint

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a disk is full: scripts die of that in ways that do not say so.
+// What a host ran out of: programs die of full disks in ways that do not say so, and a SIGKILL
+// alone does not tell of memory.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace entrypoint {
+
+/// How often the kernel killed a process of this container for memory, from cgroup v2's
+/// memory.events or v1's memory.oom_control; none when neither can be read. Compare a value from
+/// before the job with one from after it.
+std::optional<long> oom_kills(const std::filesystem::path& proc = "/proc",
+                              const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 
 /// Below this a folder counts as full. [bytes]
 inline constexpr std::uintmax_t kFullBelow = std::uintmax_t{64} * 1024 * 1024;

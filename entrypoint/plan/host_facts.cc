@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/plan/shared_memory.h"
+#include "entrypoint/plan/host_facts.h"
 
 #include <fmt/format.h>
 
 namespace entrypoint {
 
-std::optional<std::string> shared_memory_warning(const JobConfig& job, const HostFacts& facts) {
+std::optional<std::string> shared_memory_warning(const EnvironmentMap& environment,
+                                                 const HostFacts& facts) {
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
   constexpr std::uint64_t kEnough = std::uint64_t{1} << 30;  // as shared_tensors.cc has it
   if (facts.shared_memory_bytes.value_or(kEnough) >= kEnough) return std::nullopt;
@@ -17,7 +18,7 @@ std::optional<std::string> shared_memory_warning(const JobConfig& job, const Hos
           ? "batches of DataLoader workers that do not fit end the script with a bus error"
           : fmt::format("tensors that PyTorch shares between processes, such as batches of "
                         "DataLoader workers, lie in {} instead",
-                        value_or(job.environment, "TMPDIR", "/tmp")));
+                        value_or(environment, "TMPDIR", "/tmp")));
 }
 
 std::string shared_memory_text(const HostFacts& facts) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "entrypoint/network/name_lookup.h"
+
 #include <algorithm>
 #include <condition_variable>
 #include <memory>
@@ -8,22 +10,9 @@
 #include <utility>
 
 #include "entrypoint/network/interfaces.h"
-#include "entrypoint/network/name_lookup.h"
 #include "smp_runtime/core/interfaces.h"
 
 namespace entrypoint {
-
-std::vector<Interface> list_interfaces() {
-  std::vector<Interface> interfaces;
-  for (const smp::NetworkInterface& found : smp::network_interfaces()) {
-    Interface one{.name = found.name, .loopback = found.loopback};
-    for (const smp::tcp::Address& address : found.addresses) {
-      one.addresses.push_back(address.text());
-    }
-    interfaces.push_back(std::move(one));
-  }
-  return interfaces;
-}
 
 /// What a lookup leaves for its asker, who may have stopped waiting.
 struct NameLookup::Answer {

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/job/failure/secret_values.h"
-
 #include <gtest/gtest.h>
+
+#include "entrypoint/plan/secrets.h"
 
 namespace entrypoint {
 namespace {
 
 SecretValues some_secrets() {
-  LaunchPlan plan;
-  plan.environment = {{.name = "SM_HP_HF_TOKEN", .value = "hf_abcdef"},
-                      {.name = "SM_HP_DB_PASSWORD", .value = "hf_abcdef123"},
-                      {.name = "SM_HP_API_KEY", .value = "short"},
-                      {.name = "SM_HP_MODEL", .value = "resnet50"}};
-  return {plan, std::vector<std::string>{"AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI", "HOME=/root/home",
-                                         "NO_VALUE"}};
+  const std::vector<Variable> environment{{.name = "SM_HP_HF_TOKEN", .value = "hf_abcdef"},
+                                          {.name = "SM_HP_DB_PASSWORD", .value = "hf_abcdef123"},
+                                          {.name = "SM_HP_API_KEY", .value = "short"},
+                                          {.name = "SM_HP_MODEL", .value = "resnet50"}};
+  return {environment, std::vector<std::string>{"AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI",
+                                                "HOME=/root/home", "NO_VALUE"}};
 }
 
 TEST(SecretValues, AreMaskedWhereverTheyAppear) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "entrypoint/job/failure/memory_events.h"
+#include "entrypoint/job/failure/exhaustion.h"
 
 #include <filesystem>
 #include <fstream>
